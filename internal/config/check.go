@@ -95,6 +95,7 @@ func (c *Config) check(p *problems) {
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	formats := []string{"auto", "text", "json"}
+	tools := []council.ToolsPolicy{council.ToolsRefuse, council.ToolsIgnore}
 	members := len(c.Models) // 0: there is no council
 	for _, rule := range []struct {
 		ok                bool
@@ -103,6 +104,7 @@ func (c *Config) check(p *problems) {
 		{isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"},
 		{c.Order.Known(), "LLM_COUNCIL_ORDER", "is not an order: use " + council.OrderChoices},
 		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
+		{slices.Contains(tools, c.Tools), "LLM_COUNCIL_TOOLS", "is not a policy: use refuse or ignore"},
 		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
 		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},
 		{slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json"},

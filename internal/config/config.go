@@ -62,6 +62,10 @@ type Config struct {
 	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
 	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
 
+	Tools        council.ToolsPolicy `envconfig:"LLM_COUNCIL_TOOLS" default:"refuse" desc:"what comes of a request at OpenAI's interfaces that offers tools: refuse, or ignore (the council answers in text, with a warning); a request that requires a tool call is always refused"`
+	SideRequests string              `envconfig:"LLM_COUNCIL_SIDE_REQUESTS" default:"member" desc:"who answers what chat programs ask for themselves at OpenAI's interfaces, such as titles: member (the first one, alone), council, or a model: as in MODELS, or with ROSTER an id of it"`
+	DegradedNote bool                `envconfig:"LLM_COUNCIL_DEGRADED_NOTE" default:"true" desc:"say in a last line of the answers at OpenAI's interfaces, and on the standard error of councild ask --quiet, what is missing from a degraded result"`
+
 	Roster string `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN, CHAIRMAN_FALLBACKS, REVIEWERS and ALLOWED_MODELS; unset: there is one council, of MODELS"`
 
 	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`

@@ -16,12 +16,15 @@ import (
 // Named returns every model that the settings name, each once.
 func (c Config) Named() []string {
 	var named []string
-	judge := c.JudgeModel
-	if c.Roster != "" { // an id, of a model that AllowedModels or Models has
-		judge = ""
+	judge, side := c.JudgeModel, c.SideRequests
+	if c.Roster != "" { // ids, of models that AllowedModels or Models has
+		judge, side = "", ""
+	}
+	if side == council.SideMember || side == council.SideCouncil {
+		side = ""
 	}
 	for _, model := range slices.Concat(
-		c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels, []string{judge, c.EmbeddingModel},
+		c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels, []string{judge, c.EmbeddingModel, side},
 	) {
 		if model != "" && !slices.Contains(named, model) {
 			named = append(named, model)

@@ -100,7 +100,30 @@ type Request struct {
 	Direct bool `json:"-"`
 	// Token names the caller's token; "": no token is asked for. A front door sets it.
 	Token string `json:"-"`
+	// User names the person for whom the caller asks. It is "" where the caller names none. A front door sets this and the next fields.
+	User string `json:"-"`
+	// Tools is the name of the body's field that offers tools without requiring a call. It is "" where there are no such tools.
+	Tools string `json:"-"`
+	// Side says that a chat program asks for itself, such as for a title, so that one member is enough.
+	Side bool `json:"-"`
+	// Warnings are added to those of the session.
+	Warnings []Warning `json:"-"`
 }
+
+// ToolsPolicy says what the council does with a request that offers tools and does not require a call.
+type ToolsPolicy string
+
+// The policies for tools.
+const (
+	ToolsRefuse ToolsPolicy = "refuse" // the request is refused
+	ToolsIgnore ToolsPolicy = "ignore" // the council answers in text, with a warning
+)
+
+// What may stand in place of a model that answers side requests.
+const (
+	SideMember  = "member"  // the first member
+	SideCouncil = "council" // the whole council
+)
 
 // Plan is a Request that was validated and completed. It holds everything that shapes a
 // run, so that a process with other settings can go on with it, and the same plan gives
@@ -150,6 +173,11 @@ type Plan struct {
 	Shadow      bool    `json:"shadow,omitempty"`
 	ShadowRate  float64 `json:"shadow_rate,omitempty"` // 0 to 1
 	LabelWanted bool    `json:"label_wanted,omitempty"`
+	// User and Side are as in Request. A side request leaves no session in the history.
+	User string `json:"user,omitempty"`
+	Side bool   `json:"side,omitempty"`
+	// Warnings are those with which the session begins.
+	Warnings []Warning `json:"warnings"`
 }
 
 // Rules are the settings, besides those that a Request can change, that shape a run.
@@ -181,6 +209,8 @@ type Rules struct {
 	// ClusterRule is the version of the rule by which it is said whether answers that lie together cover a
 	// demographic axis alike; "": nobody does.
 	ClusterRule string `json:"cluster_rule,omitempty"`
+	// DegradedNote says that a degraded session has a Note.
+	DegradedNote bool `json:"degraded_note,omitempty"`
 }
 
 // EmbeddedChars is how many characters of an answer are embedded: with more, many models refuse the text.
@@ -307,7 +337,7 @@ func (p Plan) Preview() string {
 // Session returns the session of a plan before anything has happened in it.
 func (p Plan) Session() *Session {
 	return &Session{
-		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
+		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(), User: p.User,
 		Degradation: []Degradation{}, Stage1: make([]Answer, 0, len(p.Members)), Stage2: make([]Review, 0, len(p.Reviewers)),
 		Metadata: Metadata{
 			LabelToModel:            map[Label]Seat{},
@@ -316,7 +346,7 @@ func (p Plan) Session() *Session {
 				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
 				LeaveOneOut: []Omission{},
 			}},
-			Seed: p.Seed, Order: p.Order, Warnings: []Warning{}, Versions: p.Versions, LabelWanted: p.LabelWanted,
+			Seed: p.Seed, Order: p.Order, Warnings: append([]Warning{}, p.Warnings...), Versions: p.Versions, LabelWanted: p.LabelWanted,
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}

@@ -21,12 +21,16 @@ const (
 // Session is one council run from question to answer: the body that
 // POST /v1/council returns.
 type Session struct {
-	ID          string        `json:"session_id"`
-	Status      Status        `json:"status"`
-	Created     time.Time     `json:"created"`
-	Query       string        `json:"query"`   // the beginning of the question, see Plan.Preview
-	Council     string        `json:"council"` // name of the council that was asked; "default" without a roster
-	Answer      string        `json:"answer"`
+	ID      string    `json:"session_id"`
+	Status  Status    `json:"status"`
+	Created time.Time `json:"created"`
+	Query   string    `json:"query"`          // the beginning of the question, see Plan.Preview
+	Council string    `json:"council"`        // name of the council that was asked; "default" without a roster
+	User    string    `json:"user,omitempty"` // the person for whom the caller asked, as the caller named them
+	Answer  string    `json:"answer"`
+	// Note says in a line what is missing from a degraded session and whose text the answer is, for those who read the answer
+	// alone; "" where there is nothing to say, where the answer is JSON, and where it is switched off.
+	Note        string        `json:"note,omitempty"`
 	Persisted   bool          `json:"persisted"` // the records are kept, as BIAS_FSYNC defines
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
@@ -337,6 +341,9 @@ const (
 	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
 	WarnNoStyle        WarningCode = "no_style"         // an embedding model is set, and how alike the answers are was not measured
 	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon
+	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
+	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held what a council cannot read
+	WarnSideRequest    WarningCode = "side_request"     // one member answered what a chat program asked for itself
 )
 
 // Versions says what produced a session.

@@ -38,8 +38,10 @@ const (
 	SettingProviders             Setting = "Providers"
 	SettingRateLimit             Setting = "RateLimit"
 	SettingSelfReviewRate        Setting = "SelfReviewRate"
+	SettingSideRequests          Setting = "SideRequests"
 	SettingSpendStore            Setting = "SpendStore"
 	SettingStragglerGrace        Setting = "StragglerGrace"
+	SettingTools                 Setting = "Tools"
 )
 
 // SettingNames are the names by which users set the settings. They are handed to every

@@ -230,17 +230,26 @@ func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibra
 	return judge.Input{Judge: seat, Axes: e.rules.Terms.Axes(), Threshold: e.rules.Threshold}.Instrument()
 }
 
-// checkJudge returns an error where the settings name a judge that the roster does not have.
-func (h *house) checkJudge() error {
-	if h.roster == nil || h.cfg.JudgeModel == "" {
+// checkIDs returns an error where the settings name models that the roster does not have.
+func (h *house) checkIDs() error {
+	if h.roster == nil {
 		return nil
 	}
-	if _, ok := h.roster.Model(h.cfg.JudgeModel); ok {
-		return nil
+	side := h.cfg.SideRequests
+	if side == council.SideMember || side == council.SideCouncil {
+		side = ""
 	}
-	var ids []string
-	for _, m := range h.roster.Models {
-		ids = append(ids, m.ID)
+	var errs []error
+	for _, named := range [][2]string{{"LLM_COUNCIL_JUDGE_MODEL", h.cfg.JudgeModel}, {"LLM_COUNCIL_SIDE_REQUESTS", side}} {
+		setting, id := named[0], named[1]
+		if _, ok := h.roster.Model(id); ok || id == "" {
+			continue
+		}
+		var ids []string
+		for _, m := range h.roster.Models {
+			ids = append(ids, m.ID)
+		}
+		errs = append(errs, fmt.Errorf("%s: %q is no model of the roster: use %s", setting, id, strings.Join(ids, ", ")))
 	}
-	return fmt.Errorf("LLM_COUNCIL_JUDGE_MODEL: %q is no model of the roster: use %s", h.cfg.JudgeModel, strings.Join(ids, ", "))
+	return errors.Join(errs...)
 }

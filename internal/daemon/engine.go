@@ -272,6 +272,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
 		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
+		Tools: cfg.Tools, SideRequests: cfg.SideRequests, DegradedNote: cfg.DegradedNote,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,

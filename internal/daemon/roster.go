@@ -240,13 +240,17 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		}
 		o.MaxCostUSD, o.MaxTotalTokens = least(o.MaxCostUSD, c.MaxCostUSD), least(o.MaxTotalTokens, c.MaxTotalTokens)
 		o.Timeout = *least(&o.Timeout, c.Timeout)
+		o.Tools, o.SideRequests = cmp.Or(c.Tools, o.Tools), cmp.Or(c.SideRequests, o.SideRequests)
+		if c.DegradedNote != nil {
+			o.DegradedNote = *c.DegradedNote
+		}
 		p, err := pipeline.New(o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("LLM_COUNCIL_ROSTER: the council %s: %w", c.Name, err))
 		}
 		h.pipelines[c.Name] = p
 	}
-	return h, errors.Join(append(errs, h.checkJudge())...)
+	return h, errors.Join(append(errs, h.checkIDs())...)
 }
 
 // seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and

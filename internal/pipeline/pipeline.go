@@ -9,6 +9,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,6 +98,10 @@ type Options struct {
 	LabelRate      float64 // share of sessions of which people are asked what they prefer, 0 to 1
 	PartialBallots council.PartialPolicy
 
+	Tools        council.ToolsPolicy // of requests that offer tools; "": council.ToolsRefuse
+	SideRequests string              // who answers side requests: council.SideMember, council.SideCouncil or a model; "": council.SideMember
+	DegradedNote bool                // degraded sessions have a Note
+
 	ConfigVersion   string                // "": the review prompt's version
 	Audit           *bias.Thresholds      // nil: no per-session audit
 	Terms           *disagreement.Matcher // of the demographic axes; nil: no detector
@@ -131,7 +136,7 @@ func (o Options) validate() error {
 	if o.Quorum < 0 || o.Quorum > len(o.Models) {
 		errs = append(errs, fmt.Errorf("a quorum of %d with %d models", o.Quorum, len(o.Models)))
 	}
-	for _, m := range o.named() {
+	for _, m := range append(o.named(), o.SideRequests) {
 		if council.ModelOf(m) != m {
 			errs = append(
 				errs,
@@ -175,6 +180,7 @@ func New(o Options) (*Pipeline, error) {
 	if o.NewID == nil {
 		o.NewID = newID
 	}
+	o.Tools, o.SideRequests = cmp.Or(o.Tools, council.ToolsRefuse), cmp.Or(o.SideRequests, council.SideMember)
 	if o.Validations == nil {
 		o.Validations = NewValidations()
 	}
@@ -188,7 +194,7 @@ func New(o Options) (*Pipeline, error) {
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
 			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Terms != nil,
 			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
-			EmbeddingModel: o.EmbeddingModel,
+			EmbeddingModel: o.EmbeddingModel, DegradedNote: o.DegradedNote,
 		},
 		made: council.Versions{
 			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,

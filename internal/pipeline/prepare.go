@@ -33,9 +33,17 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		Versions:     p.made,
 		CouncilName:  p.o.Council,
 		Chosen:       p.o.Council != "" && r.Models != nil,
+		User:         r.User,
+		Side:         r.Side && p.o.SideRequests != council.SideCouncil,
+		Warnings:     r.Warnings,
 	}
 	if r.Council != "" && r.Models != nil {
 		v.add("council", "council and models are both given", "give one of them")
+	}
+	p.tools(v, r, &plan)
+	if plan.Side && !r.Direct && len(plan.Members) > 0 {
+		r.Direct = true
+		p.side(&plan)
 	}
 	plan.Reviewers = plan.Members
 	if len(p.o.Reviewers) > 0 {
@@ -99,6 +107,32 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	plan.ShadowRate, plan.LabelWanted = p.o.ShadowRate, !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
 	plan.Shadow = plan.LabelWanted || !plan.Direct && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
 	return plan, nil
+}
+
+// tools says what comes of the tools that a request offers.
+func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
+	switch {
+	case r.Tools == "":
+	case p.o.Tools == council.ToolsIgnore:
+		plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
+			Code: council.WarnToolsIgnored, Message: "the request offers tools: a council calls none, and the models were not told of them",
+		})
+	default:
+		v.add(r.Tools, "a council calls no tools", fmt.Sprintf("leave %s out, or set %s to ignore: the council then answers in text, "+
+			"with a warning", r.Tools, v.settings.Of(council.SettingTools)))
+	}
+}
+
+// side has one member answer in place of the council.
+func (p *Pipeline) side(plan *council.Plan) {
+	plan.Members = plan.Members[:1]
+	if p.o.SideRequests != council.SideMember {
+		plan.Members = p.seats([]string{p.o.SideRequests})
+	}
+	plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
+		Code: council.WarnSideRequest, Message: fmt.Sprintf("%s alone answered, because this is a side request of a chat program; %s says who does",
+			plan.Members[0].ID, p.o.Settings.Of(council.SettingSideRequests)),
+	})
 }
 
 // version returns council_config_version of the records of a council with these members and reviewers.

@@ -218,6 +218,9 @@ func (r *run) finish(failure *council.Error) {
 	default:
 		s.Status = council.StatusComplete
 	}
+	if r.plan.Rules.DegradedNote && r.plan.Output == nil {
+		s.Note = council.NoteFor(s)
+	}
 	r.warnOfOptionsLeftOut()
 	for _, w := range r.meter.warnings() {
 		known := func(other council.Warning) bool { return other.Code == w.Code }

@@ -442,6 +442,27 @@ func (r *reader) council(name string, n *yaml.Node) {
 			c.Timeout = new(time.Duration(v) * time.Second)
 		}),
 		"data_class": r.class("data_class", &c.DataClass),
+		"tools": func(n *yaml.Node) {
+			c.Tools = council.ToolsPolicy(n.Value)
+			if n.Kind != yaml.ScalarNode || c.Tools != council.ToolsRefuse && c.Tools != council.ToolsIgnore {
+				r.add(n, "tools is no policy: write refuse or ignore")
+			}
+		},
+		"side_requests": func(n *yaml.Node) {
+			r.text("side_requests", &c.SideRequests)(n)
+			r.later = append(r.later, func() {
+				if id := c.SideRequests; id != "" && id != council.SideMember && id != council.SideCouncil && !r.models[id] {
+					r.add(n, "side_requests is %s: write member or council, or name a key of models", quoted(id))
+				}
+			})
+		},
+		"degraded_note": func(n *yaml.Node) {
+			if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+				r.add(n, "degraded_note is neither true nor false: write one of them")
+				return
+			}
+			c.DegradedNote = new(strings.EqualFold(n.Value, "true"))
+		},
 		"audience": r.list("audience", &c.Audience, func(n *yaml.Node) {
 			r.later = append(r.later, func() {
 				if !r.tokens[n.Value] {

@@ -58,6 +58,10 @@ type Council struct {
 	Timeout        *time.Duration
 	DataClass      string   // of questions that name none; "": the highest
 	Audience       []string // names of the tokens that may ask it; none: every token
+	// The daemon's own settings hold where the zero value of these stands.
+	Tools        council.ToolsPolicy
+	SideRequests string // council.SideMember, council.SideCouncil or the id of a model
+	DegradedNote *bool
 }
 
 // Right is something that a token may do.

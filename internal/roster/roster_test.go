@@ -24,7 +24,7 @@ models:
   local: {provider: azure, model: "llama3:8b", price: free}
 councils:
   fast: {members: [gpt, skeptic, local], chairman: gpt, max_cost_usd: 0.20, max_total_tokens: 100000, timeout_seconds: 60, quorum: 2,
-        data_class: public, audience: [ci, team]}
+        data_class: public, audience: [ci, team], tools: ignore, side_requests: local, degraded_note: false}
   deep: {members: [gpt, skeptic, local], reviewers: [gpt, skeptic], fallbacks: [skeptic]}
 classes: [public, internal]
 tokens:
@@ -67,6 +67,10 @@ func TestParse(t *testing.T) {
 		{"members of fast", r.Councils[0].Members, []string{"gpt", "skeptic", "local"}},
 		{"limit of fast", *r.Councils[0].MaxCostUSD, 0.2},
 		{"audience of fast", r.Councils[0].Audience, []string{"ci", "team"}},
+		{"tools of fast", r.Councils[0].Tools, council.ToolsIgnore},
+		{"side requests of fast", r.Councils[0].SideRequests, "local"},
+		{"note of fast", r.Councils[0].DegradedNote, new(false)},
+		{"tools, side requests and note of deep", r.Councils[1].Tools == "" && r.Councils[1].SideRequests == "" && r.Councils[1].DegradedNote == nil, true},
 		{"fallbacks of deep", r.Councils[1].Fallbacks, []string{"skeptic"}},
 		{"rights of ci", ci.May, []roster.Right{roster.MayAsk, roster.MayReport}},
 		{"limit of ci", *ci.MaxCostUSDPerDay, 5.0},
@@ -148,6 +152,9 @@ func TestRules(t *testing.T) {
 		{"no time", "timeout_seconds: 60", "timeout_seconds: 0", 11, "whole number from 1"},
 		{"no total", "max_total_tokens: 100000", "max_total_tokens: -1", 11, "whole number from 1"},
 		{"unknown class", "data_class: public", "data_class: secret", 12, "none of classes"},
+		{"unknown policy for tools", "tools: ignore", "tools: call", 12, "write refuse or ignore"},
+		{"nobody for side requests", "side_requests: local", "side_requests: nobody", 12, "write member or council"},
+		{"note that is no choice", "degraded_note: false", "degraded_note: 7", 12, "write one of them"},
 		{"unknown audience", "audience: [ci, team]", "audience: [nobody]", 12, "which is no token"},
 		{"doubled class", "classes: [public, internal]", "classes: [public, internal, public]", 14, "stands twice"},
 		{"token without its hash", "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, ", "", 16, "lacks sha256"},

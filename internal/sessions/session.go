@@ -34,6 +34,7 @@ type Session struct {
 	Created    time.Time // as in council.Plan
 	key        key
 	background bool            // or with a key
+	side       bool            // as in council.Plan
 	request    council.Request // what was asked
 	council    string          // as council.Plan names it
 	store      *Store
@@ -335,6 +336,12 @@ func (s *Session) Cancel(cause error) {
 	if s.cancel != nil {
 		s.cancel(cause)
 	}
+}
+
+// Found reports whether the session can still be found once it has ended with an answer, as long as there is room for it.
+func (s *Session) Found() bool {
+	o := s.store.o
+	return !s.side && o.Retention > 0 && o.Kept > 0 && o.KeptBytes > 0
 }
 
 // Leave says that the client that began the session is gone. The run is cancelled

@@ -123,11 +123,12 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 	for {
 		s = &Session{
 			ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k,
-			background: start.Background || k.key != "", store: st, done: make(chan struct{}),
+			background: start.Background || k.key != "", side: start.Plan.Side, store: st, done: make(chan struct{}),
 			session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
 			request: start.Plan.Request(), council: start.Plan.Council(),
 		}
-		if s.background && st.o.Journal != nil {
+		if s.side { // it is in memory, and in no history
+		} else if s.background && st.o.Journal != nil {
 			s.begun = make(chan struct{})
 		} else if st.o.Lease > 0 {
 			s.plan = &start.Plan
@@ -439,7 +440,7 @@ func (st *Store) List(owner Owner) []council.Summary {
 	list := []council.Summary{}
 	here := map[string]bool{}
 	for _, s := range st.all() {
-		if s.key.owner == owner {
+		if s.key.owner == owner && !s.side {
 			list = append(list, s.Summary())
 			here[s.ID] = true
 		}
@@ -556,6 +557,10 @@ func (st *Store) all() []*Session {
 // ended makes room for a session that is over.
 func (st *Store) ended(s *Session) {
 	if k := s.keeper; k != nil && !k.open {
+		return
+	}
+	if s.side && s.key.key == "" && s.failure == nil {
+		st.remove(s) // a chat has several for each turn, which would push its history out
 		return
 	}
 	st.mu.Lock()
