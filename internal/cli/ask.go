@@ -35,7 +35,7 @@ type askCmd struct {
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether the limits of cost leave room for it."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
-	Quiet      bool     `short:"q" help:"Print the answer and nothing else."`
+	Quiet      bool     `short:"q" help:"Print the answer and nothing else; what is missing from a degraded one goes to the standard error."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
@@ -90,6 +90,9 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 	switch {
 	case c.Quiet:
+		if session.Note != "" { // the standard output may be read by a program
+			_, _ = fmt.Fprintln(std.Stderr, session.Note)
+		}
 		_, err = fmt.Fprintln(std.Stdout, strings.TrimSpace(session.Answer))
 		return err
 	case p.answer == nil:

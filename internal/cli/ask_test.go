@@ -263,6 +263,22 @@ func TestAskQuietly(t *testing.T) {
 	}
 }
 
+// What is missing from a degraded answer goes to the standard error: the answer may be read by a program.
+func TestAskQuietlyDegraded(t *testing.T) {
+	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}}
+	url := daemontest.Provider(t, append(daemontest.Members(), down)...).URL()
+	name := daemontest.Members()[0].Name
+	daemontest.Setenv(t, map[string]string{"BASE_URL": url, "MODELS": name + "," + name + ",down"})
+	code, stdout, stderr := command(t, "ask", "--quiet", "Which way?")
+	if code != exitOK || !strings.Contains(stderr, "2 of 3 members answered") || strings.Contains(stdout, "members answered") {
+		t.Errorf("exit %d: %s, stderr %q", code, stdout, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_DEGRADED_NOTE", "false")
+	if code, _, stderr := command(t, "ask", "--quiet", "Which way?"); code != exitOK || strings.Contains(stderr, "members answered") {
+		t.Errorf("switched off: exit %d, stderr %q", code, stderr)
+	}
+}
+
 // A session of a daemon can be followed while it runs and after its end. Ctrl-C leaves it alone.
 func TestAskFollows(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)

@@ -50,7 +50,7 @@ type commands struct {
 	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
 	Compare     compareCmd     `cmd:"" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
 	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
-	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, council or model."`
+	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, user, council or model."`
 	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
 	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
 	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`

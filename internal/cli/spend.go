@@ -20,7 +20,7 @@ type spendCmd struct {
 	What   string  `arg:"" optional:"" help:"What to do: ${enum}. Verify says what the ledger holds and what is lost, and accept takes a loss." enum:"report,verify,accept" default:"report"`
 	Input  string  `help:"Ledger to read; default LLM_COUNCIL_SPEND_STORE." placeholder:"FILE"`
 	Days   int     `help:"Today (UTC) and the days before it, 0 for all." default:"30" placeholder:"N"`
-	By     string  `help:"What the rows are of: ${enum}." enum:"day,token,council,model" default:"day"`
+	By     string  `help:"What the rows are of: ${enum}." enum:"day,token,user,council,model" default:"day"`
 	Token  *string `help:"Only the sessions of the token with this name." placeholder:"NAME"`
 	Format string  `help:"Form of the report: ${enum}." enum:"text,json,csv" default:"text"`
 }

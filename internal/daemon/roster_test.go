@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
@@ -52,6 +53,38 @@ func onRoster(t *testing.T, text string, env map[string]string) (*daemontest.Dae
 	all := map[string]string{"BASE_URL": tap(t).url, "MODELS": "", "ROSTER": path}
 	maps.Copy(all, env)
 	return daemontest.Start(t, all), path
+}
+
+// A council can have a say of its own in what OpenAI's clients send.
+func TestKeysForClients(t *testing.T) {
+	text := strings.Replace(twoCouncils, "max_total_tokens: 1000000", "tools: ignore, side_requests: three, degraded_note: false", 1)
+	d, path := onRoster(t, text, nil)
+	ask := func(model, more string) (int, httpapi.Chat) {
+		var c httpapi.Chat
+		code, data := d.Call(t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s%s`, model, more, chatQuestion), "Councild-Side-Request", "true")
+		_ = json.Unmarshal(data, &c)
+		return code, c
+	}
+	const tools = `"tools":[{"type":"function"}],`
+	fast, side := ask("council/fast", tools)
+	deep, _ := ask("council", tools)
+	if fast != 200 || deep != 422 {
+		t.Errorf("tools: fast answers %d, deep %d", fast, deep)
+	}
+	if models := slices.Collect(maps.Keys(side.Council.Metadata.Usage.ByModel)); !slices.Equal(models, []string{"c"}) {
+		t.Errorf("a side request of fast asked %v, want the model of three", models)
+	}
+	if _, side := ask("council", ""); !slices.Equal(slices.Collect(maps.Keys(side.Council.Metadata.Usage.ByModel)), []string{"a"}) {
+		t.Errorf("a side request of deep asked %v, want its first member", side.Council.Metadata.Usage.ByModel)
+	}
+	daemontest.Setenv(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "", "ROSTER": path, "SIDE_REQUESTS": "b"})
+	cfg, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.ShowRoster(cfg, path); err == nil || !strings.Contains(err.Error(), `LLM_COUNCIL_SIDE_REQUESTS: "b" is no model of the roster`) {
+		t.Errorf("a setting that names no id: %v", err)
+	}
 }
 
 func TestNamedCouncils(t *testing.T) {

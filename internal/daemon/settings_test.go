@@ -146,6 +146,9 @@ func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) 
 
 const anyQuestion = `{"query":"What would change?","seed":3}`
 
+// chatQuestion ends the body of a chat completion.
+const chatQuestion = `"messages":[{"role":"user","content":"Why?"}]}`
+
 // onTap starts a daemon whose members are a, b and c of p.
 func onTap(t *testing.T, p *tapped, name, value string) *daemontest.Daemon {
 	t.Helper()
@@ -390,6 +393,35 @@ var settings = map[string]func(t *testing.T){
 	"ALLOWED_MODELS": func(t *testing.T) {
 		const other = `{"query":"x","models":["a","b","d"]}`
 		differ(t, status(t, "", "", other), status(t, "ALLOWED_MODELS", "d", other), 403, 200)
+	},
+	"TOOLS": func(t *testing.T) {
+		offered := func(policy string) int {
+			code, _ := onTap(t, tap(t), "TOOLS", policy).Call(t, "POST", "/v1/chat/completions", `{"model":"council","tools":[{"type":"function"}],`+chatQuestion)
+			return code
+		}
+		differ(t, offered(""), offered("ignore"), 422, 200)
+	},
+	"SIDE_REQUESTS": func(t *testing.T) {
+		asked := func(who string) string {
+			p := tap(t)
+			onTap(t, p, "SIDE_REQUESTS", who).Call(t, "POST", "/v1/chat/completions", `{"model":"council",`+chatQuestion, "Councild-Side-Request", "true")
+			if len(p.seen) > 1 {
+				return "the council"
+			}
+			return p.seen[0].model
+		}
+		differ(t, asked(""), asked("council"), "a", "the council")
+		equal(t, asked("d"), "d")
+	},
+	"DEGRADED_NOTE": func(t *testing.T) {
+		says := func(note string) bool {
+			d := daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 400}).url, "MODELS": "a,b,d", "DEGRADED_NOTE": note,
+			})
+			_, data := d.Call(t, "POST", "/v1/chat/completions", `{"model":"council",`+chatQuestion)
+			return bytes.Contains(data, []byte(`2 of 3 members answered; the answers were not ranked.)`))
+		}
+		differ(t, says(""), says("false"), true, false)
 	},
 	"ROSTER": func(t *testing.T) {
 		asked := func(env map[string]string) string {

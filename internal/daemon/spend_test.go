@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,6 +227,12 @@ func TestSpendAndEstimate(t *testing.T) {
 	mine := report("?by=model")
 	if mine.Total != billed(b) || mine.Uncertain != 0 || mine.Unknown != 0 || len(mine.Rows) != 3 || mine.Limits[0].Used != billed(b) {
 		t.Errorf("%+v, %v billed", mine, billed(b))
+	}
+	d.Call(t, "POST", "/v1/chat/completions", `{"model":"council","user":"ada@example.com",`+chatQuestion)
+	if rows := report("?by=user").Rows; len(rows) != 2 || !slices.ContainsFunc(rows, func(r spend.Row) bool {
+		return r.Key == "ada@example.com" && r.Sessions == 1 && r.Total > 0
+	}) {
+		t.Errorf("by user: %+v", rows)
 	}
 	d.Token = "fedcba9876543210"
 	if theirs := report(""); theirs.Total != 0 || len(theirs.Rows) != 0 {

@@ -280,6 +280,9 @@ func nothing(r *http.Request, remedy string) error {
 
 // hint says what a caller may have wanted at a path where nothing is.
 func hint(path string) string {
+	if strings.Contains(path, "//") {
+		return "the path has two slashes in a row: give the client a base URL without a slash at its end, such as http://HOST:PORT/v1"
+	}
 	chat := "; ask with POST /v1/chat/completions, or with POST /v1/council"
 	for _, known := range []struct{ prefix, hint string }{
 		{"/mcp", "give the client http://HOST:PORT/mcp, without more behind it"},

@@ -175,6 +175,8 @@ func (f *form) value(v reflect.Value, data []byte) {
 		item := ResponseItem{ChatMessage: ChatMessage{Role: council.RoleUser}}
 		f.value(reflect.ValueOf(&item.Content).Elem(), data)
 		v.Set(reflect.ValueOf(ResponseInput{item}))
+	case (t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() || t == reflect.TypeFor[ChatPart]()) &&
+		data[0] == '{' && skim(v, data):
 	case t.Kind() == reflect.String && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
 		v.SetString(string(data[1 : len(data)-1]))
 	case t.Kind() == reflect.Struct && data[0] == '{':
@@ -184,6 +186,39 @@ func (f *form) value(v reflect.Value, data []byte) {
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Slice, json.Unmarshal(data, v.Addr().Interface()) != nil:
 		f.refuse(func() (string, string) { return found(data) + " does not fit here", "give " + wanted(t) })
 	}
+}
+
+// skim reports whether an object is a foreign item or a part that is no text. It reads only the type and the role of such an object,
+// so that its other fields cannot be refused.
+func skim(v reflect.Value, object []byte) bool {
+	var kind, role string
+	for name, value := range members(object) {
+		switch {
+		case value[0] != '"':
+		case name == "type" && kind == "":
+			_ = json.Unmarshal(value, &kind) // It is valid.
+		case name == "role" && role == "":
+			_ = json.Unmarshal(value, &role)
+		}
+	}
+	switch into := v.Addr().Interface().(type) {
+	case *ResponseItem:
+		if foreign(kind, role) {
+			into.Type, into.Role = kind, role
+			return true
+		}
+	case *ChatPart:
+		if _, ok := (ChatPart{Type: kind}).text(); !ok && kind != "" {
+			into.Type = kind
+			return true
+		}
+	case *ChatMessage:
+		if foreign("", role) {
+			into.Role = role
+			return true
+		}
+	}
+	return false
 }
 
 // object reads the fields of a JSON object into a struct.

@@ -93,9 +93,7 @@ func TestErrorAnswersAreSmall(t *testing.T) {
 		{"/v1/council", `{"messages":[` + strings.Repeat(`{"content":"x"},`, 30) + `{"role":"user","content":"x"}]}`, "10 more"},
 		{
 			"/v1/chat/completions",
-			`{"model":"council","messages":[` + strings.Repeat(
-				`{"role":"user","content":[{"type":"i"}]},`, 22,
-			) + `{"role":"user","content":"x"}]}`,
+			`{"model":"council","messages":[{"role":"user","content":[` + strings.Repeat(`{"type":"i"},`, 22) + `{"type":"text","text":"x"}]}]}`,
 			"2 more",
 		},
 	} {
@@ -261,10 +259,10 @@ func TestChatDecoding(t *testing.T) {
 			200, nil,
 		},
 		{
-			`{"model":"council/amber","messages":[{"role":"user","content":null},` +
-				`{"role":"user","content":[{"type":"text","text":"x","more":1}]}]}`,
+			`{"model":"council/amber","messages":[{"role":"user","content":[{"type":"text","text":"x","more":1}]},` +
+				`{"role":"user","content":null}]}`,
 			422,
-			[]string{"messages[0].content"},
+			[]string{"messages[1].content"},
 		},
 		{
 			`{"model":"council/amber","messages":[{"role":"user","content":"x","content":"y"}]}`, 422,

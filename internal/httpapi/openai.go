@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
@@ -94,8 +96,8 @@ func (a *API) cards(r *http.Request) ([]ModelCard, error) {
 	return cards, nil
 }
 
-// ChatRequest is what is read of the body of POST /v1/chat/completions. What only
-// tunes one model's sampling, and fields that are not known, have no effect.
+// ChatRequest is what is read of the body of POST /v1/chat/completions. Fields that are
+// not known have no effect.
 type ChatRequest struct {
 	Model         string         `json:"model"`
 	Messages      []ChatMessage  `json:"messages"`
@@ -103,15 +105,74 @@ type ChatRequest struct {
 	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
 	Seed          *int64         `json:"seed,omitempty"`
 	Metadata      *ChatMetadata  `json:"metadata,omitempty"`
-	// What follows asks for what a council cannot give.
+	EndUser
+	Sampling
+	MaxTokens           *float64        `json:"max_tokens,omitempty"` // as Sampling; so is the next
+	MaxCompletionTokens *float64        `json:"max_completion_tokens,omitempty"`
+	ResponseFormat      *ResponseFormat `json:"response_format,omitempty"`
+	// What follows asks for what a council cannot give. Tools that need not be called may be ignored.
 	N                *int64          `json:"n,omitempty"`
 	Tools            json.RawMessage `json:"tools,omitempty"`
-	Functions        json.RawMessage `json:"functions,omitempty"`
-	ResponseFormat   *ResponseFormat `json:"response_format,omitempty"`
+	ToolChoice       json.RawMessage `json:"tool_choice,omitempty"`
+	Functions        json.RawMessage `json:"functions,omitempty"` // OpenAI's older name of tools
+	FunctionCall     json.RawMessage `json:"function_call,omitempty"`
 	Stop             json.RawMessage `json:"stop,omitempty"`
 	Logprobs         *bool           `json:"logprobs,omitempty"`
 	Audio            json.RawMessage `json:"audio,omitempty"`
 	WebSearchOptions json.RawMessage `json:"web_search_options,omitempty"`
+}
+
+// EndUser names the person for whom a program asks.
+type EndUser struct {
+	User             string `json:"user,omitempty"`              // OpenAI's older name of the next
+	SafetyIdentifier string `json:"safety_identifier,omitempty"` // goes before User
+}
+
+// maxEndUser bounds the bytes of the name of a person.
+const maxEndUser = 256
+
+// ask adds the person to what the council is asked.
+func (e EndUser) ask(r *council.Request, p *problems) {
+	r.User = cmp.Or(e.SafetyIdentifier, e.User)
+	const message, fix = "the name is longer than 256 bytes", "give a shorter one, such as a hash"
+	p.addIf([]refusal{
+		{len(e.User) > maxEndUser, "user", message, fix},
+		{len(e.SafetyIdentifier) > maxEndUser, "safety_identifier", message, fix},
+	})
+}
+
+// Sampling tunes the sampling of one model, and has no effect. Its values are checked, because OpenAI refuses wrong ones.
+type Sampling struct {
+	Temperature      *float64 `json:"temperature,omitempty"` // 0 to 2
+	TopP             *float64 `json:"top_p,omitempty"`       // 0 to 1
+	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
+	PresencePenalty  *float64 `json:"presence_penalty,omitempty"` // -2 to 2, as the one before
+}
+
+// check adds to p what is out of range.
+func (s Sampling) check(p *problems) {
+	for _, option := range []struct {
+		field       string
+		value       *float64
+		least, most float64
+	}{
+		{"temperature", s.Temperature, 0, 2},
+		{"top_p", s.TopP, 0, 1},
+		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
+		{"presence_penalty", s.PresencePenalty, -2, 2},
+	} {
+		if v := option.value; v != nil && (*v < option.least || *v > option.most) {
+			p.add(option.field, "the number is out of range",
+				fmt.Sprintf("give one from %g to %g, or leave %s out: it has no effect", option.least, option.most, option.field))
+		}
+	}
+}
+
+// limit refuses a limit of tokens that is below 1. Some programs send -1 for no limit.
+func (p *problems) limit(field string, tokens *float64) {
+	if tokens != nil && *tokens < 1 && *tokens != -1 {
+		p.add(field, "the number is out of range", "give 1 or more, or leave "+field+" out: it has no effect")
+	}
 }
 
 // StreamOptions are those of a ChatRequest.
@@ -129,6 +190,8 @@ type ChatMetadata struct {
 type ResponseFormat struct {
 	Type       string      `json:"type"`                  // "text", "json_object" or "json_schema"
 	JSONSchema *JSONSchema `json:"json_schema,omitempty"` // of "json_schema"
+	// Schema is where other providers have the schema, also that of "json_object".
+	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
 // JSONSchema is a schema for the answer.
@@ -154,7 +217,10 @@ func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside str
 	switch kind {
 	case "", formatText:
 	case formatObject:
-		r.OutputSchema = json.RawMessage(anyObject)
+		r.OutputSchema = f.Schema
+		if len(f.Schema) == 0 {
+			r.OutputSchema = json.RawMessage(anyObject)
+		}
 	case formatSchema:
 		r.OutputSchema, r.OutputName, r.OutputStrict = f.Schema, f.Name, f.Strict
 		if len(f.Schema) == 0 && !p.about(inside) {
@@ -167,7 +233,10 @@ func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside str
 
 // openAIPlace returns the place in the body of what is wrong with a field of council.Request. messages is where the
 // conversation stands in the body, and format where the format does that it asks for.
-func openAIPlace(field, messages, format string) string {
+func openAIPlace(field, messages, format string, talk conversation) string {
+	if place, ok := talk.place(field, messages); ok {
+		return place
+	}
 	list, _, _ := strings.Cut(field, "[")
 	switch list {
 	case "output_schema":
@@ -178,7 +247,7 @@ func openAIPlace(field, messages, format string) string {
 		return "metadata." + field
 	case "council", "models":
 		return "model"
-	case "query":
+	case "query", "messages":
 		return messages
 	default:
 		return field
@@ -189,6 +258,7 @@ func openAIPlace(field, messages, format string) string {
 type ChatMessage struct {
 	Role    string      `json:"role"`
 	Content ChatContent `json:"content"`
+	Refusal string      `json:"refusal,omitempty"` // of an assistant that had no content
 }
 
 // ChatContent is the parts of a message. A text counts as one part.
@@ -196,37 +266,84 @@ type ChatContent []ChatPart
 
 // ChatPart is a part of a ChatMessage.
 type ChatPart struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Refusal string `json:"refusal,omitempty"` // of the type "refusal"
 }
 
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ChatRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
-	r.Seed = c.Seed
-	const schemaPlace = "response_format.json_schema"
-	p.rename = func(field string) string { return openAIPlace(field, "messages", schemaPlace) }
+	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // as other servers have it: drawn at random
+		r.Seed = nil
+	}
+	schemaPlace := "response_format.json_schema"
+	var talk conversation
+	p.rename = func(field string) string { return openAIPlace(field, "messages", schemaPlace, talk) }
 	if f := c.ResponseFormat; f != nil {
 		asked := JSONSchema{}
 		if f.JSONSchema != nil {
 			asked = *f.JSONSchema
 		}
+		if len(asked.Schema) == 0 && len(f.Schema) > 0 {
+			asked.Schema, schemaPlace = f.Schema, "response_format"
+		}
 		asked.ask(&r, p, f.Type, "response_format", schemaPlace)
 	}
+	c.EndUser.ask(&r, p)
+	c.Sampling.check(p)
+	p.limit("max_tokens", c.MaxTokens)
+	p.limit("max_completion_tokens", c.MaxCompletionTokens)
+	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)
+	p.tools(&r, "functions", c.Functions, "function_call", c.FunctionCall)
 	p.addIf([]refusal{
 		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
-		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
-		{given(c.Functions), "functions", "a council calls no functions", "leave functions out"},
 		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
 		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
 		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
 		{len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question"},
 	})
+	items := make([]ResponseItem, len(c.Messages))
 	for i, m := range c.Messages {
-		r.Messages = append(r.Messages, p.message("messages", i, m, "text"))
+		items[i].ChatMessage = m
 	}
+	talk = p.read("messages", items, "")
+	talk.ask(&r)
 	return r
+}
+
+// tools notes in r that the request offers tools: the council's policy refuses or ignores them. A choice that requires a call is
+// refused here. With the choice "none" no tool would be called, so that there is nothing to ignore.
+func (p *problems) tools(r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage) {
+	var mode string
+	if given(choice) && json.Unmarshal(choice, &mode) != nil {
+		var object struct {
+			Type    string `json:"type"`
+			Mode    string `json:"mode"` // of a response
+			Allowed struct {
+				Mode string `json:"mode"`
+			} `json:"allowed_tools"` // of a chat completion
+		}
+		mode = "named"
+		if json.Unmarshal(choice, &object) == nil {
+			switch object.Type {
+			case "auto", "none":
+				mode = object.Type
+			case "allowed_tools":
+				mode = cmp.Or(object.Mode, object.Allowed.Mode, mode)
+			}
+		}
+	}
+	switch mode {
+	case "none":
+	case "", "auto":
+		if given(tools) && r.Tools == "" {
+			r.Tools = field
+		}
+	default:
+		p.add(choiceField, "a council calls no tools", "leave "+choiceField+" out, or send none or auto")
+	}
 }
 
 // asked returns what the council is asked by the name of a model and the metadata.
@@ -258,22 +375,6 @@ func (p *problems) addIf(all []refusal) {
 // given reports whether a field says anything.
 func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
-}
-
-// message returns a message whose parts are of these types, and refuses the other parts. The
-// field and the index say where the message stands.
-func (p *problems) message(field string, index int, m ChatMessage, types ...string) council.Message {
-	if m.Role == "developer" { // OpenAI's newer name
-		m.Role = council.RoleSystem
-	}
-	var text strings.Builder
-	for i, part := range m.Content {
-		if !slices.Contains(types, part.Type) {
-			p.unreadable(func() string { return fmt.Sprintf("%s[%d].content[%d]", field, index, i) }, part.Type, "send parts of type "+types[0])
-		}
-		text.WriteString(part.Text)
-	}
-	return council.Message{Role: m.Role, Content: text.String()}
 }
 
 // unreadable refuses a part of what is asked by its type, unless it was not even read.
@@ -320,7 +421,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	whole := c.completion(s, "chat.completion", ChatChoice{
-		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: chatFinish(session),
+		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer + noteLine(session)}, FinishReason: chatFinish(session),
 	})
 	whole.Usage, whole.Council = chatUsage(session), chatCouncil(session)
 	return writeJSON(w, http.StatusOK, whole)
@@ -340,11 +441,35 @@ func (a *API) beginOpenAI(
 		return nil, err
 	}
 	problems.join(err)
+	problems.side(r, &submission.Request)
 	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return nil, err
 	}
 	s, err := a.begin(r, body, submission)
 	return s, problems.renamed(err)
+}
+
+// sideHeader says whether a request is a side request, in place of what its text looks like.
+const sideHeader = "Councild-Side-Request"
+
+// side reads the header that says whether a request is a side request.
+func (p *problems) side(r *http.Request, asked *council.Request) {
+	value := r.Header.Get(sideHeader)
+	if value == "" {
+		return
+	}
+	var err error
+	if asked.Side, err = strconv.ParseBool(value); err != nil {
+		p.add(sideHeader, fmt.Sprintf("%.20q is neither true nor false", value), "send one of them, or leave the header out")
+	}
+}
+
+// noteLine returns what stands behind the answer of a session, where people see nothing else of it.
+func noteLine(s *council.Session) string {
+	if s.Note == "" {
+		return ""
+	}
+	return "\n\n(" + s.Note + ")"
 }
 
 // completion returns the completion that a session is, or a chunk of it.
@@ -392,7 +517,9 @@ type ChatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
-	Partial          bool  `json:"partial,omitempty"` // as in council.Usage
+	// Cost is in US dollars, as in council.TotalUsage; null when nobody knows it.
+	Cost    *float64 `json:"cost"`
+	Partial bool     `json:"partial,omitempty"` // as in council.Usage
 }
 
 // ChatCouncil is what else a session is about. All of it is at
@@ -416,7 +543,8 @@ func chatUsage(s *council.Session) *ChatUsage {
 		return nil
 	}
 	return &ChatUsage{
-		PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial,
+		PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(),
+		Cost: s.Metadata.Usage.CostUSD, Partial: total.Partial,
 	}
 }
 

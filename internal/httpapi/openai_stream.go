@@ -122,6 +122,9 @@ func (t *chatStream) event(e council.Event) {
 	case council.Restart:
 		t.send(chatError(t.lost()))
 	case *council.Session:
+		if t.text = noteLine(data); t.text != "" {
+			t.send(&t.delta)
+		}
 		last := t.chunk(ChatChoice{Delta: &ChatDelta{}, FinishReason: chatFinish(data)})
 		last.Council = chatCouncil(data)
 		t.send(last)

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,33 +12,46 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// ResponseRequest is what is read of the body of POST /v1/responses. What only tunes one
-// model's sampling, and fields that are not known, have no effect.
+// ResponseRequest is what is read of the body of POST /v1/responses. Fields that are not known
+// have no effect.
 type ResponseRequest struct {
 	Model        string        `json:"model"`
 	Input        ResponseInput `json:"input"`
 	Instructions string        `json:"instructions,omitempty"`
 	Stream       bool          `json:"stream,omitempty"`
 	Metadata     *ChatMetadata `json:"metadata,omitempty"`
-	// What follows asks for what a council cannot give.
+	Store        *bool         `json:"store,omitempty"` // false: later requests do not refer to the answer
+	EndUser
+	Sampling
+	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"` // as Sampling
+	Text            *ResponseText `json:"text,omitempty"`
+	// What follows asks for what a council cannot give. Tools that need not be called may be ignored.
 	Tools              json.RawMessage `json:"tools,omitempty"`
+	ToolChoice         json.RawMessage `json:"tool_choice,omitempty"`
 	Include            json.RawMessage `json:"include,omitempty"`
-	Text               *ResponseText   `json:"text,omitempty"`
 	PreviousResponseID string          `json:"previous_response_id,omitempty"`
 	Conversation       json.RawMessage `json:"conversation,omitempty"`
 	Prompt             json.RawMessage `json:"prompt,omitempty"`
 	Background         bool            `json:"background,omitempty"`
 	TopLogprobs        *int64          `json:"top_logprobs,omitempty"`
+
+	Stores bool `json:"-"` // later requests can refer to the answer; set once the session has begun
 }
 
 // ResponseInput is the messages of a ResponseRequest. A text counts as one message of the
 // user.
 type ResponseInput []ResponseItem
 
-// ResponseItem is one message of a ResponseInput.
+// ResponseItem is one message of a ResponseInput, or what stands for one.
 type ResponseItem struct {
-	Type string `json:"type,omitempty"` // "message", or left out
+	Type string `json:"type,omitempty"` // "message", "item_reference", left out, or of a foreign item
+	ID   string `json:"id,omitempty"`   // of a message that an earlier response has
 	ChatMessage
+}
+
+// refers reports whether the item stands for a message of an earlier response.
+func (i ResponseItem) refers() bool {
+	return i.Type == itemReference || i.Type == "" && i.ID != "" && i.Role == "" && i.Content == nil
 }
 
 // ResponseText is the form of the text that a ResponseRequest asks for, or that a Response has.
@@ -53,13 +68,17 @@ type TextFormat struct {
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ResponseRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
-	p.rename = c.place
+	var talk conversation
+	p.rename = func(field string) string { return openAIPlace(field, "input", "text.format", talk) }
+	c.EndUser.ask(&r, p)
+	c.Sampling.check(p)
+	p.limit("max_output_tokens", c.MaxOutputTokens)
+	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)
 	if c.Text != nil {
 		c.Text.Format.ask(&r, p, c.Text.Format.Type, "text.format", "text.format")
 	}
 	p.addIf([]refusal{
-		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
-		{given(c.Include), "include", "a council has none of what can be included", "leave include out"},
+		{bytes.Contains(c.Include, []byte("logprobs")), "include", "a council has no token probabilities", "leave include out"},
 		{
 			c.PreviousResponseID != "", "previous_response_id", "responses are not kept to be gone on with",
 			"send the whole conversation as input",
@@ -70,43 +89,76 @@ func (c ResponseRequest) request(p *problems) council.Request {
 		{c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities", "leave top_logprobs out"},
 		{len(c.Input) == 0 && !p.about("input"), "input", "there is no input", "give at least the user's question"},
 	})
-	if c.Instructions != "" {
-		r.Messages = append(r.Messages, council.Message{Role: council.RoleSystem, Content: c.Instructions})
-	}
-	for i, item := range c.Input {
-		if item.Type != "" && item.Type != "message" {
-			p.unreadable(func() string { return fmt.Sprintf("input[%d]", i) }, item.Type, "send messages")
-		}
-		r.Messages = append(r.Messages, p.message("input", i, item.ChatMessage, "input_text", "output_text", "text"))
-	}
+	talk = p.read("input", c.Input, c.Instructions)
+	talk.ask(&r)
 	return r
 }
 
-// place returns the place in the body of what is wrong with the question that it asks.
-func (c ResponseRequest) place(field string) string {
-	var i int
-	switch n, err := fmt.Sscanf(field, "messages[%d]", &i); {
-	case field == "messages":
-		return "input"
-	case n == 0 || err != nil:
-		return openAIPlace(field, "input", "text.format")
-	case c.Instructions != "" && i == 0:
-		return "instructions"
-	case c.Instructions != "":
-		i--
+// maxReferences is the most messages of earlier responses that a request may refer to.
+const maxReferences = 100
+
+// resolve puts the answers of earlier sessions of the caller in place of the items that refer to them.
+func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
+	answers := map[string]string{} // by id
+	references := 0
+	for i, item := range c.Input {
+		if !item.refers() {
+			continue
+		}
+		if references++; references > maxReferences {
+			p.add("input", fmt.Sprintf("more than %d items refer to earlier responses", maxReferences), "send the messages themselves")
+			return nil
+		}
+		answer, known := answers[item.ID]
+		if !known {
+			var err error
+			if answer, err = a.answerOf(r, item.ID); err != nil {
+				return err
+			}
+			answers[item.ID] = answer
+		}
+		if answer == "" {
+			return &council.Error{
+				Code: council.CodeNotFound, Detail: "the input refers to an answer that is not here",
+				Fields: []council.FieldError{{
+					Field: fmt.Sprintf("input[%d]", i), Message: fmt.Sprintf("no session of this token that has ended with an answer has %.64q", item.ID),
+					Fix: "send the message itself, or set store: false, with which clients do so",
+				}},
+			}
+		}
+		c.Input[i] = ResponseItem{ChatMessage: ChatMessage{Role: council.RoleAssistant, Content: ChatContent{{Type: "output_text", Text: answer}}}}
 	}
-	return fmt.Sprintf("input[%d]%s", i, field[strings.IndexByte(field, ']')+1:])
+	return nil
+}
+
+// answerOf returns the answer of the caller's session that has a message, "" where there is none.
+func (a *API) answerOf(r *http.Request, message string) (string, error) {
+	id, ok := strings.CutPrefix(message, "msg_")
+	if !ok {
+		return "", nil
+	}
+	s, err := a.sessions.Get(r.Context(), a.owner(r), id)
+	if err != nil || s == nil || s.Summary().Status == council.StatusRunning {
+		return "", err
+	}
+	session, failure := s.Result()
+	if failure != nil || session == nil {
+		return "", nil
+	}
+	return session.Answer, nil
 }
 
 // respond is POST /v1/responses: a session, whose answer is the response.
 func (a *API) respond(w http.ResponseWriter, r *http.Request) error {
 	var c ResponseRequest
 	s, err := a.beginOpenAI(w, r, &c, func(p *problems) (council.Submission, error) {
-		return council.Submission{Request: c.request(p), Stream: c.Stream}, knownModel(c.Model)
+		err := cmp.Or(a.resolve(r, &c, p), knownModel(c.Model))
+		return council.Submission{Request: c.request(p), Stream: c.Stream}, err
 	})
 	if err != nil {
 		return err
 	}
+	c.Stores = (c.Store == nil || *c.Store) && s.Found()
 	if c.Stream {
 		a.streamText(w, r, newResponseStream(s, c))
 		return nil
@@ -133,7 +185,7 @@ type Response struct {
 	Instructions       *string               `json:"instructions"`
 	Metadata           ChatMetadata          `json:"metadata"`
 	PreviousResponseID *string               `json:"previous_response_id"`
-	Store              bool                  `json:"store"`
+	Store              bool                  `json:"store"` // later requests can refer to the message
 	Temperature        *float64              `json:"temperature"`
 	TopP               *float64              `json:"top_p"`
 	Text               ResponseText          `json:"text"`
@@ -168,6 +220,7 @@ type ResponseUsage struct {
 	OutputTokens       int64     `json:"output_tokens"`
 	OutputDetails      *struct{} `json:"output_tokens_details"`
 	TotalTokens        int64     `json:"total_tokens"`
+	Cost               *float64  `json:"cost"`              // as in ChatUsage
 	Partial            bool      `json:"partial,omitempty"` // as in council.Usage
 }
 
@@ -193,7 +246,7 @@ const (
 func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	r := Response{
 		ID: "resp_" + s.ID, Object: "response", CreatedAt: s.Created.Unix(), Status: status, Model: c.Model,
-		Output: []ResponseMessage{}, Text: ResponseText{TextFormat{Type: formatText}}, ToolChoice: "auto", Tools: []string{},
+		Output: []ResponseMessage{}, Store: c.Stores, Text: ResponseText{TextFormat{Type: formatText}}, ToolChoice: "auto", Tools: []string{},
 	}
 	if c.Text != nil && c.Text.Format.Type != "" {
 		r.Text = *c.Text
@@ -213,11 +266,11 @@ func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Re
 	if *chatFinish(session) == "length" {
 		r.Status, r.IncompleteDetails = responseIncomplete, &ResponseIncompletion{Reason: "max_output_tokens"}
 	}
-	r.Output = append(r.Output, responseMessage(s, r.Status, responsePart(session.Answer)))
+	r.Output = append(r.Output, responseMessage(s, r.Status, responsePart(session.Answer+noteLine(session))))
 	r.Council = chatCouncil(session)
 	if u := chatUsage(session); u != nil {
 		r.Usage = &ResponseUsage{
-			InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens, Partial: u.Partial,
+			InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens, Cost: u.Cost, Partial: u.Partial,
 		}
 	}
 	return r
@@ -295,6 +348,9 @@ func (t *responseStream) event(e council.Event) {
 	case *council.Session:
 		if !t.sent { // there was nothing to write while it ran
 			t.write(data.Answer)
+		}
+		if line := noteLine(data); line != "" {
+			t.write(line)
 		}
 		ended := t.request.ended(t.s, data)
 		part := responsePart(string(t.text))

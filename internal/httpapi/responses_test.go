@@ -73,7 +73,9 @@ func TestResponse(t *testing.T) {
 				}},
 				Usage: &httpapi.ResponseUsage{
 					InputTokens: *total.InputTokens, OutputTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens,
+					Cost: session.Metadata.Usage.CostUSD,
 				},
+				Store:        true,
 				Instructions: new("Be brief."), Metadata: httpapi.ChatMetadata{Category: "math"},
 				Text:       httpapi.ResponseText{Format: httpapi.TextFormat{Type: "text"}},
 				ToolChoice: "auto", Tools: []string{}, Council: got.Council,
@@ -135,7 +137,7 @@ func TestResponseInput(t *testing.T) {
 		{"type":"message","role":"user","content":[{"type":"input_text","text":"U1"},{"type":"input_text","text":"U2"}]},
 		{"type":"message","role":"assistant","content":[{"type":"output_text","text":"A"}]},
 		{"role":"user","content":"Q?"}],
-		"tools":[],"include":[],"store":true,"temperature":0.5,"max_output_tokens":9,"text":{"format":{"type":"text"},"verbosity":"low"}}`)
+		"tools":[],"include":["reasoning.encrypted_content"],"store":true,"temperature":0.5,"max_output_tokens":9,"text":{"format":{"type":"text"},"verbosity":"low"}}`)
 	all := events(t, data)
 	ended := all[len(all)-1].Response
 	if ended.Status != "completed" {
@@ -173,10 +175,10 @@ func TestResponseErrors(t *testing.T) {
 		{`{"model":"council"}`, 422, "invalid", "input"},
 		{`{"model":"council","input":[]}`, 422, "invalid", "input"},
 		{`{"model":"council","input":1}`, 422, "invalid", "input"},
-		{`{"model":"council","input":[{"type":"function_call_output","output":"x"}]}`, 422, "invalid", "input[0]"},
+		{`{"model":"council","input":[{"type":"function_call_output","output":"x"}]}`, 422, "invalid", "input"},
 		{`{"model":"council","input":[{"role":"user","content":[{"type":"input_image"}]}]}`, 422, "invalid", "input[0].content[0]"},
 		{`{"model":"council","input":"x","tools":[{"type":"web_search"}]}`, 422, "invalid", "tools"},
-		{`{"model":"council","input":"x","include":["reasoning.encrypted_content"]}`, 422, "invalid", "include"},
+		{`{"model":"council","input":"x","include":["message.output_text.logprobs"]}`, 422, "invalid", "include"},
 		{`{"model":"council","input":"x","text":{"format":{"type":"yaml"}}}`, 422, "invalid", "text.format.type"},
 		{`{"model":"council","input":"x","text":{"format":{"type":"json_schema"}}}`, 422, "invalid", "text.format.schema"},
 		{
@@ -192,8 +194,8 @@ func TestResponseErrors(t *testing.T) {
 		{`{"model":"council","input":"x","prompt":{"id":"p"}}`, 422, "invalid", "prompt"},
 		{`{"model":"council","input":"x","background":true}`, 422, "invalid", "background"},
 		{`{"model":"council","input":"x","top_logprobs":2}`, 422, "invalid", "top_logprobs"},
-		{`{"model":"council","input":[{"role":"user","content":"x"},{"role":"tool","content":"x"}]}`, 422, "invalid", "input[1].role"},
-		{`{"model":"council","instructions":"x","input":[{"role":"tool","content":"x"}]}`, 422, "invalid", "input[0].role"},
+		{`{"model":"council","input":[{"role":"user","content":"x"},{"role":"tool","content":"x"}]}`, 422, "invalid", "input[1]"},
+		{`{"model":"council","instructions":"x","input":[{"role":"tool","content":"x"}]}`, 422, "invalid", "input"},
 		{`{"model":"council","instructions":"x","input":""}`, 422, "invalid", "input[0].content"},
 		{`{"model":"council/down,down","input":"x"}`, 502, "no_quorum", "down"},
 	} {

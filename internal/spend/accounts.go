@@ -35,6 +35,7 @@ type Options struct {
 type Opening struct {
 	Session   string   // its id
 	Token     string   // the name of the caller's token; "": no token is asked for
+	User      string   // for whom the caller asked, by council.Plan.User; "": unknown
 	Council   string   // council.Plan.CouncilLabel
 	Limit     *USD     // nil: none
 	Upper     *USD     // the most that the session is thought to cost; nil: unknown
@@ -195,7 +196,7 @@ func (a *Accounts) Open(ctx context.Context, o Opening) *council.Error {
 	}
 	a.mu.Lock()
 	s := a.sessions[o.Session]
-	line := entry{Type: entryOpen, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Limit: s.Limit, Upper: s.Upper}
+	line := entry{Type: entryOpen, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit, Upper: s.Upper}
 	a.mu.Unlock()
 	err := a.o.Ledger.Append(ctx, a.HasDayLimit(), line.line())
 	if err != nil && a.HasDayLimit() {

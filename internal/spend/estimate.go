@@ -148,7 +148,10 @@ func (a *Accounts) expected(all []planned) *USD {
 
 // Opening returns what is known of the session of a plan before its first call.
 func (a *Accounts) Opening(plan council.Plan) Opening {
-	o := Opening{Session: plan.SessionID, Token: plan.Token, Council: plan.CouncilLabel(), Direct: plan.Direct, MaxTokens: plan.MaxTotalTokens}
+	o := Opening{
+		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), Direct: plan.Direct,
+		MaxTokens: plan.MaxTotalTokens,
+	}
 	judges := []council.Member{}
 	if plan.Rules.Judge != nil && !plan.Direct {
 		o.Judged, judges = true, append(judges, *plan.Rules.Judge)

@@ -64,6 +64,7 @@ type entry struct {
 	Day     string   `json:"day"` // on which the session began, in UTC
 	Session string   `json:"session"`
 	Token   string   `json:"token"`
+	User    string   `json:"user,omitempty"` // for whom the caller asked
 	Council string   `json:"council"`
 	Limit   *USD     `json:"limit_usd"`
 	Upper   *USD     `json:"upper_usd,omitempty"` // where there is no limit, the most that the session was thought to cost
@@ -81,7 +82,7 @@ const maxCalls = 60
 
 // lines returns lines with calls of a session, the last of that type.
 func (s *session) lines(calls []Charge, last string) (lines [][]byte) {
-	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Limit: s.Limit}
+	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit}
 	for len(calls) > maxCalls {
 		e.Calls = calls[:maxCalls]
 		calls = calls[maxCalls:]

@@ -16,6 +16,7 @@ type By string
 const (
 	ByDay     By = "day"
 	ByToken   By = "token"
+	ByUser    By = "user"
 	ByCouncil By = "council"
 	ByModel   By = "model"
 )
@@ -39,10 +40,10 @@ type Report struct {
 	Ledger    *State  `json:"ledger"` // null: what sessions cost is not kept
 }
 
-// Row is what the sessions of one day, token, council or model cost.
+// Row is what the sessions of one day, token, user, council or model cost.
 type Row struct {
-	// Key is the day, the name of the token, the members and the chairman, or the model. It is "" where
-	// no token is asked for, and for the model of a session without an end.
+	// Key is the day, the name of the token, the user as the caller named them, the council, or the model. It is
+	// "" where no token is asked for, where no user is named, and for the model of a session without an end.
 	Key       string `json:"key"`
 	Sessions  int    `json:"sessions"`
 	Calls     int    `json:"calls"`
@@ -128,7 +129,7 @@ func (a *Accounts) running() []entry {
 	all := make([]entry, 0, len(a.sessions))
 	for _, s := range a.sessions {
 		all = append(all, entry{
-			Type: entryClose, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Calls: slices.Clone(s.calls),
+			Type: entryClose, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Calls: slices.Clone(s.calls),
 		})
 	}
 	return all
@@ -185,7 +186,7 @@ func (c *collector) charge(e entry, model string, add func(*scope)) {
 
 // row returns the row of a call of a session.
 func (c *collector) row(e entry, model string) *Row {
-	key := map[By]string{ByDay: e.Day, ByToken: e.Token, ByCouncil: e.Council, ByModel: model}[c.q.By]
+	key := map[By]string{ByDay: e.Day, ByToken: e.Token, ByUser: e.User, ByCouncil: e.Council, ByModel: model}[c.q.By]
 	if c.rows[key] == nil {
 		c.rows[key] = &Row{Key: key}
 	}
