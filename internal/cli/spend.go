@@ -59,6 +59,9 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	noteMissing(std, path)
+	if c.Format == "csv" && r.Ledger.Damaged {
+		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: warning: these sums are too low, because the ledger is damaged: %s\n", r.Ledger.Problem())
+	}
 	return writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Spend)
 }
 
@@ -69,7 +72,7 @@ func noteMissing(std IO, path string) {
 	}
 }
 
-// verify prints what the ledger holds, all of it by day. A damage that nobody has accepted is an error.
+// verify prints what the ledger holds on each day. Damage that no operator has accepted is an error.
 func (c spendCmd) verify(ctx context.Context, std IO, path string) error {
 	r, err := daemon.Spend(ctx, path, spend.Query{})
 	if err != nil {
@@ -85,7 +88,7 @@ func (c spendCmd) verify(ctx context.Context, std IO, path string) error {
 	return nil
 }
 
-// accept takes the loss of what is damaged in the ledger or missing from it.
+// accept writes down that the operator accepts the damage of the ledger.
 func (c spendCmd) accept(ctx context.Context, std IO, path string) error {
 	state, err := daemon.AcceptLedger(ctx, path, slog.New(slog.DiscardHandler))
 	if held, ok := errors.AsType[*store.HeldError](err); ok {

@@ -76,7 +76,7 @@ func TestSpendVerify(t *testing.T) {
 			t.Fatal(stderr)
 		}
 	}
-	check(0, "Lines that can be read: 4, 0 of them without a checksum|Expected: at least 4. Missing: at least 0.|The ledger is whole.", "verify")
+	check(0, "Lines that can be read: 4, 0 of them without a checksum|Lines that should be there: at least 4. Missing: at least 0.|The ledger is whole.", "verify")
 	check(0, "Nothing to accept", "accept")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -88,12 +88,13 @@ func TestSpendVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	const problem = "1 line cannot be read (bad_checksum, first spend.jsonl line 1), at least 2 lines are missing"
-	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost of 2|is damaged: "+problem+
+	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost: at least 0.0|is damaged: "+problem+
 		"|councild spend accept", "verify")
 	check(1, `"damaged": true|"missing_lines": 2|"unreadable_lines": 1|"file": "spend.jsonl"`, "verify", "--format", "json")
 	check(0, "These sums are too low, because the ledger is damaged: "+problem, "report")
+	check(0, "warning: these sums are too low, because the ledger is damaged: "+problem, "--format", "csv")
 	check(0, "Accepted: "+problem, "accept")
-	check(0, "Accepted on 2|1 lines that cannot be read, at least 2 missing lines, at least 0.0", "verify")
+	check(0, "Accepted on 2|1 lines cannot be read, at least 2 lines are missing, at least 0.0", "verify")
 	check(0, "a loss was accepted on 2")
 	check(0, "Nothing to accept", "accept")
 	l, err := daemon.OpenLedger(t.Context(), loaded(t), slog.New(slog.DiscardHandler))

@@ -411,8 +411,12 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
 	}
-	if d.ledger != nil {
+	if path, _ := d.cfg.SpendFile(); d.ledger != nil {
 		reasons = append(reasons, d.ledger.notReady()...)
+	} else if path != "" {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "ledger", Bearable: true, Message: "what sessions cost is not kept, because the ledger could not be opened; the log says why",
+		})
 	}
 	if d.journal != nil {
 		if why := d.notKept(); why != "" {

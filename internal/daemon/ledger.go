@@ -21,7 +21,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// ledger stores what sessions cost. Beside it stands the file of its end, which says how far it reaches at least.
+// ledger stores what sessions cost. A second file beside it holds its high-water mark, the end: the ledger has at least that many lines.
 type ledger struct {
 	path     string
 	store    *store.Store
@@ -40,10 +40,10 @@ type ledger struct {
 	synced  [][]byte      // lines on disk that the end does not count yet
 	direct  bool          // the ledger is being closed: whoever adds to synced writes the end
 	end     spend.End
-	endBad  bool        // the file of the end that was found is damaged
+	endBad  bool        // the file that held the end is damaged
 	endErr  error       // why the end could not be written
 	state   spend.State // of the ledger, when it was last looked at
-	damages int64       // of the store, at that time
+	damages int64       // what store.Damages returned at that time
 }
 
 const (
@@ -54,15 +54,15 @@ const (
 	// of a day needs the ledger.
 	ledgerInterval = time.Second
 
-	// endInterval is the least time between two writes of the end. Lines that a process wrote in that time before it was killed
-	// can be taken away unnoticed.
+	// endInterval is the least time between two writes of the end. A process that is killed may not have counted the lines of this
+	// time. When only those lines are lost afterwards, nothing shows it.
 	endInterval = time.Second
 
-	// maxEndFile is more than any file of an end has, in bytes.
+	// maxEndFile bounds how many bytes of the end are read.
 	maxEndFile = 1 << 20
 )
 
-// errDamaged says that a ledger is damaged and a hard limit of a day needs all of it.
+// errDamaged says why a daemon with a hard limit of a day does not start.
 var errDamaged = errors.New("the ledger of costs is damaged, and hard limits of a day need all of it")
 
 // openLedger opens the ledger. It returns nil where there is none: also where nobody named a file, no
@@ -103,14 +103,14 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err), l.store.Close())
 	}
 	if l.state.Damaged && isHard(cfg) && cfg.HasDayLimit() {
-		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: %s: %s; councild spend verify shows what is left, and "+
-			"councild spend accept takes the loss", errDamaged, path, l.state.Problem()), l.store.Close())
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: in %s, %s; put the lost file back, or see councild spend verify "+
+			"and take the loss with councild spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
 	}
 	l.writer.Go(func() { l.keepEnd(context.WithoutCancel(ctx)) })
 	return l, nil
 }
 
-// look reads the whole ledger and its end when it is opened.
+// look reads the whole ledger and its end. It is called once, when the ledger is opened.
 func (l *ledger) look(ctx context.Context) error {
 	b, err := openBook(l.path)
 	if err != nil {
@@ -184,7 +184,8 @@ func (l *ledger) write(ctx context.Context) {
 	}
 }
 
-// noteSynced is told of lines that are on disk.
+// noteSynced takes lines that are on disk now. The writer of the store calls it and must not wait for another file, so keepEnd
+// writes the end. While the ledger is being closed, keepEnd has stopped.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)
@@ -218,8 +219,8 @@ func (l *ledger) keepEnd(ctx context.Context) {
 	}
 }
 
-// writeEnd adds to the end the lines that are on disk, and writes it down. Where the end that was found is damaged, that file stays
-// as it is until somebody accepts it.
+// writeEnd adds the lines that are on disk to the end, and writes the end to its file. A damaged file stays as it is until an
+// operator accepts the loss.
 func (l *ledger) writeEnd(ctx context.Context) {
 	l.endFile.Lock()
 	defer l.endFile.Unlock()
@@ -247,7 +248,7 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	}
 }
 
-// lookAgain reads the ledger once more when the store has found that another program changed it.
+// lookAgain reads the ledger again after the store has found that another program changed it.
 func (l *ledger) lookAgain(ctx context.Context) {
 	damages := l.store.Damages()
 	if damages == l.damages {
@@ -383,7 +384,7 @@ func (l readLedger) replay(ctx context.Context, a *spend.Accounts) error {
 // endOf returns the file of the end of the ledger at path.
 func endOf(path string) string { return store.Resolve(path) + ".end" }
 
-// book is a ledger to read, with its end as it was before any line was read. The other order would miss lines that are added between.
+// book is a ledger to read. Its end is read before its lines: in the other order, the end could count lines that were added between.
 type book struct {
 	path   string
 	end    *spend.End // nil: none is kept, or it is damaged
@@ -408,13 +409,13 @@ func openBook(path string) (book, error) {
 	end, err := spend.ParseEnd(text)
 	if err != nil {
 		b.endBad = true
-		return b, nil //nolint:nilerr // whoever reads the lines is told of it
+		return b, nil //nolint:nilerr // all returns it as damage
 	}
 	b.end = &end
 	return b, nil
 }
 
-// all returns the lines of the ledger. A damaged file of the end counts as a line that cannot be read.
+// all returns the lines of the ledger. When the file of its end is damaged, that counts as one line that cannot be read.
 func (b book) all(ctx context.Context) spend.Lines {
 	lines := ledgerLines(ctx, b.path)
 	if !b.endBad {
@@ -461,8 +462,8 @@ func Spend(ctx context.Context, path string, q spend.Query) (spend.Report, error
 	return spend.ReadReport(b.all(ctx), b.end, nil, q, time.Now())
 }
 
-// AcceptLedger takes the loss of what is damaged in the ledger at path or missing from it, and returns what that was. A daemon must
-// not have the ledger open.
+// AcceptLedger writes down that an operator accepts the damage of the ledger at path, and returns that damage. While a daemon has
+// the ledger open, the error is a *store.HeldError.
 func AcceptLedger(ctx context.Context, path string, log *slog.Logger) (spend.State, error) {
 	if _, err := os.Lstat(endOf(path)); errors.Is(err, fs.ErrNotExist) {
 		if err := store.Find(path); err != nil {

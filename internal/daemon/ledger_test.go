@@ -134,9 +134,9 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 		damage func(*testing.T, string)
 		want   string // part of the problem; "": it is none
 	}{
-		{"a digit of a cost", edit(data, onLine(1, replaced(`"usd":0.0`, `"usd":0.1`))), "1 line cannot be read (bad_checksum, first spend.jsonl line 2)"},
+		{"a digit of a cost", edit(data, replaced(`,"usd":0.0`, `,"usd":0.1`)), "1 line cannot be read (bad_checksum, first spend.jsonl line "},
 		{"a digit of a day", edit(data, onLine(0, replaced(`"day":"2`, `"day":"3`))), "bad_checksum, first spend.jsonl line 1"},
-		{"a letter of a key", edit(data, onLine(1, replaced(`"usd"`, `"usc"`))), "bad_checksum"},
+		{"a letter of a key", edit(data, replaced(`,"usd"`, `,"usc"`)), "bad_checksum"},
 		{"the checksum", edit(data, onLine(-1, func(l []byte) []byte { l[len(l)-4] ^= 1; return l })), "bad_checksum"},
 		{"the key of the checksum", edit(data, replaced(`"crc"`, `"crd"`)), "no_entry"},
 		{"garbage between lines", edit(data, inserted("garbage")), "1 line cannot be read (not_json, first spend.jsonl line 3)"},
@@ -147,8 +147,8 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 		{"two lines in one", edit(data, replaced("\n", "")), "at least 1 line is missing"},
 		{"a line in two", edit(data, replaced(`,"token"`, ",\n\"token\"")), "not_json, first spend.jsonl line 1"},
 		{"a line taken out", edit(data, withoutLine(1)), "at least 1 line is missing"},
-		{"cut in the last line", edit(data, cut(9)), "at least 1 line is missing"},
-		{"the last line taken", edit(data, func(d []byte) []byte { return d[:bytes.LastIndexByte(d[:len(d)-1], '\n')+1] }), "at least 1 line is missing"},
+		{"cut in the last line", edit(data, cut(9)), "missing"},
+		{"the last line taken", edit(data, func(d []byte) []byte { return d[:bytes.LastIndexByte(d[:len(d)-1], '\n')+1] }), "missing"},
 		{"emptied", edit(data, func([]byte) []byte { return nil }), "missing"},
 		{"renamed as logrotate does", func(t *testing.T, dir string) {
 			if err := os.Rename(filepath.Join(dir, data), filepath.Join(dir, data+".1")); err != nil {
@@ -369,5 +369,13 @@ func TestFaultF55LedgerCannotBeWritten(t *testing.T) {
 		}
 		daemontest.Fault(t, "F55", "under a limit of a day 503 with the cause, else ready with a remark; ready again by itself",
 			"limit of the day %q: %d, %q, and ready again without a session", limit, status, of["ledger"])
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "spend.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := daemontest.Start(t, keptIn(daemontest.Bill(t, 0), dir, nil))
+	if status, of := reasons(t, d); status != http.StatusOK || !strings.Contains(of["ledger"], "is not kept") {
+		t.Errorf("a ledger that cannot be opened: %d, %q", status, of)
 	}
 }

@@ -74,22 +74,22 @@ func Ledger(r spend.Report) []byte {
 	writeSpent(&b, r)
 	fmt.Fprintf(&b, "Lines that can be read: %d, %d of them without a checksum.\n", l.Lines, l.Unchecked)
 	if l.Expected == nil {
-		b.WriteString("Expected: not known, because no end of this ledger is kept yet.\n")
+		b.WriteString("How many lines there should be is not known: no daemon has written that down yet.\n")
 	} else {
-		fmt.Fprintf(&b, "Expected: at least %d. Missing: at least %d.\n", *l.Expected, l.Missing)
+		fmt.Fprintf(&b, "Lines that should be there: at least %d. Missing: at least %d.\n", *l.Expected, l.Missing)
 	}
 	fmt.Fprintf(&b, "Lines that cannot be read: %d.\n", l.Unreadable)
 	for _, s := range l.Reasons {
 		fmt.Fprintf(&b, "  %s: %d, the first in %s at line %d\n", printable(s.Reason), s.Count, printable(s.File), s.Line)
 	}
 	for _, day := range slices.Sorted(maps.Keys(l.MissingUSD)) {
-		fmt.Fprintf(&b, "Lost of %s: at least %v US dollars.\n", printable(day), l.MissingUSD[day])
+		fmt.Fprintf(&b, "Lost: at least %v US dollars of %s.\n", l.MissingUSD[day], printable(day))
 	}
 	if l.Torn {
-		b.WriteString("A part of a line stands at the end. A crash left it, or it is being written: it is no damage.\n")
+		b.WriteString("The last line is not complete: a crash cut it, or it is being written. That is no damage.\n")
 	}
 	for _, a := range l.Accepted {
-		fmt.Fprintf(&b, "Accepted on %s: %d lines that cannot be read, at least %d missing lines", a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
+		fmt.Fprintf(&b, "Accepted on %s: %d lines cannot be read, at least %d lines are missing", a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
 		for _, day := range slices.Sorted(maps.Keys(a.MissingUSD)) {
 			fmt.Fprintf(&b, ", at least %v US dollars of %s", a.MissingUSD[day], printable(day))
 		}

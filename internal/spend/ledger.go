@@ -109,10 +109,11 @@ func (e entry) addWhole(s *scope, sign int) {
 	s.uncertain = s.uncertain.Plus(*whole)
 }
 
-// Replay takes in the lines of a ledger that can be read, in their order, as far as they are of some days. Nil takes all of them.
-// It is called once, before any session is opened. A session that has no end counts whole, as uncertain, until it is opened again.
+// Replay takes in the lines of a ledger that can be read, in their order. It leaves out all days but the given ones; nil takes every
+// day. It is called once, before any session is opened. A session that has no end counts whole, as uncertain, until it is opened
+// again.
 //
-// The days are the last ones of the ledger and not those before the clock's today: the clock may be wrong.
+// The days should be [State.Recent], the last ones of the ledger. The clock does not choose them, because it may be wrong.
 func (a *Accounts) Replay(lines Lines, days []string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -62,8 +62,8 @@ type collector struct {
 	calls map[string][]Charge // theirs, as far as the ledger has them: they count whole
 }
 
-// ReadReport reads a report from the lines of a ledger, nil where there is none, and says what is damaged in it. The end is kept,
-// or nil. Sessions that run now are taken from accounts; nil: none are known to run, and those without an end count whole.
+// ReadReport reads a report from the lines of a ledger, and says what is damaged in it. The lines are nil without a ledger, and the
+// end is nil where none is kept. Sessions that run now are taken from accounts. Without accounts, sessions without an end count whole.
 func ReadReport(lines Lines, end *End, a *Accounts, q Query, now time.Time) (Report, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{q: q, rows: map[string]*Row{}, ended: map[string]bool{}, open: map[string]entry{}, calls: map[string][]Charge{}}

@@ -21,8 +21,7 @@ const (
 	ReasonNotJSON  = "not_json"     // not a JSON value
 	ReasonNoEntry  = "no_entry"     // JSON, but not a line that a ledger has
 	ReasonChecksum = "bad_checksum" // it is not the line that was written
-	// ReasonUnterminated is that of the end of a file without an end of its line: a crash left it, or it is being written. It is no
-	// damage.
+	// ReasonUnterminated says that the last line of a file has no end: a crash cut it, or it is being written. That is no damage.
 	ReasonUnterminated = "unterminated"
 )
 
@@ -47,7 +46,7 @@ type Line struct {
 	unchecked bool // it has no checksum
 }
 
-// crcKey stands before the checksum of a line, which is its last member: CRC-32C of all bytes before this key.
+// crcKey stands before the checksum of a line, its last member. The checksum is the CRC-32C of all bytes before this key.
 const crcKey = `,"crc":"`
 
 const crcLength = len(crcKey + `00000000"}`)
@@ -67,7 +66,7 @@ func checksum(body []byte) []byte {
 	return hex.AppendEncode(nil, sum[:])
 }
 
-// unseal returns whether the text ends in a checksum, and whether it is the right one.
+// unseal reports whether the text ends in a checksum, and whether that checksum is right.
 func unseal(text []byte) (sealed, right bool) {
 	body := text[:max(0, len(text)-crcLength)]
 	digits, ok := bytes.CutPrefix(text[len(body):], []byte(crcKey))
@@ -134,22 +133,22 @@ func (l Line) usd() (sum USD) {
 // daysKept is how many days a process remembers, and of how many the end of a ledger has the sums.
 const daysKept = 8
 
-// End is how far a ledger reaches at least: every line that it counts was on disk before. It is kept in a file of its own, so that
-// a ledger that was cut, replaced or taken away is noticed.
+// End is the high-water mark of a ledger. Every line that it counts was on disk before the end was written. It is kept in a file of
+// its own: a ledger with fewer lines was cut, replaced or taken away.
 type End struct {
 	Written    time.Time      `json:"written"`
-	Lines      int64          `json:"lines"`            // that can be read
-	Days       map[string]USD `json:"days"`             // the sums of their calls, of the latest days
-	Unreadable int64          `json:"unreadable_lines"` // that somebody accepted
+	Lines      int64          `json:"lines"`            // so many lines can be read
+	Days       map[string]USD `json:"days"`             // what the calls of the latest days cost
+	Unreadable int64          `json:"unreadable_lines"` // so many lines cannot be read, and an operator has accepted that
 	Accepted   []Acceptance   `json:"accepted,omitempty"`
 }
 
-// Acceptance is a loss that somebody accepted.
+// Acceptance is a loss that an operator accepted.
 type Acceptance struct {
 	At         time.Time      `json:"at"`
 	Unreadable int64          `json:"unreadable_lines"`
 	Missing    int64          `json:"missing_lines"` // at least
-	MissingUSD map[string]USD `json:"missing_usd"`   // by day, at least, as far as it is known
+	MissingUSD map[string]USD `json:"missing_usd"`   // by day, at least
 }
 
 // ErrEnd says that the file of the end of a ledger is not as it was written.
@@ -176,7 +175,7 @@ func (e End) Clone() End {
 	return e
 }
 
-// Tally returns what lines of a ledger, each with its end, hold. A later end is the sum of an earlier one and of what came after it.
+// Tally returns the end of a ledger that holds these lines alone. Each element holds one or more lines with their line breaks.
 func Tally(lines ...[]byte) End {
 	t := End{Days: map[string]USD{}}
 	for _, all := range lines {
@@ -190,13 +189,13 @@ func Tally(lines ...[]byte) End {
 	return t
 }
 
-// Add adds a tally of lines that are on disk now.
+// Add adds the tally of lines that are on disk now.
 func (e *End) Add(t End) {
 	e.Lines += t.Lines
 	e.raise(t.Days, USD.Plus)
 }
 
-// CatchUp raises the end to what was found in a ledger that is whole: the process before may have ended before it wrote it down.
+// CatchUp raises the end to what was found in a whole ledger. The process before may have been killed before it wrote its last end.
 func (e *End) CatchUp(found State) {
 	e.Lines = max(e.Lines, found.Lines)
 	e.Unreadable = min(e.Unreadable, found.Unreadable)
@@ -213,7 +212,7 @@ func (e *End) Accept(found State, now time.Time) {
 	e.raise(found.days, USD.Plus)
 }
 
-// raise combines sums with those of the end, and leaves out the oldest days.
+// raise combines the sums of days with those of the end, and drops the oldest days.
 func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	if e.Days == nil {
 		e.Days = map[string]USD{}
@@ -230,20 +229,20 @@ func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 
 // State is what was found in a ledger, and what is known to be missing from it.
 type State struct {
-	Damaged    bool           `json:"damaged"`          // and nobody has accepted that
+	Damaged    bool           `json:"damaged"`          // lines cannot be read or are missing, and no operator has accepted that
 	Lines      int64          `json:"lines"`            // that can be read
-	Unchecked  int64          `json:"unchecked_lines"`  // of them without a checksum, as earlier releases wrote them
-	Unreadable int64          `json:"unreadable_lines"` // parts of a file without an end count as one
-	Reasons    []Skipped      `json:"reasons"`          // why, the most frequent first
-	Expected   *int64         `json:"expected_lines"`   // that can be read, at least; null: no end is kept
-	Missing    int64          `json:"missing_lines"`    // at least, beside those that cannot be read
-	MissingUSD map[string]USD `json:"missing_usd"`      // by day, at least, of all that is missing or cannot be read
+	Unchecked  int64          `json:"unchecked_lines"`  // those of them without a checksum, as earlier releases wrote them
+	Unreadable int64          `json:"unreadable_lines"` // the unreadable rest of a compressed file counts as one
+	Reasons    []Skipped      `json:"reasons"`          // why lines cannot be read, the most frequent reason first
+	Expected   *int64         `json:"expected_lines"`   // End.Lines; null when no end is kept
+	Missing    int64          `json:"missing_lines"`    // at least, without the unreadable ones
+	MissingUSD map[string]USD `json:"missing_usd"`      // by day, at least: what missing and unreadable lines cost
 	Torn       bool           `json:"torn"`             // a part of a line stands at the end: a crash left it, or it is being written
-	Accepted   []Acceptance   `json:"accepted"`         // losses, the oldest first
+	Accepted   []Acceptance   `json:"accepted"`         // the oldest first
 
 	// Recent are the last days on which sessions began, in the order of the ledger.
 	Recent []string       `json:"-"`
-	days   map[string]USD // the sums of those, and of the days that the end has
+	days   map[string]USD // what the calls of Recent and of End.Days cost
 }
 
 // Skipped counts lines that cannot be read for one reason, and says where the first one stands.
@@ -254,7 +253,7 @@ type Skipped struct {
 	Line   int64  `json:"line"`
 }
 
-// Problem says what is wrong with the ledger, "" where nothing is.
+// Problem says what is wrong with the ledger. It is "" for one that is whole or whose loss is accepted.
 func (s State) Problem() string {
 	if !s.Damaged {
 		return ""
@@ -365,7 +364,7 @@ func (c *checker) result() State {
 	return s
 }
 
-// moveToEnd has a day stand at the end of a list, once.
+// moveToEnd moves a day to the end of a list, or adds it there.
 func moveToEnd(days []string, day string) []string {
 	if n := len(days); n > 0 && days[n-1] == day {
 		return days
@@ -373,7 +372,7 @@ func moveToEnd(days []string, day string) []string {
 	return append(slices.DeleteFunc(days, func(d string) bool { return d == day }), day)
 }
 
-// Check reads a ledger, whose end is kept or nil.
+// Check reads a ledger. The end is nil where none is kept.
 func Check(lines Lines, end *End) (State, error) {
 	c := newChecker(end)
 	for line, err := range lines {

@@ -39,8 +39,8 @@ type Options struct {
 	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
 	Log         *slog.Logger  // nil: nothing is logged
 	Disk        disk.Disk     // nil: the operating system's
-	// Synced is called with the lines of each call of AppendLines once they are on disk, from one goroutine, and before Close
-	// has released the lock. It must return at once and not change the lines. Nil: nothing is called.
+	// Synced, if it is not nil, is called with the lines of each call of AppendLines when they are on disk. One goroutine makes all
+	// calls, the last one before Close releases the lock. Synced must return at once and must not change the lines.
 	Synced func(lines []byte)
 
 	given string // Path before its links were resolved
