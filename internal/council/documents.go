@@ -33,6 +33,7 @@ type Problem struct {
 	Errors    []FieldError `json:"errors"`
 	RequestID string       `json:"request_id"`
 	SessionID string       `json:"session_id,omitempty"`
+	PaidCalls int          `json:"paid_calls,omitempty"` // as Error.Paid
 	// OpenAI says the same to clients that expect OpenAI's interface at the path: where
 	// nothing is there, and where the method is wrong.
 	OpenAI *OpenAIError `json:"error,omitempty"`
@@ -48,5 +49,5 @@ type OpenAIError struct {
 
 // Cause returns the Error that the document tells of.
 func (p Problem) Cause() *Error {
-	return &Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID}
+	return &Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID, Paid: p.PaidCalls}
 }

@@ -43,7 +43,9 @@ type Error struct {
 	Fields     []FieldError
 	RetryAfter time.Duration // 0: none
 	SessionID  string        // set after the start of a session
-	Cause      error
+	// Paid is how many calls of the session a provider may have billed. Asking again would pay again.
+	Paid  int
+	Cause error
 }
 
 // FieldError is one problem with one part of a request, or one member's reason.

@@ -64,6 +64,12 @@ func NoUsage() Usage {
 	return Usage{InputTokens: &figures.input, OutputTokens: &figures.output, CostUSD: &figures.cost}
 }
 
+// None reports whether it is known that nothing was consumed.
+func (u Usage) None() bool {
+	return !u.Partial && u.InputTokens != nil && *u.InputTokens == 0 && u.OutputTokens != nil && *u.OutputTokens == 0 &&
+		u.CostUSD != nil && *u.CostUSD == 0
+}
+
 // plus adds two figures in sum, either of which may be unknown. A known figure and an unknown
 // one give a partial sum; a known zero and an unknown one give an unknown sum.
 func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {

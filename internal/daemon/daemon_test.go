@@ -165,7 +165,7 @@ func TestDrainTimeout(t *testing.T) {
 	}()
 	<-arrived
 	d.Stop()
-	if got := <-answered; got.status != http.StatusServiceUnavailable || !strings.Contains(string(got.body), `"code":"cancelled"`) ||
+	if got := <-answered; got.status != http.StatusBadRequest || !strings.Contains(string(got.body), `"code":"cancelled"`) ||
 		!strings.Contains(string(got.body), "session_id") {
 		t.Errorf("%d %s", got.status, got.body)
 	}

@@ -29,7 +29,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 	s, err := a.begin(r, submission, council.Submission{
 		Request: submission.Request, Stream: streamed, Background: submission.Background,
-	})
+	}, "")
 	switch {
 	case err != nil:
 		return err
@@ -61,9 +61,10 @@ func (a *API) refusal(r *http.Request, p *problems, request council.Request) err
 }
 
 // begin returns the session that a request asks for: the one of its idempotency key,
-// or else a new one. The key stands for body, which is the request as it was decoded.
-func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessions.Session, error) {
-	start := sessions.Start{Owner: a.owner(r), Background: asked.Background}
+// or else a new one. The key stands for body, which is the request as it was decoded. repeat
+// is as in sessions.Start.
+func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat string) (*sessions.Session, error) {
+	start := sessions.Start{Owner: a.owner(r), Background: asked.Background, Repeat: repeat}
 	if err := readKey(r, body, &start); err != nil {
 		return nil, err
 	}
@@ -230,23 +231,22 @@ func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Ses
 func (a *API) carryOut(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) (*council.Session, error) {
 	session, err := a.perform(ctx, plan, s)
 	release()
-	if err = finish(ctx, s, session, err); err != nil {
+	if err = a.finish(ctx, s, session, err); err != nil {
 		// The session cannot be encoded: end it as failed, with the plan alone, which can be.
 		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.ID)
 		session = plan.Session()
 		session.Status = council.StatusFailed
-		_ = finish(ctx, s, session, err)
+		_ = a.finish(ctx, s, session, err)
 	}
 	return session, err
 }
 
 // finish ends a session as its run returned it.
-func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
+func (a *API) finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
 	if err == nil {
 		return s.Finish(session, nil, nil)
 	}
-	failure := coded(err)
-	failure.SessionID = s.ID
+	failure := a.failureOf(ctx, s, session, err)
 	return s.Finish(session, failure, problem(ctx, failure))
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,9 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 		return nil, err
 	}
 	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings, known: &a.fields}
+	if open {
+		f.problems.sum = sha256.Sum256(body)
+	}
 	return &f.problems, f.read(body, v)
 }
 

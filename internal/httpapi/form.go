@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 type problems struct {
 	named  []council.FieldError
 	count  int
+	sum    [sha256.Size]byte         // of the body of a request to one of OpenAI's doors
 	rename func(place string) string // into one of the body, from one of council.Request; nil: they are the same
 }
 

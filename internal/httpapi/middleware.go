@@ -70,7 +70,7 @@ func (a *API) shareWithOrigins(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id, Allow")
+		h.Set("Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 			// Those that were asked for: SDKs send headers of their own.

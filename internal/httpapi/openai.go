@@ -445,7 +445,11 @@ func (a *API) beginOpenAI(
 	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return nil, err
 	}
-	s, err := a.begin(r, body, submission)
+	repeat := a.repeatKey(r, problems.sum)
+	if s, err := a.replayed(w, r, repeat); s != nil || err != nil {
+		return s, err
+	}
+	s, err := a.begin(r, body, submission, repeat)
 	return s, problems.renamed(err)
 }
 

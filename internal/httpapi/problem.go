@@ -44,7 +44,7 @@ func meaningOf(code council.Code) meaning {
 		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer fits the schema"},
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
 		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
-		council.CodeCancelled:            {http.StatusServiceUnavailable, "The session was cancelled"},
+		council.CodeCancelled:            {http.StatusBadRequest, "The session was cancelled"}, // SDKs repeat most other ones
 		council.CodeInterrupted:          {http.StatusServiceUnavailable, "The session was interrupted"},
 		council.CodeDeadline:             {http.StatusGatewayTimeout, "Out of time"},
 	}
@@ -114,6 +114,7 @@ func problem(ctx context.Context, e *council.Error) council.Problem {
 	p := council.Problem{
 		Type: "urn:councild:problem:" + string(e.Code), Title: m.title, Status: m.status, Detail: e.Detail, Code: e.Code,
 		Errors: e.Fields, RequestID: council.RequestID(ctx), SessionID: e.SessionID,
+		PaidCalls: e.Paid,
 	}
 	if p.Errors == nil {
 		p.Errors = []council.FieldError{}
@@ -126,7 +127,7 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
 	// A refusal is no failure, and under overload there are many.
-	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable {
+	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable || e.Code == council.CodeCancelled {
 		level := slog.LevelError
 		if e.Code == council.CodeCancelled || clientGone(r) {
 			level = slog.LevelInfo
@@ -136,7 +137,10 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Code == council.CodeUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="councild"`)
 	}
-	if e.RetryAfter > 0 {
+	if e.Paid > 0 || e.Code == council.CodeOverBudget { // OpenAI's SDKs obey it
+		w.Header().Set("X-Should-Retry", "false")
+	}
+	if replayed := e.Paid > 0 && speaksOpenAI(r); e.RetryAfter > 0 && !replayed {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if speaksOpenAI(r) {

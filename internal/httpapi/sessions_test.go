@@ -462,7 +462,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	got := string(<-answered)
-	for _, part := range []string{"503 ", `"code":"cancelled"`, `"session_id":"` + id + `"`} {
+	for _, part := range []string{"400 ", `"code":"cancelled"`, "by DELETE after 3 calls were paid", `"paid_calls":3`, `"session_id":"` + id + `"`} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%s is missing in what the waiting client gets: %s", part, got)
 		}

@@ -247,7 +247,7 @@ func (j *Journal) Rows(owner string) (rows []*Row) {
 	return rows
 }
 
-// Keyed returns the row of the session that a reservation is of, as Head.Key names it.
+// Keyed returns the row of the newest session with this Head.Key.
 func (j *Journal) Keyed(key string) (row Row, ok bool) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()

@@ -44,7 +44,7 @@ type Head struct {
 	Council string         `json:"council,omitempty"` // as council.Plan names it
 	Timing  council.Timing `json:"timing,omitzero"`   // of a session that has ended
 	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
-	Key     string         `json:"key,omitempty"`     // name of the session's reservation, "" for none
+	Key     string         `json:"key,omitempty"`     // name of the session's reservation, or what else Keyed finds it by; "" for none
 	Bytes   int64          `json:"bytes"`             // of the log's entries so far, this message included
 }
 

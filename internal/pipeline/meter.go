@@ -28,6 +28,7 @@ type meter struct {
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
+	paid          int           // calls that consumed something, or of which that is not known
 	costUnknown   bool
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
@@ -197,6 +198,9 @@ func (m *meter) addLocked(stage council.Stage, model string, u council.Usage) {
 	m.costUnknown = m.costUnknown || u.CostUSD == nil || u.Partial
 	m.tokensUnknown = m.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
 	m.spent = m.spent.Plus(u)
+	if !u.None() {
+		m.paid++
+	}
 	addTo(m.byStage, stage, u)
 	addTo(m.byModel, model, u)
 }
@@ -214,6 +218,13 @@ func (m *meter) total() council.TotalUsage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: m.spent, CostUSD: m.spent.CostUSD}
+}
+
+// paidCalls returns how many calls so far a provider may have billed.
+func (m *meter) paidCalls() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.paid
 }
 
 // warnings says which calls may have been paid twice, and which limits could not be

@@ -283,6 +283,7 @@ type plain struct {
 	id     journal.ID
 	plan   *council.Plan
 	end    ending
+	key    string        // Start.Repeat, where the same request is answered with this end
 	stored chan struct{} // where it is not nil, there is no session: it is closed when all before are stored
 }
 
@@ -310,6 +311,7 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 	m := journal.Message{First: 1, Head: journal.Head{
 		Node: st.o.Node, Epoch: 1, Status: p.end.session.Status, Created: p.plan.Created, CostUSD: p.end.session.Metadata.Usage.CostUSD,
 		Query: p.plan.Preview(), Council: p.plan.Council(), Timing: p.end.session.Metadata.Timing,
+		Key: p.key,
 	}}
 	m.Entries = []council.Entry{{Type: entryAccepted, Data: data}}
 	if p.end.failure != nil {
@@ -329,8 +331,12 @@ func (st *Store) tellLocked(s *Session, end ending) {
 	if s.plan == nil || st.o.Journal.Full() {
 		return
 	}
+	p := plain{id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, plan: s.plan, end: end}
+	if s.repeatableLocked(end) {
+		p.key = s.repeat
+	}
 	select {
-	case st.plain <- plain{id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, plan: s.plan, end: end}:
+	case st.plain <- p:
 	default:
 		st.o.Log.Warn("too many sessions end at once: only this node shows one of them", "session_id", s.ID)
 	}

@@ -19,6 +19,9 @@ type Start struct {
 	// that the key was given with.
 	Key    string
 	Digest [32]byte
+	// Repeat stands for the request, where the same one is not to be paid for twice; "" otherwise.
+	// It is for sessions in memory. Store.Repeated says more.
+	Repeat string
 	// Background sessions go on without their client. So does a session with a Key:
 	// its owner may send the request again.
 	Background bool
@@ -35,6 +38,7 @@ type Session struct {
 	key        key
 	background bool            // or with a key
 	side       bool            // as in council.Plan
+	repeat     string          // as Start.Repeat
 	request    council.Request // what was asked
 	council    string          // as council.Plan names it
 	store      *Store
@@ -53,6 +57,7 @@ type Session struct {
 	last    []byte        // the data of the last event, encoded
 	over    bool          // nothing follows any more, here
 	plan    *council.Plan // of a session in memory whose end is stored for other nodes; else nil
+	left    bool          // the client left before the end
 	demoted bool          // another node has taken it over: what its run here observes is nothing
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil at the end, so that nothing of the run stays in memory
@@ -192,6 +197,7 @@ func (s *Session) endLocked(end ending) {
 	}
 	s.wakeLocked()
 	time.AfterFunc(packAfter, s.pack)
+	s.noteEndLocked(end)
 	if s.keeper == nil {
 		s.store.tellLocked(s, end)
 	}
@@ -347,7 +353,14 @@ func (s *Session) Found() bool {
 // Leave says that the client that began the session is gone. The run is cancelled
 // with the cause, unless it has ended or goes on without its client.
 func (s *Session) Leave(cause error) {
-	if !s.background {
-		s.Cancel(cause)
+	if s.background {
+		return
 	}
+	s.mu.Lock()
+	if s.repeat != "" && !s.over {
+		s.left = true
+		s.store.noteReplay(s.repeat, s, time.Time{})
+	}
+	s.mu.Unlock()
+	s.Cancel(cause)
 }

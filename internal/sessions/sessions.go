@@ -77,6 +77,7 @@ type Store struct {
 	followed map[journal.ID]*follower // sessions of other nodes that are watched here
 	finished []*Session               // in the order in which they ended
 	bytes    int64                    // of finished
+	replays  []*replay                // in the order in which they were noted
 	expiry   *time.Timer              // for the oldest of finished
 	closed   bool
 	ctx      context.Context // of the keepers
@@ -125,7 +126,7 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 			ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k,
 			background: start.Background || k.key != "", side: start.Plan.Side, store: st, done: make(chan struct{}),
 			session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
-			request: start.Plan.Request(), council: start.Plan.Council(),
+			request: start.Plan.Request(), council: start.Plan.Council(), repeat: start.Repeat,
 		}
 		if s.side { // it is in memory, and in no history
 		} else if s.background && st.o.Journal != nil {

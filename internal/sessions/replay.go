@@ -1,0 +1,150 @@
+package sessions
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// replayFor is how long after the end of a session, or after the last replay, the same request is
+	// answered with that end; replayAtMost bounds all of it.
+	replayFor    = 2 * time.Minute
+	replayAtMost = 10 * time.Minute
+	// maxReplays is how many ends are remembered. The oldest go first.
+	maxReplays = 1024
+)
+
+// replay is what a repeated request is answered with, in place of a new session.
+type replay struct {
+	key   string   // as in Start.Repeat
+	s     *Session // that runs and whose client has left, or how it ended
+	ended time.Time
+	last  time.Time // when the request was last answered with it
+}
+
+// over reports whether the request may begin a new session.
+func (r *replay) over() bool {
+	if r.ended.IsZero() {
+		return false
+	}
+	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
+}
+
+// Repeated returns the session that stands in for a request, nil where a new one may begin: it
+// failed after calls were paid, it was cancelled, or its client left before its end, not long
+// ago. It has ended: one that is being cancelled is waited for.
+func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
+	for key != "" {
+		s, ended := st.replayed(key)
+		if s == nil {
+			return st.replayedElsewhere(ctx, key)
+		}
+		if ended {
+			return s, nil
+		}
+		select {
+		case <-s.done: // The end is noted before.
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, nil
+}
+
+// replayed returns what is noted under a key, and whether it has ended.
+func (st *Store) replayed(key string) (s *Session, ended bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.replays = slices.DeleteFunc(st.replays, (*replay).over)
+	i := slices.IndexFunc(st.replays, func(r *replay) bool { return r.key == key })
+	if i < 0 {
+		return nil, false
+	}
+	r := st.replays[i]
+	r.last = time.Now()
+	return r.s, !r.ended.IsZero()
+}
+
+// replayedElsewhere is Repeated for a session that another node ran. Each node counts the time
+// since its own last replay.
+func (st *Store) replayedElsewhere(ctx context.Context, key string) (*Session, error) {
+	if st.o.Lease == 0 {
+		return nil, nil
+	}
+	row, ok := st.o.Journal.Keyed(key)
+	if !ok {
+		return nil, nil
+	}
+	age := st.o.Journal.Now().Sub(row.At)
+	if age >= replayFor {
+		return nil, nil
+	}
+	s, err := st.read(ctx, row.ID)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	if _, failure := s.Result(); failure != nil {
+		s = s.Failed(failure)
+	}
+	st.noteReplay(key, s, time.Now().Add(-age))
+	return s, nil
+}
+
+// noteReplay has a key answered with a session. ended is zero while it runs.
+func (st *Store) noteReplay(key string, s *Session, ended time.Time) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.replays = slices.DeleteFunc(st.replays, func(r *replay) bool { return r.key == key || r.over() })
+	st.replays = append(st.replays, &replay{key: key, s: s, ended: ended, last: time.Now()})
+	st.replays = slices.Delete(st.replays, 0, max(0, len(st.replays)-maxReplays))
+}
+
+// forgetReplay has a key begin a new session.
+func (st *Store) forgetReplay(key string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.replays = slices.DeleteFunc(st.replays, func(r *replay) bool { return r.key == key })
+}
+
+// repeatableLocked reports whether the same request is answered with the end of the session.
+func (s *Session) repeatableLocked(end ending) bool {
+	switch {
+	case s.repeat == "":
+		return false
+	case end.failure == nil: // its client has not seen the answer
+		return s.left
+	case end.failure.Code == council.CodeCancelled:
+		// Whoever left before anything was paid may ask again. DELETE is final.
+		return end.failure.Paid > 0 || !s.left
+	default:
+		return end.failure.Paid > 0
+	}
+}
+
+// noteEndLocked notes the end of the session for requests that are repeated.
+func (s *Session) noteEndLocked(end ending) {
+	switch {
+	case !s.repeatableLocked(end):
+		if s.left {
+			s.store.forgetReplay(s.repeat)
+		}
+	case end.failure == nil:
+		s.store.noteReplay(s.repeat, s, time.Now())
+	default:
+		s.store.noteReplay(s.repeat, s.Failed(end.failure), time.Now())
+	}
+}
+
+// Failed returns a session that has nothing but the id and the time of s, and how it failed.
+func (s *Session) Failed(failure *council.Error) *Session {
+	failed := &Session{
+		ID: s.ID, Created: s.Created, store: s.store, done: make(chan struct{}), over: true, status: council.StatusFailed,
+		failure: failure, session: &council.Session{ID: s.ID, Status: council.StatusFailed},
+	}
+	failed.view.events = []council.Event{{Type: council.EventFailed, SessionID: s.ID, Data: failure}}
+	close(failed.done)
+	return failed
+}
