@@ -56,10 +56,7 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 	if failure.Code != council.CodeCancelled || session == nil {
 		return &failure
 	}
-	paid := "before any call was paid"
-	if failure.Paid > 0 {
-		paid = fmt.Sprintf("after %d calls were paid", failure.Paid) + costOf(session.Metadata.Usage.Total)
-	}
+	paid := paidFor(failure.Paid, session.Metadata.Usage.Total)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, sessions.ErrDeleted):
 		failure.Detail = "the session was cancelled by DELETE " + paid
@@ -75,15 +72,22 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 	return &failure
 }
 
-// costOf says what calls cost, as far as that is known.
-func costOf(u council.Usage) string {
+// paidFor says how many calls were paid, and what they cost as far as that is known.
+func paidFor(calls int, u council.Usage) string {
+	if calls == 0 {
+		return "before any call was paid"
+	}
+	paid := fmt.Sprintf("after %d calls were paid", calls)
+	if calls == 1 {
+		paid = "after 1 call was paid"
+	}
 	switch {
 	case u.CostUSD == nil:
-		return ""
+		return paid
 	case u.Partial:
-		return fmt.Sprintf(" (at least $%.4f)", *u.CostUSD)
+		return fmt.Sprintf("%s (at least $%.4f)", paid, *u.CostUSD)
 	default:
-		return fmt.Sprintf(" ($%.4f)", *u.CostUSD)
+		return fmt.Sprintf("%s ($%.4f)", paid, *u.CostUSD)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -41,9 +42,8 @@ func TestFailureIsPaidOnce(t *testing.T) {
 	} {
 		models = append(models, simllm.Model{Name: name, Faults: always(fault)})
 	}
-	s := start(t, models, func(_ *httpapi.Options, p *pipeline.Options) {
-		p.Timeout, p.Models = 200*time.Millisecond, []string{"birch", "cedar"}
-	})
+	patient := start(t, models, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
+	hasty := start(t, models, func(_ *httpapi.Options, p *pipeline.Options) { p.Timeout = 200 * time.Millisecond })
 	schema := map[string]string{
 		"/v1/chat/completions": `,"response_format":{"type":"json_schema","json_schema":{"name":"verdict","schema":` + verdictSchema + `}}`,
 		"/v1/responses":        `,"text":{"format":{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `}}`,
@@ -65,7 +65,10 @@ func TestFailureIsPaidOnce(t *testing.T) {
 		for path, form := range doors {
 			for _, streamed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s %t", tt.name, path, streamed), func(t *testing.T) {
-					fields := fmt.Sprintf(`,"stream":%t`, streamed)
+					s, fields := patient, fmt.Sprintf(`,"stream":%t`, streamed)
+					if tt.code == council.CodeDeadline {
+						s = hasty
+					}
 					if tt.schema {
 						fields += schema[path]
 					}
@@ -221,6 +224,7 @@ func TestClientThatLeftAsksAgain(t *testing.T) {
 				}
 				go func() {
 					if resp, err := s.Client().Do(req); err == nil {
+						_, _ = io.Copy(io.Discard, resp.Body)
 						_ = resp.Body.Close()
 					}
 					left <- struct{}{}
