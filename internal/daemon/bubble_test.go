@@ -325,7 +325,7 @@ func TestTimers(t *testing.T) {
 			func(b *bubble, _ time.Duration) string {
 				time.AfterFunc(time.Nanosecond, b.Stop)
 				return verdictOf(b.post(""))
-			}, complete, "Service Unavailable",
+			}, complete, "Bad Request",
 		},
 		{
 			"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) }, asked(""),
