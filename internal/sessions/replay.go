@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// replayFor is how long after the end of a session, or after the last replay, the same request is
-	// answered with that end; replayAtMost bounds all of it.
+	// replayFor is how long the same request is answered with the end of a session. It counts from that
+	// end, and again from each replay. replayAtMost bounds all of it.
 	replayFor    = 2 * time.Minute
 	replayAtMost = 10 * time.Minute
 	// maxReplays is how many ends are remembered. The oldest go first.
@@ -20,7 +20,7 @@ const (
 // replay is what a repeated request is answered with, in place of a new session.
 type replay struct {
 	key   string   // as in Start.Repeat
-	s     *Session // that runs and whose client has left, or how it ended
+	s     *Session // It runs and its client has left, or it has ended.
 	ended time.Time
 	last  time.Time // when the request was last answered with it
 }
@@ -33,9 +33,9 @@ func (r *replay) over() bool {
 	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
 }
 
-// Repeated returns the session that stands in for a request, nil where a new one may begin: it
-// failed after calls were paid, it was cancelled, or its client left before its end, not long
-// ago. It has ended: one that is being cancelled is waited for.
+// Repeated returns the session that answers a repeated request, or nil if a new one may begin. That
+// session failed after calls were paid, was cancelled, or lost its client before its end. It has
+// ended: Repeated waits for a session that is being cancelled.
 func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	for key != "" {
 		s, ended := st.replayed(key)
@@ -117,7 +117,7 @@ func (s *Session) repeatableLocked(end ending) bool {
 	case end.failure == nil: // its client has not seen the answer
 		return s.left
 	case end.failure.Code == council.CodeCancelled:
-		// Whoever left before anything was paid may ask again. DELETE is final.
+		// A client that left before anything was paid may ask again. DELETE is final.
 		return end.failure.Paid > 0 || !s.left
 	default:
 		return end.failure.Paid > 0
