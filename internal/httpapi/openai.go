@@ -131,8 +131,8 @@ type EndUser struct {
 // maxEndUser bounds the bytes of the name of a person.
 const maxEndUser = 256
 
-// ask adds the person to what the council is asked.
-func (e EndUser) ask(r *council.Request, p *problems) {
+// addUser adds the person to what the council is asked.
+func (e EndUser) addUser(r *council.Request, p *problems) {
 	r.User = cmp.Or(e.SafetyIdentifier, e.User)
 	const message, fix = "the name is longer than 256 bytes", "give a shorter one, such as a hash"
 	p.addIf([]refusal{
@@ -149,8 +149,8 @@ type Sampling struct {
 	PresencePenalty  *float64 `json:"presence_penalty,omitempty"` // -2 to 2, as the one before
 }
 
-// check adds to p what is out of range.
-func (s Sampling) check(p *problems) {
+// checkSampling refuses values that are out of range.
+func (s Sampling) checkSampling(p *problems) {
 	for _, option := range []struct {
 		field       string
 		value       *float64
@@ -290,8 +290,8 @@ func (c ChatRequest) request(p *problems) council.Request {
 		}
 		asked.ask(&r, p, f.Type, "response_format", schemaPlace)
 	}
-	c.EndUser.ask(&r, p)
-	c.Sampling.check(p)
+	c.addUser(&r, p)
+	c.checkSampling(p)
 	p.limit("max_tokens", c.MaxTokens)
 	p.limit("max_completion_tokens", c.MaxCompletionTokens)
 	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)

@@ -70,8 +70,8 @@ func (c ResponseRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	var talk conversation
 	p.rename = func(field string) string { return openAIPlace(field, "input", "text.format", talk) }
-	c.EndUser.ask(&r, p)
-	c.Sampling.check(p)
+	c.addUser(&r, p)
+	c.checkSampling(p)
 	p.limit("max_output_tokens", c.MaxOutputTokens)
 	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)
 	if c.Text != nil {
@@ -141,11 +141,10 @@ func (a *API) answerOf(r *http.Request, message string) (string, error) {
 	if err != nil || s == nil || s.Summary().Status == council.StatusRunning {
 		return "", err
 	}
-	session, failure := s.Result()
-	if failure != nil || session == nil {
-		return "", nil
+	if session, failure := s.Result(); failure == nil && session != nil {
+		return session.Answer, nil
 	}
-	return session.Answer, nil
+	return "", nil
 }
 
 // respond is POST /v1/responses: a session, whose answer is the response.

@@ -444,7 +444,7 @@ func TestSideRequestThatFails(t *testing.T) {
 	}
 }
 
-// A degraded answer says what it lacks and whose it is, where people see nothing else of the session. d-degraded_chat
+// A degraded answer says what it lacks and whose it is, where people see nothing else of the session (d-degraded_chat).
 func TestDegradedNote(t *testing.T) {
 	down := func(name string, tasks ...simllm.TaskKind) simllm.Model {
 		return simllm.Model{Name: name, Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Tasks: tasks}}}
