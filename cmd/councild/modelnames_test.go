@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"go/scanner"
 	gotoken "go/token"
 	"io/fs"
@@ -91,7 +90,7 @@ func TestModelNames(t *testing.T) {
 	}
 	for _, name := range modelPages(t) {
 		before := page(t, name)
-		after := before
+		var after string
 		if strings.HasSuffix(name, ".go") {
 			after = inLiterals(t, before, func(literal string) string { return check(name, literal) })
 		} else {
@@ -172,7 +171,7 @@ func TestModelNamesAreFound(t *testing.T) {
 		"@langchain/openai": false, "mistral": false, "gemini": false, "a/m0": false, "anthropic/m2": false, "openai/v1": false,
 	} {
 		if got := makersName.MatchString(text); got != want {
-			t.Errorf("%s: %v", text, fmt.Sprint(got))
+			t.Errorf("%s: %t", text, got)
 		}
 	}
 }

@@ -64,8 +64,8 @@ func TestModelsThatEnd(t *testing.T) {
 			d.End(t)
 			log := d.Log.String()
 			for _, want := range []string{
-				"a configured model ends: its provider shuts it down on " + day(13) + `; configure another one","model":"soon"`,
-				"a configured model ends: its provider shut it down on " + day(-20) + `; configure another one","model":"over"`,
+				`a configured model ends; configure another one","model":"soon","provider":"shuts it down on ` + day(13) + `"`,
+				`a configured model ends; configure another one","model":"over","provider":"shut it down on ` + day(-20) + `"`,
 				`a configured model is not in the list of its provider; councild check says what to write instead","model":"gone"`,
 			} {
 				if strings.Count(log, want) != 1 {

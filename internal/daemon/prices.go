@@ -302,7 +302,7 @@ func (r remark) log(ctx context.Context, log *slog.Logger) {
 		log.WarnContext(ctx, "a configured model is not in the list of its provider; councild check says what to write instead", "model", r.model)
 		return
 	}
-	log.WarnContext(ctx, "a configured model ends: its provider "+r.says+"; configure another one", "model", r.model)
+	log.WarnContext(ctx, "a configured model ends; configure another one", "model", r.model, "provider", r.says)
 }
 
 // ListedPrice is what a configured model costs.

@@ -57,28 +57,38 @@ func TestModels(t *testing.T) {
 		"out of order":        {503, ``, ModelList{}, council.FailUnavailable},
 
 		"the last day, as OpenAI says it": {
-			200, `{"data":[{"id":"a","shutdown_date":"2026-12-11"},{"id":"b","shutdown_date":null},{"id":"c"}]}`,
-			ModelList{Models: append([]ListedModel{ends("a", "2026-12-11")}, list("b", "c")...)}, "",
+			200,
+			`{"data":[{"id":"a","shutdown_date":"2026-12-11"},{"id":"b","shutdown_date":null},{"id":"c"}]}`,
+			ModelList{Models: append([]ListedModel{ends("a", "2026-12-11")}, list("b", "c")...)},
+			"",
 		},
 		"as OpenRouter and Mistral say it": {
-			200, `{"data":[{"id":"a","expiration_date":"2026-12-31"},{"id":"b","deprecation":"2026-08-31T12:00:00Z"}]}`,
-			ModelList{Models: []ListedModel{ends("a", "2026-12-31"), ends("b", "2026-08-31")}}, "",
+			200,
+			`{"data":[{"id":"a","expiration_date":"2026-12-31"},{"id":"b","deprecation":"2026-08-31T12:00:00Z"}]}`,
+			ModelList{Models: []ListedModel{ends("a", "2026-12-31"), ends("b", "2026-08-31")}},
+			"",
 		},
 		"in Unix seconds, as Azure says it, and in other forms": {
-			200, `{"data":[{"id":"a","deprecation":{"fine_tune":1,"inference":1796947200}},{"id":"b","shutdown_date":1796947200},` +
+			200,
+			`{"data":[{"id":"a","deprecation":{"fine_tune":1,"inference":1796947200}},{"id":"b","shutdown_date":1796947200},` +
 				`{"id":"c","shutdown_date":1796947200123},{"id":"d","shutdown_date":"1796947200"},{"id":"e","shutdown_date":"2026-12-11T00:00:00+01:00"}]}`,
 			ModelList{Models: []ListedModel{
 				ends("a", "2026-12-11"), ends("b", "2026-12-11"), ends("c", "2026-12-11"), ends("d", "2026-12-11"), ends("e", "2026-12-11"),
-			}}, "",
+			}},
+			"",
 		},
 		"no day": {
-			200, `{"data":[{"id":"a","shutdown_date":"soon"},{"id":"b","shutdown_date":true},{"id":"c","shutdown_date":-1},` +
+			200,
+			`{"data":[{"id":"a","shutdown_date":"soon"},{"id":"b","shutdown_date":true},{"id":"c","shutdown_date":-1},` +
 				`{"id":"d","shutdown_date":0},{"id":"e","shutdown_date":"2026-13-45"},{"id":"f","deprecation":{}},{"id":"g","shutdown_date":[1]}]}`,
-			ModelList{Models: list("a", "b", "c", "d", "e", "f", "g")}, "",
+			ModelList{Models: list("a", "b", "c", "d", "e", "f", "g")},
+			"",
 		},
 		"aliases": {
-			200, `{"data":[{"id":"a-2508","aliases":["a-latest",7,"a","a-2508"]},{"id":"b","aliases":"x","canonical_slug":"b-0613"}]}`,
-			ModelList{Models: []ListedModel{{ID: "a-2508", Aliases: []string{"a-latest", "a"}}, {ID: "b", Aliases: []string{"b-0613"}}}}, "",
+			200,
+			`{"data":[{"id":"a-2508","aliases":["a-latest",7,"a","a-2508"]},{"id":"b","aliases":"x","canonical_slug":"b-0613"}]}`,
+			ModelList{Models: []ListedModel{{ID: "a-2508", Aliases: []string{"a-latest", "a"}}, {ID: "b", Aliases: []string{"b-0613"}}}},
+			"",
 		},
 		"the first page of Anthropic":  {200, `{"data":[{"id":"a"}],"has_more":true,"last_id":"a"}`, ModelList{Models: list("a"), Partial: true}, ""},
 		"the only page of Anthropic":   {200, `{"data":[{"id":"a"}],"has_more":false}`, ModelList{Models: list("a")}, ""},

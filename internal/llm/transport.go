@@ -155,11 +155,10 @@ func (t *transport) refusingProxy(req *http.Request) *proxyError {
 	if !ok || pool.Proxy == nil {
 		return nil
 	}
-	proxy, err := pool.Proxy(req)
-	if err != nil || proxy == nil {
-		return nil
+	if proxy, err := pool.Proxy(req); err == nil && proxy != nil {
+		return &proxyError{proxy: proxy, variable: "HTTP_PROXY"}
 	}
-	return &proxyError{proxy: proxy, variable: "HTTP_PROXY"}
+	return nil
 }
 
 // connected notes that the request has a connection, encrypted where it has to be.
