@@ -118,8 +118,8 @@ func (c *Calls) read(plan string) error {
 			c.add(e)
 		}
 		if e.Session != "" {
-			c.of(e.Session).cost += e.BilledUSD
-			c.total += e.BilledUSD
+			c.of(e.Session).cost = council.AddUSD(c.of(e.Session).cost, e.BilledUSD)
+			c.total = council.AddUSD(c.total, e.BilledUSD)
 		}
 	}
 	if n > 0 {
@@ -154,9 +154,9 @@ func (c *Calls) Hold(session string, bound float64) (settle func(usd float64), e
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s := c.of(session)
-		s.cost += usd
-		s.unkept += usd - bound
-		c.total += usd
+		s.cost = council.AddUSD(s.cost, usd)
+		s.unkept = council.AddUSD(s.unkept, council.AddUSD(usd, -bound))
+		c.total = council.AddUSD(c.total, usd)
 	}, nil
 }
 
@@ -170,7 +170,7 @@ func (c *Calls) Cost(sessions ...string) float64 {
 	}
 	sum := 0.0
 	for _, session := range sessions {
-		sum += c.of(session).cost
+		sum = council.AddUSD(sum, c.of(session).cost)
 	}
 	return sum
 }

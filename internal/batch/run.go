@@ -174,7 +174,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 		if cost := result.Usage.CostUSD; cost != nil {
 			r.dearest = max(r.dearest, *cost)
 			if len(r.Calls.Landed(result.Session)) == 0 {
-				r.elsewhere += *cost
+				r.elsewhere = council.AddUSD(r.elsewhere, *cost)
 			}
 		}
 		r.Calls.forget(r.sessions(result.Session)...)
@@ -297,7 +297,7 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 }
 
 // costLocked returns what the run cost, or can have cost.
-func (r *run) costLocked() float64 { return r.elsewhere + r.Calls.Cost() }
+func (r *run) costLocked() float64 { return council.AddUSD(r.elsewhere, r.Calls.Cost()) }
 
 // leftLocked returns what the run may still cost beside the questions that are asked now.
 func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.costLocked() - r.held }

@@ -26,7 +26,7 @@ const (
 // number of these: below zero, not a number, or above the limits.
 func (u Usage) Believable() (believed Usage, doubted int) {
 	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens} {
-		if *n != nil && (**n < 0 || **n > maxTokens) {
+		if *n != nil && !BelievableTokens(**n) {
 			*n = nil
 			doubted++
 		}
@@ -38,14 +38,31 @@ func (u Usage) Believable() (believed Usage, doubted int) {
 	return u, doubted
 }
 
+// BelievableTokens reports whether one request can have consumed so many tokens of a kind.
+func BelievableTokens(n int64) bool { return n >= 0 && n <= maxTokens }
+
+// AddUSD returns the sum of two amounts in US dollars, in whole picodollars: 0.1 and 0.2 are 0.3. It is
+// exact below 8,192 dollars, where a float64 still has twelve decimals, and saturates.
+func AddUSD(a, b float64) float64 {
+	const exactBelow, dollar = 8192, 1e12
+	if sum := a + b; !(sum < exactBelow) { // also NaN
+		return min(sum, math.MaxFloat64)
+	}
+	// The fraction alone is multiplied: of a whole amount the product would lose the last digits.
+	picodollars := func(usd float64) int64 {
+		whole, fraction := math.Modf(usd)
+		return int64(whole)*dollar + int64(math.Round(fraction*dollar))
+	}
+	return float64(picodollars(a)+picodollars(b)) / dollar
+}
+
 // Plus returns the sum of u and v, or the largest number where the sum would be larger.
 func (u Usage) Plus(v Usage) Usage {
 	sum := NoUsage()
 	sum.Partial = u.Partial || v.Partial
 	sum.InputTokens = plus(sum.InputTokens, u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
 	sum.OutputTokens = plus(sum.OutputTokens, u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
-	addCost := func(a, b float64) float64 { return min(a+b, math.MaxFloat64) }
-	sum.CostUSD = plus(sum.CostUSD, u.CostUSD, v.CostUSD, &sum.Partial, addCost)
+	sum.CostUSD = plus(sum.CostUSD, u.CostUSD, v.CostUSD, &sum.Partial, AddUSD)
 	return sum
 }
 

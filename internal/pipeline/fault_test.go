@@ -21,6 +21,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/telemetry"
 )
 
@@ -110,6 +111,71 @@ func TestFaultF35(t *testing.T) {
 	}
 	told(t, "F35", fmt.Sprintf("%d sessions, each with its answer; unknown and counted; limits held", sessions),
 		"unknown (null) and counted; limits hold; no session is lost")
+}
+
+// Every sum of costs in the JSON of a session is exact: the seats add up to their stages, models and the whole.
+func TestSumsOfASessionAreExact(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		h := bubble(t, members(4), usageSaying(`{"prompt_tokens":3,"completion_tokens":2,"cost":0.0079812345}`))
+		data, err := json.Marshal(h.run(t, council.Request{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		type usage struct {
+			Usage struct {
+				CostUSD json.Number `json:"cost_usd"`
+			} `json:"usage"`
+		}
+		var s struct {
+			Stage1   []usage `json:"stage1"`
+			Stage2   []usage `json:"stage2"`
+			Stage3   usage   `json:"stage3"`
+			Metadata struct {
+				Usage struct {
+					ByStage, ByModel map[string]struct {
+						CostUSD json.Number `json:"cost_usd"`
+					}
+					Total struct {
+						CostUSD json.Number `json:"cost_usd"`
+					}
+					CostUSD json.Number `json:"cost_usd"`
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(strings.NewReplacer("by_stage", "ByStage", "by_model", "ByModel").Replace(string(data))), &s); err != nil {
+			t.Fatal(err)
+		}
+		want := map[int]json.Number{1: "0.0079812345", 4: "0.031924938", 9: "0.0718311105"}
+		u := s.Metadata.Usage
+		for _, c := range []struct {
+			name  string
+			got   json.Number
+			calls int
+		}{
+			{"a seat", s.Stage1[0].Usage.CostUSD, 1},
+			{"a reviewer", s.Stage2[3].Usage.CostUSD, 1},
+			{"the chairman", s.Stage3.Usage.CostUSD, 1},
+			{"stage 1", u.ByStage["stage1"].CostUSD, 4},
+			{"stage 2", u.ByStage["stage2"].CostUSD, 4},
+			{"all", u.Total.CostUSD, 9},
+			{"the session", u.CostUSD, 9},
+		} {
+			if c.got != want[c.calls] {
+				t.Errorf("the cost of %s is %s, want %s", c.name, c.got, want[c.calls])
+			}
+		}
+		var sum spend.USD
+		for model, usage := range u.ByModel {
+			cost, err := spend.ParseUSD(string(usage.CostUSD))
+			if err != nil {
+				t.Errorf("%s: %v", model, err)
+			}
+			sum += cost
+		}
+		if sum.String() != string(want[9]) {
+			t.Errorf("the models cost %v, want %s", sum, want[9])
+		}
+	})
 }
 
 // scrape returns the metrics as Prometheus gets them.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -50,7 +51,7 @@ func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 		}
 		usd, known := q.CostUSD[name]
 		priced = priced && known
-		cost += usd
+		cost = council.AddUSD(cost, usd)
 		right += score
 		at, ok := index[q.Cluster]
 		if !ok {
