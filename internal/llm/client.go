@@ -579,5 +579,5 @@ func consumed(x *exchange, r received) council.Usage {
 // where nothing came before it, and it names no usage.
 func (x *exchange) free(r received) bool {
 	refused := func(status int) bool { return status >= 400 && status < 500 }
-	return !x.sent || refused(x.status) || refused(x.named) && !r.chosen && r.usage == (council.Usage{})
+	return !x.sent || refused(x.status) || refused(x.named) && !r.chosen && !r.part && r.usage == (council.Usage{})
 }

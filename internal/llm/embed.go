@@ -62,7 +62,7 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	if err := decode(ctx, data, &body); err != nil {
 		return r, noEmbeddings(ctx, "the reply is not the JSON of embeddings")
 	}
-	r.usage, r.kinds, r.doubted = readUsage(body.Usage)
+	r.count(readUsage(body.Usage))
 	if r.usage.InputTokens != nil && r.usage.OutputTokens == nil {
 		r.usage.OutputTokens = new(int64(0)) // there is no text
 	}

@@ -19,10 +19,19 @@ type received struct {
 	chosen                bool            // there is a choice of index 0, the only one that was asked for
 	whole                 bool            // its text is that of a whole message, not of a piece of one
 	fault                 json.RawMessage // the error that it reports; nil: none
+	used                  *figures        // the usage as it was reported; nil: it was not
+	part                  bool            // it is the usage of a part of the reply, and that of the whole is unknown
 	usage                 council.Usage
 	kinds                 Kinds
 	vectors               [][]float64 // of a reply to a request for embeddings
 	doubted               int         // figures of the usage that are not believed
+}
+
+// count takes in the usage of the reply, where there is one.
+func (r *received) count(f *figures) {
+	if r.used = f; f != nil {
+		r.usage, r.kinds, r.doubted = f.read()
+	}
 }
 
 // choice is the part of a choice that is read.
@@ -66,7 +75,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	if err != nil {
 		return r, err
 	}
-	r.usage, r.kinds, r.doubted = readUsage(body.Usage)
+	r.count(readUsage(body.Usage))
 	err = each(ctx, body.Choices, func(c choice) (err error) {
 		if c.Index.value != 0 || r.chosen {
 			return nil

@@ -112,6 +112,12 @@ func (in *inlet) passOn(x *exchange) {
 // read reads a stream to its end.
 func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received, err error) {
 	var text, refusal strings.Builder
+	last := false // the usage came with the end of the reply, or behind it
+	defer func() {
+		if complete := err == nil && x.events.done; r.used != nil && !last && !complete {
+			r.part, r.usage, r.kinds = true, council.Usage{}, Kinds{}
+		}
+	}()
 	for {
 		data, err := x.events.next()
 		if err != nil && (x.events.done || r.finish != "" || r.whole) {
@@ -127,8 +133,14 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 			return r, err
 		}
 		c, err := x.chunk(ctx, data)
-		if c.usage != (council.Usage{}) || c.doubted > 0 {
-			r.usage, r.kinds, r.doubted = c.usage, c.kinds, c.doubted
+		r.whole = r.whole || c.whole
+		r.finish = cmp.Or(c.finish, r.finish)
+		if c.used != nil {
+			if r.used != nil {
+				c.used.merge(r.used)
+			}
+			r.count(c.used)
+			last = r.finish != "" || r.whole || err != nil
 		}
 		if r.chosen = r.chosen || c.chosen; err != nil {
 			return r, err
@@ -136,8 +148,6 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		if c.whole && text.Len() > 0 { // all of the text once more
 			c.text = ""
 		}
-		r.whole = r.whole || c.whole
-		r.finish = cmp.Or(c.finish, r.finish)
 		refusal.WriteString(c.refusal)
 		if int64(text.Len()+refusal.Len()+len(c.text)) > p.transport.maxBytes {
 			return r, tooLarge(p.transport.maxBytes)

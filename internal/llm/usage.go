@@ -23,31 +23,44 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// readUsage reads what a request consumed, and counts the figures that are not believed.
-// The cost is OpenRouter's extension, in US dollars. A completion has at least one token
-// on either side, so a 0 stands for a figure that was not given.
-func readUsage(raw json.RawMessage) (u council.Usage, k Kinds, doubted int) {
-	var f figures
-	if json.Unmarshal(raw, &f) != nil { // missing, or no object
-		return u, k, 0
+// tokens returns a number of tokens, 0 where it is not given. It returns false where it is not believed.
+func (f figure) tokens() (n int64, ok bool) {
+	const most = 1 << 62 // far beyond what is believed
+	n = int64(max(min(f.value, most), -most))
+	if f.doubted || f.value != math.Trunc(f.value) || !council.BelievableTokens(n) {
+		return 0, false
 	}
-	u, doubted = f.read()
-	return u, f.kinds(), doubted
+	return n, true
 }
 
+// readUsage reads the usage of a reply, nil where it is missing or no object.
+func readUsage(raw json.RawMessage) *figures {
+	var f *figures
+	if json.Unmarshal(raw, &f) != nil {
+		return nil
+	}
+	return f
+}
+
+// figures are the usage of a reply in the provider's words. The costs are OpenRouter's extension, in US dollars.
 type figures struct {
 	Input       figure `json:"prompt_tokens"`
 	Output      figure `json:"completion_tokens"`
+	Total       figure `json:"total_tokens"`
+	Reasoning   figure `json:"reasoning_tokens"` // where it does not stand among the details
 	Cost        figure `json:"cost"`
 	InputParts  parts  `json:"prompt_tokens_details"`
 	OutputParts parts  `json:"completion_tokens_details"`
+	CostParts   parts  `json:"cost_details"`
+	OwnKey      flag   `json:"is_byok"` // another provider charges the caller's own key, beside what this one charges
 }
 
-// parts are the kinds of tokens that have prices of their own.
+// parts are the kinds of tokens that have prices of their own, and the cost at the provider behind a gateway.
 type parts struct {
 	Cached    figure `json:"cached_tokens"`
-	Written   figure `json:"cache_write_tokens"` // OpenRouter's extension
+	Written   figure `json:"cache_write_tokens"` // OpenRouter's extension, since GPT-5.6 OpenAI's too
 	Reasoning figure `json:"reasoning_tokens"`
+	Upstream  figure `json:"upstream_inference_cost"`
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails: what cannot be read is not there.
@@ -60,44 +73,120 @@ func (p *parts) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// flag is set by true alone.
+type flag bool
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails.
+func (f *flag) UnmarshalJSON(b []byte) error {
+	*f = string(b) == "true"
+	return nil
+}
+
+// all returns the figures.
+func (f *figures) all() [12]*figure {
+	return [...]*figure{
+		&f.Input, &f.Output, &f.Total, &f.Reasoning, &f.Cost,
+		&f.InputParts.Cached, &f.InputParts.Written, &f.InputParts.Reasoning,
+		&f.OutputParts.Cached, &f.OutputParts.Written, &f.OutputParts.Reasoning,
+		&f.CostParts.Upstream,
+	}
+}
+
+// merge takes in what an earlier chunk of the stream reported. Figures grow along a stream, and some providers report
+// those of input and of output apart: of each the greatest counts.
+func (f *figures) merge(earlier *figures) {
+	before := earlier.all()
+	for i, now := range f.all() {
+		if !now.given || now.value < before[i].value && !now.doubted {
+			*now = *before[i]
+		}
+	}
+	f.OwnKey = f.OwnKey || earlier.OwnKey
+}
+
 // Kinds are the tokens of a request that have prices of their own, 0 where the provider does not
 // tell. Those of the cache are among the input tokens, and those of reasoning among the output.
 type Kinds struct{ CachedInput, CacheWrite, Reasoning int64 }
 
-func (reply *figures) kinds() Kinds {
-	count := func(f figure) int64 {
-		const most = 1 << 40 // far beyond what is believed
-		if !(f.value > 0 && f.value < most) || f.doubted {
-			return 0
-		}
-		return int64(f.value)
-	}
-	return Kinds{count(reply.InputParts.Cached), count(reply.InputParts.Written), count(reply.OutputParts.Reasoning)}
+func (f *figures) kinds() Kinds {
+	cached, _ := f.InputParts.Cached.tokens()
+	written, _ := f.InputParts.Written.tokens()
+	reasoning, _ := f.OutputParts.Reasoning.tokens()
+	beside, _ := f.Reasoning.tokens()
+	return Kinds{cached, written, max(reasoning, beside)}
 }
 
-// read returns the figures that are believed, and counts the others.
-func (reply *figures) read() (u council.Usage, doubted int) {
-	var tokens [2]int64 // one allocation for both
-	count := func(f figure, n *int64) *int64 {
-		f.doubted = f.doubted || f.value != math.Trunc(f.value)
-		if f.doubted {
+// read returns what the request consumed, and counts the figures that are not believed. A completion has at least one
+// token on either side, so a 0 stands for a figure that was not given.
+//
+// Not every provider counts all of it where OpenAI does. Gemini leaves its thoughts out of the completion and has them in
+// the total. xAI reports them as reasoning tokens beside the completion. Some gateways leave cached tokens out of the
+// prompt. Nothing that a provider may charge must be missed, so the most that the figures can mean counts:
+//
+//   - cached and written tokens beyond the prompt come on top of it;
+//   - so do reasoning tokens beyond the completion;
+//   - the output is at least the total without the input. Where the total holds cached tokens that the prompt does not,
+//     they are output then, which is dearer.
+//
+// A total that is smaller than its parts says nothing.
+func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
+	believed := func(f figure) int64 {
+		n, ok := f.tokens()
+		if !ok {
 			doubted++
 		}
-		if f.doubted || f.value == 0 {
-			return nil
-		}
-		const most = 1 << 62 // far beyond what is believed
-		*n = int64(max(min(f.value, most), -most))
 		return n
 	}
-	u.InputTokens, u.OutputTokens = count(reply.Input, &tokens[0]), count(reply.Output, &tokens[1])
-	if reply.Cost.doubted {
+	input, completion, total := believed(f.Input), believed(f.Output), believed(f.Total)
+	k = f.kinds()
+	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
+		input += cache
+	}
+	output := completion
+	if _, ok := f.Output.tokens(); ok && k.Reasoning > completion {
+		output += k.Reasoning
+	}
+	if input > 0 {
+		output = max(output, total-input)
+	}
+	if completion > 0 {
+		k.Reasoning = max(k.Reasoning, output-completion) // what stands outside the completion are thoughts
+	}
+	tokens := [2]int64{input, output} // one allocation for both
+	if input > 0 {
+		u.InputTokens = &tokens[0]
+	}
+	if output > 0 {
+		u.OutputTokens = &tokens[1]
+	}
+	var known bool
+	if u.CostUSD, known = f.cost(); !known {
 		doubted++
-	} else if reply.Cost.given {
-		u.CostUSD = new(reply.Cost.value)
 	}
 	u, beyond := u.Believable()
-	return u, doubted + beyond
+	return u, k, doubted + beyond
+}
+
+// cost returns what the request cost in US dollars, nil where the provider does not tell. It returns false where the
+// figure is none.
+//
+// A gateway charges a fee, or nothing, where the provider behind it charges a key of the caller's own: then both count.
+// Other replies have the same figure twice.
+func (f *figures) cost() (usd *float64, ok bool) {
+	cost, upstream := f.Cost, f.CostParts.Upstream
+	switch {
+	case cost.doubted:
+		return nil, false
+	case upstream.doubted || !(upstream.value > 0):
+		if !cost.given {
+			return nil, true
+		}
+		return new(council.AddUSD(cost.value, 0)), true
+	case bool(f.OwnKey):
+		return new(council.AddUSD(cost.value, upstream.value)), true
+	default:
+		return new(council.AddUSD(max(cost.value, upstream.value), 0)), true
+	}
 }
 
 // quoteNaN returns data with quotes around every NaN and Infinity outside strings: some

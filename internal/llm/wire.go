@@ -155,7 +155,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	if chunk {
 		content = `"delta"`
 	}
-	var used figures
+	var used *figures
 	s.object(func(key []byte) {
 		switch string(key) {
 		case `"choices"`:
@@ -173,7 +173,8 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 		case `"usage"`:
 			s.once(2)
 			if !s.null() {
-				s.usage(&used)
+				used = new(figures)
+				s.usage(used)
 			}
 		case `"error"`:
 			s.bad = !s.null() || s.bad
@@ -181,9 +182,8 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 			s.skip(1)
 		}
 	})
-	s.bad = s.bad || s.next() != 0 || s.at < len(data) || chunk && !r.chosen && !used.Input.given // it may be an error
-	r.usage, r.doubted = used.read()
-	r.kinds = used.kinds()
+	s.bad = s.bad || s.next() != 0 || s.at < len(data) || chunk && !r.chosen && (used == nil || !used.Input.given) // it may be an error
+	r.count(used)
 	return r, !s.bad
 }
 
@@ -239,6 +239,21 @@ func (s *scanner) usage(f *figures) {
 		case `"completion_tokens_details"`:
 			s.once(2048)
 			s.parts(&f.OutputParts)
+		case `"total_tokens"`:
+			s.once(4096)
+			s.figure(&f.Total)
+		case `"reasoning_tokens"`:
+			s.once(8192)
+			s.figure(&f.Reasoning)
+		case `"cost_details"`:
+			s.once(16384)
+			s.parts(&f.CostParts)
+		case `"is_byok"`:
+			s.once(32768)
+			s.next()
+			begin := s.at
+			s.skip(2)
+			_ = f.OwnKey.UnmarshalJSON(s.data[begin:s.at]) // it never fails
 		default:
 			s.skip(2)
 		}
@@ -258,6 +273,8 @@ func (s *scanner) parts(p *parts) {
 			place = &p.Written
 		case `"reasoning_tokens"`:
 			place = &p.Reasoning
+		case `"upstream_inference_cost"`:
+			place = &p.Upstream
 		default:
 			s.skip(3)
 			return

@@ -122,6 +122,9 @@ func FuzzQuickReply(f *testing.F) {
 		`{"choices":[{"index":0,"message":{"content":"a"}}],"usage":{"prompt_tokens":12,"completion_tokens":3,"cost":0.001}}`,
 		`{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":` +
 			`{"cached_tokens":1,"cache_write_tokens":2.5,"x":[1]},"completion_tokens_details":{"reasoning_tokens":-3,"cached_tokens":null}}}`,
+		`{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":90,"reasoning_tokens":7,` +
+			`"is_byok":true,"cost":0.1,"cost_details":{"upstream_inference_cost":0.2}}}`,
+		`{"choices":[],"usage":{"total_tokens":-1,"is_byok" : [true] ,"cost_details":null}}`,
 		`{"usage":{"prompt_tokens_details":null,"completion_tokens_details":{"reasoning_tokens":null,"reasoning_tokens":3}}}`,
 		`{"choices":[{"index":0,"message":{"content":"a"}}]} x`,
 		`{"a":01,"b":[1,],"c":{"d":tru},"e":"\q","f":"\u12"}`,
@@ -140,7 +143,7 @@ func FuzzQuickReply(f *testing.F) {
 			return
 		}
 		general, err := anyReply(t.Context(), body, chunk)
-		if diff := cmp.Diff(general, quick, cmp.AllowUnexported(received{})); err != nil || diff != "" {
+		if diff := cmp.Diff(general, quick, cmp.AllowUnexported(received{}, figure{})); err != nil || diff != "" {
 			t.Errorf("%v, and in general way and quick: %s", err, diff)
 		}
 	})
