@@ -205,3 +205,25 @@ func TestPrices(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
+
+// The printed line of LLM_COUNCIL_PRICES is read as the prices that were listed, the fee of each call included.
+func TestPrintedPrices(t *testing.T) {
+	t.Setenv("LLM_COUNCIL_MODELS", "pplx/sonar,x/long")
+	path := filepath.Join(t.TempDir(), "prices.json")
+	const list = `{"data":[{"id":"pplx/sonar","pricing":{"prompt":"0.000003","completion":"0.000015","request":"0.018","web_search":"0.018"}},` +
+		`{"id":"x/long","pricing":{"prompt":"0.000001","completion":"0.000004","input_cache_write":"0.00000125","internal_reasoning":"0.000006",` +
+		`"overrides":[{"min_prompt_tokens":200001,"prompt":"0.000002","completion":"0.000008","request":"0.001"}]}}]}`
+	if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, stderr := command(t, "prices", "--from", path)
+	_, line, ok := strings.Cut(stdout, "# LLM_COUNCIL_PRICES=")
+	line, _, _ = strings.Cut(line, "\n")
+	if !ok || !strings.Contains(line, "pplx/sonar=3/15+request:0.018@20") {
+		t.Fatalf("%s%s", stdout, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_PRICES", line)
+	if code, again, stderr := command(t, "prices", "--from", path); code != 0 || again != stdout {
+		t.Errorf("exit code %d, with the printed prices set: %s%s", code, again, stderr)
+	}
+}

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -130,6 +132,105 @@ func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 	sum, requests := b.Billed()
 	daemontest.Fault(t, "F43", "0 overshoots, the ledger equal to the provider's count",
 		"%d sessions of 64 clients, %d requests, %v of %v US dollars billed, answers by status: %v", *spendSessions, requests, sum, day, codes)
+}
+
+// A provider whose models think beside the completion that they report bills some 30 times the bound of the first
+// requests. The ledger has all of it, the bounds grow, and the limit of the day holds.
+func TestFaultF56ReasoningBesideTheCompletion(t *testing.T) {
+	b := daemontest.Bill(t, 0)
+	b.Thinks = 20_000
+	const day, perSession spend.USD = 5e12, 2e12
+	d := daemontest.Start(t, hardSettings(b, map[string]string{"MAX_COST_USD": perSession.String(), "MAX_COST_USD_PER_DAY": day.String()}))
+	first := d.Ask(t, anyQuestion)
+	total := first.Metadata.Usage.Total
+	bill, calls := b.Billed()
+	if total.OutputTokens == nil || *total.OutputTokens != int64(calls)*20_400 || spend.FromFloat(*total.CostUSD) != bill {
+		t.Errorf("%d calls, %v billed: %+v", calls, bill, total)
+	}
+	if !slices.ContainsFunc(first.Metadata.Warnings, func(w council.Warning) bool { return w.Code == council.WarnCostOverBound }) {
+		t.Errorf("warnings: %+v", first.Metadata.Warnings)
+	}
+	var clients sync.WaitGroup
+	var mu sync.Mutex // guards codes
+	codes := map[int]int{http.StatusOK: 1}
+	for client := range 8 {
+		clients.Go(func() {
+			for n := range 3 {
+				body := fmt.Sprintf(`{"query":"payer-%d-%d"}`, client, n)
+				resp, data, err := d.Send(t.Context(), "POST", "/v1/council", body)
+				if err != nil || resp.StatusCode == http.StatusTooManyRequests && !strings.Contains(string(data), "over_budget") {
+					t.Errorf("%v: %s", err, data)
+					return
+				}
+				mu.Lock()
+				codes[resp.StatusCode]++
+				mu.Unlock()
+			}
+		})
+	}
+	clients.Wait()
+	d.End(t)
+	if got := replayed(t, filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl")); got != billed(b) || got > day {
+		t.Errorf("the ledger has %v, the provider billed %v of %v", got, billed(b), day)
+	}
+	for payer, sum := range b.ByPayer() {
+		if sum > perSession {
+			t.Errorf("session %s: %v are billed of %v", payer, sum, perSession)
+		}
+	}
+	if codes[http.StatusOK] < 2 || codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 25 {
+		t.Errorf("answers by status: %v", codes)
+	}
+	sum, requests := b.Billed()
+	daemontest.Fault(t, "F56", "the limit of the day not passed, the ledger equal to the provider's count",
+		"25 sessions asked for, %d requests, %v of %v US dollars billed, answers by status: %v", requests, sum, day, codes)
+}
+
+// A provider that says 0, because another one charges for the request, fills the limits at the known price. A model that
+// it lists twice has the dearer one.
+func TestCostOfNothing(t *testing.T) {
+	b := daemontest.Bill(t, 0)
+	usage := regexp.MustCompile(`"usage":\{("prompt_tokens":\d+,"completion_tokens":\d+)`)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			const card = `{"id":%q,"pricing":{"prompt":%q,"completion":%q}}`
+			var cards []string
+			for model := range strings.SplitSeq("a,b,c", ",") {
+				cards = append(cards, fmt.Sprintf(card, model, "0.00000125", "0.00001"), fmt.Sprintf(card, model, "0", "0"))
+			}
+			_, _ = fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(cards, ","))
+			return
+		}
+		target, _ := url.Parse(b.URL)
+		reply := httptest.NewRecorder()
+		httputil.NewSingleHostReverseProxy(target).ServeHTTP(reply, r)
+		stated := usage.ReplaceAll(reply.Body.Bytes(), []byte(`"usage":{"is_byok":true,$1,"x":{"cost":0}`))
+		stated = bytes.ReplaceAll(stated, []byte(`"cost":`), []byte(`"was":`))
+		_, _ = w.Write(bytes.ReplaceAll(stated, []byte(`"is_byok":true`), []byte(`"is_byok":true,"cost":0`)))
+	}))
+	t.Cleanup(server.Close)
+	for _, limits := range []string{"hard", "soft"} {
+		before := billed(b)
+		d := daemontest.Start(t, hardSettings(b, map[string]string{
+			"BASE_URL": server.URL, "PRICES": "", "COST_LIMITS": limits, "MAX_COST_USD_PER_DAY": "0.1", "MAX_COST_USD": "0.09",
+			"MAX_OUTPUT_TOKENS": "400",
+		}))
+		s := d.Ask(t, anyQuestion)
+		if cost := spend.FromFloat(*s.Metadata.Usage.CostUSD); cost == 0 || cost != billed(b)-before {
+			t.Errorf("%s: the session cost %v, and %v was billed", limits, cost, billed(b)-before)
+		}
+		for range 3 {
+			d.Call(t, "POST", "/v1/council", anyQuestion)
+		}
+		status, data := d.Call(t, "POST", "/v1/council", anyQuestion)
+		if status != http.StatusTooManyRequests || !strings.Contains(string(data), "over_budget") {
+			t.Errorf("%s: %d %s", limits, status, data)
+		}
+		d.End(t)
+		if got := replayed(t, filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl")); got != billed(b)-before {
+			t.Errorf("%s: the ledger has %v, %v was billed", limits, got, billed(b)-before)
+		}
+	}
 }
 
 // A session's hard limit is shared by its stages: the chairman still writes when the reviews have

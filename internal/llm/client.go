@@ -138,7 +138,8 @@ func (o Options) validate() error {
 type Gate func(context.Context, Request) (Settlement, *council.Failure)
 
 // Settlement is told when a request is over, at least once, of which the first time counts. It
-// returns the cost in US dollars, where somebody knows it. A nil one is told nothing.
+// returns what the request cost in US dollars, which may be more than the provider says; nil where
+// that is not known. A nil Settlement is told nothing.
 type Settlement interface {
 	Settle(context.Context, Consumed) (costUSD *float64)
 }
@@ -529,7 +530,7 @@ func (c *Client) attempt(
 	}
 	failure = judge(ctx, x, r, err)
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
-	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
+	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
 		completion.Usage.CostUSD = cost
 	}
 	judgement = diagnose(caller, failure)

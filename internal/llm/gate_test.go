@@ -41,7 +41,7 @@ func TestGate(t *testing.T) {
 		cost  string   // of the completion
 	}{
 		{"at once", []roundTripper{reply(200, full)}, []string{"false 30 20 {5 6 7}"}, "0.25"},
-		{"the provider tells the cost", []roundTripper{good()}, []string{"false 3 2 {0 0 0}"}, "0.5"},
+		{"the provider tells another cost", []roundTripper{good()}, []string{"false 3 2 {0 0 0}"}, "0.25"},
 		{
 			"after two that failed",
 			[]roundTripper{status(503), status(429), reply(200, full)},

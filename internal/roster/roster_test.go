@@ -10,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/roster"
+	"github.com/councild/councild/internal/spend"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -79,6 +80,27 @@ func TestParse(t *testing.T) {
 	} {
 		if diff := cmp.Diff(fact.want, fact.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", fact.what, diff)
+		}
+	}
+}
+
+// What councild prints of a price can be written into a roster.
+func TestPrintedPrice(t *testing.T) {
+	for _, text := range []string{
+		"3/15+request:0.018@2026-11-20",
+		"1/4+cached_input:0.1+cache_write:1.25+reasoning:6+above:200000+input:2+output:8+request:0.001+above:400000+output:9@2026-11-20",
+		"3/15+request:0.018+above:200000+request:0@2026-11-20",
+	} {
+		tariff, err := spend.ParseTariff(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := roster.Parse([]byte(strings.Replace(valid, "{as_of: 2026-11-20, input: 5, output: 25}", tariff.Line(), 1)), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if skeptic, _ := r.Model("skeptic"); skeptic.Price.Entry() != text {
+			t.Errorf("%s became %s", text, skeptic.Price.Entry())
 		}
 	}
 }

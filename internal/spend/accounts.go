@@ -642,13 +642,21 @@ func (a *Accounts) save(ctx context.Context, s *session) {
 	_ = a.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
 }
 
+// undercharged reports whether the tokens of an attempt count at the known price, although the provider
+// says that they cost less. It may not be the only one that charges: a gateway reports 0 for a request that was paid with
+// a key of the caller's own. Under hard limits the greater figure always counts. Otherwise a discount is believed, such as
+// that of a cheaper tier, but not that a model with a price costs nothing.
+func (r *Reservation) undercharged(o Outcome) bool {
+	return o.Tokens != nil && r.priced && (r.a.o.Hard || *o.CostUSD == 0) && r.tariff.Cost(*o.Tokens) > *o.CostUSD
+}
+
 // charge returns what an attempt cost.
 func (r *Reservation) charge(o Outcome) Charge {
 	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Attempt: r.at.Number, Tokens: o.Tokens}
 	switch {
 	case o.Free:
 		c.USD = new(USD)
-	case o.CostUSD != nil:
+	case o.CostUSD != nil && !r.undercharged(o):
 		c.USD, c.Source = o.CostUSD, SourceProvider
 	case o.Tokens != nil && r.priced:
 		c.USD, c.Source = new(r.tariff.Cost(*o.Tokens)), SourceTariff

@@ -793,3 +793,60 @@ func TestClockJumpsBeforeTheStart(t *testing.T) {
 		}
 	}
 }
+
+// Of a provider's own figure and its tokens at the known price, the greater counts under hard limits. Otherwise a
+// discount is believed, but not that a model with a price costs nothing.
+func TestGreaterCost(t *testing.T) {
+	const ours = 12 * million // 2 tokens of input and one of output of the model a
+	tokens := &spend.Tokens{Input: 2, Output: 1}
+	for _, c := range []struct {
+		name, model  string
+		said         *spend.USD
+		tokens       *spend.Tokens
+		hard, soft   spend.USD
+		byUs, byUsIf bool // the source is the tariff: under hard limits, and otherwise
+		differs      bool
+	}{
+		{"nothing", "a", new(spend.USD), tokens, ours, ours, true, true, true},
+		{"half", "a", new(spend.USD(ours / 2)), tokens, ours, ours / 2, true, false, true},
+		{"a picodollar less", "a", new(spend.USD(ours - 1)), tokens, ours, ours - 1, true, false, false},
+		{"the same", "a", new(spend.USD(ours)), tokens, ours, ours, false, false, false},
+		{"more", "a", new(spend.USD(2 * ours)), tokens, 2 * ours, 2 * ours, false, false, true},
+		{"nothing for nothing", "a", new(spend.USD), &spend.Tokens{}, 0, 0, false, false, false},
+		{"nothing, and unknown tokens", "a", new(spend.USD), nil, 0, 0, false, false, false},
+		{"nothing, of a model without a price", "c", new(spend.USD), tokens, 0, 0, false, false, false},
+		{"nothing said", "a", nil, tokens, ours, ours, true, true, false},
+	} {
+		for _, isHard := range []bool{true, false} {
+			ledger := &memory{}
+			o := spend.Options{Tariff: tariffs, Ledger: ledger, Day: new(day), Hard: isHard && c.model == "a"}
+			a := spend.NewAccounts(o)
+			if failure := a.Open(t.Context(), spend.Opening{Session: "s", Limit: new(spend.Dollar), Models: []string{c.model}}); failure != nil {
+				t.Fatal(failure)
+			}
+			at := one(council.Stage1, 100)
+			at.Model = c.model
+			r, failure := a.Reserve(t.Context(), at)
+			if failure != nil {
+				t.Fatal(failure)
+			}
+			charge := r.Settle(t.Context(), spend.Outcome{CostUSD: c.said, Tokens: c.tokens})
+			warnings := a.Close(t.Context(), "s", false)
+			want, source := c.soft, c.byUsIf
+			if isHard {
+				want, source = c.hard, c.byUs
+			}
+			if charge.USD == nil || *charge.USD != want || (charge.Source == spend.SourceTariff) != source {
+				t.Errorf("%s, hard %v: %v from %s, want %v", c.name, isHard, charge.USD, charge.Source, want)
+			}
+			differs := slices.ContainsFunc(warnings, func(w council.Warning) bool { return w.Code == council.WarnPriceDiffers })
+			if used := a.Limits("")[0].Used; used != want || differs != c.differs {
+				t.Errorf("%s, hard %v: %v count, want %v; price_differs %v", c.name, isHard, used, want, differs)
+			}
+			again := spend.NewAccounts(o)
+			if err := again.Replay(ledger.all, nil); err != nil || again.Limits("")[0].Used != want {
+				t.Errorf("%s, hard %v: %v in the ledger, want %v; %v", c.name, isHard, again.Limits("")[0].Used, want, err)
+			}
+		}
+	}
+}

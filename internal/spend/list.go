@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ var ErrNoPrices = errors.New("the list holds no prices: it needs the form of Ope
 // ParseList reads a list of prices as of a day: {"data": [{"id": ..., "pricing": {...}}]}, in which
 // OpenRouter's /models has them in US dollars per token, or LiteLLM's file. Prices are rounded up
 // to the next picodollar a token. A model whose price is not clear is left out: a price that is too
-// low would overspend in silence.
+// low would overspend in silence. Of a model that is listed twice, the dearer prices count.
 func ParseList(data []byte, asOf time.Time) (List, error) {
 	var cards struct {
 		Data []struct {
@@ -38,6 +39,9 @@ func ParseList(data []byte, asOf time.Time) (List, error) {
 	for _, card := range cards.Data {
 		if t, err := readPricing(card.Pricing); err == nil && card.ID != "" {
 			t.AsOf = asOf
+			if twice, ok := list[card.ID]; ok {
+				t = dearer(twice, t)
+			}
 			list[card.ID] = t
 		}
 	}
@@ -141,16 +145,21 @@ func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 	var errs []error
 	set := func(r *Rates, field string, value any) {
 		number, ok := value.(float64)
-		place := map[string]**Price{
-			"input_cost_per_token": &r.Input, "output_cost_per_token": &r.Output, "cache_read_input_token_cost": &r.CachedInput,
-			"cache_creation_input_token_cost": &r.CacheWrite, "output_cost_per_reasoning_token": &r.Reasoning,
+		name := map[string]string{
+			"input_cost_per_token": "input", "output_cost_per_token": "output", "cache_read_input_token_cost": "cached_input",
+			"cache_creation_input_token_cost": "cache_write", "output_cost_per_reasoning_token": "reasoning", "input_cost_per_request": "request",
 		}[field]
-		if place == nil || !ok {
+		if name == "" || !ok {
 			return
 		}
-		price, err := priceUp(strconv.FormatFloat(number, 'g', -1, 64))
+		text := strconv.FormatFloat(number, 'g', -1, 64)
+		if name == "request" {
+			errs = append(errs, r.set(name, text))
+			return
+		}
+		price, err := priceUp(text)
 		errs = append(errs, err)
-		*place = &price
+		*r.place(name) = &price
 	}
 	tiers := map[int64]*Rates{}
 	for field, value := range fields {
@@ -171,36 +180,34 @@ func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 	return t, errors.Join(append(errs, t.Validate())...)
 }
 
+// texts returns the prices that are given as texts, each behind its name and the separator. The fee of a request stands
+// there where it is another one than that.
+func (r Rates) texts(separator string, fee USD) []string {
+	var texts []string
+	for _, name := range []string{"input", "cached_input", "cache_write", "output", "reasoning"} {
+		if price := *r.place(name); price != nil {
+			texts = append(texts, name+separator+price.String())
+		}
+	}
+	if r.Request != nil && *r.Request != fee {
+		texts = append(texts, "request"+separator+r.Request.String())
+	}
+	return texts
+}
+
+// fee returns that of a request without a tier.
+func (t Tariff) fee() USD { return *cmp.Or(t.Request, new(USD)) }
+
 // Line returns the tariff as an entry of a roster's models, dated, on one line.
 func (t Tariff) Line() string {
-	rates := func(r Rates) string {
-		var parts []string
-		for _, p := range []struct {
-			name  string
-			price *Price
-		}{
-			{"input", r.Input},
-			{"cached_input", r.CachedInput},
-			{"cache_write", r.CacheWrite},
-			{"output", r.Output},
-			{"reasoning", r.Reasoning},
-		} {
-			if p.price != nil {
-				parts = append(parts, p.name+": "+p.price.String())
-			}
-		}
-		if r.Request != nil && *r.Request > 0 {
-			parts = append(parts, "request: "+r.Request.String())
-		}
-		return strings.Join(parts, ", ")
-	}
-	line := rates(t.Rates)
+	line := strings.Join(t.texts(": ", 0), ", ")
 	if !t.AsOf.IsZero() {
 		line = "as_of: " + t.AsOf.Format(time.DateOnly) + ", " + line
 	}
 	tiers := make([]string, 0, len(t.Above))
 	for _, tier := range t.Above {
-		tiers = append(tiers, fmt.Sprintf("{input_tokens: %d, %s}", tier.InputTokens, rates(tier.Rates)))
+		rates := append([]string{fmt.Sprint("input_tokens: ", tier.InputTokens)}, tier.texts(": ", t.fee())...)
+		tiers = append(tiers, "{"+strings.Join(rates, ", ")+"}")
 	}
 	if len(tiers) > 0 {
 		line += ", above: [" + strings.Join(tiers, ", ") + "]"
@@ -222,9 +229,16 @@ func (t Tariff) Same(u Tariff) bool {
 	return true
 }
 
-// Entry returns input and output of the tariff as [ParseTariff] reads them.
+// Entry returns the tariff as [ParseTariff] reads it.
 func (t Tariff) Entry() string {
-	entry := t.Input.String() + "/" + t.Output.String()
+	parts := []string{t.Input.String() + "/" + t.Output.String()}
+	base := t.Rates
+	base.Input, base.Output = nil, nil
+	parts = append(parts, base.texts(":", 0)...)
+	for _, tier := range t.Above {
+		parts = append(append(parts, fmt.Sprint(aboveKey, ":", tier.InputTokens)), tier.texts(":", t.fee())...)
+	}
+	entry := strings.Join(parts, "+")
 	if !t.AsOf.IsZero() {
 		entry += "@" + t.AsOf.Format(time.DateOnly)
 	}

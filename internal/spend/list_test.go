@@ -2,10 +2,13 @@ package spend_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/councild/councild/internal/spend"
+	"pgregory.net/rapid"
 )
 
 var listed = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
@@ -28,6 +31,11 @@ func TestParseList(t *testing.T) {
 			"a price that is finer than a picodollar a token is rounded up",
 			`{"data":[{"id":"m","pricing":{"prompt":"0.0000000000001","completion":"0.0000000000011"}}]}`, "m",
 			"{as_of: 2026-11-20, input: 0.000001, output: 0.000002}",
+		},
+		{
+			"LiteLLM's form, with a fee",
+			`{"p":{"input_cost_per_token":0,"output_cost_per_token":2.8e-07,"input_cost_per_request":0.005}}`, "p",
+			"{as_of: 2026-11-20, input: 0, output: 0.28, request: 0.005}",
 		},
 		{
 			"LiteLLM's form",
@@ -55,6 +63,64 @@ func TestParseListOfAliases(t *testing.T) {
 	if err != nil || len(list) != 3 || list["~x/m-latest"].Line() != "{as_of: 2026-11-20, input: 1, output: 2}" ||
 		list["~x/own-latest"].Line() != "{as_of: 2026-11-20, input: 3, output: 4}" {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// pricing returns the prices of tokens, in picodollars, as OpenRouter lists them.
+func pricing(t *rapid.T) string {
+	price := func(name string) string {
+		if !rapid.Bool().Draw(t, name+"?") {
+			return ""
+		}
+		return fmt.Sprintf(`,%q:"%v"`, name, spend.USD(rapid.Int64Range(0, 1_000*million).Draw(t, name)))
+	}
+	rates := func() string {
+		return fmt.Sprintf(`"prompt":"%v","completion":"%v"`, spend.USD(rapid.Int64Range(0, 1_000*million).Draw(t, "prompt")),
+			spend.USD(rapid.Int64Range(0, 1_000*million).Draw(t, "completion"))) +
+			price("input_cache_read") + price("input_cache_write") + price("internal_reasoning") + price("request")
+	}
+	all, threshold := "{"+rates()+`,"overrides":[`, int64(1)
+	for i := range rapid.IntRange(0, 2).Draw(t, "tiers") {
+		if i > 0 {
+			all += ","
+		}
+		threshold += rapid.Int64Range(1, 300_000).Draw(t, "threshold")
+		all += fmt.Sprintf(`{"min_prompt_tokens":%d,%s}`, threshold, rates())
+	}
+	return all + "]}"
+}
+
+// A model that is listed twice costs what it costs at the dearer prices, in whatever order these stand.
+func TestListedTwice(t *testing.T) {
+	list := func(t rapid.TB, pricings ...string) spend.Tariff {
+		var cards []string
+		for _, p := range pricings {
+			cards = append(cards, `{"id":"m","pricing":`+p+`}`)
+		}
+		all, err := spend.ParseList([]byte(`{"data":[`+strings.Join(cards, ",")+`]}`), listed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["m"]
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		one, other := pricing(t), pricing(t)
+		a, b := list(t, one), list(t, other)
+		twice, again := list(t, one, other), list(t, other, one)
+		if err := twice.Validate(); err != nil || !twice.Same(again) || !twice.AsOf.Equal(listed) || !list(t, one, one).Same(a) {
+			t.Fatalf("%v: %s and %s are %s, and %s", err, a.Line(), b.Line(), twice.Line(), again.Line())
+		}
+		n := drawTokens(t)
+		if cost := twice.Cost(n); cost < max(a.Cost(n), b.Cost(n)) {
+			t.Fatalf("%+v costs %v at %s: less than at %s or %s", n, cost, twice.Line(), a.Line(), b.Line())
+		}
+		if bound := twice.Bound(n.Input, n.Output); bound < max(a.Bound(n.Input, n.Output), b.Bound(n.Input, n.Output)) {
+			t.Fatalf("%+v is bounded by %v at %s: less than at %s or %s", n, bound, twice.Line(), a.Line(), b.Line())
+		}
+	})
+	const price, free = `{"prompt":"0.000003","completion":"0.000015"}`, `{"prompt":"0","completion":"0"}`
+	if got := list(t, price, free); !got.Same(spend.Flat(3*million, 15*million)) {
+		t.Errorf("with a second price of 0: %s", got.Line())
 	}
 }
 
@@ -116,6 +182,9 @@ func FuzzParseList(f *testing.F) {
 		for name, tariff := range list {
 			if err := tariff.Validate(); err != nil {
 				t.Errorf("%q: %v", name, err)
+			}
+			if back, err := spend.ParseTariff(tariff.Entry()); err != nil || !back.Same(tariff) {
+				t.Errorf("%q is printed as %s: %v", name, tariff.Entry(), err)
 			}
 			if tariff.Cost(spend.Tokens{Input: 1000, Output: 1000}) > tariff.Bound(1000, 1000) {
 				t.Errorf("%q costs more than its bound", name)

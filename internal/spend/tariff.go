@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -99,32 +102,101 @@ func Free() Tariff { return Flat(0, 0) }
 // Flat returns the tariff of a model that has two prices.
 func Flat(input, output Price) Tariff { return Tariff{Rates: Rates{Input: &input, Output: &output}} }
 
-// ParseTariff reads "1.25/10", the prices of input and output, "1.25/10@2026-11-20" with the day
-// on which they were read, or "free".
+// aboveKey begins the rates of a tier in the text of a tariff.
+const aboveKey = "above"
+
+// place returns where rates hold the price of that name, nil where there is none.
+func (r *Rates) place(name string) **Price {
+	switch name {
+	case "input":
+		return &r.Input
+	case "cached_input":
+		return &r.CachedInput
+	case "cache_write":
+		return &r.CacheWrite
+	case "output":
+		return &r.Output
+	case "reasoning":
+		return &r.Reasoning
+	default:
+		return nil
+	}
+}
+
+// set reads a price, or the fee of a request, in its place.
+func (r *Rates) set(name, text string) error {
+	if name == "request" {
+		fee, err := ParseUSD(text)
+		r.Request = &fee
+		return err
+	}
+	place := r.place(name)
+	if place == nil {
+		return errors.New("is no price: write cached_input, cache_write, reasoning, request or above, as a roster has them")
+	}
+	price, err := ParsePrice(text)
+	*place = &price
+	return err
+}
+
+// ParseTariff reads "1.25/10", the prices of input and output, or "free". Further prices follow, under the names that a
+// roster has for them: "1.25/10+cached_input:0.125+request:0.005". What stands behind "+above:200000" holds for calls with
+// more input tokens than that. "@2026-11-20" at the end is the day on which the prices were read.
 func ParseTariff(text string) (Tariff, error) {
 	if text == "free" {
 		return Free(), nil
 	}
 	prices, day, dated := strings.Cut(text, "@")
+	prices, more, further := strings.Cut(prices, "+")
 	input, output, ok := strings.Cut(prices, "/")
 	if !ok {
 		return Tariff{}, errors.New("is no price: write INPUT/OUTPUT in US dollars per million tokens, such as 1.25/10, or free")
 	}
-	in, err := ParsePrice(strings.TrimSpace(input))
-	if err != nil {
-		return Tariff{}, fmt.Errorf("%q %w", input, err)
+	var t Tariff
+	for _, part := range [][2]string{{"input", input}, {"output", output}} {
+		if err := t.set(part[0], strings.TrimSpace(part[1])); err != nil {
+			return Tariff{}, fmt.Errorf("%q %w", part[1], err)
+		}
 	}
-	out, err := ParsePrice(strings.TrimSpace(output))
-	if err != nil {
-		return Tariff{}, fmt.Errorf("%q %w", output, err)
+	if further {
+		if err := t.parseFurther(more); err != nil {
+			return Tariff{}, err
+		}
 	}
-	t := Flat(in, out)
 	if dated {
+		var err error
 		if t.AsOf, err = time.Parse(time.DateOnly, day); err != nil {
 			return Tariff{}, fmt.Errorf("%q is no day: write the day of the prices as in 2026-11-20", day)
 		}
 	}
-	return t, nil
+	return t, t.Validate()
+}
+
+// parseFurther reads the prices behind those of input and output.
+func (t *Tariff) parseFurther(text string) error {
+	rates := &t.Rates
+	for part := range strings.SplitSeq(text, "+") {
+		name, value, ok := strings.Cut(strings.TrimSpace(part), ":")
+		if !ok {
+			return fmt.Errorf("%q is no further price: write it as in request:0.005", part)
+		}
+		if name == aboveKey {
+			tokens, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return fmt.Errorf("%q is no number of input tokens: write it as in above:200000", part)
+			}
+			t.Above = append(t.Above, Tier{InputTokens: tokens})
+			rates = &t.Above[len(t.Above)-1].Rates
+			continue
+		}
+		if place := rates.place(name); place != nil && *place != nil || name == "request" && rates.Request != nil {
+			return fmt.Errorf("%q is a second price of that: remove one", part)
+		}
+		if err := rates.set(name, value); err != nil {
+			return fmt.Errorf("%q %w", part, err)
+		}
+	}
+	return nil
 }
 
 // Validate returns what makes the tariff none.
@@ -176,15 +248,44 @@ func (r Rates) over(base Rates) rates {
 	}
 }
 
-// Cost returns what a request costs. Of tokens of one kind there are no more than of all, whatever
-// the figures say.
-func (t Tariff) Cost(n Tokens) USD {
+// above returns the rates of calls with more input tokens than that.
+func (t Tariff) above(inputTokens int64) rates {
 	r := t.over(t.Rates)
 	for _, tier := range t.Above {
-		if n.Input > tier.InputTokens {
+		if inputTokens >= tier.InputTokens {
 			r = tier.over(t.Rates)
 		}
 	}
+	return r
+}
+
+// dearer returns a tariff under which no call costs less than under either of two.
+func dearer(t, u Tariff) Tariff {
+	if t.Same(u) {
+		return t
+	}
+	most := func(inputTokens int64) Rates {
+		a, b := t.above(inputTokens), u.above(inputTokens)
+		return Rates{
+			Input: new(max(a.input, b.input)), CachedInput: new(max(a.cached, b.cached)), CacheWrite: new(max(a.write, b.write)),
+			Output: new(max(a.output, b.output)), Reasoning: new(max(a.reasoning, b.reasoning)), Request: new(max(a.request, b.request)),
+		}
+	}
+	dear := Tariff{AsOf: t.AsOf, Rates: most(0)}
+	thresholds := map[int64]bool{}
+	for _, tier := range slices.Concat(t.Above, u.Above) {
+		thresholds[tier.InputTokens] = true
+	}
+	for _, tokens := range slices.Sorted(maps.Keys(thresholds)) {
+		dear.Above = append(dear.Above, Tier{InputTokens: tokens, Rates: most(tokens)})
+	}
+	return dear
+}
+
+// Cost returns what a request costs. Of tokens of one kind there are no more than of all, whatever
+// the figures say.
+func (t Tariff) Cost(n Tokens) USD {
+	r := t.above(n.Input - 1)
 	cached := min(n.CachedInput, n.Input)
 	write := min(n.CacheWrite, n.Input-cached)
 	reasoning := min(n.Reasoning, n.Output)

@@ -198,10 +198,56 @@ func TestParseTariff(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "no price", "1": "INPUT/OUTPUT", "a/1": "not a price", "1/-1": "not a price", "0.0000001/1": "six decimals",
-		"1/10001": "too high", "1/2@tomorrow": "no day",
+		"1/10001": "too high", "1/2@tomorrow": "no day", "1/2+": "no further price", "1/2+request": "request:0.005",
+		"1/2+request:-1": "not an amount", "1/2+fee:1": "write cached_input", "1/2+output:3": "second price", "1/2+request:1+request:2": "second price",
+		"1/2+above:x": "above:200000", "1/2+above:0": "rising order", "1/2+above:5+above:5": "rising order", "1/2+above:5+input:1+input:2": "second price",
+		"1/2+reasoning:0.0000001": "six decimals", "1/2@2026-11-20+request:1": "no day",
 	} {
 		if _, err := spend.ParseTariff(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// What is printed of a tariff is read as the same tariff, with every kind of price, the fee of a request, and tiers.
+func TestPrintedTariffs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tariff := drawTariff(t)
+		if rapid.Bool().Draw(t, "dated") {
+			tariff.AsOf = time.Date(2026, 11, rapid.IntRange(1, 30).Draw(t, "day"), 0, 0, 0, 0, time.UTC)
+		}
+		for i := range tariff.Above { // as lists have them
+			if rapid.Bool().Draw(t, "without input") {
+				tariff.Above[i].Input = nil
+			}
+		}
+		back, err := spend.ParseTariff(tariff.Entry())
+		if err != nil || !back.Same(tariff) || !back.AsOf.Equal(tariff.AsOf) {
+			t.Fatalf("%s: %v, %s", tariff.Entry(), err, back.Entry())
+		}
+		if n := drawTokens(t); back.Cost(n) != tariff.Cost(n) {
+			t.Fatalf("%s: %+v costs %v, and %v as printed", tariff.Entry(), n, tariff.Cost(n), back.Cost(n))
+		}
+		if strings.ContainsAny(tariff.Entry(), "=, '\"$&;<>|*") {
+			t.Fatalf("%s does not fit a variable of a shell", tariff.Entry())
+		}
+	})
+}
+
+func TestFurtherPrices(t *testing.T) {
+	tariff, err := spend.ParseTariff("3/15+cached_input:0.3 + request:0.018+above:200000+input:6+request:0@2026-11-20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "{as_of: 2026-11-20, input: 3, cached_input: 0.3, output: 15, request: 0.018, above: [{input_tokens: 200000, input: 6, request: 0}]}"
+	if got := tariff.Line(); got != want {
+		t.Error(got)
+	}
+	for tokens, want := range map[spend.Tokens]string{
+		{Input: 1000, Output: 1000}: "0.036", {Input: 200_001, Output: 1000}: "1.215006",
+	} {
+		if got := tariff.Cost(tokens); got.String() != want {
+			t.Errorf("%+v: %v, want %s", tokens, got, want)
 		}
 	}
 }

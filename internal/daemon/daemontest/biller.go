@@ -26,6 +26,7 @@ type Biller struct {
 	URL    string
 	Prices string        // for LLM_COUNCIL_PRICES
 	Delay  time.Duration // before each reply
+	Thinks int64         // output tokens that each reply takes beside its completion; 0: none
 
 	mu     sync.Mutex // guards what follows
 	tariff spend.Tariff
@@ -83,7 +84,7 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 		tb.Errorf("a request without a limit of its output: %v", err)
 	}
 	const refused, fails, cutOff = 1, 2, 3
-	cost := b.tariff.Bound(int64(len(raw)), body.MaxTokens)
+	cost := b.tariff.Bound(int64(len(raw)), body.MaxTokens+b.Thinks)
 	outcome := b.bill(string(payer.Find(raw)), cost, refused)
 	time.Sleep(b.Delay)
 	switch outcome {
@@ -102,7 +103,13 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 	reply := httptest.NewRecorder()
 	sim.ServeHTTP(reply, r)
 	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d`, len(raw), body.MaxTokens)
-	if outcome%2 == 0 {
+	total := int64(len(raw)) + body.MaxTokens + b.Thinks
+	switch {
+	case b.Thinks > 0 && len(raw)%2 == 0: // as Gemini reports them
+		usage += fmt.Sprintf(`,"total_tokens":%d`, total)
+	case b.Thinks > 0: // as xAI does
+		usage += fmt.Sprintf(`,"total_tokens":%d,"reasoning_tokens":%d`, total, b.Thinks)
+	case outcome%2 == 0:
 		usage += fmt.Sprintf(`,"cost":%v`, cost)
 	}
 	text := reply.Body.Bytes()
