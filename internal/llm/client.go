@@ -318,7 +318,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if p == nil {
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
-	asked := p.dialect.asked(&call)
+	asked := p.dialect.asked(&call, m.name)
 	without := p.dialect.known() | m.refuses.of(&call, asked)
 	if call.Lost && c.gate != nil { // before anything can end this call or make it wait: that one was paid for all the same
 		lost := exchange{call: &call, dialect: p.dialect, model: m.name, without: without}

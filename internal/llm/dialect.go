@@ -25,6 +25,8 @@ type dialect struct {
 	newName  bool // max_completion_tokens in place of max_tokens
 	effort   effort
 	askCosts bool // it tells the cost of a call when it is asked to
+	// cacheOptions says that it may have models that charge for what they write to their cache, and what it may write.
+	cacheOptions bool
 }
 
 // effort is how a provider is told how much a model is to think.
@@ -44,12 +46,15 @@ const (
 //   - openrouter.ai/docs/use-cases/reasoning-tokens and .../usage-accounting: the object reasoning, and
 //     usage.include.
 //   - platform.claude.com/docs/en/api/openai-sdk: reasoning_effort is ignored.
+//   - developers.openai.com/api/docs/guides/prompt-caching: what GPT-5.6 and later models write to their cache costs 1.25 times
+//     the price of input, and prompt_cache_options keeps them from it. Azure has the same models. OpenRouter passes the
+//     member on, and removes it where a model does not know it (openrouter.ai/docs/cookbook, migration to GPT-5.6).
 func dialectOf(host string) dialect {
 	switch {
 	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"):
-		return dialect{newName: true}
+		return dialect{newName: true, cacheOptions: true}
 	case host == "openrouter.ai":
-		return dialect{effort: effortObject, askCosts: true}
+		return dialect{effort: effortObject, askCosts: true, cacheOptions: true}
 	case host == "api.anthropic.com":
 		return dialect{effort: effortNone}
 	default:
@@ -68,7 +73,45 @@ const (
 	optStream
 	optTokensName // the name of the limit of output tokens that the dialect has: the other one is used
 	optSystem     // a message of the role system: its text is put before the user's first one
+	optCache      // "prompt_cache_options": {"mode": "explicit"}
 )
+
+// memberCache is the member of a request that says what a model writes to its cache.
+const memberCache = "prompt_cache_options"
+
+// paysForCache reports whether a model, by the name that its provider knows, charges for what it writes to its cache:
+// GPT-5.6 and later ones, and the names that always mean the newest GPT. A price for such writes in the provider's list
+// would not tell: Claude has one, too, and writes only what it is asked to.
+func paysForCache(model string) bool {
+	model = strings.TrimPrefix(strings.TrimPrefix(model, "~"), "ft:")
+	model, _, _ = strings.Cut(strings.TrimPrefix(model, "openai/"), ":")
+	version, ok := strings.CutPrefix(model, "gpt-")
+	if !ok {
+		return false
+	}
+	version, _, _ = strings.Cut(version, "-")
+	major, minor, _ := strings.Cut(version, ".")
+	m, err := strconv.Atoi(major)
+	if err != nil {
+		return strings.HasSuffix(model, "-latest")
+	}
+	const azures35 = 35 // gpt-35-turbo, which is GPT-3.5
+	n, _ := strconv.Atoi(minor)
+	return m > 5 && m != azures35 || m == 5 && n >= 6
+}
+
+// setsCache reports whether the body of a model in the roster says itself how its cache is used.
+func setsCache(p *council.Profile) bool {
+	if p == nil {
+		return false
+	}
+	for name := range p.Body {
+		if strings.HasPrefix(name, "prompt_cache_") {
+			return true
+		}
+	}
+	return false
+}
 
 // optionNames are the names of options in requests and in the words of providers.
 func optionNames(o options) []string {
@@ -85,6 +128,8 @@ func optionNames(o options) []string {
 		return []string{"stream"}
 	case optTokensName:
 		return []string{"max_tokens", "max_completion_tokens"}
+	case optCache:
+		return []string{memberCache, memberCache + ".mode"}
 	default:
 		return nil
 	}
@@ -142,9 +187,12 @@ func (r *refusals) learn(call *council.Call, learned options) {
 	}
 }
 
-// asked returns the options that a call asks for of its provider.
-func (d dialect) asked(call *council.Call) options {
+// asked returns the options that a call asks for of its provider, which knows the model by that name.
+func (d dialect) asked(call *council.Call, model string) options {
 	var o options
+	if d.cacheOptions && call.Texts == nil && paysForCache(model) && !setsCache(call.Profile) {
+		o |= optCache
+	}
 	if call.Temperature != nil {
 		o |= optTemperature
 	}
@@ -211,7 +259,7 @@ func refusal(x *exchange, f *council.Failure, sent options) options {
 	for i, word := range words {
 		words[i] = strings.Trim(word, ".")
 	}
-	for _, o := range []options{optTemperature, optEffort, optTokensName, optStreamUsage, optFormat, optStream} {
+	for _, o := range []options{optTemperature, optEffort, optTokensName, optCache, optStreamUsage, optFormat, optStream} {
 		if sent&o == 0 {
 			continue
 		}
@@ -286,6 +334,9 @@ func (x *exchange) appendOptions(b []byte) []byte {
 			b = append(appendString(b, name), ':')
 			b = append(b, p.Body[name]...)
 		}
+	}
+	if x.dialect.asked(x.call, x.model)&^x.without&optCache != 0 {
+		b = append(b, `,"`+memberCache+`":{"mode":"explicit"}`...)
 	}
 	if x.dialect.askCosts {
 		b = append(b, `,"usage":{"include":true}`...)

@@ -18,7 +18,7 @@ import (
 // that the request had.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	every := optTemperature | optEffort | optFormat | optStreamUsage | optStream | optTokensName
+	every := optTemperature | optEffort | optFormat | optStreamUsage | optStream | optTokensName | optCache
 	for name, test := range map[string]struct {
 		status int
 		body   string
@@ -33,9 +33,21 @@ func TestRefusals(t *testing.T) {
 			400, `{"error":{"message":"Unrecognized request argument supplied: max_completion_tokens","param":null}}`,
 			every, optTokensName,
 		},
-		"the parameter alone":        {400, `{"error":{"message":"this model does not support it","param":"stream_options"}}`, every, optStreamUsage},
-		"Google's list":              {400, `[{"error":{"message":"Unknown name \"reasoning_effort\": Cannot find field."}}]`, every, optEffort},
-		"OpenRouter's object":        {400, `{"error":{"message":"reasoning.effort: invalid"}}`, every, optEffort},
+		"the parameter alone": {400, `{"error":{"message":"this model does not support it","param":"stream_options"}}`, every, optStreamUsage},
+		"Google's list":       {400, `[{"error":{"message":"Unknown name \"reasoning_effort\": Cannot find field."}}]`, every, optEffort},
+		"OpenRouter's object": {400, `{"error":{"message":"reasoning.effort: invalid"}}`, every, optEffort},
+		"the cache":           {400, `{"error":{"message":"Unknown parameter: 'prompt_cache_options'.","param":"prompt_cache_options"}}`, every, optCache},
+		"a mode of the cache": {
+			400, `{"error":{"message":"Invalid value: 'explicit'.","param":"prompt_cache_options.mode"}}`,
+			every &^ optFormat, optCache,
+		},
+		"Azure's words for it": {
+			400, `{"error":{"message":"Extra parameters ['prompt_cache_options'] are not allowed"}}`, every, optCache,
+		},
+		"another member of the cache": {
+			400, `{"error":{"message":"Unrecognized request argument supplied: prompt_cache_key"}}`,
+			every &^ optFormat, 0,
+		},
 		"streaming":                  {501, `{"error":"streaming is not implemented"}`, every, optStream},
 		"a path that does not exist": {405, `{"detail":"no temperature here"}`, every, 0},
 		"a validation":               {422, `{"detail":[{"message":"temperature must be at most 1"}]}`, every, optTemperature},
@@ -219,4 +231,95 @@ func TestUserAgent(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+}
+
+// Models that charge for what they write to their cache are told to write nothing, at hosts that know how that is said.
+func TestCacheWrites(t *testing.T) {
+	t.Parallel()
+	for model, want := range map[string]bool{
+		"gpt-5.6": true, "gpt-5.6-sol": true, "gpt-5.6-luna-pro": true, "gpt-5.6-2026-07-09": true, "gpt-5.10-mini": true, "gpt-6": true,
+		"gpt-6-mini": true, "gpt-7.1": true, "gpt-10": true, "openai/gpt-5.6-terra": true, "openai/gpt-6:flex": true,
+		"ft:gpt-5.6-luna:org::id": true, "~openai/gpt-latest": true, "~openai/gpt-mini-latest": true, "gpt-latest": true,
+
+		"gpt-5": false, "gpt-5-mini": false, "gpt-5-2025-08-07": false, "gpt-5-chat-latest": false, "openai/gpt-5.5-pro": false, "gpt-5.2-codex": false,
+		"gpt-4.9": false, "gpt-4o": false, "gpt-4-32k": false, "gpt-4-1106-preview": false, "gpt-4.1-2025-04-14": false, "gpt-35-turbo": false,
+		"gpt-3.5-turbo-0125": false, "gpt-oss-120b": false, "openai/gpt-oss-120b:free": false, "gpt-": false, "gpt": false, "o3": false,
+		"~anthropic/claude-opus-latest": false, "~google/gemini-pro-latest": false, "other/gpt-6": false, "nanogpt-6": false, "": false,
+	} {
+		if got := paysForCache(model); got != want {
+			t.Errorf("%q: %v, want %v", model, got, want)
+		}
+	}
+	const option = `"prompt_cache_options":{"mode":"explicit"}`
+	body := func(members string) *council.Profile {
+		p := council.Profile{}
+		if err := json.Unmarshal([]byte(`{"body":{`+members+`}}`), &p); err != nil {
+			t.Fatal(err)
+		}
+		return &p
+	}
+	for _, tt := range []struct {
+		name, host, model string
+		profile           *council.Profile
+		without           options
+		want              int // how often it is there
+	}{
+		{"OpenAI", "api.openai.com", "gpt-5.6-sol", nil, 0, 1},
+		{"Azure", "r.openai.azure.com", "gpt-5.6-sol", nil, 0, 1},
+		{"Foundry", "r.services.ai.azure.com", "gpt-5.6-sol", nil, 0, 1},
+		{"OpenRouter", "openrouter.ai", "~openai/gpt-latest", nil, 0, 1},
+		{"another host", "gateway.test", "gpt-5.6-sol", nil, 0, 0},
+		{"an older model", "api.openai.com", "gpt-5.5", nil, 0, 0},
+		{"it was refused", "api.openai.com", "gpt-5.6-sol", nil, optCache, 0},
+		{"other members", "api.openai.com", "gpt-5.6-sol", body(`"service_tier":"flex"`), 0, 1},
+		{"the roster says so, too", "api.openai.com", "gpt-5.6-sol", body(option), 0, 1},
+		{"the roster wants the cache", "api.openai.com", "gpt-5.6-sol", body(`"prompt_cache_options":{"mode":"implicit"}`), 0, 0},
+		{"the roster has a key of the cache", "api.openai.com", "gpt-5.6-sol", body(`"prompt_cache_key":"k"`), 0, 0},
+	} {
+		call := aCall()
+		call.Profile = tt.profile
+		x := exchange{call: &call, dialect: dialectOf(tt.host), model: tt.model, without: tt.without}
+		request := string(x.request())
+		if got := strings.Count(request, option); got != tt.want || !json.Valid([]byte(request)) {
+			t.Errorf("%s: %d times in %s", tt.name, got, request)
+		}
+	}
+	call := aCall()
+	call.Texts = []string{"a"}
+	if asked := dialectOf("api.openai.com").asked(&call, "gpt-6"); asked != 0 {
+		t.Errorf("embeddings ask for %b", asked)
+	}
+}
+
+// A model that refuses the option is asked again without it, and not asked for it any more. Nobody is told.
+func TestCacheOptionRefused(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		s := &sequence{plays: []roundTripper{
+			reply(400, `{"error":{"message":"Unrecognized request argument supplied: prompt_cache_options","param":null}}`), good(),
+		}}
+		var bodies []string
+		o := fakeOptions()
+		o.Providers[0].BaseURL = "https://api.openai.com/v1"
+		c := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			bodies = append(bodies, string(b))
+			return s.RoundTrip(r)
+		})
+		for attempts := range slices.Values([]int{2, 1}) {
+			call := aCall()
+			call.Model = "gpt-5.6-luna"
+			got, err := c.Complete(t.Context(), call)
+			if err != nil || got.Attempts != attempts || got.LeftOut != nil {
+				t.Errorf("%v after %d attempts, want %d; left out %v", err, got.Attempts, attempts, got.LeftOut)
+			}
+		}
+		for i, body := range bodies {
+			if sent := strings.Contains(body, "prompt_cache_options"); sent != (i == 0) {
+				t.Errorf("request %d: %s", i+1, body)
+			}
+		}
+	})
 }
