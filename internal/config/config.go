@@ -88,7 +88,7 @@ type Config struct {
 	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the limits of cost: soft (a limit that is reached ends the calls that come after) or hard (the most that a call can cost is reserved before it is sent, so that no limit is passed; models without a price are refused)"`
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
 	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
-	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
+	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; +request:0.005 and further prices may follow (docs/costs.md); @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
 	SpendStore            string   `envconfig:"LLM_COUNCIL_SPEND_STORE" desc:"file of what sessions cost; unset: spend.jsonl beside BIAS_STORE; off: none is written, and limits of a day are refused"`
 
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
