@@ -25,7 +25,7 @@ type dialect struct {
 	newName  bool // max_completion_tokens in place of max_tokens
 	effort   effort
 	askCosts bool // it tells the cost of a call when it is asked to
-	// cacheOptions says that it may have models that charge for what they write to their cache, and what it may write.
+	// cacheOptions is set when the provider takes prompt_cache_options, for models that charge for cache writes.
 	cacheOptions bool
 }
 
@@ -76,7 +76,7 @@ const (
 	optCache      // "prompt_cache_options": {"mode": "explicit"}
 )
 
-// memberCache is the member of a request that says what a model writes to its cache.
+// memberCache is the member of a request that keeps a model from writing to its cache.
 const memberCache = "prompt_cache_options"
 
 // paysForCache reports whether a model, by the name that its provider knows, charges for what it writes to its cache:
@@ -100,7 +100,7 @@ func paysForCache(model string) bool {
 	return m > 5 && m != azures35 || m == 5 && n >= 6
 }
 
-// setsCache reports whether the body of a model in the roster says itself how its cache is used.
+// setsCache reports whether the roster's body of a model sets an option of its cache. Then councild sets none.
 func setsCache(p *council.Profile) bool {
 	if p == nil {
 		return false
@@ -187,7 +187,7 @@ func (r *refusals) learn(call *council.Call, learned options) {
 	}
 }
 
-// asked returns the options that a call asks for of its provider, which knows the model by that name.
+// asked returns the options that a call asks its provider for. model is the model's name at that provider.
 func (d dialect) asked(call *council.Call, model string) options {
 	var o options
 	if d.cacheOptions && call.Texts == nil && paysForCache(model) && !setsCache(call.Profile) {

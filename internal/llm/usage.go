@@ -73,7 +73,7 @@ func (p *parts) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// flag is set by true alone.
+// flag is a boolean. Anything but true counts as false.
 type flag bool
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
@@ -82,7 +82,7 @@ func (f *flag) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// all returns the figures.
+// all returns the figures, in a fixed order.
 func (f *figures) all() [12]*figure {
 	return [...]*figure{
 		&f.Input, &f.Output, &f.Total, &f.Reasoning, &f.Cost,
@@ -93,7 +93,7 @@ func (f *figures) all() [12]*figure {
 }
 
 // merge takes in what an earlier chunk of the stream reported. Figures grow along a stream, and some providers report
-// those of input and of output apart: of each the greatest counts.
+// input and output in different chunks: the greatest value of each figure counts.
 func (f *figures) merge(earlier *figures) {
 	before := earlier.all()
 	for i, now := range f.all() {
@@ -119,14 +119,14 @@ func (f *figures) kinds() Kinds {
 // read returns what the request consumed, and counts the figures that are not believed. A completion has at least one
 // token on either side, so a 0 stands for a figure that was not given.
 //
-// Not every provider counts all of it where OpenAI does. Gemini leaves its thoughts out of the completion and has them in
-// the total. xAI reports them as reasoning tokens beside the completion. Some gateways leave cached tokens out of the
-// prompt. Nothing that a provider may charge must be missed, so the most that the figures can mean counts:
+// OpenAI counts all tokens in prompt and completion. Gemini counts its thoughts in the total alone. xAI reports them as
+// reasoning tokens besides the completion. Some gateways leave cached tokens out of the prompt. No token that a provider
+// may charge for must be missed, so the most that the figures can mean counts:
 //
 //   - cached and written tokens beyond the prompt come on top of it;
 //   - so do reasoning tokens beyond the completion;
-//   - the output is at least the total without the input. Where the total holds cached tokens that the prompt does not,
-//     they are output then, which is dearer.
+//   - the output is at least the total without the input. If the difference is in truth cached tokens that the prompt
+//     leaves out, they count as output, which is dearer.
 //
 // A total that is smaller than its parts says nothing.
 func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
@@ -170,8 +170,8 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 // cost returns what the request cost in US dollars, nil where the provider does not tell. It returns false where the
 // figure is none.
 //
-// A gateway charges a fee, or nothing, where the provider behind it charges a key of the caller's own: then both count.
-// Other replies have the same figure twice.
+// When the caller's own key at the provider behind a gateway pays for a request, the gateway charges a fee or nothing:
+// then both amounts count. In other replies the two are equal.
 func (f *figures) cost() (usd *float64, ok bool) {
 	cost, upstream := f.Cost, f.CostParts.Upstream
 	switch {

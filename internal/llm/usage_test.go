@@ -202,8 +202,8 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 	}
 }
 
-// The usage of a stream is that of all of it. Figures may come in parts and several times. Those of a stream that broke
-// are those of a part: they say nothing.
+// The usage of a stream is that of all of it. Figures may come in parts and several times. If the stream breaks, they
+// cover a part of it, and the usage is unknown.
 func TestUsageOfStreams(t *testing.T) {
 	event := func(text, finish, usage string) string {
 		return fmt.Sprintf(`data: {"choices":[{"index":0,"delta":{"content":%q},"finish_reason":%s}],"usage":%s}`+"\n\n", text, finish, usage)
@@ -240,7 +240,7 @@ func TestUsageOfStreams(t *testing.T) {
 	}
 }
 
-// What a request costs is what all that charge for it charge.
+// The cost of a request includes what the provider behind a gateway charges.
 func TestCostBehindAGateway(t *testing.T) {
 	for usage, want := range map[string]float64{
 		`{"cost":0.00258818,"is_byok":false,"cost_details":{"upstream_inference_cost":0.00258818}}`: 0.00258818,

@@ -642,10 +642,10 @@ func (a *Accounts) save(ctx context.Context, s *session) {
 	_ = a.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
 }
 
-// undercharged reports whether the tokens of an attempt count at the known price, although the provider
-// says that they cost less. It may not be the only one that charges: a gateway reports 0 for a request that was paid with
-// a key of the caller's own. Under hard limits the greater figure always counts. Otherwise a discount is believed, such as
-// that of a cheaper tier, but not that a model with a price costs nothing.
+// undercharged reports whether the tokens of an attempt count at the known price, although the provider says that the
+// attempt cost less. Another provider may charge as well: a gateway reports 0 if the caller's own key pays there. Under
+// hard limits the greater amount always counts. Under soft limits a discount is believed, such as that of a cheaper tier,
+// but not a cost of 0 for a model that has a price.
 func (r *Reservation) undercharged(o Outcome) bool {
 	return o.Tokens != nil && r.priced && (r.a.o.Hard || *o.CostUSD == 0) && r.tariff.Cost(*o.Tokens) > *o.CostUSD
 }

@@ -180,8 +180,8 @@ func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 	return t, errors.Join(append(errs, t.Validate())...)
 }
 
-// texts returns the prices that are given as texts, each behind its name and the separator. The fee of a request stands
-// there where it is another one than that.
+// texts returns the given prices as texts, each behind its name and the separator. The fee of a request is among them if
+// it differs from fee.
 func (r Rates) texts(separator string, fee USD) []string {
 	var texts []string
 	for _, name := range []string{"input", "cached_input", "cache_write", "output", "reasoning"} {
@@ -195,7 +195,7 @@ func (r Rates) texts(separator string, fee USD) []string {
 	return texts
 }
 
-// fee returns that of a request without a tier.
+// fee returns the fee of a request to which no tier applies.
 func (t Tariff) fee() USD { return *cmp.Or(t.Request, new(USD)) }
 
 // Line returns the tariff as an entry of a roster's models, dated, on one line.

@@ -105,7 +105,7 @@ func Flat(input, output Price) Tariff { return Tariff{Rates: Rates{Input: &input
 // aboveKey begins the rates of a tier in the text of a tariff.
 const aboveKey = "above"
 
-// place returns where rates hold the price of that name, nil where there is none.
+// place returns where rates hold the price of that name. It is nil if there is no such price.
 func (r *Rates) place(name string) **Price {
 	switch name {
 	case "input":

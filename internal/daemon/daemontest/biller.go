@@ -26,7 +26,7 @@ type Biller struct {
 	URL    string
 	Prices string        // for LLM_COUNCIL_PRICES
 	Delay  time.Duration // before each reply
-	Thinks int64         // output tokens that each reply takes beside its completion; 0: none
+	Thinks int64         // output tokens of each reply that its completion_tokens leave out; 0: none
 
 	mu     sync.Mutex // guards what follows
 	tariff spend.Tariff
