@@ -224,7 +224,13 @@ func TestUsageOfStreams(t *testing.T) {
 		"behind the text":     {event("a", stop, none) + event("", none, part), 100, 800, 0},
 		"cut off":             {event("a", none, part), 0, 0, 0},
 		"an error":            {event("a", none, part) + `data: {"error":{"message":"overloaded"}}` + "\n\n", 0, 0, 0},
-		"a figure in words":   {event("a", none, part) + event("b", stop, `{"prompt_tokens":"x"}`) + done, 0, 1, 1},
+		"an error with its usage": {
+			event("a", none, part) + `data: {"error":{"message":"overloaded"},"usage":{"prompt_tokens":100,"completion_tokens":9}}` + "\n\n", 100, 800, 0,
+		},
+		"refused behind a part": {
+			`data: {"choices":[],"usage":{"prompt_tokens":100}}` + "\n\n" + `data: {"error":{"message":"slow down","code":429}}` + "\n\n", 0, 0, 0,
+		},
+		"a figure in words": {event("a", none, part) + event("b", stop, `{"prompt_tokens":"x"}`) + done, 0, 1, 1},
 	} {
 		consumed, got := told(t, eventStream(tt.stream), true)
 		var input, output int64
@@ -234,7 +240,7 @@ func TestUsageOfStreams(t *testing.T) {
 		if n := consumed.Usage.OutputTokens; n != nil {
 			output = *n
 		}
-		if input != tt.input || output != tt.output || got.Doubted != tt.doubted {
+		if input != tt.input || output != tt.output || got.Doubted != tt.doubted || consumed.Free {
 			t.Errorf("%s: %d and %d tokens, want %d and %d; %d doubted", name, input, output, tt.input, tt.output, got.Doubted)
 		}
 	}
