@@ -35,7 +35,10 @@ const calls = new Map(); // requests for members, by kind and number
 
 const provider = createServer(async (request, response) => {
   let body = "";
-  for await (const piece of request) body += piece;
+  try {
+    for await (const piece of request) body += piece;
+  } catch {} // The daemon cancelled the call on its way.
+  if (!request.complete) return;
   const [kind, number] = JSON.parse(body).model.split("-");
   calls.set(`${kind} ${number}`, (calls.get(`${kind} ${number}`) ?? 0) + 1);
   const gone = new Promise((resolve) => response.on("close", resolve));
