@@ -113,7 +113,7 @@ func (c *Config) check(p *problems) {
 		{c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange + "use 1 or more"},
 		{within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange + "use 1 or more"},
 		{within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange + "use 1 or more"},
-		{c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange + "use 1 or more"},
+		{c.MaxCallsPerProvider >= 0, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange + "use 1 or more, or 0 for no limit"},
 
 		{c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange + "use a time above 0"},

@@ -72,7 +72,7 @@ type Config struct {
 	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
 	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; off: MAX_SESSIONS"`
 	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; off: no limit"`
-	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
+	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"0" desc:"most calls in flight to one provider, others wait in turn; 0: no limit but the open files that the process may have"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
 	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`

@@ -21,6 +21,7 @@ const (
 	SettingHashSecret            Setting = "HashSecret"
 	SettingJudgeModel            Setting = "JudgeModel"
 	SettingMaxBodyBytes          Setting = "MaxBodyBytes"
+	SettingMaxCallsPerProvider   Setting = "MaxCallsPerProvider"
 	SettingMaxCostUSD            Setting = "MaxCostUSD"
 	SettingMaxCostUSDPerDay      Setting = "MaxCostUSDPerDay"
 	SettingMaxCostUSDPerTokenDay Setting = "MaxCostUSDPerTokenDay" //nolint:gosec // no credentials

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/bias"
@@ -184,7 +186,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	} else if client, err = llm.New(llm.Options{
 		Version: e.o.Version, Trace: e.traceOf(),
 		Gate:      gate(e.accounts, e.o.Hold),
-		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
+		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: maxCalls(cfg, descriptors()),
 		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
 	}); err != nil {
@@ -292,6 +294,7 @@ func (e *Engine) runner() *pipeline.Pipeline {
 
 // Run implements httpapi.Council.
 func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
+	defer e.house.Load().client.Forget(plan.SessionID) // calls that were announced and not made
 	return e.of(plan).Run(ctx, plan, observer, log)
 }
 
@@ -336,11 +339,45 @@ func (e *Engine) Judge(
 
 // Open implements httpapi.Budget.
 func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
-	return e.runner().Open(ctx, plan)
+	if failure := e.expect(plan); failure != nil {
+		return failure
+	}
+	failure := e.runner().Open(ctx, plan)
+	if failure != nil {
+		e.house.Load().client.Forget(plan.SessionID)
+	}
+	return failure
+}
+
+// expect announces the calls of a session to the providers, or returns why it must not begin: so many other calls wait for their
+// places that its first stage would run out of time.
+func (e *Engine) expect(plan council.Plan) *council.Error {
+	h := e.house.Load()
+	var models []string
+	for _, m := range plan.Members {
+		models = append(models, m.Model)
+	}
+	stage := pipeline.FirstStage(plan)
+	provider, end, ok := h.client.Expect(plan.SessionID, models, stage)
+	if ok {
+		return nil
+	}
+	raise := e.base.Settings.Of(council.SettingMaxCallsPerProvider)
+	if h.cfg.MaxCallsPerProvider == 0 {
+		raise = "the limit of open files (ulimit -n)"
+	}
+	return &council.Error{
+		Code: council.CodeUnavailable, RetryAfter: max(end-stage, time.Second),
+		Detail: fmt.Sprintf("too many calls to %s wait already: the answers of the members would take about %s, and they have %s; "+
+			"try again later, or raise %s", cmp.Or(provider, "the default provider"), end.Round(time.Second), stage, raise),
+	}
 }
 
 // Drop implements httpapi.Budget.
-func (e *Engine) Drop(ctx context.Context, sessionID string) { e.runner().Drop(ctx, sessionID) }
+func (e *Engine) Drop(ctx context.Context, sessionID string) {
+	e.house.Load().client.Forget(sessionID)
+	e.runner().Drop(ctx, sessionID)
+}
 
 // Offers returns the councils that a token may ask, the one that is asked by default first.
 func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {

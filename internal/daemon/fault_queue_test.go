@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
 )
 
 // failing is a provider of which one request in ten fails, drawn at random.
@@ -93,5 +95,72 @@ func TestFaultF50(t *testing.T) {
 		daemontest.Fault(b.t, "F50", "a call fails only after all of its attempts",
 			"%d of %d requests failed: %d retries in %d sessions, %d seats missing; the longest session took %.0f s",
 			f.failed, f.seen, retries, sessions, len(missing), longest.Seconds())
+	})
+}
+
+// together asks n questions at once, and returns what came of each and how long it took.
+func together(b *bubble, n int) (verdicts map[string]int, longest time.Duration) {
+	verdicts = map[string]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			begun := time.Now()
+			code, s := b.post("")
+			mu.Lock()
+			defer mu.Unlock()
+			verdicts[verdictOf(code, s)]++
+			longest = max(longest, time.Since(begun))
+		})
+	}
+	wg.Wait()
+	return verdicts, longest
+}
+
+// With the default settings, calls do not wait for each other.
+func TestFaultF51(t *testing.T) {
+	const call = 3 * time.Second
+	dwell := func(simllm.Task) time.Duration { return call }
+	inBubble(t, scenario{dwell: dwell}, func(b *bubble) {
+		_, alone := together(b, 1)
+		verdicts, longest := together(b, 64)
+		if diff := cmp.Diff(map[string]int{"complete": 64}, verdicts); diff != "" {
+			b.t.Error(diff)
+		}
+		if longest > 3*call+500*time.Millisecond {
+			b.t.Errorf("a session took %s beside others, and %s alone", longest, alone)
+		}
+		daemontest.Fault(b.t, "F51", "the time of three calls, as alone",
+			"64 sessions at once: the longest took %.2f s, one alone %.2f s, with calls of %.0f s", longest.Seconds(), alone.Seconds(),
+			call.Seconds())
+	})
+}
+
+// Where a limit of calls is set, a session whose calls would wait for too long is refused at once, and those that were let in
+// have all of their answers.
+func TestSessionsThatWouldWaitAreRefused(t *testing.T) {
+	dwell := func(simllm.Task) time.Duration { return 20 * time.Second }
+	inBubble(t, scenario{dwell: dwell, env: map[string]string{"MAX_CALLS_PER_PROVIDER": "1"}}, func(b *bubble) {
+		if verdicts, took := together(b, 1); verdicts["complete"] != 1 || took != 9*20*time.Second {
+			b.t.Fatalf("alone: %v after %s", verdicts, took)
+		}
+		// Eight answers take 160 s, twelve would take the 240 s that the stage has.
+		verdicts, _ := together(b, 10)
+		if diff := cmp.Diff(map[string]int{"complete": 2, "Service Unavailable": 8}, verdicts); diff != "" {
+			b.t.Error(diff)
+		}
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { together(b, 2) })
+		synctest.Wait()
+		begun := time.Now()
+		resp, data, err := b.Send(b.t.Context(), "POST", "/v1/council", `{"query":"Which one?"}`)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if took := time.Since(begun); resp.StatusCode != http.StatusServiceUnavailable || took != 0 || resp.Header.Get("Retry-After") != "1" ||
+			!strings.Contains(string(data), `"code":"unavailable"`) || !strings.Contains(string(data), "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER") {
+			b.t.Errorf("%s after %s, Retry-After %q: %s", resp.Status, took, resp.Header.Get("Retry-After"), data)
+		}
 	})
 }

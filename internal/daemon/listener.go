@@ -21,14 +21,29 @@ const (
 	evictEvery = 100 * time.Millisecond
 )
 
+// maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, half as
+// many as there may be descriptors, shared between the providers. limit is how many descriptors the process may have.
+func maxCalls(cfg config.Config, limit int) int {
+	if cfg.MaxCallsPerProvider > 0 {
+		return cfg.MaxCallsPerProvider
+	}
+	return max(limit/2/shares(cfg), 1)
+}
+
+// shares returns how many descriptors a call to each provider takes together.
+func shares(cfg config.Config) int {
+	n := 1 + len(cfg.Providers)
+	if usesSim(cfg) {
+		n += 2 // both ends of a call are in this process
+	}
+	return n
+}
+
 // maxConnections returns how many connections clients may hold: enough for the
 // configured sessions, and few enough to leave the daemon the descriptors that it
-// needs itself. limit is how many descriptors the process may have.
+// needs itself.
 func maxConnections(cfg config.Config, limit int) int {
-	calls := cfg.MaxCallsPerProvider * (1 + len(cfg.Providers))
-	if usesSim(cfg) {
-		calls += 2 * cfg.MaxCallsPerProvider // both ends of a call are in this process
-	}
+	calls := maxCalls(cfg, limit) * shares(cfg)
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 

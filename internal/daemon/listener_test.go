@@ -22,10 +22,33 @@ func TestMaxConnections(t *testing.T) {
 		"two providers":        {two, 256, 96},
 		"a simulated provider": {sim, 1024, 800},
 		"too few":              {sim, 256, 64},
+		"no limit":             {config.Config{MaxSessions: 64}, 256, 96},
+		"no limit, plenty":     {config.Config{MaxSessions: 64}, 1 << 20, 4224},
 		"many sessions":        {config.Config{MaxSessions: 5000, MaxCallsPerProvider: 64}, 1 << 20, 14096},
 	} {
 		if got := maxConnections(tt.cfg, tt.descriptors); got != tt.want {
 			t.Errorf("%s: %d connections, want %d", name, got, tt.want)
+		}
+	}
+}
+
+func TestMaxCalls(t *testing.T) {
+	two := config.Config{Providers: config.Providers{{Name: "second"}}}
+	sim := config.Config{Models: []string{"sim:amber", "sim:birch"}}
+	for name, tt := range map[string]struct {
+		cfg         config.Config
+		descriptors int
+		want        int
+	}{
+		"plenty":               {config.Config{}, 1 << 20, 1 << 19},
+		"few":                  {config.Config{}, 256, 128},
+		"two providers":        {two, 256, 64},
+		"a simulated provider": {sim, 256, 42},
+		"hardly any":           {two, 3, 1},
+		"a limit":              {config.Config{MaxCallsPerProvider: 7}, 256, 7},
+	} {
+		if got := maxCalls(tt.cfg, tt.descriptors); got != tt.want {
+			t.Errorf("%s: %d calls, want %d", name, got, tt.want)
 		}
 	}
 }

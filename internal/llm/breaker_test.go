@@ -318,7 +318,7 @@ func TestPanicGivesBack(t *testing.T) {
 		}()
 		_, _ = c.Complete(t.Context(), call)
 	}()
-	if n := len(c.providers[""].slots); n != 0 {
-		t.Errorf("%d slots are taken", n)
+	if n := len(c.providers[""].queue.places); n != 0 {
+		t.Errorf("%d places are taken", n)
 	}
 }

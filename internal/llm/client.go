@@ -94,7 +94,7 @@ type Options struct {
 	Providers           []Provider
 	AttemptTimeout      time.Duration // of one request, from the first byte sent to the last received
 	MaxAttempts         int           // requests of one call, the first included; 0 stands for 1
-	DialTimeout         time.Duration // for connecting, and for the TLS handshake
+	DialTimeout         time.Duration // for connecting, with the TLS handshake; through a proxy, that has as long again
 	IdleTimeout         time.Duration // between two reads of a reply after its headers; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; others wait
 	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
@@ -104,8 +104,7 @@ type Options struct {
 	Version string
 	// Trace adds to the headers of a request what names its span, which is in the context; nil: nothing does.
 	Trace func(context.Context, http.Header)
-	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by
-	// TCP within DialTimeout.
+	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -187,7 +186,7 @@ type provider struct {
 	http      *http.Client // under api
 	transport *transport
 	pool      *http.Transport
-	slots     chan struct{}
+	queue     *queue
 	start     time.Time // the zero of the clock of budget and breakers
 	budget    *budget
 
@@ -231,7 +230,7 @@ func New(o Options) (*Client, error) {
 		made := &provider{
 			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), http: over,
 			transport: t, pool: pool,
-			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
+			queue: newQueue(o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
 		}
 		made.budget = newBudget(made.now)
 		c.providers[p.Name] = made
@@ -268,9 +267,9 @@ const pingAfter = 15 * time.Second
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
-		t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+		t.DialContext = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
-	t.TLSHandshakeTimeout = o.DialTimeout
+	t.TLSHandshakeTimeout = o.DialTimeout // through a proxy
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 	t.OnProxyConnectResponse = func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 		if resp.StatusCode == http.StatusProxyAuthRequired {
@@ -282,7 +281,8 @@ func newPool(o Options) *http.Transport {
 		return nil
 	}
 	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
+	t.MaxIdleConnsPerHost = o.MaxCallsPerProvider
+	limitOpening(t, o.DialTimeout)
 	return t
 }
 
@@ -318,6 +318,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if p == nil {
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
+	p.queue.begun(call.Session)
 	asked := p.dialect.asked(&call, m.name)
 	without := p.dialect.known() | m.refuses.of(&call, asked)
 	if call.Lost && c.gate != nil { // before anything can end this call or make it wait: that one was paid for all the same
@@ -412,22 +413,20 @@ const (
 	sameAgain            // repeated without an option, which the budget does not count
 )
 
-// admit waits for one of the provider's slots and asks breaker and budget. Method leave
-// gives back the slot and the ticket. When the request may not be sent, admit returns the
+// admit waits for a place in the provider's queue and asks breaker and budget. Method leave
+// gives back the place and the ticket. When the request may not be sent, admit returns the
 // failure of the request before it, unless the call was cancelled.
 func (p *provider) admit(ctx context.Context, m *model, r request, place *claim, last *council.Failure) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
-		return 0, m.breaker.failure(p.now()) // without waiting for a slot
+		return 0, m.breaker.failure(p.now()) // without waiting for a place
 	}
 	for {
-		select {
-		case p.slots <- struct{}{}:
-		case <-ctx.Done():
+		if !p.queue.enter(ctx) {
 			return 0, gaveUp(ctx, last)
 		}
 		t, ok := m.breaker.enter(p.now())
 		if !ok {
-			<-p.slots
+			p.queue.leave()
 			return 0, cmp.Or(last, m.breaker.failure(p.now()))
 		}
 		if p.budget.spend(r, place) {
@@ -470,7 +469,7 @@ func (p *provider) mayBegin(ctx context.Context, m *model, call council.Call, t 
 // leave gives back what admit took.
 func (p *provider) leave(m *model, t ticket, v verdict) {
 	m.breaker.leave(p.now(), t, v)
-	<-p.slots
+	p.queue.leave()
 }
 
 // now returns the time of the clock of budget and breakers. It is monotonic: it does
@@ -505,9 +504,12 @@ func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, settlement Settlement, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
-	call := x.call
+	call, begun := x.call, time.Now()
 	defer settle(caller, settlement, Consumed{}) // when OnDelta panics
-	defer func() { p.leave(m, t, judgement) }()  // also when OnDelta panics
+	defer func() {                               // also when OnDelta panics
+		p.queue.held(time.Since(begun))
+		p.leave(m, t, judgement)
+	}()
 	ctx, cut := context.WithCancelCause(caller)
 	defer cut(nil)
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })

@@ -24,14 +24,20 @@ func stageEnd(stage council.Stage, timeout time.Duration) time.Duration {
 	}
 }
 
-// until returns a context that ends at the deadline of the stage. A run with one stage
-// has the whole time budget for it.
-func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
-	end := stageEnd(stage, r.plan.Timeout)
-	if r.plan.Direct {
-		end = stageEnd(council.Stage3, r.plan.Timeout)
+// endOf returns the same for the stage of a plan. A run with one stage has the whole time budget for it.
+func endOf(plan council.Plan, stage council.Stage) time.Duration {
+	if plan.Direct {
+		stage = council.Stage3
 	}
-	return context.WithDeadlineCause(ctx, r.start.Add(end), errors.New("the time for "+string(stage)+" ran out"))
+	return stageEnd(stage, plan.Timeout)
+}
+
+// FirstStage returns how long the members of a plan have for their answers.
+func FirstStage(plan council.Plan) time.Duration { return endOf(plan, council.Stage1) }
+
+// until returns a context that ends at the deadline of the stage.
+func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, r.start.Add(endOf(r.plan, stage)), errors.New("the time for "+string(stage)+" ran out"))
 }
 
 // stragglerContext returns a context for the calls of a stage with n seats. It ends at

@@ -1,0 +1,123 @@
+package llm
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// queue limits how many requests to one provider are in flight. Others wait for a place, first in, first out.
+type queue struct {
+	places chan struct{} // one element per request
+
+	mu       sync.Mutex // guards all below
+	waiting  int
+	mean     time.Duration  // how long a request holds its place; 0 until one has ended
+	expected map[string]int // by session: calls that it has announced and not begun
+	coming   int            // sum of expected
+}
+
+func newQueue(places int) *queue {
+	return &queue{places: make(chan struct{}, places), expected: map[string]int{}}
+}
+
+// enter waits for a place, which method leave gives back. It reports false where ctx ends before.
+func (q *queue) enter(ctx context.Context) bool {
+	select {
+	case q.places <- struct{}{}:
+		return true
+	default:
+	}
+	q.count(1)
+	defer q.count(-1)
+	select {
+	case q.places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (q *queue) leave() { <-q.places }
+
+func (q *queue) count(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting += n
+}
+
+// held learns for how long a request held its place. The mean is weighted like that of round trips in TCP (RFC 6298).
+func (q *queue) held(d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mean == 0 {
+		q.mean = d
+	} else {
+		q.mean += (d - q.mean) / 8
+	}
+}
+
+// expect announces calls that a session is about to begin, unless the last of them would not end within a time. It returns when
+// that one would end: 0 while it would not wait, and before any request has ended.
+func (q *queue) expect(session string, calls int, within time.Duration) (end time.Duration, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ahead := len(q.places) + q.waiting + q.coming
+	if over := ahead + calls - cap(q.places); ahead > 0 && over > 0 {
+		end = q.mean + time.Duration(float64(q.mean)*float64(over)/float64(cap(q.places)))
+	}
+	if end >= within {
+		return end, false
+	}
+	q.expected[session] += calls
+	q.coming += calls
+	return end, true
+}
+
+// begun takes note that a call of a session has come, which may have been announced.
+func (q *queue) begun(session string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.expected[session]; n > 1 {
+		q.expected[session]--
+		q.coming--
+	} else {
+		q.forgetLocked(session)
+	}
+}
+
+func (q *queue) forgetLocked(session string) {
+	q.coming -= q.expected[session]
+	delete(q.expected, session)
+}
+
+// Expect announces that a session is about to begin a call to each of models. It announces nothing where calls wait for their places
+// and the last one to some provider would not end within a time, judged by the calls in flight, those that wait, and how long calls to
+// that provider took. It then returns the name of the provider and when that call would end.
+func (c *Client) Expect(session string, models []string, within time.Duration) (provider string, end time.Duration, ok bool) {
+	calls := map[string]int{}
+	for _, model := range models {
+		prefix, _ := council.SplitModel(model, c.names)
+		calls[prefix]++
+	}
+	for name, n := range calls {
+		if p := c.providers[name]; p != nil {
+			if end, ok := p.queue.expect(session, n, within); !ok {
+				c.Forget(session)
+				return name, end, false
+			}
+		}
+	}
+	return "", 0, true
+}
+
+// Forget takes back what Expect announced for a session and has not begun.
+func (c *Client) Forget(session string) {
+	for _, p := range c.providers {
+		p.queue.mu.Lock()
+		p.queue.forgetLocked(session)
+		p.queue.mu.Unlock()
+	}
+}
