@@ -19,6 +19,7 @@ const module = "github.com/councild/councild"
 var floors = [][]string{
 	{
 		"examples", "internal/council", "internal/disk", "internal/journal/journaltest", "internal/pipenet", "internal/race", "internal/stat",
+		"internal/thinking",
 	},
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/thinking"
 )
 
 // InvalidReason is the closed list of reasons why a reply holds no ballot.
@@ -58,7 +59,7 @@ const maxText = 32 << 10
 // slate, which have the form of [council.Label]. It is pure and total, and works
 // in time linear in the reply. A reply of more than 1 MiB is invalid.
 //
-// Text inside reasoning tags is not looked at. Of the rest, the last 32 KiB are; where it
+// Thinking is not looked at (see package thinking), nor are blocks of thinking elsewhere: a ballot in one is a draft. Of the rest, the last 32 KiB are; where it
 // is longer, the critiques of a reply that holds one JSON object are taken out first.
 // The ballot is read from the last JSON value that ranks or scores a label of the
 // slate or abstains. If there is none, it is read from the last FINAL RANKING line, from
@@ -95,7 +96,7 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if blank(text) {
 		return council.Ballot{}, InvalidEmpty
 	}
-	text = withoutReasoning(text)
+	text = thinking.Outside(thinking.Split(text).Answer)
 	if len(text) > maxText {
 		text = tail(withoutCritiques(text), maxText)
 	}
@@ -165,80 +166,6 @@ func blank(text string) bool {
 		r = fold(r)
 		return r >= 0 && !unicode.IsSpace(r)
 	})
-}
-
-// tag is the tag that begins or ends a model's reasoning.
-type tag struct {
-	start, end int // in bytes
-	name       string
-	closing    bool
-}
-
-// reasoningTag reads the tag that begins at start. The channel headers of the "harmony"
-// response format are such tags: the final channel closes the analysis.
-func reasoningTag(text string, start int) (tag, bool) {
-	const longest = len("<|channel|>commentary<|message|>")
-	rest := text[start:min(len(text), start+longest)]
-	if header, ok := strings.CutPrefix(rest, "<|channel|>"); ok {
-		channel, _, ok := strings.Cut(header, "<|message|>")
-		end := start + len("<|channel|><|message|>") + len(channel)
-		return tag{start, end, "channel", channel == "final"}, ok && slices.Contains([]string{"analysis", "commentary", "final"}, channel)
-	}
-	bracket, names := ">", []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
-	if rest[0] == '[' {
-		bracket, names = "]", []string{"THINK"}
-	}
-	inner, _, ok := strings.Cut(rest[1:], bracket)
-	name, closing := strings.CutPrefix(inner, "/")
-	ok = ok && slices.ContainsFunc(names, func(n string) bool { return n == name || bracket == ">" && n == strings.ToLower(name) })
-	return tag{start, start + len(inner) + 2, strings.ToLower(name), closing}, ok
-}
-
-// withoutReasoning removes the text inside reasoning tags. A tag that is never closed
-// hides the rest of the text. One that was never opened, because a chat template had
-// opened it, hides the text before it. Both count only at the edge of a line: a review of
-// an answer about such tags mentions them in the middle of a line.
-func withoutReasoning(text string) string {
-	var tags []tag
-	lastClosing := make(map[string]int) // where it starts, by name
-	for i := range text {
-		if text[i] != '<' && text[i] != '[' {
-			continue
-		}
-		if t, ok := reasoningTag(text, i); ok {
-			tags = append(tags, t)
-			if t.closing {
-				lastClosing[t.name] = i
-			}
-		}
-	}
-	var kept strings.Builder
-	from, open := 0, "" // the text before from is done; open is the tag that hides the text from there on
-	for _, t := range tags {
-		before := strings.TrimRight(text[:t.start], " \t")
-		startsLine := before == "" || strings.HasSuffix(before, "\n")
-		after := strings.TrimLeft(text[t.end:], " \t\r")
-		endsLine := after == "" || after[0] == '\n'
-		switch {
-		case open != "":
-			if t.closing && t.name == open {
-				from, open = t.end, ""
-			}
-		case t.closing:
-			if startsLine || endsLine {
-				kept.Reset()
-				from = t.end
-			}
-		case t.start < lastClosing[t.name]:
-			kept.WriteString(text[from:t.start])
-			open = t.name
-		case startsLine:
-			kept.WriteString(text[from:t.start])
-			return kept.String()
-		}
-	}
-	kept.WriteString(text[from:])
-	return kept.String()
 }
 
 // labelSet finds the labels of a slate in what a reviewer wrote.

@@ -1,0 +1,522 @@
+// Package thinking divides the reply of a model into its thinking and its answer. Servers should
+// send the two apart, and many do not. It is the one place that knows the marks of thinking:
+// answers, reviews and syntheses are all divided here.
+//
+// # Marks
+//
+// A tag with one of the names of [names], in any case: <think> ... </think>. A pair of [tokens],
+// exactly as they are written there: [THINK] ... [/THINK]. The channels of the harmony format of
+// gpt-oss: <|channel|>analysis<|message|> ... <|end|> ... <|channel|>final<|message|>, or what is
+// left of them where a server drops such tokens: "analysisWe need ... assistantfinal".
+//
+// # The rule
+//
+// Text that talks about such marks must stay whole. An answer that is lost is worse than thinking
+// that is shown, so everything that is in doubt is answer. Only this is thinking:
+//
+//  1. A block at the very beginning of the reply, and blocks that follow it directly. It ends at
+//     the first closing mark of its form that is not quoted. If all are quoted, it ends at the first
+//     one that begins or ends its line. If there is none, all of the reply is thinking: the
+//     model was cut off inside.
+//  2. Everything before a closing mark that has no opening one, because the template of the prompt
+//     had opened the block. This must be the first closing mark that is not quoted, and
+//     nothing before it may be an opening mark of its form. It must begin its line, stand directly behind a
+//     word, or follow the end of a sentence.
+//
+// A mark is quoted inside a fenced code block, inside inline code, and between quotation marks or
+// brackets that stand directly around it.
+//
+// A mark is part of a sentence if a comma, a colon, a full stop or a closing bracket stands behind it,
+// or a blank and a letter that is not a capital: "</think> closes it". A closing mark of rule 2 must
+// not be part of a sentence. A block of rule 1 is none if its closing mark is, and
+// its opening mark is too or holds no more than a word: "<think> and </think> are tags", "<think>...</think> is".
+// An opening mark in a sentence does not make the whole reply thinking either.
+//
+// The blanks behind thinking are removed with it. The rest is the answer, unchanged, but for marks
+// that say where the answer begins and ends (<|START_RESPONSE|>, <|return|>).
+package thinking
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Parts are the parts of a reply.
+type Parts struct {
+	Thought  string // without its marks, "" for none
+	Answer   string // the whole reply where there is no thinking
+	Unopened bool   // the thinking has no opening mark (rule 2)
+}
+
+// form is a pair of marks.
+type form struct {
+	open, close string
+	tag         bool // its letters have any case
+}
+
+// names returns the names of tags. The last two are those of ByteDance's Seed and of LongCat.
+func names() []string {
+	return []string{"think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "seed:think", "longcat_think"}
+}
+
+// tokens returns the pairs of Kimi, Cohere, Magistral, Apertus, OpenThinker, Gemma and Pangu.
+func tokens() []form {
+	return []form{
+		{open: "◁think▷", close: "◁/think▷"},
+		{open: "<|START_THINKING|>", close: "<|END_THINKING|>"},
+		{open: "[THINK]", close: "[/THINK]"},
+		{open: "<|inner_prefix|>", close: "<|inner_suffix|>"},
+		{open: "<|begin_of_thought|>", close: "<|end_of_thought|>"},
+		{open: "<|channel>", close: "<channel|>"},
+		{open: "[unused16]", close: "[unused17]"},
+	}
+}
+
+var pairs = tokens()
+
+// forms are pairs, and the tags.
+var forms = func() []form {
+	all := slices.Clone(pairs)
+	for _, name := range names() {
+		all = append(all, form{"<" + name + ">", "</" + name + ">", true})
+	}
+	return all
+}()
+
+const (
+	harmony = -1 // the index of the harmony format, which has more than two marks
+	channel = "<|channel|>"
+	message = "<|message|>"
+	turn    = "<|start|>assistant"
+	// maxHeader bounds what stands between channel and message.
+	maxHeader = 128
+	// dropped and droppedEnd are left of harmony's marks without their tokens.
+	dropped, droppedEnd = "analysis", "assistantfinal"
+	// maxTag is the length of the longest tag.
+	maxTag = len("</longcat_think>")
+	// longest is more than the length of any mark, and of what behind it says what it means.
+	longest = 64
+)
+
+// Marks around an answer, which say that it is one.
+var (
+	answerBegins = []string{"<|START_RESPONSE|>", "<|begin_of_solution|>", turn}
+	answerEnds   = []string{"<|END_RESPONSE|>", "<|end_of_solution|>", "<|return|>", "<|end|>"}
+	channelEnds  = []string{"<|end|>", "<|start|>", "<|return|>", channel}
+)
+
+// hasPrefix reports whether text begins with a mark.
+func hasPrefix(text, mark string, anyCase bool) bool {
+	if len(text) < len(mark) {
+		return false
+	}
+	return text[:len(mark)] == mark || anyCase && strings.EqualFold(text[:len(mark)], mark)
+}
+
+// mark is a mark in a text.
+type mark struct {
+	start, end int
+	form       int // index in forms, or harmony
+	closing    bool
+	quoted     bool
+	left       string // what stands before it on its line
+}
+
+// markAt reads the mark at the beginning of text.
+func markAt(text string) (m mark, ok bool) {
+	if len(text) < 2 {
+		return mark{}, false
+	}
+	if c := text[1] | 0x20; text[0] == '<' && (c == '/' || 'a' <= c && c <= 'z') {
+		inner, _, ok := strings.Cut(text[1:min(len(text), maxTag)], ">")
+		name, closing := strings.CutPrefix(inner, "/")
+		for i, f := range forms {
+			if ok && f.tag && len(f.open) == len("<>")+len(name) && strings.EqualFold(f.open[1:len(name)+1], name) {
+				return mark{end: len("<>") + len(inner), form: i, closing: closing}, true
+			}
+		}
+		if c != 'c' {
+			return mark{}, false
+		}
+	}
+	switch second := text[1]; {
+	case text[0] == '<' && second != '|' && second != 'c', text[0] == '[' && second != 'T' && second != '/' && second != 'u':
+		return mark{}, false // as most in code
+	}
+	for i, f := range pairs {
+		if strings.HasPrefix(text, f.open) {
+			return mark{end: len(f.open), form: i}, true
+		}
+		if strings.HasPrefix(text, f.close) {
+			return mark{end: len(f.close), form: i, closing: true}, true
+		}
+	}
+	if name, end := header(text); end > 0 {
+		return mark{end: end, form: harmony, closing: name == "final"}, true
+	}
+	return mark{}, false
+}
+
+// header reads the header of a channel: its name, and where the header ends. The end is 0 where there is none, and -1
+// where it may follow.
+func header(text string) (name string, end int) {
+	if !strings.HasPrefix(text, channel) {
+		return "", 0
+	}
+	inner, _, ok := strings.Cut(text[len(channel):min(len(text), maxHeader)], message)
+	if !ok {
+		if len(text) < maxHeader {
+			return "", -1
+		}
+		return "", 0
+	}
+	name = inner
+	if i := strings.IndexFunc(inner, func(r rune) bool { return !unicode.IsLetter(r) }); i >= 0 {
+		name = inner[:i]
+	}
+	return name, len(channel) + len(inner) + len(message)
+}
+
+// each calls yield with the marks of text from an offset on, until it returns false.
+func each(text string, from int, yield func(mark) bool) {
+	line, ticks := from, false // where the line begins; inside inline code
+	fence := ""                // the mark that opened the code block
+	for i := from; i < len(text); i++ {
+		switch text[i] {
+		case '\n':
+			fence = fenced(fence, text[line:i])
+			line, ticks = i+1, false
+		case '`':
+			ticks = !ticks
+		case '<', '[', "◁"[0]:
+			m, ok := markAt(text[i:])
+			if !ok {
+				continue
+			}
+			m.start, m.end, m.left = i, i+m.end, text[line:i]
+			m.quoted = fence != "" || ticks || enclosed(text[:i], text[m.end:])
+			if !yield(m) {
+				return
+			}
+			i = m.end - 1
+		}
+	}
+}
+
+// fenced returns the mark of the code block in which the text behind a line is, as CommonMark defines it.
+func fenced(open, line string) string {
+	line = strings.TrimRight(line, " \t\r")
+	indent := len(line) - len(strings.TrimLeft(line, " "))
+	line = line[indent:]
+	if indent > 3 || line == "" || line[0] != '`' && line[0] != '~' {
+		return open
+	}
+	rest := strings.TrimLeft(line, line[:1])
+	run := line[:len(line)-len(rest)]
+	switch {
+	case len(run) < 3:
+		return open
+	case open == "":
+		if run[0] == '`' && strings.Contains(rest, "`") {
+			return ""
+		}
+		return run
+	case rest == "" && strings.HasPrefix(run, open):
+		return ""
+	default:
+		return open
+	}
+}
+
+// enclosed reports whether quotation marks or brackets stand directly around a mark.
+func enclosed(before, after string) bool {
+	const opening, closing = "\"'“„‘‚«»‹›「『(", "\"'”“’‘»«›‹」』)"
+	first, _ := utf8.DecodeLastRuneInString(before)
+	last, _ := utf8.DecodeRuneInString(after)
+	return before != "" && after != "" && strings.ContainsRune(opening, first) && strings.ContainsRune(closing, last)
+}
+
+// begins reports whether nothing stands before a mark on its line. More than three blanks make code.
+func (m mark) begins() bool { return len(m.left) <= 3 && strings.Trim(m.left, " ") == "" }
+
+// ends reports whether nothing follows a mark on its line.
+func ends(after string) bool {
+	after = strings.TrimLeft(after, " \t\r")
+	return after == "" || after[0] == '\n'
+}
+
+// lower reports whether a text goes on with a blank and a letter that is not a capital.
+func lower(text string) bool {
+	if text == "" || text[0] != ' ' {
+		return false
+	}
+	r, _ := utf8.DecodeRuneInString(text[1:])
+	return unicode.IsLetter(r) && !unicode.IsUpper(r)
+}
+
+// inSentence reports whether the text behind a mark goes on with its sentence.
+func inSentence(after string) bool {
+	return lower(after) || after != "" && strings.IndexByte(",.:;)", after[0]) >= 0
+}
+
+// standsAfterThought reports whether a closing mark without an opening one has thinking before it (rule 2).
+func (m mark) standsAfterThought(text string) bool {
+	if m.form != harmony && inSentence(text[m.end:]) {
+		return false
+	}
+	left := strings.TrimRight(m.left, " \t")
+	r, _ := utf8.DecodeLastRuneInString(left)
+	return m.begins() || left != "" && (len(left) == len(m.left) || strings.ContainsRune(".!?…。！？:;)]}*\"'”’»", r))
+}
+
+// unopened returns where the thinking of rule 2 and its closing mark end: 0, 0 for none.
+func unopened(text string) (thought, end int) {
+	if !hasClosing(text) { // as a rule
+		return 0, 0
+	}
+	var opened []int // forms
+	each(text, 0, func(m mark) bool {
+		switch {
+		case m.quoted || slices.Contains(opened, m.form):
+			return true
+		case !m.closing:
+			opened = append(opened, m.form)
+			return true
+		case m.standsAfterThought(text):
+			thought, end = m.start, m.end
+		}
+		return false
+	})
+	return thought, end
+}
+
+// hasClosing reports whether a text holds a mark that may end thinking, quoted or not.
+func hasClosing(text string) bool {
+	for rest := text; ; rest = rest[1:] {
+		i := strings.IndexByte(rest, '<')
+		if i < 0 {
+			break
+		}
+		if rest = rest[i:]; len(rest) < 2 || rest[1] != '/' && rest[1] != '|' && rest[1] != 'c' {
+			continue
+		}
+		if m, ok := markAt(rest); ok && m.closing || slices.ContainsFunc(channelEnds, func(end string) bool { return strings.HasPrefix(rest, end) }) {
+			return true
+		}
+	}
+	return strings.Contains(text, droppedEnd) || slices.ContainsFunc(pairs, func(f form) bool {
+		return f.close[0] != '<' && strings.Contains(text, f.close)
+	})
+}
+
+// What a text begins with.
+type lead int
+
+const (
+	answer    lead = iota
+	thought        // thinking
+	note           // a mark of an answer
+	undecided      // that depends on what follows
+)
+
+// begin looks at the beginning of a text. more says that the text may go on. Thinking stands in text[from:to], and what follows
+// it begins at end. Of a text that is undecided, text[:end] need not be looked at again for the end of thinking.
+func begin(text string, more bool) (l lead, from, to, end int) {
+	maybe := answer
+	if more {
+		maybe = undecided
+	}
+	if text == "" {
+		return maybe, 0, 0, 0
+	}
+	partial := func(mark string, anyCase bool) bool {
+		return more && len(text) < len(mark) && hasPrefix(mark, text, anyCase)
+	}
+	for i, f := range forms {
+		if hasPrefix(text, f.open, f.tag) {
+			return block(text, i, more)
+		}
+		if partial(f.open, f.tag) {
+			return undecided, 0, 0, 0
+		}
+	}
+	for _, mark := range answerBegins {
+		if strings.HasPrefix(text, mark) {
+			return note, 0, 0, len(mark)
+		}
+		if partial(mark, false) {
+			return undecided, 0, 0, 0
+		}
+	}
+	switch name, end := header(text); {
+	case name == "final":
+		return note, 0, 0, end
+	case end > 0:
+		for i := end; i < len(text); i++ {
+			for _, mark := range channelEnds {
+				if text[i] == '<' && strings.HasPrefix(text[i:], mark) {
+					next := i
+					if mark == channelEnds[0] {
+						next += len(mark)
+					}
+					return thought, end, i, next
+				}
+			}
+		}
+		if more {
+			return undecided, 0, 0, max(end, len(text)-longest)
+		}
+		return thought, end, len(text), len(text)
+	case end < 0 && more || partial(channel, false):
+		return undecided, 0, 0, 0
+	case end < 0:
+		return thought, len(channel), len(text), len(text)
+	}
+	if rest, ok := strings.CutPrefix(text, dropped); ok && (rest == "" && more || rest != "" && 'A' <= rest[0] && rest[0] <= 'Z') {
+		if inner, _, ok := strings.Cut(rest, droppedEnd); ok {
+			to := len(dropped) + len(inner)
+			return thought, len(dropped), to, to + len(droppedEnd)
+		}
+		return maybe, 0, 0, max(0, len(text)-longest)
+	}
+	if partial(dropped, false) {
+		return undecided, 0, 0, 0
+	}
+	return answer, 0, 0, 0
+}
+
+// block is begin for a text that begins with the opening mark of a form.
+func block(text string, of int, more bool) (l lead, from, to, end int) {
+	from = len(forms[of].open)
+	var closing, atEdge mark // the first that is not quoted; the first quoted one that begins or ends its line
+	each(text, from, func(m mark) bool {
+		if m.form == of && m.closing {
+			switch {
+			case !m.quoted:
+				closing = m
+			case atEdge.end == 0 && (m.begins() || ends(text[m.end:])):
+				atEdge = m
+			}
+		}
+		return closing.end == 0
+	})
+	if more && (closing.end == 0 || len(text) < closing.end+1+utf8.UTFMax) { // what follows says whether it is quoted, or in a sentence
+		if closing.end == 0 {
+			return undecided, 0, 0, max(from, len(text)-longest)
+		}
+		return undecided, 0, 0, closing.start
+	}
+	if closing.end == 0 {
+		closing = atEdge
+	}
+	if closing.end == 0 {
+		if lower(text[from:]) {
+			return answer, 0, 0, 0
+		}
+		return thought, from, len(text), len(text)
+	}
+	inner := text[from:closing.start]
+	word := strings.TrimSpace(inner)
+	short := word != "" && (!strings.ContainsAny(word, " \t\r\n") || !strings.ContainsFunc(word, unicode.IsLetter))
+	if inSentence(text[closing.end:]) && (lower(inner) || short && !strings.Contains(inner, "\n")) {
+		return answer, 0, 0, 0
+	}
+	return thought, from, closing.start, closing.end
+}
+
+// blanks returns how many bytes of blanks and invisible marks a text begins with.
+func blanks(text string) int {
+	return len(text) - len(strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' || r == '\u200B' }))
+}
+
+// Split returns the parts of a reply. It takes time in proportion to the reply.
+func Split(reply string) Parts {
+	var thoughts []string
+	rest, marked := reply, false
+	nested := 0 // opening marks inside of thinking
+	for {
+		text := rest[blanks(rest):]
+		l, from, to, end := begin(text, false)
+		if l == thought && end == len(text) && to == end { // it does not end, unless with a mark of another form
+			if to, end := unopened(text); end > 0 {
+				thoughts, rest, marked = append(thoughts, text[from:to]), text[end:], true
+				break
+			}
+		}
+		if l == answer {
+			break
+		}
+		if l == thought {
+			thoughts = append(thoughts, text[from:to])
+			nested += inner(text[from:to])
+		}
+		rest, marked = text[end:], true
+	}
+	p := Parts{Answer: rest}
+	if !marked || nested > 0 {
+		if to, end := unopened(rest); end > 0 {
+			p.Unopened = !marked
+			thoughts, p.Answer, marked = append(thoughts, rest[:to]), rest[end:], true
+		}
+	}
+	if marked {
+		p.Answer = withoutEnd(p.Answer[blanks(p.Answer):])
+	}
+	for i := range thoughts {
+		thoughts[i] = strings.TrimSpace(thoughts[i])
+	}
+	p.Thought = strings.TrimSpace(strings.Join(thoughts, "\n\n"))
+	return p
+}
+
+// inner counts the opening marks in thinking.
+func inner(text string) (n int) {
+	each(text, 0, func(m mark) bool {
+		if !m.closing && !m.quoted {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// withoutEnd returns an answer without the marks that end it.
+func withoutEnd(text string) string {
+	for _, end := range answerEnds {
+		if short, ok := strings.CutSuffix(strings.TrimRight(text, " \t\r\n"), end); ok {
+			return short
+		}
+	}
+	return text
+}
+
+// Outside returns the parts of a text that stand outside of all blocks of thinking, wherever they are. A block that is not closed and
+// begins its line hides the rest. It is for texts that are searched, and not shown: a block may be one that the text only shows.
+func Outside(text string) string {
+	last := map[int]int{} // where the last closing mark of a form begins
+	each(text, 0, func(m mark) bool {
+		if m.closing && !m.quoted {
+			last[m.form] = m.start
+		}
+		return true
+	})
+	var kept strings.Builder
+	from, open, hides := 0, 0, false
+	each(text, 0, func(m mark) bool {
+		switch {
+		case m.quoted:
+		case hides:
+			if m.closing && m.form == open {
+				from, hides = m.end, false
+			}
+		case !m.closing && (m.start < last[m.form] || m.begins()):
+			kept.WriteString(text[from:m.start])
+			from, open, hides = len(text), m.form, true
+		}
+		return true
+	})
+	kept.WriteString(text[from:])
+	return kept.String()
+}
