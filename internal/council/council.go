@@ -81,6 +81,10 @@ type Call struct {
 	// the pieces so far are void. reason is why the reply that they are of failed. OnRestart is
 	// called as OnDelta is. Without it, a reply that failed in the middle ends the call.
 	OnRestart func(reason FailureCode)
+	// OnVoid, if set, is called when all pieces so far turn out to be thinking, of which nothing had told the
+	// beginning: they are void, and the whole text follows. It is called as OnDelta is. Without it such text stays a
+	// part of Completion.Text.
+	OnVoid func()
 }
 
 // Sampling are the sampling options of a Call. They are sent only when set: nil
@@ -103,7 +107,10 @@ type Format struct {
 type Completion struct {
 	Text         string `json:"text"`          // never empty, but of a call for embeddings
 	FinishReason string `json:"finish_reason"` // why the model stopped, in OpenAI's word where it has one; "": the provider gave none
-	Doubted      int    `json:"doubted"`       // number of usage figures that were not believed, and are unknown in Usage
+	// Reasoning is the thinking of the model, which is not part of Text: what the provider sent apart, and what stood in the
+	// text. It has MaxReasoning bytes at most. "" if there is none.
+	Reasoning string `json:"reasoning,omitempty"`
+	Doubted   int    `json:"doubted"` // number of usage figures that were not believed, and are unknown in Usage
 	// Vectors are the embeddings of Call.Texts, in their order: all of one length, one number or more,
 	// none zero as a whole. They are kept nowhere (ADR-018).
 	Vectors [][]float64 `json:"-"`
@@ -116,6 +123,17 @@ func (c Completion) Finish() *string {
 		return nil
 	}
 	return &c.FinishReason
+}
+
+// MaxReasoning is how many bytes of a model's thinking are kept: those at its beginning.
+const MaxReasoning = 64 << 10
+
+// Thought returns the thinking of the model, or nil when there is none.
+func (c Completion) Thought() *string {
+	if c.Reasoning == "" {
+		return nil
+	}
+	return &c.Reasoning
 }
 
 // Completer performs one Call. A failure is always a *Failure, also when ctx

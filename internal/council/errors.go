@@ -105,6 +105,8 @@ const (
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
 	FailInvalidOutput   FailureCode = "invalid_output"   // the reply does not fit the schema that the caller asked for
+	FailPromptCut       FailureCode = "prompt_cut"       // the provider cut the prompt: the reviewer has not seen all answers
+	FailThinking        FailureCode = "thinking"         // the text so far was thinking: a reason of a restart, never of a failure
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
 	FailInterrupted     FailureCode = "interrupted"      // the daemon that made the call is gone, or may not make it any more

@@ -55,6 +55,8 @@ type Spent struct {
 	// LeftOut holds the options that are set and that the model does not take, by their names in
 	// requests: it was asked without them.
 	LeftOut []string `json:"left_out,omitempty"`
+	// PromptCut says that the provider read far fewer tokens than the prompt must have: it cut the prompt without a word.
+	PromptCut bool `json:"prompt_cut,omitempty"`
 }
 
 // Add adds what further calls took.
@@ -64,6 +66,7 @@ func (s *Spent) Add(more Spent) {
 			s.LeftOut = append(s.LeftOut, option)
 		}
 	}
+	s.PromptCut = s.PromptCut || more.PromptCut
 	s.LatencyMS += more.LatencyMS
 	s.Attempts += more.Attempts
 	s.Usage = s.Usage.Plus(more.Usage)
@@ -87,6 +90,7 @@ type Answer struct {
 	Model        string  `json:"model"`
 	Status       Outcome `json:"status"`
 	Response     *string `json:"response"`
+	Reasoning    *string `json:"reasoning"` // as in Completion; null for none
 	FinishReason *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
@@ -97,12 +101,13 @@ type Review struct {
 	Model        string         `json:"model"`
 	Status       Outcome        `json:"status"`
 	LabelToModel map[Label]Seat `json:"label_to_model"`
-	Ranking      *string        `json:"ranking"` // the reply as it came
+	Ranking      *string        `json:"ranking"` // the reply, without its thinking
 	// Repair is the reply to the repair call, null when there was none. Repaired
 	// says that ParsedRanking was read from it.
 	Repair        *string `json:"repair"`
 	Repaired      bool    `json:"repaired"`
 	ParsedRanking *Ballot `json:"parsed_ranking"`
+	Reasoning     *string `json:"reasoning"` // of Ranking, as in Completion; null for none
 	FinishReason  *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
@@ -124,8 +129,9 @@ const (
 type Synthesis struct {
 	Model        string    `json:"model"` // which wrote the response
 	Response     string    `json:"response"`
-	Status       Outcome   `json:"status"`   // ok or fallback
-	Fallback     *Fallback `json:"fallback"` // null when the chairman wrote it
+	Status       Outcome   `json:"status"`    // ok or fallback
+	Fallback     *Fallback `json:"fallback"`  // null when the chairman wrote it
+	Reasoning    *string   `json:"reasoning"` // of the model that wrote the response, as in Completion; null for none
 	FinishReason *string   `json:"finish_reason"`
 	// Parsed is the value that Response is the JSON of, where the caller gave a schema; else null.
 	Parsed *json.RawMessage `json:"parsed"`
@@ -142,7 +148,7 @@ type AnswerDelta struct {
 }
 
 // AnswerRestart voids all AnswerDeltas of one member so far: what it wrote is lost, and it
-// is asked again.
+// is asked again. With FailThinking it was thinking, and the answer follows.
 type AnswerRestart struct {
 	Model  string      `json:"model"`  // member id
 	Reason FailureCode `json:"reason"` // why it is lost
@@ -156,7 +162,7 @@ type Delta struct {
 
 // Restart voids all Deltas so far. The model that wrote them failed, and another one begins
 // again. With FailInterrupted the daemon of the session was gone, and its text is written
-// again, by the same model as a rule.
+// again, by the same model as a rule. With FailThinking the text was thinking, and the answer of the same model follows.
 type Restart struct {
 	Model  string      `json:"model"`  // whose text is void
 	Reason FailureCode `json:"reason"` // why
@@ -338,6 +344,7 @@ const (
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
 	WarnOptionLeftOut  WarningCode = "option_left_out"  // models do not take an option that is set: their calls were made without it
+	WarnPromptCut      WarningCode = "prompt_cut"       // providers cut the prompts of models without a word
 	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
 	WarnNoStyle        WarningCode = "no_style"         // an embedding model is set, and how alike the answers are was not measured
 	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon

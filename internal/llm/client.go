@@ -66,9 +66,11 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/thinking"
 	openai "github.com/sashabaranov/go-openai"
 )
 
@@ -200,6 +202,9 @@ type model struct {
 	breaker  *breaker
 	attempts attempts
 	refuses  refusals
+	// unopened says that the last reply had thinking without a mark of its beginning. Of the next stream nothing is
+	// passed on before the end of the thinking.
+	unopened atomic.Bool
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -353,7 +358,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		}
 		x := &exchange{
 			call: &call, dialect: p.dialect, model: m.name, without: without, onDelta: call.OnDelta,
-			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
+			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint, unopened: m.unopened.Load(),
 		}
 		settlement, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
 		if failure != nil {
@@ -373,7 +378,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			}
 			m.refuses.learn(&call, learned)
 			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
-			total.Vectors = reply.Vectors
+			total.Vectors, total.Reasoning, total.PromptCut = reply.Vectors, reply.Reasoning, reply.PromptCut
 			return nil
 		}
 		last = failure
@@ -530,6 +535,12 @@ func (c *Client) attempt(
 			r, err = p.reply(ctx, x)
 		}
 	}
+	if err == nil && call.Texts == nil {
+		if !r.divided {
+			x.divide(&r, thinking.Split(r.text))
+		}
+		m.unopened.Store(x.unopened)
+	}
 	failure = judge(ctx, x, r, err)
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
 	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
@@ -541,7 +552,11 @@ func (c *Client) attempt(
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
 	completion.Text, completion.FinishReason, completion.Vectors = r.text, r.finish, r.vectors
-	if call.OnDelta != nil && !x.passedOn {
+	completion.Reasoning, completion.PromptCut = r.reasoning, cutsPrompt(call, r)
+	if r.void && x.passedOn {
+		call.OnVoid()
+	}
+	if call.OnDelta != nil && (!x.passedOn || r.void) {
 		call.OnDelta(r.text) // the provider does not stream
 	}
 	return completion, false, nil

@@ -127,6 +127,8 @@ func unusable(r received) *council.Failure {
 		return &council.Failure{Code: council.FailRefused, Message: "the model refused: " + r.refusal}
 	case r.finish == finishLength:
 		return &council.Failure{Code: council.FailLength, Message: "the token limit was reached before any text"}
+	case r.reasoning != "":
+		return &council.Failure{Code: council.FailEmpty, Message: "the reply holds nothing but thinking"}
 	default:
 		return &council.Failure{Code: council.FailEmpty, Message: "the reply holds no text"}
 	}

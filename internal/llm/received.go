@@ -16,6 +16,9 @@ import (
 // received is what is read of a completion, or of one chunk of a stream.
 type received struct {
 	text, refusal, finish string
+	reasoning             string          // what the provider sends apart from the text; of a whole reply, also what stood in it
+	divided               bool            // thinking was taken out of text
+	void                  bool            // what was passed on is thinking: all of text is still to be passed on
 	chosen                bool            // there is a choice of index 0, the only one that was asked for
 	whole                 bool            // its text is that of a whole message, not of a piece of one
 	fault                 json.RawMessage // the error that it reports; nil: none
@@ -46,6 +49,25 @@ type choice struct {
 type message struct {
 	Content json.RawMessage `json:"content"` // a text, null, or a list of parts
 	Refusal string          `json:"refusal"`
+	aside
+}
+
+// aside is what providers call a model's thinking. Some send it under two names.
+type aside struct {
+	ReasoningContent json.RawMessage `json:"reasoning_content"` // DeepSeek, vLLM
+	Reasoning        json.RawMessage `json:"reasoning"`         // OpenRouter, Ollama, Groq
+	Thinking         json.RawMessage `json:"thinking"`
+	Details          json.RawMessage `json:"reasoning_details"` // OpenRouter's list of parts
+}
+
+// read returns the thinking. What cannot be read is not there: the text beside it counts.
+func (a aside) read(ctx context.Context) string {
+	for _, raw := range []json.RawMessage{a.ReasoningContent, a.Reasoning, a.Thinking, a.Details} {
+		if text, more, err := readContent(ctx, raw); err == nil && text+more != "" {
+			return text + more
+		}
+	}
+	return ""
 }
 
 // maxElements bounds the lists of a reply, which have a few elements: a million
@@ -95,7 +117,11 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 			return nil
 		}
 		r.refusal = m.Refusal
-		r.text, err = readContent(ctx, m.Content)
+		var apart string
+		if r.text, apart, err = readContent(ctx, m.Content); apart == "" {
+			apart = m.read(ctx)
+		}
+		r.reasoning = clip(apart)
 		return err
 	})
 	switch {
@@ -224,23 +250,42 @@ func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) err
 	return errors.New("too long a list")
 }
 
-// readContent returns the text of a message, which some providers give in parts.
-func readContent(ctx context.Context, raw json.RawMessage) (text string, err error) {
+// readContent returns the text of a message, which some providers give in parts, and the thinking in those parts.
+func readContent(ctx context.Context, raw json.RawMessage) (text, reasoning string, err error) {
 	if !bytes.HasPrefix(raw, []byte("[")) {
 		if given(raw) {
 			err = decode(ctx, raw, &text)
 		}
-		return text, err
+		return text, "", err
 	}
 	type part struct {
-		Text string `json:"text"`
+		Type     string          `json:"type"`
+		Text     string          `json:"text"`
+		Thinking json.RawMessage `json:"thinking"` // of Mistral: a list of parts
 	}
-	var b strings.Builder
+	var b, apart strings.Builder
 	err = each(ctx, raw, func(p part) error {
+		if given(p.Thinking) {
+			inner, _, err := readContent(ctx, p.Thinking)
+			apart.WriteString(inner)
+			return err
+		}
+		if strings.HasPrefix(p.Type, "reasoning") || p.Type == "thinking" {
+			apart.WriteString(p.Text)
+			return nil
+		}
 		b.WriteString(p.Text)
 		return nil
 	})
-	return b.String(), err
+	return b.String(), apart.String(), err
+}
+
+// clip returns the beginning of a model's thinking.
+func clip(text string) string {
+	if len(text) <= council.MaxReasoning {
+		return text
+	}
+	return strings.ToValidUTF8(text[:council.MaxReasoning-len("…")], "") + "…" // the cut may have gone through a character
 }
 
 // maxBlank is how many bytes are searched for a visible character. A text that begins

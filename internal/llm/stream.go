@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/thinking"
 	openai "github.com/sashabaranov/go-openai"
 )
 
@@ -111,7 +112,8 @@ func (in *inlet) passOn(x *exchange) {
 
 // read reads a stream to its end.
 func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received, err error) {
-	var text, refusal strings.Builder
+	var refusal, apart strings.Builder
+	text := thinking.NewStream(x.unopened)
 	last := false // the usage came with the end of the reply, or behind it
 	defer func() {
 		if complete := err == nil && x.events.done; r.used != nil && !last && !complete {
@@ -152,12 +154,26 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		if int64(text.Len()+refusal.Len()+len(c.text)) > p.transport.maxBytes {
 			return r, tooLarge(p.transport.maxBytes)
 		}
-		if c.text != "" {
-			text.WriteString(c.text)
-			in.add(c.text)
+		if apart.Len() < council.MaxReasoning && !(c.whole && apart.Len() > 0) {
+			apart.WriteString(c.reasoning)
+		}
+		if c.text == "" {
+			continue
+		}
+		if shown := text.Add(c.text); shown != "" {
+			in.add(shown)
 		}
 	}
-	r.chosen, r.text, r.refusal = true, text.String(), refusal.String()
+	parts, rest, void := text.End()
+	if void && x.onDelta != nil && x.call.OnVoid == nil {
+		parts.Answer, rest = text.Keep()
+		parts.Thought, void = "", false
+	}
+	r.chosen, r.void, r.refusal, r.reasoning = true, void, refusal.String(), clip(apart.String())
+	x.divide(&r, parts)
+	if rest != "" && !void {
+		in.add(rest)
+	}
 	return r, nil
 }
 

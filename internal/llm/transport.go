@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/thinking"
 )
 
 // maxErrorBytes bounds what is read of an error's body: its text is cut to
@@ -46,6 +47,7 @@ type exchange struct {
 	body      []byte      // empty when the reply is a stream
 	events    *events     // nil when the reply is no stream
 	passedOn  bool        // onDelta was called
+	unopened  bool        // as in model; then of this reply
 
 	// Parts that each call needs once. Here they need no allocations of their own.
 	trace    httptrace.ClientTrace
@@ -219,6 +221,15 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 	default:
 		return r, err
 	}
+}
+
+// divide makes the parts of a reply its text and its thinking.
+func (x *exchange) divide(r *received, p thinking.Parts) {
+	x.unopened, r.text, r.divided = p.Unopened, p.Answer, true
+	if r.reasoning != "" && p.Thought != "" {
+		r.reasoning += "\n\n"
+	}
+	r.reasoning = clip(r.reasoning + p.Thought)
 }
 
 // refused reports whether the provider answered with a status that is no success.

@@ -51,6 +51,9 @@ type figures struct {
 	Cost        figure `json:"cost"`
 	InputParts  parts  `json:"prompt_tokens_details"`
 	OutputParts parts  `json:"completion_tokens_details"`
+	CacheRead   figure `json:"cache_read_input_tokens"`     // of gateways to Anthropic
+	CacheMade   figure `json:"cache_creation_input_tokens"` // of those, too
+	CacheHit    figure `json:"prompt_cache_hit_tokens"`     // DeepSeek's
 	CostParts   parts  `json:"cost_details"`
 	OwnKey      flag   `json:"is_byok"` // another provider charges the caller's own key, beside what this one charges
 }
@@ -83,12 +86,12 @@ func (f *flag) UnmarshalJSON(b []byte) error {
 }
 
 // all returns the figures, in a fixed order.
-func (f *figures) all() [12]*figure {
+func (f *figures) all() [15]*figure {
 	return [...]*figure{
 		&f.Input, &f.Output, &f.Total, &f.Reasoning, &f.Cost,
 		&f.InputParts.Cached, &f.InputParts.Written, &f.InputParts.Reasoning,
 		&f.OutputParts.Cached, &f.OutputParts.Written, &f.OutputParts.Reasoning,
-		&f.CostParts.Upstream,
+		&f.CostParts.Upstream, &f.CacheRead, &f.CacheMade, &f.CacheHit,
 	}
 }
 

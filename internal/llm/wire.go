@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -201,6 +202,15 @@ func (s *scanner) choice(r *received, content string) {
 				case `"refusal"`:
 					s.once(16)
 					r.refusal = s.text()
+				case `"reasoning_content"`, `"reasoning"`, `"thinking"`:
+					text := clip(s.text())
+					s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // some send it twice
+					r.reasoning = cmp.Or(r.reasoning, text)
+				case `"reasoning_details"`:
+					if !s.null() {
+						s.bad = s.bad || r.reasoning == "" // they may hold it
+						s.skip(3)
+					}
 				default:
 					s.skip(3)
 				}
@@ -233,6 +243,15 @@ func (s *scanner) usage(f *figures) {
 		case `"cost"`:
 			s.once(512)
 			s.figure(&f.Cost)
+		case `"cache_read_input_tokens"`:
+			s.once(1 << 21)
+			s.figure(&f.CacheRead)
+		case `"cache_creation_input_tokens"`:
+			s.once(1 << 22)
+			s.figure(&f.CacheMade)
+		case `"prompt_cache_hit_tokens"`:
+			s.once(1 << 23)
+			s.figure(&f.CacheHit)
 		case `"prompt_tokens_details"`:
 			s.once(1024)
 			s.parts(&f.InputParts)

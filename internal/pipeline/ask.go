@@ -33,6 +33,9 @@ func (r *run) ask(ctx context.Context) *council.Error {
 				r.observe(council.EventDelta, council.Delta{Text: text})
 			}
 		}
+		o.OnVoid = func(member string) {
+			r.observe(council.EventRestart, council.Restart{Model: member, Reason: council.FailThinking})
+		}
 	case r.plan.AnswerDeltas:
 		r.voidAnswers()
 		o.DeltaPause = answerPause
@@ -42,6 +45,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		o.OnRestart = func(member string, reason council.FailureCode) {
 			r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: member, Reason: reason})
 		}
+		o.OnVoid = func(member string) { o.OnRestart(member, council.FailThinking) }
 	}
 	members := r.calls
 	if r.plan.Direct {

@@ -78,6 +78,9 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	if err == nil && !m.hold(int64(len(completion.Text))) {
 		completion.Text, err = "", m.full("not kept: with the reply")
 	}
+	if err != nil || !m.hold(int64(len(completion.Reasoning))) { // the session does without it
+		completion.Reasoning = ""
+	}
 	return completion, err
 }
 

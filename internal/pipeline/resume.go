@@ -259,7 +259,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		r.past.text = true // the last of it is shown before it is stored
 	}
 	for landed := range answers.Landed() {
-		r.meter.hold(int64(len(landed.Completion.Text)))
+		r.meter.hold(int64(len(landed.Completion.Text) + len(landed.Completion.Reasoning)))
 		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)
 	}
 	if r.p.o.Accounts != nil {

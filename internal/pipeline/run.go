@@ -222,6 +222,7 @@ func (r *run) finish(failure *council.Error) {
 		s.Note = council.NoteFor(s)
 	}
 	r.warnOfOptionsLeftOut()
+	r.warnOfCutPrompts()
 	for _, w := range r.meter.warnings() {
 		known := func(other council.Warning) bool { return other.Code == w.Code }
 		if !slices.ContainsFunc(s.Metadata.Warnings, known) {
@@ -320,6 +321,29 @@ func (r *run) warnOfOptionsLeftOut() {
 	}
 }
 
+// warnOfCutPrompts warns of models whose prompts were cut.
+func (r *run) warnOfCutPrompts() {
+	var cut []string
+	add := func(seat string, spent council.Spent) {
+		if spent.PromptCut && !slices.Contains(cut, seat) {
+			cut = append(cut, seat)
+		}
+	}
+	for _, a := range r.session.Stage1 {
+		add(a.Model, a.Spent)
+	}
+	for _, v := range r.session.Stage2 {
+		add(v.Model, v.Spent)
+	}
+	if s := r.session.Stage3; s != nil {
+		add(s.Model, s.Spent)
+	}
+	if len(cut) > 0 {
+		r.warn(council.WarnPromptCut, "the servers of these models read only a part of their prompts, and ballots on such prompts do not count: "+
+			strings.Join(cut, ", ")+"; raise the context length of the server")
+	}
+}
+
 // warnOfFastestOnly warns when models that were too slow are missing from a stage.
 func (r *run) warnOfFastestOnly(stage council.Stage) {
 	var slow []string
@@ -370,6 +394,7 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailConnection:      "check the provider's address and its certificate, that it is running, and that nothing in between ends long requests",
 		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
 			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
+		council.FailPromptCut:     "raise the context length of the model's server",
 		council.FailLength:        "raise " + names.Of(council.SettingMaxOutputTokens),
 		council.FailInvalidOutput: "simplify the schema, or use a chairman that supports response_format",
 		council.FailBudget:        "raise the budget",

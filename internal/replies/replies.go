@@ -96,7 +96,7 @@ func (r *Replies) addAnswer(a council.Answer) {
 		return
 	}
 	r.add(at, 1, r.ModelOf(a.Model), council.Completion{
-		Text: text(a.Response), FinishReason: text(a.FinishReason), Spent: a.Spent,
+		Text: text(a.Response), Reasoning: text(a.Reasoning), FinishReason: text(a.FinishReason), Spent: a.Spent,
 	}, a.Error)
 }
 
@@ -112,7 +112,9 @@ func (r *Replies) addReview(v council.Review) {
 		r.add(at, 1, model, council.Completion{Spent: v.Spent}, v.Error)
 	case told: // and with it the repair, if there was one
 	default:
-		reply := council.Completion{Text: text(v.Ranking), FinishReason: text(v.FinishReason), Spent: v.Spent}
+		reply := council.Completion{
+			Text: text(v.Ranking), Reasoning: text(v.Reasoning), FinishReason: text(v.FinishReason), Spent: v.Spent,
+		}
 		var failure *council.Failure
 		if reply.Text == "" {
 			failure = &council.Failure{Code: council.FailEmpty, Message: "the reply was empty"}
@@ -133,7 +135,7 @@ func (r *Replies) addSynthesis(s council.Synthesis, chairman string) {
 	// Only the chairman was asked.
 	reply := council.Completion{Spent: s.Spent}
 	if s.Error == nil {
-		reply.Text, reply.FinishReason = s.Response, text(s.FinishReason)
+		reply.Text, reply.Reasoning, reply.FinishReason = s.Response, text(s.Reasoning), text(s.FinishReason)
 	}
 	r.add(at, 1, r.ModelOf(chairman), reply, s.Error)
 }

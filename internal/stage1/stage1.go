@@ -13,10 +13,11 @@ import (
 // Options say how the members are called.
 type Options struct {
 	council.Sampling
-	// OnDelta and OnRestart are those of council.Call, for the member with an id. They are
+	// OnDelta, OnRestart and OnVoid are those of council.Call, for the member with an id. They are
 	// called for several members at once.
 	OnDelta    func(member, text string)
 	OnRestart  func(member string, reason council.FailureCode)
+	OnVoid     func(member string)
 	DeltaPause time.Duration // as in council.Call
 }
 
@@ -31,6 +32,9 @@ func (o Options) call(m council.Member, conversation []council.Message) council.
 	}
 	if o.OnRestart != nil {
 		call.OnRestart = func(reason council.FailureCode) { o.OnRestart(m.ID, reason) }
+	}
+	if o.OnVoid != nil {
+		call.OnVoid = func() { o.OnVoid(m.ID) }
 	}
 	return call
 }
@@ -63,7 +67,7 @@ func Ask(
 			completion, err := c.Complete(ctx, o.call(m, conversation))
 			answers[i] = council.Answer{
 				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
-				FinishReason: completion.Finish(),
+				Reasoning: completion.Thought(), FinishReason: completion.Finish(),
 			}
 			if err != nil {
 				answers[i] = council.Answer{

@@ -66,7 +66,7 @@ func (in Shadow) ask(
 	}
 	r.Status = council.OutcomeInvalid
 	switch place, ok := ParseChoice(completion.Text); {
-	case !ok:
+	case !ok, completion.PromptCut: // it may not have seen both
 	case place < 0:
 		r.Status, r.Choice = council.OutcomeOK, new(council.ChoiceTie)
 	default:

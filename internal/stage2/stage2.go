@@ -66,7 +66,13 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 		r.Status, r.Error = council.OutcomeError, failure
 		return r
 	} // an empty reply is judged as a reply without a ballot
-	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
+	r.Ranking, r.Reasoning, r.FinishReason = &completion.Text, completion.Thought(), completion.Finish()
+	if completion.PromptCut {
+		r.Status, r.Error = council.OutcomeInvalid, promptCut()
+		r.ParsedRanking = new(emptyBallot())
+		r.ParsedRanking.Reason = r.Error.Message
+		return r
+	}
 	ballot, err := ParseBallot(completion.Text, labels)
 	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// The author of the reply knew the markers of the first prompt: they are drawn anew.
@@ -97,7 +103,17 @@ func repair(ctx context.Context, c council.Completer, call council.Call, r *coun
 		return council.Ballot{}, false
 	}
 	r.Repair = &completion.Text
+	if completion.PromptCut {
+		return council.Ballot{}, false
+	}
 	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
 	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
 	return ballot, r.Repaired
+}
+
+// promptCut returns why the ballot of a reviewer does not count whose prompt its provider cut.
+func promptCut() *council.Failure {
+	return &council.Failure{
+		Code: council.FailPromptCut, Message: "the server of the model cut the prompt: the reviewer has not seen all answers",
+	}
 }

@@ -77,9 +77,14 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		}
 	}
 	for i, chairman := range in.Chairmen {
+		restart := func(reason council.FailureCode) {
+			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: reason})
+			told = false
+		}
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
 			Messages: prompt(in, in.NewMarkers(council.SeatChairman)), Sampling: chairman.Sampling(o.Sampling), OnDelta: onDelta, DeltaPause: deltaPause,
+			OnVoid: func() { restart(council.FailThinking) },
 		})
 		failure := council.AsFailure(err)
 		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one
@@ -87,7 +92,8 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		}
 		s.Add(completion.Spent)
 		if failure == nil {
-			s.Model, s.Response, s.FinishReason, s.Status = chairman.ID, completion.Text, completion.Finish(), council.OutcomeOK
+			s.Model, s.Response, s.Reasoning = chairman.ID, completion.Text, completion.Thought()
+			s.FinishReason, s.Status = completion.Finish(), council.OutcomeOK
 			if o.JSON {
 				s.Parsed = new(json.RawMessage(completion.Text))
 			}
@@ -101,8 +107,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			failed, council.Degradation{Stage: council.Stage3, Model: chairman.ID, Code: failure.Code, Message: failure.Message},
 		)
 		if told {
-			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: failure.Code})
-			told = false
+			restart(failure.Code)
 		}
 		if ctx.Err() != nil || failure.Code == council.FailInterrupted { // another call would fail too
 			break

@@ -374,15 +374,13 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 	case end < 0:
 		return thought, len(channel), len(text), len(text)
 	}
+	// Words begin like this: it is told from them only where it arrives in one piece.
 	if rest, ok := strings.CutPrefix(text, dropped); ok && (rest == "" && more || rest != "" && 'A' <= rest[0] && rest[0] <= 'Z') {
 		if inner, _, ok := strings.Cut(rest, droppedEnd); ok {
 			to := len(dropped) + len(inner)
 			return thought, len(dropped), to, to + len(droppedEnd)
 		}
 		return maybe, 0, 0, max(0, len(text)-longest)
-	}
-	if partial(dropped, false) {
-		return undecided, 0, 0, 0
 	}
 	return answer, 0, 0, 0
 }
