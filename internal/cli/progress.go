@@ -121,6 +121,9 @@ func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
 		return "the text of the answer was interrupted, and is void", "the chairman"
 	}
+	if r.Reason == council.FailThinking {
+		return "the text so far was the thinking of " + r.Model, r.Model
+	}
 	return fmt.Sprintf("%s failed: %s; what it wrote is void", r.Model, r.Reason), "another model"
 }
 

@@ -51,15 +51,14 @@ func (t *textStream) comment(e council.Event) {
 	fmt.Fprintf(&t.out, ": %s %s\n\n", e.Type, model)
 }
 
-// lost is the error of a stream whose chairman failed in the middle: what was sent cannot be
-// taken back.
-func (t *textStream) lost() *council.Error {
+// lost is the error of a stream whose text so far is void: what was sent cannot be taken back.
+func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
-	return &council.Error{
-		Code: council.CodePartialRefused, SessionID: t.s.ID,
-		Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, " +
-			"will be at GET /v1/council/" + t.s.ID,
+	why := "the chairman failed in the middle of the answer; the whole one, by somebody else, "
+	if r.Reason == council.FailThinking {
+		why = "the text so far was the thinking of the chairman, which did not say so before its end; the answer "
 	}
+	return &council.Error{Code: council.CodePartialRefused, SessionID: t.s.ID, Detail: why + "will be at GET /v1/council/" + t.s.ID}
 }
 
 // streamText sends a session in the form of t.
@@ -120,7 +119,7 @@ func (t *chatStream) event(e council.Event) {
 		t.text, t.sent = data.Text, true
 		t.send(&t.delta)
 	case council.Restart:
-		t.send(chatError(t.lost()))
+		t.send(chatError(t.lost(data)))
 	case *council.Session:
 		if t.text = noteLine(data); t.text != "" {
 			t.send(&t.delta)

@@ -343,7 +343,7 @@ func (t *responseStream) event(e council.Event) {
 	case council.Delta:
 		t.write(data.Text)
 	case council.Restart:
-		t.fail(t.lost())
+		t.fail(t.lost(data))
 	case *council.Session:
 		if !t.sent { // there was nothing to write while it ran
 			t.write(data.Answer)

@@ -225,7 +225,9 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 
 // divide makes the parts of a reply its text and its thinking.
 func (x *exchange) divide(r *received, p thinking.Parts) {
-	x.unopened, r.text, r.divided = p.Unopened, p.Answer, true
+	// Reviews and answers of one model may think in different ways: only a stream that showed nothing in vain says that it does not.
+	x.unopened = p.Unopened || x.unopened && !x.streams()
+	r.text, r.divided = p.Answer, true
 	if r.reasoning != "" && p.Thought != "" {
 		r.reasoning += "\n\n"
 	}

@@ -43,7 +43,8 @@ export async function watch(section, signal, id) {
       case "stage1.restart":
         state.texts.set(data.model, "");
         view.writing(data.model, "");
-        view.say(`${data.model} broke off (${data.reason}) and is asked again.`);
+        view.say(data.reason === "thinking" ? `The text of ${data.model} so far was its thinking. Its answer follows.`
+          : `${data.model} broke off (${data.reason}) and is asked again.`);
         break;
       case "stage1.answer":
         state.answers.set(data.model, data);
@@ -78,6 +79,7 @@ export async function watch(section, signal, id) {
         state.text = "";
         view.text("", false);
         view.say(data.reason === "interrupted" ? "The text of the final answer was interrupted, and is written again."
+          : data.reason === "thinking" ? `The text so far was the thinking of ${data.model}. The answer follows.`
           : `${data.model} failed as chairman (${data.reason}). Another model takes over.`);
         break;
       case "stage3.done":
