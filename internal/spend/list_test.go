@@ -79,15 +79,13 @@ func pricing(t *rapid.T) string {
 			spend.USD(rapid.Int64Range(0, 1_000*million).Draw(t, "completion"))) +
 			price("input_cache_read") + price("input_cache_write") + price("internal_reasoning") + price("request")
 	}
-	all, threshold := "{"+rates()+`,"overrides":[`, int64(1)
-	for i := range rapid.IntRange(0, 2).Draw(t, "tiers") {
-		if i > 0 {
-			all += ","
-		}
+	base, threshold := rates(), int64(1)
+	var tiers []string
+	for range rapid.IntRange(0, 2).Draw(t, "tiers") {
 		threshold += rapid.Int64Range(1, 300_000).Draw(t, "threshold")
-		all += fmt.Sprintf(`{"min_prompt_tokens":%d,%s}`, threshold, rates())
+		tiers = append(tiers, fmt.Sprintf(`{"min_prompt_tokens":%d,%s}`, threshold, rates()))
 	}
-	return all + "]}"
+	return "{" + base + `,"overrides":[` + strings.Join(tiers, ",") + "]}"
 }
 
 // A model that is listed twice costs what it costs at the dearer prices, in whatever order these stand.
