@@ -44,6 +44,7 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_LOG_FORMAT=json",
 			"LLM_COUNCIL_COST_LIMITS=hard", "LLM_COUNCIL_MAX_COST_USD=0.3", "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
 			"LLM_COUNCIL_MAX_COST_USD_PER_DAY=" + day.String(), "LLM_COUNCIL_DRAIN_TIMEOUT=0s",
+			"LLM_COUNCIL_TIMEOUT=20s", // so many calls fail that retries wait for their budget until their stage ends
 		}, "serve")
 		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`)
 		go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
