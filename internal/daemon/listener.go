@@ -21,13 +21,13 @@ const (
 	evictEvery = 100 * time.Millisecond
 )
 
-// maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, half as
-// many as there may be descriptors, shared between the providers. limit is how many descriptors the process may have.
+// maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, a quarter
+// of the descriptors, shared between the providers. limit is how many descriptors the process may have.
 func maxCalls(cfg config.Config, limit int) int {
 	if cfg.MaxCallsPerProvider > 0 {
 		return cfg.MaxCallsPerProvider
 	}
-	return max(limit/2/shares(cfg), 1)
+	return max(limit/4/shares(cfg), 1)
 }
 
 // shares returns how many descriptors a call to each provider takes together.

@@ -22,7 +22,7 @@ func TestMaxConnections(t *testing.T) {
 		"two providers":        {two, 256, 96},
 		"a simulated provider": {sim, 1024, 800},
 		"too few":              {sim, 256, 64},
-		"no limit":             {config.Config{MaxSessions: 64}, 256, 96},
+		"no limit":             {config.Config{MaxSessions: 64}, 256, 160},
 		"no limit, plenty":     {config.Config{MaxSessions: 64}, 1 << 20, 4224},
 		"many sessions":        {config.Config{MaxSessions: 5000, MaxCallsPerProvider: 64}, 1 << 20, 14096},
 	} {
@@ -40,10 +40,10 @@ func TestMaxCalls(t *testing.T) {
 		descriptors int
 		want        int
 	}{
-		"plenty":               {config.Config{}, 1 << 20, 1 << 19},
-		"few":                  {config.Config{}, 256, 128},
-		"two providers":        {two, 256, 64},
-		"a simulated provider": {sim, 256, 42},
+		"plenty":               {config.Config{}, 1 << 20, 1 << 18},
+		"few":                  {config.Config{}, 256, 64},
+		"two providers":        {two, 256, 32},
+		"a simulated provider": {sim, 256, 21},
 		"hardly any":           {two, 3, 1},
 		"a limit":              {config.Config{MaxCallsPerProvider: 7}, 256, 7},
 	} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ func TestPlacesAreGivenInTurn(t *testing.T) {
 		})
 		cr.c = fakeClient(t, o, cr.c.providers[""].transport.base.(roundTripper))
 		for i := range 5 {
-			cr.ask(t.Context(), "m", fmt.Sprint(i), func(at time.Duration, _ int, code council.FailureCode) {
+			cr.ask(t.Context(), "m", strconv.Itoa(i), func(at time.Duration, _ int, code council.FailureCode) {
 				if want := time.Duration(i+1) * 10 * time.Second; code != "" || at != want {
 					t.Errorf("call %d: %q after %s, want %s", i, code, at, want)
 				}

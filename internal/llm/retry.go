@@ -237,6 +237,7 @@ func (b *budget) spend(r request, c *claim) bool {
 	defer b.mu.Unlock()
 	now := b.now()
 	switch r {
+	case firstRequest:
 	case sameAgain:
 		return true
 	case retry:

@@ -576,7 +576,7 @@ func TestRetriesWaitForTheBudget(t *testing.T) {
 		})
 		const calls = 25
 		for i := range calls {
-			cr.ask(t.Context(), fmt.Sprint("m", i%5), fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+			cr.ask(t.Context(), fmt.Sprint("m", i%5), strconv.Itoa(i), func(at time.Duration, attempts int, code council.FailureCode) {
 				if code != "" || attempts != 2 {
 					t.Errorf("call %d: %s after %d attempts and %s", i, code, attempts, at)
 				}
@@ -646,7 +646,7 @@ func TestRetriesThatDoNotWait(t *testing.T) {
 			cr := usedUp(t, once)
 			ctx, cancel := context.WithCancel(t.Context())
 			for i := range budgetFloor {
-				cr.ask(ctx, fmt.Sprint("m", i), fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+				cr.ask(ctx, fmt.Sprint("m", i), strconv.Itoa(i), func(at time.Duration, attempts int, code council.FailureCode) {
 					if code != council.FailCancelled || at != time.Second || attempts != 1 {
 						t.Errorf("%q after %s and %d attempts", code, at, attempts)
 					}
@@ -674,7 +674,7 @@ func TestRetriesThatDoNotWait(t *testing.T) {
 					if i == breakerRequests-1 {
 						time.Sleep(time.Second)
 					}
-					cr.ask(t.Context(), "m", fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+					cr.ask(t.Context(), "m", strconv.Itoa(i), func(at time.Duration, attempts int, code council.FailureCode) {
 						if code == "" || at != time.Second || attempts != 1 {
 							t.Errorf("call %d: %q after %s and %d attempts", i, code, at, attempts)
 						}
