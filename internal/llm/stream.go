@@ -154,7 +154,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		if int64(text.Len()+refusal.Len()+len(c.text)) > p.transport.maxBytes {
 			return r, tooLarge(p.transport.maxBytes)
 		}
-		if apart.Len() < council.MaxReasoning && !(c.whole && apart.Len() > 0) {
+		if apart.Len() < council.MaxReasoning && (!c.whole || apart.Len() == 0) {
 			apart.WriteString(c.reasoning)
 		}
 		if c.text == "" {

@@ -83,7 +83,8 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		}
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
-			Messages: prompt(in, in.NewMarkers(council.SeatChairman)), Sampling: chairman.Sampling(o.Sampling), OnDelta: onDelta, DeltaPause: deltaPause,
+			Messages: prompt(in, in.NewMarkers(council.SeatChairman)), Sampling: chairman.Sampling(o.Sampling),
+			OnDelta: onDelta, DeltaPause: deltaPause,
 			OnVoid: func() { restart(council.FailThinking) },
 		})
 		failure := council.AsFailure(err)

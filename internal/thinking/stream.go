@@ -87,8 +87,8 @@ func (s *Stream) decide() bool {
 	}
 }
 
-// End returns the parts of the whole reply, and what is still to be shown of the answer. If void is set, what was shown is not the beginning
-// of the answer, and all of the answer is still to be shown.
+// End returns the parts of the whole reply, and what is still to be shown of the answer. If void is set, what was shown is not the
+// beginning of the answer, and all of the answer is still to be shown.
 func (s *Stream) End() (p Parts, rest string, void bool) {
 	p = Split(s.raw.String())
 	if !s.shows {

@@ -74,10 +74,10 @@ func tokens() []form {
 	}
 }
 
-var pairs = tokens()
+var pairs = tokens() //nolint:gochecknoglobals // a table that every reply is read with
 
 // forms are pairs, and the tags.
-var forms = func() []form {
+var forms = func() []form { //nolint:gochecknoglobals // as pairs
 	all := slices.Clone(pairs)
 	for _, name := range names() {
 		all = append(all, form{"<" + name + ">", "</" + name + ">", true})
@@ -101,6 +101,8 @@ const (
 )
 
 // Marks around an answer, which say that it is one.
+//
+//nolint:gochecknoglobals // as pairs
 var (
 	answerBegins = []string{"<|START_RESPONSE|>", "<|begin_of_solution|>", turn}
 	answerEnds   = []string{"<|END_RESPONSE|>", "<|end_of_solution|>", "<|return|>", "<|end|>"}

@@ -166,7 +166,8 @@ func TestStream(t *testing.T) {
 				if want := thinking.Split(reply); p != want || shown != want.Answer {
 					t.Errorf("%s, pieces of %d: %q is shown of %+v", name, size, shown, want)
 				}
-				if void && name != "nested" && !(strings.HasSuffix(name, "dropped") && size < len("analysis")) && (unopened || !p.Unopened) {
+				late := strings.HasSuffix(name, "dropped") && size < len("analysis")
+				if void && name != "nested" && !late && (unopened || !p.Unopened) {
 					t.Errorf("%s, pieces of %d: the text is taken back", name, size)
 				}
 			}
