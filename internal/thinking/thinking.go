@@ -30,7 +30,8 @@
 // or a blank and a letter that is not a capital: "</think> closes it". A closing mark of rule 2 must
 // not be part of a sentence. A block of rule 1 is none if its closing mark is, and
 // its opening mark is too or holds no more than a word: "<think> and </think> are tags", "<think>...</think> is".
-// An opening mark in a sentence does not make the whole reply thinking either.
+// An opening mark in a sentence does not make the whole reply thinking either, if the reply ends as a sentence does: what is cut off
+// inside its thinking seldom ends there.
 //
 // The blanks behind thinking are removed with it. The rest is the answer, unchanged, but for marks
 // that say where the answer begins and ends (<|START_RESPONSE|>, <|return|>).
@@ -108,6 +109,9 @@ var (
 	answerEnds   = []string{"<|END_RESPONSE|>", "<|end_of_solution|>", "<|return|>", "<|end|>"}
 	channelEnds  = []string{"<|end|>", "<|start|>", "<|return|>", channel}
 )
+
+// sentenceEnds are the characters at the end of a sentence.
+const sentenceEnds = ".!?…。！？؟।:;)]}*`\"'”’»"
 
 // hasPrefix reports whether text begins with a mark.
 func hasPrefix(text, mark string, anyCase bool) bool {
@@ -263,6 +267,12 @@ func inSentence(after string) bool {
 	return lower(after) || after != "" && strings.IndexByte(",.:;)", after[0]) >= 0
 }
 
+// endsSentence reports whether a text ends as a sentence does.
+func endsSentence(text string) bool {
+	last, _ := utf8.DecodeLastRuneInString(strings.TrimRight(text, " \t\r\n"))
+	return strings.ContainsRune(sentenceEnds, last)
+}
+
 // standsAfterThought reports whether a closing mark without an opening one has thinking before it (rule 2).
 func (m mark) standsAfterThought(text string) bool {
 	if m.form != harmony && inSentence(text[m.end:]) {
@@ -270,7 +280,7 @@ func (m mark) standsAfterThought(text string) bool {
 	}
 	left := strings.TrimRight(m.left, " \t")
 	r, _ := utf8.DecodeLastRuneInString(left)
-	return m.begins() || left != "" && (len(left) == len(m.left) || strings.ContainsRune(".!?…。！？:;)]}*\"'”’»", r))
+	return m.begins() || left != "" && (len(left) == len(m.left) || strings.ContainsRune(sentenceEnds, r))
 }
 
 // unopened returns where the thinking of rule 2 and its closing mark end: 0, 0 for none.
@@ -412,7 +422,7 @@ func block(text string, of int, more bool) (l lead, from, to, end int) {
 		closing = atEdge
 	}
 	if closing.end == 0 {
-		if lower(text[from:]) {
+		if lower(text[from:]) && endsSentence(text) {
 			return answer, 0, 0, 0
 		}
 		return thought, from, len(text), len(text)
