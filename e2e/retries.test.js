@@ -39,6 +39,7 @@ const provider = createServer(async (request, response) => {
     for await (const piece of request) body += piece;
   } catch {} // The daemon cancelled the call on its way.
   if (!request.complete) return;
+  if (request.method === "GET") return response.writeHead(404).end(); // it has no list of models
   const [kind, number] = JSON.parse(body).model.split("-");
   calls.set(`${kind} ${number}`, (calls.get(`${kind} ${number}`) ?? 0) + 1);
   const gone = new Promise((resolve) => response.on("close", resolve));

@@ -56,7 +56,7 @@ func openLedger(ctx context.Context, cfg config.Config, log *slog.Logger) (l dae
 	case err != nil && cfg.CostLimits == "hard" && cfg.HasDayLimit():
 		return nil, "", fmt.Errorf("hard limits of a day need the ledger of costs: %w", err)
 	case err != nil:
-		return nil, err.Error(), nil
+		return nil, err.Error(), nil //nolint:nilerr // the caller says why the question is not counted
 	case path == "":
 		return nil, "LLM_COUNCIL_SPEND_STORE is off", nil
 	default:

@@ -353,9 +353,9 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // places that its first stage would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.house.Load()
-	var models []string
-	for _, m := range plan.Members {
-		models = append(models, m.Model)
+	models := make([]string, len(plan.Members))
+	for i, m := range plan.Members {
+		models[i] = m.Model
 	}
 	stage := pipeline.FirstStage(plan)
 	provider, end, ok := h.client.Expect(plan.SessionID, models, stage)

@@ -409,7 +409,7 @@ func openBook(path string) (book, error) {
 	end, err := spend.ParseEnd(text)
 	if err != nil {
 		b.endBad = true
-		return b, nil //nolint:nilerr // all returns it as damage
+		return b, nil
 	}
 	b.end = &end
 	return b, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -28,9 +29,7 @@ func keptIn(b *daemontest.Biller, dir string, more map[string]string) map[string
 	env := hardSettings(b, map[string]string{
 		"COST_LIMITS": "soft", "BIAS_STORE": filepath.Join(dir, "records.jsonl"), "SESSIONS_DIR": "off",
 	})
-	for name, value := range more {
-		env[name] = value
-	}
+	maps.Copy(env, more)
 	return env
 }
 
@@ -117,13 +116,17 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 	const data, first = "spend.jsonl", "spend.jsonl.000001.zst"
 	remove := func(name string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
+			t.Helper()
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	edit := func(name string, do func([]byte) []byte) func(*testing.T, string) {
-		return func(t *testing.T, dir string) { change(t, filepath.Join(dir, name), do) }
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			change(t, filepath.Join(dir, name), do)
+		}
 	}
 	cut := func(by int) func([]byte) []byte {
 		return func(data []byte) []byte { return data[:len(data)-by] }
@@ -151,6 +154,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 		{"the last line taken", edit(data, func(d []byte) []byte { return d[:bytes.LastIndexByte(d[:len(d)-1], '\n')+1] }), "missing"},
 		{"emptied", edit(data, func([]byte) []byte { return nil }), "missing"},
 		{"renamed as logrotate does", func(t *testing.T, dir string) {
+			t.Helper()
 			if err := os.Rename(filepath.Join(dir, data), filepath.Join(dir, data+".1")); err != nil {
 				t.Fatal(err)
 			}
@@ -160,6 +164,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 		{"a segment emptied", edit(first, func([]byte) []byte { return nil }), "damaged, first " + first},
 		{"a segment with a flipped byte", edit(first, func(d []byte) []byte { d[len(d)/2] ^= 4; return d }), "damaged, first " + first},
 		{"all of it taken away", func(t *testing.T, dir string) {
+			t.Helper()
 			for _, name := range segments {
 				remove(filepath.Base(name))(t, dir)
 			}
@@ -272,11 +277,11 @@ func TestFaultF54EndNeverLeads(t *testing.T) {
 		for n := range len(ops) + 1 {
 			for _, crash := range faultdisk.Crashes() {
 				left := crash.After(ops[:n])
-				if key := fmt.Sprint(left); states[key] {
+				key := fmt.Sprint(left)
+				if states[key] {
 					continue
-				} else {
-					states[key] = true
 				}
+				states[key] = true
 				dir := t.TempDir()
 				for name, data := range left {
 					if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {

@@ -27,7 +27,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	}
 	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings, known: &a.fields}
 	if open {
-		f.problems.sum = sha256.Sum256(body)
+		f.sum = sha256.Sum256(body)
 	}
 	return &f.problems, f.read(body, v)
 }

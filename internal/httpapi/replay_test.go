@@ -158,7 +158,8 @@ func TestNativeDoorSaysWhatWasPaid(t *testing.T) {
 	})
 	for models, paid := range map[string]int{
 		`"down","down"`:     2, // nobody knows what a provider bills for these
-		`"broken","broken"`: 2, `"broken","refusing"`: 1, `"refusing","refusing"`: 0} {
+		`"broken","broken"`: 2, `"broken","refusing"`: 1, `"refusing","refusing"`: 0,
+	} {
 		for _, headers := range [][]string{nil, {"Idempotency-Key", models}, {"Idempotency-Key", models}} {
 			resp, p := s.mustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", `{"query":"x","models":[`+models+`]}`, headers...)
 			if retry := resp.Header.Get("X-Should-Retry"); p.PaidCalls != paid || (retry == "false") != (paid > 0) ||

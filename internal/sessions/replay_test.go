@@ -2,7 +2,7 @@ package sessions_test
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -145,14 +145,14 @@ func TestReplaysAreBounded(t *testing.T) {
 	defer st.Close(t.Context())
 	const n = 1100
 	for i := range n {
-		s := add(t, st, fmt.Sprint(i), repeating(fmt.Sprint(i)))
+		s := add(t, st, strconv.Itoa(i), repeating(strconv.Itoa(i)))
 		if err := s.Finish(nil, paidFailure(), council.Problem{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	kept := 0
 	for i := range n {
-		if id := stands(t, st, fmt.Sprint(i)); id != "" {
+		if id := stands(t, st, strconv.Itoa(i)); id != "" {
 			if kept++; i < n-1024 {
 				t.Fatalf("%d is remembered", i)
 			}

@@ -51,8 +51,6 @@ const crcKey = `,"crc":"`
 
 const crcLength = len(crcKey + `00000000"}`)
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // seal adds the checksum to a JSON object that has members.
 func seal(object []byte) []byte {
 	object = object[:len(object)-len("}")]
@@ -62,7 +60,7 @@ func seal(object []byte) []byte {
 // checksum returns the checksum as a line has it.
 func checksum(body []byte) []byte {
 	var sum [crc32.Size]byte
-	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(body, castagnoli))
+	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	return hex.AppendEncode(nil, sum[:])
 }
 
