@@ -303,7 +303,7 @@ func TestOpenAIErrors(t *testing.T) {
 		{"no message", func(p *openai.ChatCompletionNewParams) { p.Messages = p.Messages[:0] }, 422, "invalid", "messages"},
 		{"a tool's message", func(p *openai.ChatCompletionNewParams) {
 			p.Messages = append(p.Messages, openai.ToolMessage("x", "y"))
-		}, 422, "invalid", "messages[1].role"},
+		}, 422, "invalid", "messages[1]"},
 		{"no quorum", func(p *openai.ChatCompletionNewParams) { p.Model = "council/down,down" }, 502, "no_quorum", "down"},
 	}
 	for _, tt := range tests {
