@@ -224,8 +224,10 @@ func TestKeyGivenLater(t *testing.T) {
 	if _, body := d.call(t, "POST", "/v1/council", question, "Idempotency-Key", "k"); !strings.Contains(body, marker) {
 		t.Errorf("got %s", body)
 	}
-	if n := d.sim.Stats().Connections; n != 0 {
-		t.Errorf("%d connections for a session that was kept", n)
+	for name, m := range d.sim.Stats().Models {
+		if m.Requests != 0 {
+			t.Errorf("%d requests to %s for a session that was kept", m.Requests, name)
+		}
 	}
 	d.terminate(t)
 	d.ended(t, 0)

@@ -263,7 +263,7 @@ func TestFaultF21(t *testing.T) {
 	<-arrived
 	begun := time.Now()
 	d.draining(t)
-	if a := <-answer; a.err != nil || a.resp.StatusCode != http.StatusServiceUnavailable ||
+	if a := <-answer; a.err != nil || a.resp.StatusCode != http.StatusBadRequest ||
 		!strings.Contains(a.body, `"code":"cancelled"`) {
 		t.Errorf("the cancelled session: %v %s", a.err, a.body)
 	}

@@ -35,7 +35,7 @@ type askCmd struct {
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether the limits of cost leave room for it."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
-	Quiet      bool     `short:"q" help:"Print the answer and nothing else; what is missing from a degraded one goes to the standard error."`
+	Quiet      bool     `short:"q" help:"Print the answer and nothing else. The standard error says what is missing from a degraded one, and that a question is not counted."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
@@ -290,7 +290,7 @@ func (c askCmd) inProcess(
 	if ledger != nil {
 		defer ledger.Close(ctx)
 	}
-	if why != "" && !c.Quiet {
+	if why != "" {
 		p.tell(std.Stderr, "not counted in the ledger of costs: "+why)
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Ledger: ledger, Log: log, Version: std.Version})
