@@ -33,8 +33,8 @@ const (
 	complaintDepth = 8
 	// maxWords bounds the words of an error that are searched, and the names of its quotas and parameters.
 	maxWords = 4 << 10
-	// maxNames is more names than any error has.
-	maxNames = 100
+	// maxNames is more names than any error has, and maxListed more elements than any of its lists has.
+	maxNames, maxListed = 100, 100
 )
 
 // readComplaint reads the body of an error. A body that is too long or no JSON says nothing.
@@ -91,9 +91,8 @@ func unwrap(v any) any {
 // fields returns the members of an object under their names in lower case without underscores and hyphens.
 func fields(object map[string]any) map[string]any {
 	out := make(map[string]any, len(object))
-	marks := strings.NewReplacer("_", "", "-", "")
 	for name, value := range object {
-		out[marks.Replace(strings.ToLower(name))] = value
+		out[strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(name), "_", ""), "-", "")] = value
 	}
 	return out
 }
@@ -113,7 +112,7 @@ func wording(v any, depth int) string {
 		return v
 	case []any:
 		var texts []string
-		for _, element := range v {
+		for _, element := range v[:min(len(v), maxListed)] {
 			if text := wording(element, depth-1); text != "" {
 				texts = append(texts, text)
 			}
@@ -167,7 +166,7 @@ func isFailing(v any) bool {
 func (c *complaint) collect(v any, depth int) {
 	v = unwrap(v)
 	if list, ok := v.([]any); ok && depth > 0 {
-		for _, element := range list {
+		for _, element := range list[:min(len(list), maxListed)] {
 			c.collect(element, depth-1)
 		}
 		return

@@ -617,6 +617,7 @@ func TestRetriesThatDoNotWait(t *testing.T) {
 			cr.ask(t.Context(), fmt.Sprint("n", i/5), fmt.Sprint("before ", i), func(time.Duration, int, council.FailureCode) {})
 		}
 		time.Sleep(time.Second - time.Nanosecond) // all are over
+		cr.wg.Wait()
 		cr.start = time.Now()
 		return cr
 	}
