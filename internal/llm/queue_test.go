@@ -192,6 +192,8 @@ func TestConnectionsAreOpenedInTurn(t *testing.T) {
 					})
 				}
 				wg.Wait()
+				d.mu.Lock()
+				defer d.mu.Unlock()
 				if lost != tt.stalled || d.most > tt.most || d.sums != calls {
 					t.Errorf("%d calls lost, %d of %d connections were opened at the same time", lost, d.most, d.sums)
 				}
