@@ -79,7 +79,8 @@ func newReply(text string, chunks int) reply {
 		}
 		return string(b)
 	}
-	const use = `"usage":{"prompt_tokens":700,"completion_tokens":400,"total_tokens":1100}`
+	// More input than the longest prompt has: fewer tokens would say that the provider had cut the prompt.
+	const use = `"usage":{"prompt_tokens":1000000,"completion_tokens":400,"total_tokens":1000400}`
 	r := reply{body: []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1770000000,"model":"m","choices":[{"index":0,"message":` +
 		`{"role":"assistant","content":` + quoted(text) + `,"refusal":null},"logprobs":null,"finish_reason":"stop"}],` + use + `}`)}
 	const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1770000000,"model":"m","choices":[`

@@ -78,6 +78,9 @@ func fewestTokens(text string) (tokens int64) {
 // ones.
 const minCut = 1024
 
+// minWindow is less than any window in use. A smaller count is no cut: some servers count only what their cache does not hold.
+const minWindow = 512
+
 // prompt returns the most tokens of the prompt that the figures of a reply allow. Those of a cache count, under any name: some providers
 // leave them out of the prompt's, as Anthropic's own interface does. A total that is larger than its parts may hold them too.
 func (f *figures) prompt() int64 {
@@ -97,6 +100,9 @@ func cutsPrompt(call *council.Call, r received) bool {
 		return false
 	}
 	read := max(*r.usage.InputTokens, r.used.prompt())
+	if read < minWindow {
+		return false
+	}
 	bytes := 0
 	for _, m := range call.Messages {
 		bytes += len(m.Content)

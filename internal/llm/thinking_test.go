@@ -205,6 +205,7 @@ func TestCutsPromptKnowsCaches(t *testing.T) {
 		`{"prompt_tokens":4096,"prompt_cache_hit_tokens":20000}`:                                                          false,
 		`{"prompt_tokens":4096,"completion_tokens":5,"total_tokens":20000}`:                                               false,
 		`{"prompt_tokens":4096,"completion_tokens":5,"total_tokens":4101,"prompt_tokens_details":{"cached_tokens":4000}}`: false,
+		`{"prompt_tokens":511}`: false, `{"prompt_tokens":512}`: true,
 		`{"prompt_tokens":0}`: false, `{"completion_tokens":5}`: false, `{"prompt_tokens":"many"}`: false, `{"prompt_tokens":-1}`: false, `null`: false,
 	} {
 		call := aCall()
