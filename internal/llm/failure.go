@@ -119,7 +119,7 @@ func unusable(r received) *council.Failure {
 	case r.finish == finishBroken:
 		const message = "the provider broke the reply off: it lacks resources, or its network failed"
 		return &council.Failure{Code: council.FailUnavailable, Message: message}
-	case r.finish == finishError: // OpenRouter's, with the text up to there
+	case r.finish == finishError: // OpenRouter's word; the text up to the error stands beside it
 		return &council.Failure{Code: council.FailBadResponse, Message: "the provider broke the reply off with an error"}
 	case !blank(r.text):
 		return nil

@@ -151,7 +151,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refusingProxy returns the proxy that a request without TLS went to, which asked for credentials; nil: it went to none.
+// refusingProxy returns an error that names the proxy of a request without TLS. It returns nil if the request went to no proxy.
 func (t *transport) refusingProxy(req *http.Request) *proxyError {
 	pool, ok := t.base.(*http.Transport)
 	if !ok || pool.Proxy == nil {

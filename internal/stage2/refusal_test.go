@@ -10,10 +10,9 @@ import (
 func TestFindRefusal(t *testing.T) {
 	for _, form := range []string{englishRefusal.String(), foreignRefusal.String()} {
 		rapid.Check(t, func(t *rapid.T) {
-			refusal := rapid.StringMatching(form).Draw(t, "refusal")
-			if !englishRefusal.MatchString(refusal) && !foreignRefusal.MatchString(refusal) {
-				t.Skip("no word ends where the expression wants one to end")
-			}
+			refusal := rapid.StringMatching(form).Filter(func(text string) bool { // the generator knows no \b
+				return englishRefusal.MatchString(text) || foreignRefusal.MatchString(text)
+			}).Draw(t, "refusal")
 			if findRefusal(refusal) == nil || findRefusal("Sorry, "+refusal) == nil {
 				t.Fatalf("%q is passed over", refusal)
 			}
