@@ -680,7 +680,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		},
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`, headers: auth},
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers: auth},
-		{method: "POST", path: "/mcp", body: `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, headers: auth},
+		{method: "POST", path: "/mcp", body: " ", headers: auth},
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
 		{method: "POST", path: "/mcp", body: `{}`, headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
 		{method: "GET", path: "/mcp", headers: auth},

@@ -6,12 +6,14 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -99,12 +101,28 @@ func New(o Options) (*Server, error) {
 // ServeHTTP serves POST /mcp. The caller has bounded and read the body and checked the
 // token, which goes on to the daemon.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, callerOf(r))))
+	body, err := io.ReadAll(r.Body)
+	m, wrong := check(body)
+	if err != nil {
+		wrong = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the body could not be read to its end; send it again"}
+	}
+	if wrong != nil {
+		_ = refuse(w, http.StatusBadRequest, m.id, wrong) // The client is gone.
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, callerOf(r)))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.handler.ServeHTTP(&httpAnswer{ResponseWriter: w, message: m}, r)
 }
 
-// Serve serves one client, line by line, until in ends or ctx does.
+// Serve serves one client, line by line, until in ends or ctx does. A line that is wrong is
+// answered, and the next one is read.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	err := s.server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(in), Writer: nopCloser{out}})
+	answers := &lines{w: out}
+	checked, on := io.Pipe()
+	go func() { _ = on.CloseWithError(pass(in, on, answers)) }()
+	err := s.server.Run(ctx, &mcp.IOTransport{Reader: checked, Writer: answers, MaxLineLength: -1})
+	_ = checked.Close()
 	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -117,11 +135,6 @@ func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.
 func (s *Server) Close() { s.daemon.Close() }
-
-type nopCloser struct{ io.Writer }
-
-// Close implements io.Closer.
-func (nopCloser) Close() error { return nil }
 
 // guard ends a call when its caller leaves, turns a panic into an error, and bounds the
 // errors of tools: the SDK does none of that.
@@ -139,6 +152,11 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			end := context.AfterFunc(c.connected, func() { cancel(context.Cause(c.connected)) }) //nolint:contextcheck // that is the point
 			defer end()
 			ctx = connected
+		}
+		if call, ok := r.(*mcp.CallToolRequest); ok {
+			if err := leaveOut(call.Params); err != nil {
+				return nil, err
+			}
 		}
 		result, err = next(ctx, method, r)
 		if called, ok := result.(*mcp.CallToolResult); ok && err == nil && called.IsError {
@@ -162,10 +180,29 @@ func mended(text string) string {
 	if strings.HasPrefix(text, `validating "arguments"`) {
 		remedy = "; call the tool with the arguments that its input schema in tools/list describes"
 	}
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + "..."
+	return short(text) + remedy
+}
+
+// leaveOut leaves arguments out that are null: to the SDK they have a wrong type. It refuses
+// arguments that are no object.
+func leaveOut(params *mcp.CallToolParamsRaw) error {
+	if len(params.Arguments) == 0 {
+		return nil
 	}
-	return text + remedy
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(params.Arguments, &given); err != nil || given == nil {
+		return &jsonrpc.Error{
+			Code: jsonrpc.CodeInvalidParams, Message: "the arguments are not an object; send the object that the tool's input schema in tools/list describes",
+		}
+	}
+	count := len(given)
+	maps.DeleteFunc(given, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
+	if len(given) == count {
+		return nil
+	}
+	rest, err := json.Marshal(given)
+	params.Arguments = rest
+	return err
 }
 
 // describeCouncils names the councils that the caller may ask in the list of tools.
@@ -225,6 +262,9 @@ func (s *Server) councils(ctx context.Context) string {
 // readSession reads a session as a resource.
 func (s *Server) readSession(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	id := strings.TrimPrefix(r.Params.URI, sessionURI)
+	if len(id) > maxID {
+		return nil, mcp.ResourceNotFoundError(r.Params.URI)
+	}
 	var session json.RawMessage
 	err := s.daemon.Get(ctx, client.Path(id), &session)
 	if refused, ok := errors.AsType[*client.Error](err); ok && refused.Status == http.StatusNotFound {

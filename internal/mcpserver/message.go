@@ -1,0 +1,321 @@
+package mcpserver
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// maxDepth is the most levels of JSON in a message. The SDK reads each level again for the
+	// level above, so that a megabyte of a thousand levels takes it seconds.
+	maxDepth = 32
+	// maxID is the most bytes of an id, or of a progress token: answers repeat them.
+	maxID = 1000
+	// maxInteger is the largest integer that the SDK keeps exactly: it reads numbers as floats.
+	maxInteger = 1<<53 - 1
+	// maxAnswer is the most bytes of a message that is an error.
+	maxAnswer = 64 << 10
+	// maxLine is the most bytes of a message on stdio. Over HTTP, the caller of ServeHTTP has a limit.
+	maxLine = mcp.DefaultMaxLineLength
+)
+
+// message is what is known of a message before the SDK reads it.
+type message struct {
+	id     json.RawMessage // nil where there is none that can be repeated exactly
+	method string
+}
+
+// check reads a message strictly, and says what is wrong with it. The SDK ignores what follows the
+// JSON, takes the last one of fields that stand more than once, and rounds ids. On stdio it would
+// end the connection at the first message that it cannot read.
+func check(text []byte) (m message, wrong *jsonrpc.Error) {
+	invalid := func(format string, args ...any) (message, *jsonrpc.Error) {
+		return m, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+	}
+	if !utf8.Valid(text) {
+		return m, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the message is not UTF-8; encode it so"}
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
+		return invalid("the message is a batch, which MCP no longer has; send each message alone")
+	}
+	if deeper(text, maxDepth) {
+		return invalid("the message is more than %d levels deep; no tool takes such arguments", maxDepth)
+	}
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(text, &fields)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return m, &jsonrpc.Error{
+			Code:    jsonrpc.CodeParseError,
+			Message: fmt.Sprintf("the message is not valid JSON (byte %d: %v); send one object", syntax.Offset, syntax),
+		}
+	}
+	if fields == nil {
+		return invalid("the message is not a JSON object; send one")
+	}
+	m.id = fields["id"]
+	if m.id != nil && !exact(m.id) {
+		m.id = nil
+		return invalid("the id is not usable; give a string of at most %d bytes, or an integer between -%d and %[2]d", maxID, maxInteger)
+	}
+	if name, ok := doubled(text); ok {
+		if name == "id" {
+			m.id = nil // It is not known which one counts.
+		}
+		return invalid("the field %q stands more than once; give it once", short(name))
+	}
+	_ = json.Unmarshal(fields["method"], &m.method) // Anything but a string is refused below.
+	if string(fields["jsonrpc"]) != `"2.0"` {
+		return invalid(`the field jsonrpc is not "2.0"; give it so`)
+	}
+	if fields["method"] == nil && fields["result"] == nil && fields["error"] == nil {
+		return invalid("the message has no method; name one")
+	}
+	if _, err := jsonrpc.DecodeMessage(text); err != nil {
+		return invalid("the message is no request, notification or response of JSON-RPC 2.0")
+	}
+	params := fields["params"]
+	for name, value := range map[string]json.RawMessage{
+		"requestId": member(params, "requestId"), "progressToken": member(member(params, "_meta"), "progressToken"),
+	} {
+		if value != nil && string(value) != "null" && !exact(value) {
+			return invalid("the %s is not usable; give a string of at most %d bytes, or an integer between -%d and %[3]d", name, maxID, maxInteger)
+		}
+	}
+	return m, nil
+}
+
+// exact reports whether an id, or a progress token, is a string or an integer that the SDK repeats
+// exactly.
+func exact(id json.RawMessage) bool {
+	if len(id) > maxID {
+		return false
+	}
+	var text string
+	if id[0] == '"' { // A half of a surrogate pair is valid JSON, but no character.
+		return json.Unmarshal(id, &text) == nil && !strings.ContainsRune(text, utf8.RuneError)
+	}
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	return err == nil && strconv.FormatInt(n, 10) == string(id) && -maxInteger <= n && n <= maxInteger
+}
+
+// member returns a member of a JSON object, nil where there is none.
+func member(object json.RawMessage, name string) json.RawMessage {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(object, &members) // Anything but an object has no members.
+	return members[name]
+}
+
+// deeper reports whether JSON has more than so many levels.
+func deeper(text []byte, levels int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			if depth++; depth > levels {
+				return true
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// doubled returns a name that stands more than once in one object of valid JSON.
+func doubled(text []byte) (name string, found bool) {
+	type level struct {
+		names map[string]bool // of an object; nil for a list
+		named bool            // the next token is the value of a name
+	}
+	levels := []*level{{}}
+	tokens := json.NewDecoder(bytes.NewReader(text))
+	tokens.UseNumber()
+	for {
+		token, err := tokens.Token()
+		if err != nil {
+			return "", false // This is the end.
+		}
+		at := levels[len(levels)-1]
+		if name, ok := token.(string); ok && at.names != nil && !at.named {
+			if at.names[name] {
+				return name, true
+			}
+			at.names[name], at.named = true, true
+			continue
+		}
+		at.named = false
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, &level{names: map[string]bool{}})
+		case json.Delim('['):
+			levels = append(levels, &level{})
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+		}
+	}
+}
+
+// refusal returns an error as a message. Its id is null where the request's is not known.
+func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
+	data, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}{"2.0", id, wrong})
+	if err != nil {
+		panic(err) // Texts and a valid id can always be encoded.
+	}
+	return data
+}
+
+// bounded returns a message, or an event that holds one. Where it is an error that is too large, its
+// text is cut: errors of the SDK repeat what was sent.
+func bounded(text []byte) []byte {
+	if len(text) <= maxAnswer {
+		return text
+	}
+	var m struct {
+		ID    json.RawMessage `json:"id"`
+		Error *jsonrpc.Error  `json:"error"`
+	}
+	begin, end := bytes.IndexByte(text, '{'), bytes.LastIndexByte(text, '}')+1
+	if begin < 0 || json.Unmarshal(text[begin:max(begin, end)], &m) != nil || m.Error == nil {
+		return text
+	}
+	return slices.Concat(text[:begin], refusal(m.ID, &jsonrpc.Error{Code: m.Error.Code, Message: short(m.Error.Message)}), text[end:])
+}
+
+// short returns a text of at most maxError bytes and the mark of what was cut off.
+func short(text string) string {
+	if len(text) > maxError {
+		return strings.ToValidUTF8(text[:maxError], "") + "..."
+	}
+	return text
+}
+
+// httpAnswer is the response to a message over HTTP. The SDK writes some errors as plain text: they
+// become errors of JSON-RPC.
+type httpAnswer struct {
+	http.ResponseWriter
+	message
+	status int // of an error in plain text whose text is still to come; 0: there is none
+}
+
+// Unwrap is what http.ResponseController looks for.
+func (a *httpAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *httpAnswer) WriteHeader(status int) {
+	if status >= http.StatusBadRequest && strings.HasPrefix(a.Header().Get("Content-Type"), "text/plain") {
+		a.status = status
+		return
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter. The SDK writes each message, and each error, at once.
+func (a *httpAnswer) Write(text []byte) (int, error) {
+	if a.status == 0 {
+		_, err := a.ResponseWriter.Write(bounded(text))
+		return len(text), err
+	}
+	status, wrong := a.status, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: short(strings.TrimSpace(string(text)))}
+	a.status = 0
+	if strings.HasPrefix(wrong.Message, "JSON RPC not handled") {
+		// Clients of the revisions without a status for it take any but 200 for an error of the connection.
+		status, wrong.Code, wrong.Message = http.StatusOK, jsonrpc.CodeMethodNotFound, fmt.Sprintf("method not found: %q", short(a.method))
+		if a.id == nil {
+			a.Header().Del("Content-Type")
+			a.ResponseWriter.WriteHeader(http.StatusAccepted) // A notification has no response.
+			return len(text), nil
+		}
+	}
+	return len(text), refuse(a.ResponseWriter, status, a.id, wrong)
+}
+
+// refuse writes an error as the response to a message over HTTP.
+func refuse(w http.ResponseWriter, status int, id json.RawMessage, wrong *jsonrpc.Error) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, err := w.Write(refusal(id, wrong))
+	return err
+}
+
+// lines writes messages on stdio, one at a time. The SDK writes each one at once.
+type lines struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.w.Write(bounded(text))
+	return len(text), err
+}
+
+// Close implements io.Closer.
+func (*lines) Close() error { return nil }
+
+// pass passes messages on, one on each line, and answers those that are wrong, until in ends.
+func pass(in io.Reader, on, out io.Writer) error {
+	r := bufio.NewReaderSize(in, 64<<10)
+	for {
+		line, tooLong, err := readLine(r)
+		m, wrong := message{}, (*jsonrpc.Error)(nil)
+		switch line = bytes.TrimSpace(line); {
+		case tooLong:
+			wrong = &jsonrpc.Error{
+				Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("the line has more than %d bytes; send a shorter message", maxLine),
+			}
+		case len(line) > 0:
+			m, wrong = check(line)
+		}
+		into := on
+		if wrong != nil {
+			into, line = out, refusal(m.id, wrong)
+		}
+		if len(line) > 0 {
+			if _, err := into.Write(append(line, '\n')); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readLine reads a line, and passes over the rest of one that is too long.
+func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > maxLine; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, tooLong, err
+		}
+	}
+}
