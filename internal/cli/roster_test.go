@@ -5,8 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"io"
+	"maps"
+	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -55,49 +59,95 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A daemon reads its roster again on SIGHUP.
-func TestReloadOnSignal(t *testing.T) {
-	url := daemontest.Quick(t)
+// A daemon reads its roster again on SIGHUP, which never ends it: without a roster, or while it shuts down, the signal is ignored.
+func TestFaultF67(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
 	path := filepath.Join(t.TempDir(), "roster.yaml")
 	write := func(name string) {
 		t.Helper()
-		text := "version: 1\nmodels: {one: {model: a}}\ncouncils: {" + name + ": {members: [one, one]}}\n"
+		text := "version: 1\nmodels: {one: {model: waiting}, two: {model: quick}}\ncouncils: {" + name + ": {members: [one, two]}}\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("first")
-	daemontest.Setenv(t, map[string]string{
-		"BASE_URL": url, "MODELS": "", "ROSTER": path, "ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
-		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	reader, writer := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		code <- Main(ctx, IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: writer})
-		_ = writer.Close()
-	}()
-	lines := bufio.NewScanner(reader)
-	until := func(message string) {
-		t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), message) {
-				return
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // Where the command does not, the signal ends the test.
+	defer signal.Stop(hangups)
+	for name, env := range map[string]map[string]string{
+		"a roster": {"MODELS": "", "ROSTER": path}, "no roster": {"MODELS": "waiting,quick", "ROSTER": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write("first")
+			maps.Copy(env, map[string]string{
+				"BASE_URL": url, "ADDR": "127.0.0.1:0", "LOG_FORMAT": "json", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+			})
+			daemontest.Setenv(t, env)
+			ctx, stop := context.WithCancel(t.Context())
+			reader, writer := io.Pipe()
+			code := make(chan int, 1)
+			go func() {
+				code <- Main(ctx, IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: writer})
+				_ = writer.Close()
+			}()
+			lines := make(chan string, 1000)
+			go func() {
+				for log := bufio.NewScanner(reader); log.Scan(); {
+					lines <- log.Text()
+				}
+				close(lines)
+			}()
+			until := func(message string) string {
+				t.Helper()
+				for line := range lines {
+					if strings.Contains(line, message) {
+						return line
+					}
+				}
+				t.Fatalf("the daemon ended and did not log %q", message)
+				return ""
 			}
-		}
-		t.Fatalf("the daemon ended and did not log %q", message)
-	}
-	until("listening")
-	write("second")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	until("another roster is in force")
-	stop()
-	until("stopped")
-	go func() { _, _ = io.Copy(io.Discard, reader) }()
-	if got := <-code; got != 0 {
-		t.Errorf("exit %d", got)
+			hangUp := func() {
+				t.Helper()
+				if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var started struct{ URL string }
+			if line := until("listening"); json.Unmarshal([]byte(line), &started) != nil || started.URL == "" {
+				t.Fatalf("no URL: %s", line)
+			}
+			write("second")
+			hangUp()
+			if name == "a roster" {
+				until("another roster is in force")
+			} else {
+				until("SIGHUP is ignored: there is no roster to read again")
+			}
+			answered := make(chan int, 1)
+			go func() {
+				resp, err := http.Post(started.URL+"/v1/council", "application/json", strings.NewReader(`{"query":"x"}`))
+				if err != nil {
+					t.Error(err)
+					answered <- 0
+					return
+				}
+				answered <- resp.StatusCode
+				_ = resp.Body.Close()
+			}()
+			<-arrived
+			stop()
+			until("stopping: no new sessions")
+			hangUp()
+			until("SIGHUP is ignored: the daemon is shutting down")
+			release()
+			until("stopped")
+			if got := <-code; got != 0 {
+				t.Errorf("exit %d", got)
+			}
+			if status := <-answered; status != http.StatusOK {
+				t.Errorf("the session that was drained: %d", status)
+			}
+			daemontest.Fault(t, "F67", "ignored with a line in the log; sessions end", "%s: exit 0, the session that ran ended well", name)
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 
@@ -19,8 +20,10 @@ import (
 
 type serveCmd struct{}
 
-// Run runs the daemon.
+// Run runs the daemon. SIGHUP never ends it, neither while it starts nor while it shuts down.
 func (serveCmd) Run(ctx context.Context, std IO) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
@@ -34,27 +37,29 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Roster != "" {
-		defer reloadOnSignal(ctx, d)()
-	}
-	return d.Serve(ctx)
-}
-
-// reloadOnSignal has the daemon read its roster again on each SIGHUP, until the returned function is called.
-func reloadOnSignal(ctx context.Context, d *daemon.Daemon) (stop func()) {
-	signals, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		defer close(done)
-		for range signals {
-			d.Reload(ctx)
+	served, reloading := make(chan struct{}), sync.WaitGroup{}
+	reloading.Go(func() {
+		for {
+			select {
+			case <-served:
+				return
+			case <-hangups:
+			}
+			switch {
+			case ctx.Err() != nil:
+				log.InfoContext(ctx, "SIGHUP is ignored: the daemon is shutting down")
+			case cfg.Roster == "":
+				log.InfoContext(ctx, "SIGHUP is ignored: there is no roster to read again; set LLM_COUNCIL_ROSTER to have one, "+
+					"or restart the daemon to change other settings")
+			default:
+				d.Reload(ctx)
+			}
 		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-		<-done
-	}
+	})
+	err = d.Serve(ctx)
+	close(served)
+	reloading.Wait()
+	return err
 }
 
 type demoCmd struct {

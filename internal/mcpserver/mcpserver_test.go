@@ -524,9 +524,9 @@ func TestHostileBodies(t *testing.T) {
 			"Accept", "application/json, text/event-stream")
 	}
 	for name, of := range map[string]func(n int) string{
-		"a long question":   func(n int) string { return `{"question":"` + strings.Repeat("x", n) + `"}` },
-		"escapes":           func(n int) string { return `{"question":"` + strings.Repeat(`\u0041`, n/6) + `"}` },
-		"a list":            func(n int) string { return `{"question":[` + strings.Repeat("1,", n/2) + `1]}` },
+		"a long question": func(n int) string { return `{"question":"` + strings.Repeat("x", n) + `"}` },
+		"escapes":         func(n int) string { return `{"question":"` + strings.Repeat(`\u0041`, n/6) + `"}` },
+		"a list":          func(n int) string { return `{"question":[` + strings.Repeat("1,", n/2) + `1]}` },
 		"objects": func(n int) string {
 			var b strings.Builder
 			b.WriteString(`{"question":"x"`)
