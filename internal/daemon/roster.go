@@ -281,18 +281,15 @@ func least[T ~int64 | ~float64](a, b *T) *T {
 
 // prepare makes the plan of a request to one of the councils.
 func (h *house) prepare(r council.Request) (council.Plan, error) {
-	if h.roster != nil && r.Direct && len(r.Models) == 1 && h.pipelines[r.Models[0]] != nil {
+	names := h.names(r.Token)
+	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(names, r.Models[0]) {
 		r.Council, r.Models, r.Direct = r.Models[0], nil, false // as the model council/NAME
 	}
-	name := r.Council
-	if name == "" {
-		name = h.first
+	name := cmp.Or(r.Council, h.first)
+	if !slices.Contains(names, name) {
+		return council.Plan{}, h.unknown(r, names)
 	}
-	p := h.pipelines[name]
-	if p == nil {
-		return council.Plan{}, h.unknown(r)
-	}
-	plan, err := p.Prepare(r)
+	plan, err := h.pipelines[name].Prepare(r)
 	if err != nil {
 		return plan, err
 	}
@@ -302,8 +299,8 @@ func (h *house) prepare(r council.Request) (council.Plan, error) {
 	return plan, h.forbid(r, &plan)
 }
 
-// forbid returns why a caller may not have this plan carried out: its token is not in the council's audience,
-// or a seat may not see data of the question's class. No seat is dropped: whoever asks decides.
+// forbid returns why this plan may not be carried out: a seat may not see data of the question's class. No seat is
+// dropped: whoever asks decides.
 func (h *house) forbid(r council.Request, plan *council.Plan) error {
 	if h.roster == nil {
 		if r.DataClass == "" {
@@ -312,15 +309,6 @@ func (h *house) forbid(r council.Request, plan *council.Plan) error {
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
 			Field: "data_class", Message: "there are no classes of data here", Fix: "leave it out, or give classes in a roster",
 		}}}
-	}
-	if !h.allows(plan.CouncilName, r.Token) {
-		return &council.Error{
-			Code: council.CodeForbidden, Detail: fmt.Sprintf("the token %s may not ask this council", r.Token),
-			Fields: []council.FieldError{{
-				Field: "council", Message: fmt.Sprintf("%q is for other tokens", plan.CouncilName),
-				Fix: "ask another one of GET /v1/councils, or add the token to its audience in the roster",
-			}},
-		}
 	}
 	classes := h.roster.Classes
 	if len(classes) == 0 && r.DataClass == "" {
@@ -388,23 +376,32 @@ func (h *house) allows(name, token string) bool {
 	return audience == nil || slices.Contains(audience, token)
 }
 
-// unknown returns the error of a request to a council that is not there, with all else that is wrong with it.
-func (h *house) unknown(r council.Request) error {
-	failure := &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(h.names(), ", "),
-	}}}
-	r.Council = ""
-	_, err := h.pipelines[h.first].Prepare(r)
-	if more, ok := errors.AsType[*council.Error](err); ok {
-		failure.Fields = append(failure.Fields, more.Fields...)
+// unknown returns the error of a request to a council that is not among those that its token may ask, with all else that is
+// wrong with the request. Whether there is such a council makes no difference.
+func (h *house) unknown(r council.Request, names []string) error {
+	wrong := council.FieldError{Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", ")}
+	if r.Council == "" {
+		wrong.Message = "this token may not ask the council that is asked where none is named"
+		r.Models, r.Direct = nil, false // They would be those of that council.
+	}
+	if len(names) == 0 {
+		wrong.Fix = "ask for a token that is in the audience of a council"
+	}
+	failure := &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{wrong}}
+	if len(names) > 0 {
+		r.Council = ""
+		_, err := h.pipelines[names[0]].Prepare(r)
+		if more, ok := errors.AsType[*council.Error](err); ok {
+			failure.Fields = append(failure.Fields, more.Fields...)
+		}
 	}
 	return failure
 }
 
-// names returns the names of the councils, the first first.
-func (h *house) names() []string {
+// names returns the names of the councils that a token may ask, the first first.
+func (h *house) names(token string) []string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.pipelines)), func(name string) bool { return name == h.first })
-	return append([]string{h.first}, names...)
+	return slices.DeleteFunc(append([]string{h.first}, names...), func(name string) bool { return !h.allows(name, token) })
 }
 
 // ShownRoster is what a roster says, for people to read.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -315,9 +316,6 @@ func TestTokensOfTheRoster(t *testing.T) {
 		want                     string
 	}{
 		{"team", "POST", "/v1/council", ask, 200, `"deep"`},
-		{"team", "POST", "/v1/council", `{"query":"x","council":"fast"}`, 403, `the token team may not ask this council`},
-		{"team", "POST", "/v1/council/estimate", `{"query":"x","council":"fast"}`, 403, "audience"},
-		{"team", "POST", "/v1/chat/completions", `{"model":"council/fast","messages":[{"role":"user","content":"x"}]}`, 403, "audience"},
 		{"team", "GET", "/v1/bias-report", report, 200, ""},
 		{"ci", "GET", "/v1/bias-report", report, 403, "add report to its may"},
 		{"ci", "GET", "/v1/leaderboard", report, 403, "add report to its may"},
@@ -354,6 +352,61 @@ func TestTokensOfTheRoster(t *testing.T) {
 	}
 	if _, data := d.Call(t, "GET", "/v1/models", "", "Authorization", bearer("team")); strings.Contains(string(data), "council/fast") {
 		t.Errorf("models of team: %s", data)
+	}
+}
+
+// A token learns only of councils that it may ask: at every door, another one is as one that is not there.
+func TestHiddenCouncils(t *testing.T) {
+	hidden := strings.NewReplacer("default: deep", "default: fast", "vault: {members: [one, one]", "vault: {members: [one, one], audience: [ci]")
+	for name, text := range map[string]string{"another is the default": guarded(), "it is the default": hidden.Replace(guarded())} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := onRoster(t, text, nil)
+			const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"council","arguments":{"question":"x","council":"NAME"}}}`
+			for _, c := range []struct{ method, path, body string }{
+				{"POST", "/v1/council", `{"query":"x","council":"NAME"}`},
+				{"POST", "/v1/council", `{"query":"","council":"NAME","order":"x","models":["one"]}`},
+				{"POST", "/v1/council", `{"query":"x","council":"NAME","data_class":"secret"}`},
+				{"POST", "/v1/council", `{"query":"x","models":["NAME","one"]}`},
+				{"POST", "/v1/council/estimate", `{"query":"x","council":"NAME"}`},
+				{"POST", "/v1/chat/completions", `{"model":"council/NAME","messages":[{"role":"user","content":"x"}]}`},
+				{"POST", "/v1/chat/completions", `{"model":"council/NAME,one","messages":[{"role":"user","content":"x"}]}`},
+				{"POST", "/v1/chat/completions", `{"model":"council/NAME","stream":true,"messages":[]}`},
+				{"POST", "/v1/responses", `{"model":"council/NAME","input":"x"}`},
+				{"GET", "/v1/models/council/NAME", ""},
+				{"GET", "/v1/models", ""},
+				{"GET", "/v1/councils", ""},
+				{"GET", "/v1/spend?by=council", ""},
+				{"POST", "/mcp", call},
+				{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`},
+			} {
+				var said [2]string
+				for i, name := range []string{"fast", "zzzz"} {
+					replaced := strings.NewReplacer("NAME", name)
+					code, data := d.Call(t, c.method, replaced.Replace(c.path), replaced.Replace(c.body),
+						"Authorization", bearer("team"), "Accept", "application/json, text/event-stream")
+					id := regexp.MustCompile(`"request_id": ?"[^"]*"`).ReplaceAllString(string(data), "")
+					said[i] = fmt.Sprintf("%d %s", code, strings.ReplaceAll(id, name, "NAME"))
+				}
+				if said[0] != said[1] {
+					t.Errorf("%s %s %s\nof a hidden council: %s\nof none: %s", c.method, c.path, c.body, said[0], said[1])
+				}
+				if c.method == "POST" && c.path != "/mcp" && !strings.HasPrefix(said[0], "4") {
+					t.Errorf("%s %s %s: %s", c.method, c.path, c.body, said[0])
+				}
+				if strings.Contains(said[1], "fast") || strings.Contains(said[1], "three") {
+					t.Errorf("%s %s %s names what is hidden: %s", c.method, c.path, c.body, said[1])
+				}
+			}
+		})
+	}
+	d, _ := onRoster(t, hidden.Replace(guarded()), nil)
+	for body, want := range map[string]string{
+		`{"query":"x"}`:                          "use deep",
+		`{"query":"x","models":["one","three"]}`: "use deep",
+	} {
+		if code, data := d.Call(t, "POST", "/v1/council", body, "Authorization", bearer("team")); code != 422 || !strings.Contains(string(data), want) {
+			t.Errorf("%s where the default council is hidden: %d %s", body, code, data)
+		}
 	}
 }
 
