@@ -122,7 +122,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			return errors.Join(failed, err)
 		case last == nil && after == 0, last != nil && last.seq == after: // as expected: try again
 			return failed
-		case last == nil:
+		case last == nil || last.gone():
 			return final{&Moved{}}
 		case last.sameAs(p.header):
 			seq = last.seq

@@ -21,6 +21,11 @@
 // begins with the same entry number, and readers pass them over. A log without a whole
 // message is ErrGone.
 //
+// An append to a new log can arrive after its sender has given it up, or arrive again after the log
+// was deleted. Remove therefore puts a mark in place of the log, with the sequence that it expects
+// to be the last: another process that appended first keeps the log. The mark refuses late appends,
+// holds no entry, and disappears by itself. Purge, for logs that ended long ago, leaves none.
+//
 // # Index and nodes
 //
 // One consumer of headers feeds the index in memory: the last message of each log

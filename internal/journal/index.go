@@ -44,6 +44,7 @@ type index struct {
 	build   int                  // number of the consumer that feeds the index
 	seen    uint64               // sequence of the last part that the consumer brought
 	gone    map[ID]uint64        // up to what the logs were purged that the consumer may still bring
+	marks   []time.Time          // when the marks in the stream were seen
 	waits   map[ID]chan struct{} // closed when the row changes
 	changed chan struct{}        // closed with the next change; nil while nobody waits
 }
@@ -125,6 +126,12 @@ func (x *index) put(build int, id ID, p part) {
 	if p.seq <= x.gone[id] {
 		return
 	}
+	if p.gone() {
+		x.marks = append(x.marks, time.Now())
+		x.gone[id] = p.seq
+		x.dropLocked(id, p.seq)
+		return
+	}
 	if x.filling != nil {
 		x.filling.put(row)
 	}
@@ -165,7 +172,7 @@ func (x *index) begin() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.build++
-	x.filling, x.seen = newTable(), 0
+	x.filling, x.seen, x.marks = newTable(), 0, nil
 	clear(x.gone)
 	return x.build
 }
@@ -201,6 +208,14 @@ func (x *index) changes(id ID) <-chan struct{} {
 		x.waits[id] = make(chan struct{})
 	}
 	return x.waits[id]
+}
+
+// logs returns of how many logs the stream has something, marks included.
+func (x *index) logs() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.marks = slices.DeleteFunc(x.marks, func(seen time.Time) bool { return time.Since(seen) > goneFor })
+	return len(x.rows.rows) + len(x.marks)
 }
 
 // size returns how many rows there are, how many of them run, and the sequence of the last part that the
@@ -428,7 +443,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		row, _ := j.index.get(id)
 		last, err := l.last(ctx, subject)
-		if last == nil {
+		if last == nil || last.gone() {
 			if err == nil {
 				j.index.drop(id, row.Seq) // another process purged it
 			}
@@ -439,21 +454,88 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 				return err
 			}
 		}
-		try, cancel := l.within(ctx)
-		defer cancel()
-		if err := l.log.Purge(try, jetstream.WithPurgeSubject(subject)); err != nil {
-			return err
-		}
-		j.index.drop(id, last.seq)
-		note, err := json.Marshal(purged{ID: id, Seq: last.seq})
-		if err != nil {
-			return err
-		}
-		return l.conn.Publish(j.o.Prefix+".purged", note)
+		return j.purge(ctx, l, id, subject, last.seq)
 	})
 	j.wake()
 	if errors.Is(err, errIdle) {
 		return nil
 	}
 	return err
+}
+
+// purge removes the messages of a log up to a sequence, and tells all processes.
+func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq uint64) error {
+	try, cancel := l.within(ctx)
+	defer cancel()
+	if err := l.log.Purge(try, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(seq+1)); err != nil {
+		return err
+	}
+	j.index.drop(id, seq)
+	note, err := json.Marshal(purged{ID: id, Seq: seq})
+	if err != nil {
+		return err
+	}
+	return l.conn.Publish(j.o.Prefix+".purged", note)
+}
+
+// Remove removes a log whose last message is ours, and then frees the key that its session may have. gone is false where
+// another process has appended to the log: then nothing was removed. Where there is no log, Remove sees that none comes.
+//
+// The log decides: a mark takes its place, behind the message that was seen to be the last, in one step. A request to
+// remove it that arrives late is refused, and so is an append that was sent before. Where there is no room for a mark,
+// the messages that were seen are purged.
+func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
+	subject, err := j.subject("session", id)
+	if err != nil {
+		return true, nil //nolint:nilerr // such an ID has no log
+	}
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
+		last, err := l.last(ctx, subject)
+		switch {
+		case last == nil && err != nil:
+			return err
+		case last != nil && last.gone():
+		case last != nil && !ours(last.stored()):
+			return nil
+		default:
+			if err := j.mark(ctx, l, id, subject, last); err != nil {
+				return err
+			}
+		}
+		gone = true
+		if key == "" {
+			return nil
+		}
+		return j.release(ctx, l, key, id.Session)
+	})
+	j.wake()
+	if errors.Is(err, errIdle) {
+		return true, nil
+	}
+	return gone && err == nil, err
+}
+
+// mark puts a mark in the place of a log, behind its last part, nil where there is none.
+func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last *part) error {
+	p := part{header: header{Head: Head{Node: j.o.Node, Status: statusGone}, Part: 1, Parts: 1}}
+	after := uint64(0)
+	if last != nil {
+		after = last.seq
+	}
+	_, err := j.writing(ctx)
+	room := err == nil
+	if room {
+		p.seq, err = l.publish(ctx, subject, after, p)
+	}
+	switch {
+	case err == nil:
+		j.index.put(0, id, p)
+		return nil
+	case room && !full(err):
+		return err
+	case last == nil:
+		return nil // nor can a log come
+	default: // no other process can append to it either
+		return j.purge(ctx, l, id, subject, after)
+	}
 }

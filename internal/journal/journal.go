@@ -480,7 +480,8 @@ func (j *Journal) checkAll(ctx context.Context) {
 }
 
 func (j *Journal) check(ctx context.Context, l *link) error {
-	rows, _, seen := j.index.size()
+	_, _, seen := j.index.size()
+	logs := j.index.logs()
 	j.index.forgetGone()
 	j.mu.Lock()
 	appended := j.appended
@@ -503,7 +504,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
 		return j.fill(ctx, l)
 	}
-	if state.NumSubjects >= uint64(rows) { //nolint:gosec // a length
+	if state.NumSubjects >= uint64(logs) { //nolint:gosec // a length
 		return nil // the consumer brings what is missing
 	}
 	return j.sweep(try, l)

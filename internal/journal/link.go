@@ -182,7 +182,7 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	l.max = o.streamBytes()
 	l.log, err = l.stream(ctx, o, jetstream.StreamConfig{
 		Name: o.stream("SESSIONS"), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
-		Discard: jetstream.DiscardNew, MaxBytes: l.max,
+		Discard: jetstream.DiscardNew, MaxBytes: l.max, AllowRollup: true, AllowMsgTTL: true, // for the marks
 	})
 	if err != nil {
 		return err
@@ -248,6 +248,7 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	changed := has
 	changed.Discard, changed.MaxBytes, changed.MaxAge, changed.MaxMsgs = want.Discard, want.MaxBytes, want.MaxAge, want.MaxMsgs
 	changed.MaxMsgsPerSubject, changed.MaxMsgSize, changed.AllowDirect = want.MaxMsgsPerSubject, want.MaxMsgSize, want.AllowDirect
+	changed.AllowRollup, changed.AllowMsgTTL = want.AllowRollup, has.AllowMsgTTL || want.AllowMsgTTL // which cannot be taken back
 	if changed.MaxAge > 0 {
 		changed.Duplicates = min(changed.Duplicates, changed.MaxAge)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -41,12 +42,19 @@ type Head struct {
 	Status  council.Status `json:"status"`
 	Created time.Time      `json:"created,omitzero"`
 	CostUSD *float64       `json:"cost_usd,omitempty"`
-	Council string         `json:"council,omitempty"` // as council.Plan names it
-	Timing  council.Timing `json:"timing,omitzero"`   // of a session that has ended
-	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
-	Key     string         `json:"key,omitempty"`     // name of the session's reservation, or what else Keyed finds it by; "" for none
-	Bytes   int64          `json:"bytes"`             // of the log's entries so far, this message included
+	Council string         `json:"council,omitempty"`    // as council.Plan names it
+	Timing  council.Timing `json:"timing,omitzero"`      // of a session that has ended
+	Query   string         `json:"query,omitempty"`      // preview of the question, at most 200 characters
+	Key     string         `json:"key,omitempty"`        // name of the session's reservation, or what else Keyed finds it by; "" for none
+	Bytes   int64          `json:"bytes"`                // of the log's entries so far, this message included
+	Timeout time.Duration  `json:"timeout_ns,omitempty"` // of the run, as in council.Plan; 0 where another version wrote the message
 }
+
+// statusGone is the status of a mark, the message that Remove leaves in place of a log.
+const statusGone council.Status = "gone"
+
+// goneFor is how long a mark stays. While it is there, the engine refuses every append to the log that arrives late.
+const goneFor = 10 * time.Minute
 
 // Message is one append to a log.
 type Message struct {
@@ -71,6 +79,9 @@ type header struct {
 	Part  int `json:"part"`  // from 1
 	Parts int `json:"parts"`
 }
+
+// gone tells whether the part is a mark.
+func (h header) gone() bool { return h.Status == statusGone }
 
 // sameAs tells whether both headers are those of the same part of the same append.
 func (h header) sameAs(other header) bool {
@@ -133,7 +144,12 @@ func (p part) message(subject string) (*nats.Msg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding a message's header: %w", err)
 	}
-	return &nats.Msg{Subject: subject, Header: nats.Header{headerName: {string(value)}}, Data: p.body}, nil
+	msg := &nats.Msg{Subject: subject, Header: nats.Header{headerName: {string(value)}}, Data: p.body}
+	if p.gone() {
+		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+		msg.Header.Set(jetstream.MsgTTLHeader, goneFor.String())
+	}
+	return msg, nil
 }
 
 // parse returns the part that a message of the stream is.

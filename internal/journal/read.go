@@ -30,7 +30,7 @@ func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
 	}
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		p, err := l.last(ctx, subject)
-		if p != nil && err == nil {
+		if p != nil && err == nil && !p.gone() {
 			last = p.stored()
 		}
 		return err
@@ -87,6 +87,9 @@ func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint
 	if err != nil {
 		return nil, raw.Sequence, &Damaged{ID: r.id, Entry: r.next, Seq: raw.Sequence, Reason: err.Error()}
 	}
+	if p.gone() {
+		return nil, raw.Sequence, nil
+	}
 	whole, ok, damaged := r.add(p)
 	if damaged != nil {
 		err = damaged
@@ -104,7 +107,7 @@ const poll = time.Second
 func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
-		none = last == nil
+		none = last == nil || last.gone()
 		return err
 	})
 	return err == nil && none

@@ -261,17 +261,65 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 		if p, err = st.load(ctx, s.keeper.id); err != nil || p == nil {
 			return err
 		}
-		if _, ended := p.ended(); ended || p.cancelled {
+		if _, ended := p.ended(); ended {
 			return nil
 		}
-		head := p.head
-		head.Node = st.o.Node
-		_, err = st.o.Journal.Append(ctx, s.keeper.id, p.seq, journal.Message{
-			Head: head, First: p.number + 1, Entries: []council.Entry{cancelRequest()},
-		})
+		seq := p.seq
+		if !p.cancelled {
+			head := p.head
+			head.Node = st.o.Node
+			seq, err = st.o.Journal.Append(ctx, s.keeper.id, p.seq, journal.Message{
+				Head: head, First: p.number + 1, Entries: []council.Entry{cancelRequest()},
+			})
+		}
+		if err == nil {
+			st.beside(func() { st.insist(st.ctx, s.keeper.id, seq) }) //nolint:contextcheck // its client does not wait
+			return nil
+		}
 		if _, moved := errors.AsType[*journal.Moved](err); !moved {
 			return err
 		}
 	}
 	return err
+}
+
+// beside runs a function beside the caller, unless the store is closed.
+func (st *Store) beside(do func()) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.closed {
+		st.keepers.Go(do)
+	}
+}
+
+// obeyWithin is how long the node that runs a session may take to obey a request to cancel it.
+const obeyWithin = time.Second
+
+// insist ends a session where nobody obeys the request to cancel it, which is the last message of its log.
+func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := time.After(obeyWithin)
+	for waiting := true; waiting; {
+		changed := st.o.Journal.Changed()
+		if row, ok := st.o.Journal.Row(id); !ok || row.Seq != seq {
+			return
+		}
+		select {
+		case <-changed:
+		case <-over:
+			waiting = false
+		case <-ctx.Done():
+			return
+		}
+	}
+	if st.runner.Run == nil {
+		return
+	}
+	s, err := st.claim(ctx, id, func(p *past) bool { return p.cancelled && p.seq == seq })
+	if err != nil { // what runs takeOver tries again
+		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet", "session_id", id.Session, "error", err)
+	} else if s != nil {
+		st.runner.Run(*s, nil)
+	}
 }

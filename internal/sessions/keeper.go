@@ -228,6 +228,12 @@ func cancelRequest() council.Entry {
 	return council.Entry{Type: entryCancelled, Data: json.RawMessage("null")}
 }
 
+// asksToCancel tells whether a message asks whoever runs its session to cancel it.
+func asksToCancel(m *journal.Stored) bool {
+	n := len(m.Entries)
+	return n > 0 && m.Entries[n-1].Type == entryCancelled
+}
+
 // cancel cancels the run at once, and waits until the log says so: otherwise the next process
 // would go on with the session. stored is false where this process appends to the log no
 // more: it has ended, it is gone, or it is another process's.
@@ -343,7 +349,7 @@ func (k *keeper) run(ctx context.Context) {
 		if errors.Is(err, journal.ErrFull) && k.over() {
 			k.s.store.o.Log.WarnContext(ctx, "the end of a session has no room: its log is deleted, and only this process shows it",
 				"session_id", k.s.ID)
-			if k.s.store.o.Journal.Purge(ctx, k.id) == nil {
+			if k.s.store.forget(ctx, k.refusal()) == nil {
 				return
 			}
 		}
@@ -527,10 +533,10 @@ func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool)
 		stored = last.First + last.Count - 1 - k.number
 		return stored, 0 <= stored && stored <= entries
 	}
-	n := len(last.Entries)
-	if n == 0 || last.Entries[n-1].Type != entryCancelled {
+	if !asksToCancel(last) {
 		return 0, false
 	}
+	n := len(last.Entries)
 	k.s.mu.Lock()
 	stored = last.First - 1 - k.number
 	ok = 0 <= stored && stored <= entries

@@ -128,10 +128,42 @@ type Runner struct {
 
 // deaths tells which nodes are dead.
 type deaths struct {
+	rows   map[journal.ID]unchanged // sessions that run
 	lease  time.Duration
 	looked time.Time            // when it was last asked
 	since  time.Time            // since when this node's own lease was confirmed all the while; zero: it is not
 	absent map[string]time.Time // nodes without a key, and since when that is known
+}
+
+// unchanged says since when a message is the last one of a log.
+type unchanged struct {
+	seq   uint64
+	since time.Time
+}
+
+// note is told the sessions that run, behind each look.
+func (d *deaths) note(rows []journal.Row) {
+	before := d.rows
+	d.rows = make(map[journal.ID]unchanged, len(rows))
+	for _, row := range rows {
+		u, ok := before[row.ID]
+		if !ok || u.seq != row.Seq {
+			u = unchanged{row.Seq, d.looked}
+		}
+		d.rows[row.ID] = u
+	}
+}
+
+// quiet returns for how long nothing was appended to the log of a session, while this node's own lease was confirmed.
+func (d *deaths) quiet(row journal.Row) time.Duration {
+	u, ok := d.rows[row.ID]
+	if !ok || u.seq != row.Seq || d.since.IsZero() {
+		return 0
+	}
+	if d.since.After(u.since) {
+		u.since = d.since
+	}
+	return d.looked.Sub(u.since)
 }
 
 // look is told the state of now, each second if it can be. A node whose own lease is not confirmed,
@@ -169,15 +201,17 @@ func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 	return d.looked.Sub(last) >= d.lease
 }
 
-// takeOver looks each second for sessions whose nodes are dead, and runs them while there
-// are places, until ctx ends.
+// takeOver looks each second for sessions that nobody runs, because their nodes are dead for
+// example, and runs them while there are places, until ctx ends.
 func (st *Store) takeOver(ctx context.Context, r Runner) {
 	d := deaths{lease: st.o.Lease, absent: map[string]time.Time{}}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		d.look(time.Now(), st.fresh())
-		if orphans := st.orphans(&d); len(orphans) > 0 {
+		rows := st.o.Journal.Unended()
+		d.note(rows)
+		if orphans := st.orphans(&d, rows); len(orphans) > 0 {
 			// All nodes see them at the same time: a random moment shares them out.
 			select {
 			case <-time.After(time.Duration(rand.Int64N(int64(lookEvery)))): //nolint:gosec // no secret
@@ -201,33 +235,59 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 	}
 }
 
-// orphans returns the sessions that nobody runs, as the index has them.
-func (st *Store) orphans(d *deaths) (orphans []journal.Row) {
+// margin is how long a session may take beyond its time limit, with a confirmed lease: it waits for its records, and
+// its end is stored.
+func (st *Store) margin() time.Duration { return st.o.Lease + 20*time.Second }
+
+// orphans returns the sessions that nobody seems to run, of those whose last message says that they run.
+func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) {
 	nodes := st.o.Journal.Nodes()
-	for _, row := range st.o.Journal.Unended() {
-		// A row of this node that does not run here ends with a request to cancel the session:
-		// its log tells whose it is.
-		if row.Node == st.o.Node && !st.here(row.Session) || row.Node != st.o.Node && d.dead(row.Node, nodes) {
+	for _, row := range rows {
+		switch {
+		case row.Node == st.o.Node:
+			// A row of this node that does not run here ends with a request to cancel the session: its log tells whose it
+			// is. Or else what this node stored was not answered, or came late.
+			if !st.has(row.ID) {
+				orphans = append(orphans, row)
+			}
+		case st.o.Lease == 0: // Resume has it
+		case d.dead(row.Node, nodes), d.quiet(row) >= row.Timeout+st.margin():
 			orphans = append(orphans, row)
 		}
 	}
 	return orphans
 }
 
-func (st *Store) here(id string) bool {
+// has reports whether a session runs here, or is being deleted.
+func (st *Store) has(id journal.ID) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.sessions[id] != nil
+	_, refused := st.refused[id]
+	return refused || st.sessions[id.Session] != nil
 }
 
 // rescue takes a session over. It reports false where there is no place for another.
 func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runner) bool {
 	now, ok := st.o.Journal.Row(row.ID)
-	if !ok || now.Seq != row.Seq || st.here(row.Session) || !st.fresh() {
+	if !ok || now.Seq != row.Seq || st.has(row.ID) || !st.fresh() {
 		return true // another node was faster
 	}
+	if row.Node == st.o.Node && row.Entries <= 1 { // the head of a session that was refused: it came late
+		st.refuse(ctx, refusal{row.ID, row.Key, row.Epoch})
+		return true
+	}
 	placed, err := st.goOn(ctx, row.ID, r, func(p *past) bool {
-		return p.owner != st.o.Node && d.dead(p.owner, st.o.Journal.Nodes()) && st.suits(p, d)
+		switch quiet := d.quiet(row); {
+		case p.owner == st.o.Node: // its claim was stored, and the answer was lost
+			return true
+		case st.o.Lease == 0:
+			return false
+		case d.dead(p.owner, st.o.Journal.Nodes()):
+			return st.suits(p, d)
+		default: // its owner lives, and does not run it
+			p.overdue = quiet >= p.Plan.Timeout+st.margin()
+			return p.overdue || p.cancelled && quiet >= obeyWithin
+		}
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
@@ -238,11 +298,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 // suits reports whether this node is to go on with a session: it has the prompts that the
 // session needs, or no node that is alive has them. Who is alive is known after a lease.
 func (st *Store) suits(p *past, d *deaths) bool {
-	needs := st.o.Needs(p.Plan, p.entries)
-	has := func(prompts []string) bool {
-		return !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(prompts, n) })
-	}
-	if p.cancelled || has(st.o.Prompts) {
+	if p.cancelled || st.reads(p, st.o.Prompts) {
 		return true
 	}
 	if d.since.IsZero() || d.looked.Sub(d.since) < d.lease {
@@ -250,11 +306,16 @@ func (st *Store) suits(p *past, d *deaths) bool {
 	}
 	nodes := st.o.Journal.Nodes()
 	for node, said := range st.o.Journal.Said() {
-		if has(strings.Fields(said)) && !d.dead(node, nodes) {
+		if st.reads(p, strings.Fields(said)) && !d.dead(node, nodes) {
 			return false
 		}
 	}
 	return true
+}
+
+// reads reports whether a node with some prompts has those that a session needs.
+func (st *Store) reads(p *past, prompts []string) bool {
+	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.entries), func(n string) bool { return !slices.Contains(prompts, n) })
 }
 
 // storeLast stores the end of sessions that were in memory alone, so that every node can

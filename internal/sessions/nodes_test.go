@@ -241,7 +241,13 @@ func TestKeyOfOther(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	waits(lease / 5)
-	if _, err := second.journal.Append(t.Context(), journal.ID{Session: "theirs"}, 0, log[0].Message); err != nil {
+	seq, err := second.journal.Append(t.Context(), journal.ID{Session: "theirs"}, 0, log[0].Message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits(lease / 20) // it may still be refused
+	begun := journal.Message{Head: log[0].Head, First: 2, Entries: []council.Entry{{Type: council.EventStarted, Data: []byte("{}")}}}
+	if _, err := second.journal.Append(t.Context(), journal.ID{Session: "theirs"}, seq, begun); err != nil {
 		t.Fatal(err)
 	}
 	if id := <-got; id != "theirs" {

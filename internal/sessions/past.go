@@ -31,6 +31,7 @@ type past struct {
 	cancelled bool          // a request to cancel it waits
 	elapsed   time.Duration // that it had an owner
 	damaged   error
+	overdue   bool // its owner has stored nothing for longer than the session may take
 }
 
 // readPast reads a log. Without its head there is nothing to go on with: the past is
@@ -57,7 +58,9 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 			case entryAccepted:
 			case entryClaimed:
 				at = p.elapsed
-				p.owners++
+				if p.released || m.Node != p.owner { // otherwise its owner had no answer to an earlier claim
+					p.owners++
+				}
 				p.released = false
 			case entryReleased:
 				p.owners, p.released = 0, true
@@ -81,6 +84,9 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	}
 	return p, nil
 }
+
+// begun reports whether a process has begun to run the session. Before, the node that stored the head may still refuse it.
+func (p *past) begun() bool { return len(p.entries) > 0 || p.head.Epoch > 1 || p.released }
 
 // ended returns the last entry of a log that has ended.
 func (p *past) ended() (last council.Entry, ok bool) {
@@ -124,7 +130,11 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 		defer st.mu.Unlock()
 		return st.joinLocked(ctx, f), nil
 	}
+	s := st.sessions[id.Session]
 	st.mu.Unlock()
+	if s != nil { // this node has just taken it over
+		return s.there(ctx)
+	}
 	loading := ctx
 	if _, ok := st.o.Journal.Row(id); !ok { // most likely there is none
 		var cancel context.CancelFunc
@@ -138,8 +148,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	if _, ended := p.ended(); !ended && st.o.Lease > 0 {
 		return st.follow(ctx, id, p)
 	}
-	s, err := st.session(id, p)
-	if err != nil {
+	if s, err = st.session(id, p); err != nil {
 		return nil, err
 	}
 	s.over = true
@@ -207,8 +216,9 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return
 	}
+	st.runner = r
+	defer st.keepers.Go(func() { st.takeOver(st.ctx, r) })
 	if st.o.Lease > 0 {
-		st.keepers.Go(func() { st.takeOver(st.ctx, r) })
 		return
 	}
 	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.Row) bool {
@@ -264,13 +274,20 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*p
 // claim makes a session this process's own, unless it is not free.
 // It returns nil where there is nothing to go on with.
 func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
+	st.claiming.Lock()
+	defer st.claiming.Unlock()
+	if st.has(id) {
+		return nil, nil
+	}
+	row, _ := st.o.Journal.Row(id)
 	p, err := st.load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if p == nil { // its head is lost, and with it the plan
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost", "session_id", id.Session)
-		return nil, st.o.Journal.Purge(ctx, id)
+		_, err := st.o.Journal.Remove(ctx, id, row.Key, func(last *journal.Stored) bool { return last.Seq == row.Seq })
+		return nil, err
 	}
 	if _, ended := p.ended(); ended || !free(p) {
 		return nil, nil
@@ -291,9 +308,10 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, err
 	}
 	k.number = m.First
-	k.log.Past, k.log.Elapsed, k.log.Last = p.entries, p.elapsed, p.damaged != nil || p.owners >= maxOwners
+	k.log.Past, k.log.Elapsed, k.log.Last = p.entries, p.elapsed, p.damaged != nil || p.owners >= maxOwners || p.overdue
 	if k.log.Last {
-		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "damage", p.damaged)
+		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "damage", p.damaged,
+			"overdue", p.overdue)
 	}
 	if st.o.Lease > 0 {
 		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.owner)

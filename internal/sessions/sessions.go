@@ -69,7 +69,9 @@ type Store struct {
 	plain   chan plain    // ends of sessions in memory, to be stored for other nodes
 	tidy    chan struct{} // holds a token when a session in the journal has ended
 
-	refusals chan refusal // what is to be deleted from the journal
+	runner   Runner        // set by Resume
+	claiming sync.Mutex    // held while a session is claimed: a claim of this process must not be taken for another
+	refusals chan struct{} // holds a token when there is something in refused
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
@@ -78,6 +80,7 @@ type Store struct {
 	finished []*Session               // in the order in which they ended
 	bytes    int64                    // of finished
 	replays  []*replay                // in the order in which they were noted
+	refused  map[journal.ID]refusal   // what is to be removed from the journal
 	expiry   *time.Timer              // for the oldest of finished
 	closed   bool
 	ctx      context.Context // of the keepers
@@ -101,7 +104,7 @@ func (k key) hash() string {
 func New(o Options) *Store {
 	st := &Store{
 		o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, followed: map[journal.ID]*follower{},
-		tidy: make(chan struct{}, 1), plain: make(chan plain, maxPlain), refusals: make(chan refusal, maxRefused),
+		tidy: make(chan struct{}, 1), plain: make(chan plain, maxPlain), refusals: make(chan struct{}, 1), refused: map[journal.ID]refusal{},
 	}
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
@@ -157,8 +160,11 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 			}
 		}
 		if err != nil {
-			err = unavailable(err,
-				"the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key")
+			detail := "the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key"
+			if errors.Is(err, errNotBegun) {
+				detail = "the session of this Idempotency-Key has not begun yet: try again later"
+			}
+			err = unavailable(err, detail)
 		}
 		return old, false, err
 	}
@@ -264,6 +270,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	}
 	k := st.newKeeper(s, journal.Head{
 		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(), Council: start.Plan.Council(),
+		Timeout: start.Plan.Timeout,
 	})
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
 	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
@@ -276,7 +283,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		}
 	}
 	if err != nil {
-		st.refused(context.WithoutCancel(ctx), k.id, k.head.Key)
+		st.refuse(context.WithoutCancel(ctx), k.refusal())
 		return "", err
 	}
 	k.number, k.head.Bytes = 1, m.Bytes
@@ -288,56 +295,82 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 // refusal is a session that could not begin, or that ended without its log and is
 // forgotten.
 type refusal struct {
-	id  journal.ID
-	key string // of its owner, "" for none
+	id    journal.ID
+	key   string // of its owner, "" for none
+	epoch int    // in which it was this node's
 }
+
+func (k *keeper) refusal() refusal { return refusal{k.id, k.head.Key, k.head.Epoch} }
 
 // maxRefused is how many refused sessions wait for being deleted.
 const maxRefused = 1024
 
-// refused sees that nobody goes on with a session that could not begin: it may be stored
-// all the same.
-func (st *Store) refused(ctx context.Context, id journal.ID, key string) {
-	r := refusal{id, key}
+// refuse sees that nobody goes on with a session that could not begin: it may be stored
+// all the same, or still on its way to the journal.
+func (st *Store) refuse(ctx context.Context, r refusal) {
+	st.mu.Lock()
+	st.forgetLaterLocked(r)
+	st.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if st.forget(ctx, r) != nil {
-		st.forgetLater(r)
-	}
+	_ = st.forget(ctx, r) // otherwise it is tried again
 }
 
-// forgetLater deletes what is stored of a session as soon as the journal answers.
-func (st *Store) forgetLater(r refusal) {
-	select {
-	case st.refusals <- r:
-	default:
+// forgetLaterLocked deletes what is stored of a session as soon as the journal answers.
+func (st *Store) forgetLaterLocked(r refusal) {
+	if len(st.refused) >= maxRefused {
 		st.o.Log.Error("too much is to be deleted at once: a session may run again", "session_id", r.id.Session)
+		return
+	}
+	st.refused[r.id] = r
+	select {
+	case st.refusals <- struct{}{}:
+	default:
 	}
 }
 
-// forget deletes what may be stored of a session that could not begin.
+// forget deletes what may be stored of a session, and frees its key, unless another node has taken it over.
 func (st *Store) forget(ctx context.Context, r refusal) error {
-	err := st.o.Journal.Purge(ctx, r.id)
-	if r.key != "" {
-		err = errors.Join(err, st.o.Journal.Release(ctx, r.key, r.id.Session))
+	gone, err := st.o.Journal.Remove(ctx, r.id, r.key, func(last *journal.Stored) bool {
+		return last.Epoch == r.epoch && (last.Node == st.o.Node || asksToCancel(last))
+	})
+	if err != nil {
+		return err
 	}
-	return err
+	if !gone {
+		st.o.Log.InfoContext(ctx, "a session that this node gave up stays: another node has it", "session_id", r.id.Session)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.refused, r.id)
+	return nil
 }
 
 // forgetRefused deletes refused sessions as soon as the journal answers, until ctx ends.
 func (st *Store) forgetRefused(ctx context.Context) {
 	for {
 		select {
-		case r := <-st.refusals:
-			for st.forget(ctx, r) != nil {
+		case <-st.refusals:
+		case <-ctx.Done():
+			return
+		}
+		for {
+			st.mu.Lock()
+			waiting := slices.Collect(maps.Values(st.refused))
+			st.mu.Unlock()
+			if len(waiting) == 0 {
+				break
+			}
+			for _, r := range waiting {
+				if st.forget(ctx, r) == nil {
+					continue
+				}
 				select {
 				case <-time.After(lookEvery):
 				case <-ctx.Done():
 					return
 				}
 			}
-		case <-ctx.Done():
-			return
 		}
 	}
 }
@@ -359,14 +392,19 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 		if ok || err != nil {
 			return "", held, since, err
 		}
-		p, err := st.load(ctx, journal.ID{Owner: string(s.key.owner), Session: held.Session})
-		if p != nil || err != nil {
+		id := journal.ID{Owner: string(s.key.owner), Session: held.Session}
+		p, err := st.load(ctx, id)
+		if err != nil || p != nil && (p.begun() || st.o.Lease == 0) {
 			return held.Session, held, since, err
 		}
 		if held.Session != by { // also one that has taken it from another
 			by, seen = held.Session, time.Now()
 		}
-		if st.o.Lease == 0 || time.Since(seen) > st.keyPatience() {
+		if late := st.o.Lease == 0 || time.Since(seen) > st.keyPatience(); late && p != nil {
+			if err := st.beginOther(ctx, id); err != nil {
+				return "", held, since, err
+			}
+		} else if late {
 			since = time.Now()
 			if held, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
 				err = errors.New("another request with the Idempotency-Key came at the same time")
@@ -379,6 +417,21 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 		}
 	}
 }
+
+// beginOther begins the session of a key in place of the node that stored its head. That node has not said for so long that
+// it begun the session, or refused it, and it makes no call before it has.
+func (st *Store) beginOther(ctx context.Context, id journal.ID) error {
+	if st.runner.Place == nil {
+		return errNotBegun
+	}
+	placed, err := st.goOn(ctx, id, st.runner, func(p *past) bool { return !p.begun() && st.reads(p, st.o.Prompts) })
+	if _, moved := errors.AsType[*journal.Moved](err); moved || err == nil && placed {
+		return nil // the log says now who has it
+	}
+	return errors.Join(errNotBegun, err)
+}
+
+var errNotBegun = errors.New("the node that stored the session of the Idempotency-Key has not begun it")
 
 func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 	k := &keeper{
@@ -430,10 +483,11 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	if st.o.Journal == nil {
 		return nil, nil
 	}
-	if row, ok := st.o.Journal.Keyed(key{owner, k}.hash()); ok {
-		return st.read(ctx, row.ID)
+	row, ok := st.o.Journal.Keyed(key{owner, k}.hash())
+	if !ok || st.o.Lease > 0 && row.Status == council.StatusRunning && row.Entries <= 1 {
+		return nil, nil // Add knows whether it has begun
 	}
-	return nil, nil
+	return st.read(ctx, row.ID)
 }
 
 // List returns the owner's sessions, the newest first.
@@ -528,7 +582,12 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 	if s.keeper == nil && st.o.Lease == 0 {
 		return nil
 	}
-	return st.o.Journal.Purge(ctx, journal.ID{Owner: string(s.key.owner), Session: s.ID})
+	kept := ""
+	if s.keeper != nil {
+		kept = s.keeper.head.Key
+	}
+	_, err := st.o.Journal.Remove(ctx, journal.ID{Owner: string(s.key.owner), Session: s.ID}, kept, func(*journal.Stored) bool { return true })
+	return err
 }
 
 // Cancel cancels every session that runs, and hands over those that are kept.
@@ -642,7 +701,7 @@ func (st *Store) forgetLocked(from, to int) {
 		if k := s.keeper; k != nil {
 			k.stop()
 			if !k.whole && !st.closed {
-				st.forgetLater(refusal{k.id, k.head.Key}) // nobody is to run it again
+				st.forgetLaterLocked(k.refusal()) // nobody is to run it again
 			}
 		}
 	}
