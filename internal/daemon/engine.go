@@ -204,7 +204,18 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		return nil, err
 	}
 	h.providers, h.client, h.prices = providers, client, prices
-	return h, h.requirePrices(ctx, e.o.Log)
+	if err := h.requirePrices(ctx, e.o.Log); err != nil {
+		e.drop(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// drop closes the idle connections of a house that is not in force, or is no longer. Calls of running sessions go on.
+func (e *Engine) drop(h *house) {
+	if now := e.house.Load(); now == nil || now.client != h.client {
+		h.client.Close()
+	}
 }
 
 // traceOf returns what names the span of a call in its requests; nil when there are no spans.
@@ -236,14 +247,13 @@ func (e *Engine) Reload(ctx context.Context, accept func(*house) error) error {
 		return err
 	}
 	if err := accept(h); err != nil {
+		e.drop(h)
 		return err
 	}
 	old := e.house.Load()
 	e.before.Store(old)
 	e.house.Store(h)
-	if old.client != h.client {
-		old.client.Close() // its idle connections; calls of running sessions go on, and their connections end when they have been idle
-	}
+	e.drop(old)
 	select {
 	case e.reloaded <- struct{}{}:
 	default:

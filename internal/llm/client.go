@@ -176,7 +176,8 @@ type Client struct {
 	names          []string // of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
-	gate           Gate // nil: every request may be sent
+	gate           Gate        // nil: every request may be sent
+	closed         atomic.Bool // Close was called
 }
 
 type provider struct {
@@ -291,10 +292,26 @@ func newPool(o Options) *http.Transport {
 	return t
 }
 
-// Close closes the idle connections. Calls in flight go on.
+// Close closes the idle connections. Calls in flight go on, and more may come: their connections close soon after
+// the last one.
 func (c *Client) Close() {
+	c.closed.Store(true)
+	c.closeIdle()
+}
+
+func (c *Client) closeIdle() {
 	for _, p := range c.providers {
 		p.pool.CloseIdleConnections()
+	}
+}
+
+// idleOnceClosed is how long a client that was closed keeps a connection for the next call.
+const idleOnceClosed = time.Second
+
+// ended is called at the end of a call.
+func (c *Client) ended() {
+	if c.closed.Load() {
+		time.AfterFunc(idleOnceClosed, c.closeIdle)
 	}
 }
 
@@ -304,6 +321,7 @@ func (c *Client) Close() {
 // usage are those of all requests; the usage of a request of which no reply arrived is
 // unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	defer c.ended()
 	start := time.Now()
 	var completion council.Completion
 	failure := c.complete(ctx, call, &completion)

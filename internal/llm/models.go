@@ -94,6 +94,7 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	if p == nil {
 		return nil, &council.Failure{Code: council.FailUnknownProvider, Message: "there is no provider with this name"}
 	}
+	defer c.ended()
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
