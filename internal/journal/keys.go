@@ -74,6 +74,19 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 	return held, mine, err
 }
 
+// Holds tells whether a session has a key.
+func (j *Journal) Holds(ctx context.Context, key, session string) (holds bool, err error) {
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
+		held, err := l.held(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		holds = held.Session == session
+		return err
+	})
+	return holds, err
+}
+
 // held returns who has a key, as the stream's leader has it.
 func (l *link) held(ctx context.Context, key string) (v Reservation, err error) {
 	try, cancel := l.within(ctx)

@@ -3,6 +3,8 @@ package sessions
 import (
 	"testing"
 	"time"
+
+	"github.com/councild/councild/internal/journal"
 )
 
 // A node is dead when it was silent for a lease while the observer was awake and had its
@@ -44,6 +46,43 @@ func TestDeaths(t *testing.T) {
 			}
 			if got != tt.want {
 				t.Errorf("dead at second %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// A log is quiet from its last message on, for as long as the observer has known it with its own lease confirmed.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	const lease = 20 * time.Second
+	begin := time.Unix(1700000000, 0)
+	for _, tt := range []struct {
+		name  string
+		seq   func(second int) uint64
+		fresh func(second int) bool
+		want  time.Duration // after second 60
+	}{
+		{"nothing comes", func(int) uint64 { return 1 }, func(int) bool { return true }, 60 * time.Second},
+		{"messages in seconds 30 and 60", func(s int) uint64 { return uint64(1 + s/30) }, func(int) bool { return true }, 0},
+		{"a message in second 45", func(s int) uint64 { return uint64(1 + s/45) }, func(int) bool { return true }, 15 * time.Second},
+		{"cut off in second 50", func(int) uint64 { return 1 }, func(s int) bool { return s != 50 }, 9 * time.Second},
+		{"cut off", func(int) uint64 { return 1 }, func(int) bool { return false }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := deaths{lease: lease, absent: map[string]time.Time{}}
+			row := journal.Row{ID: journal.ID{Session: "one"}}
+			for second := range 61 {
+				d.look(begin.Add(time.Duration(second)*time.Second), tt.fresh(second))
+				row.Seq = tt.seq(second)
+				d.note([]journal.Row{row})
+			}
+			if got := d.quiet(row); got != tt.want {
+				t.Errorf("quiet for %s, want %s", got, tt.want)
+			}
+			row.Seq = 99
+			if got := d.quiet(row); got != 0 {
+				t.Errorf("quiet for %s although a message has come since", got)
 			}
 		})
 	}

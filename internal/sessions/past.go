@@ -292,6 +292,15 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	if _, ended := p.ended(); ended || !free(p) {
 		return nil, nil
 	}
+	if p.head.Key != "" && !p.begun() { // else it has its key
+		holds, err := st.o.Journal.Holds(ctx, p.head.Key, id.Session)
+		if err == nil && !holds { // its node gave it up, and its key may have another session
+			_, err = st.o.Journal.Remove(ctx, id, "", func(last *journal.Stored) bool { return last.Seq == p.seq })
+		}
+		if err != nil || !holds {
+			return nil, err
+		}
+	}
 	s, err := st.session(id, p)
 	if err != nil {
 		return nil, err

@@ -197,11 +197,15 @@ func TestOwnButNotHere(t *testing.T) {
 		t.Errorf("the key has the session %s", s.ID)
 	}
 
+	// So does that of a session of a node that is dead, whose key another session has.
+	dead := head
+	dead.Node = "dead"
+	store("keyless", dead)
+	logGone(t, other, "keyless")
+
 	// The answer to a claim is lost.
 	claim := journal.Message{Head: head.Head, First: 2, Entries: []council.Entry{{Type: "session.claimed", Data: []byte("{}")}}}
 	claim.Epoch = 2
-	dead := head
-	dead.Node = "dead"
 	again := claim
 	again.First, again.Epoch = 3, 3
 	store("claimed", dead, claim, again)
@@ -211,6 +215,30 @@ func TestOwnButNotHere(t *testing.T) {
 	}
 	finish(t, r.Session)
 	<-r.Done()
+}
+
+// The same inside one process.
+func TestOwnButNotHereInside(t *testing.T) {
+	t.Parallel()
+	p := begin(t, t.TempDir())
+	runs := p.running(t)
+	head := headOf(t, p, "model")
+	if _, err := p.journal.Append(t.Context(), journal.ID{Session: "head"}, 0, head); err != nil {
+		t.Fatal(err)
+	}
+	logGone(t, p, "head")
+	head.Entries = append(head.Entries, council.Entry{Type: council.EventStarted, Data: []byte("{}")})
+	if _, err := p.journal.Append(t.Context(), journal.ID{Session: "left"}, 0, head); err != nil {
+		t.Fatal(err)
+	}
+	if r := soon(t, "it runs", runs, 10*time.Second); r.ID != "left" {
+		t.Errorf("%s runs", r.ID)
+	}
+	select {
+	case r := <-runs:
+		t.Errorf("%s runs too", r.ID)
+	case <-time.After(3 * time.Second):
+	}
 }
 
 // strangers begins a node that lives, and runs nothing.
