@@ -44,7 +44,7 @@ type index struct {
 	build   int                  // number of the consumer that feeds the index
 	seen    uint64               // sequence of the last part that the consumer brought
 	gone    map[ID]uint64        // up to what the logs were purged that the consumer may still bring
-	marks   []time.Time          // when the marks in the stream were seen
+	marks   []time.Time          // the times at which the marks of the stream were seen
 	waits   map[ID]chan struct{} // closed when the row changes
 	changed chan struct{}        // closed with the next change; nil while nobody waits
 }
@@ -463,7 +463,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	return err
 }
 
-// purge removes the messages of a log up to a sequence, and tells all processes.
+// purge removes the messages of a log up to a sequence, and tells all processes of it.
 func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq uint64) error {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -478,12 +478,12 @@ func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq
 	return l.conn.Publish(j.o.Prefix+".purged", note)
 }
 
-// Remove removes a log whose last message is ours, and then frees the key that its session may have. gone is false where
-// another process has appended to the log: then nothing was removed. Where there is no log, Remove sees that none comes.
+// Remove removes a log, if ours says yes to its last message, and frees the key of its session, if key is not "". gone is
+// false if ours said no: nothing was removed then. If there is no log, Remove makes sure that none comes.
 //
-// The log decides: a mark takes its place, behind the message that was seen to be the last, in one step. A request to
-// remove it that arrives late is refused, and so is an append that was sent before. Where there is no room for a mark,
-// the messages that were seen are purged.
+// In one step a mark replaces the log, behind the message that was the last one at the look. If another process appended
+// meanwhile, Remove looks again. While the mark is there, the engine refuses appends and removals that arrive late. If the
+// stream has no room for a mark, Remove purges the messages that it saw.
 func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -515,7 +515,7 @@ func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last 
 	return gone && err == nil, err
 }
 
-// mark puts a mark in the place of a log, behind its last part, nil where there is none.
+// mark puts a mark in place of a log, behind its last part. last is nil if there is no log.
 func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last *part) error {
 	p := part{header: header{Head: Head{Node: j.o.Node, Status: statusGone}, Part: 1, Parts: 1}}
 	after := uint64(0)
@@ -534,7 +534,7 @@ func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last
 	case room && !full(err):
 		return err
 	case last == nil:
-		return nil // nor can a log come
+		return nil // a log finds no room either
 	default: // no other process can append to it either
 		return j.purge(ctx, l, id, subject, after)
 	}

@@ -47,7 +47,7 @@ type Head struct {
 	Query   string         `json:"query,omitempty"`      // preview of the question, at most 200 characters
 	Key     string         `json:"key,omitempty"`        // name of the session's reservation, or what else Keyed finds it by; "" for none
 	Bytes   int64          `json:"bytes"`                // of the log's entries so far, this message included
-	Timeout time.Duration  `json:"timeout_ns,omitempty"` // of the run, as in council.Plan; 0 where another version wrote the message
+	Timeout time.Duration  `json:"timeout_ns,omitempty"` // time limit of the run; 0 in messages of earlier versions
 }
 
 // statusGone is the status of a mark, the message that Remove leaves in place of a log.

@@ -228,7 +228,7 @@ func cancelRequest() council.Entry {
 	return council.Entry{Type: entryCancelled, Data: json.RawMessage("null")}
 }
 
-// asksToCancel tells whether a message asks whoever runs its session to cancel it.
+// asksToCancel reports whether a message is a request to cancel its session.
 func asksToCancel(m *journal.Stored) bool {
 	n := len(m.Entries)
 	return n > 0 && m.Entries[n-1].Type == entryCancelled

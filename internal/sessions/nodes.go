@@ -135,13 +135,13 @@ type deaths struct {
 	absent map[string]time.Time // nodes without a key, and since when that is known
 }
 
-// unchanged says since when a message is the last one of a log.
+// unchanged is the last message of a log, and since when it is the last.
 type unchanged struct {
 	seq   uint64
 	since time.Time
 }
 
-// note is told the sessions that run, behind each look.
+// note takes the sessions that run, after each look.
 func (d *deaths) note(rows []journal.Row) {
 	before := d.rows
 	d.rows = make(map[journal.ID]unchanged, len(rows))
@@ -154,7 +154,7 @@ func (d *deaths) note(rows []journal.Row) {
 	}
 }
 
-// quiet returns for how long nothing was appended to the log of a session, while this node's own lease was confirmed.
+// quiet returns for how long a session has appended nothing, while this node's own lease was confirmed.
 func (d *deaths) quiet(row journal.Row) time.Duration {
 	u, ok := d.rows[row.ID]
 	if !ok || u.seq != row.Seq || d.since.IsZero() {
@@ -201,8 +201,8 @@ func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 	return d.looked.Sub(last) >= d.lease
 }
 
-// takeOver looks each second for sessions that nobody runs, because their nodes are dead for
-// example, and runs them while there are places, until ctx ends.
+// takeOver looks each second for sessions without a run, such as those of dead nodes. It runs
+// them while there are places, until ctx ends.
 func (st *Store) takeOver(ctx context.Context, r Runner) {
 	d := deaths{lease: st.o.Lease, absent: map[string]time.Time{}}
 	tick := time.NewTicker(lookEvery)
@@ -239,14 +239,14 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 // its end is stored.
 func (st *Store) margin() time.Duration { return st.o.Lease + 20*time.Second }
 
-// orphans returns the sessions that nobody seems to run, of those whose last message says that they run.
+// orphans returns the rows, of sessions that run, whose sessions seem to have no run on any node.
 func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) {
 	nodes := st.o.Journal.Nodes()
 	for _, row := range rows {
 		switch {
 		case row.Node == st.o.Node:
-			// A row of this node that does not run here ends with a request to cancel the session: its log tells whose it
-			// is. Or else what this node stored was not answered, or came late.
+			// Either this node appended a request to cancel the session of another node, as the log tells. Or it stored
+			// something without an answer.
 			if !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
@@ -281,7 +281,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 		case p.owner == st.o.Node: // its claim was stored, and the answer was lost
 			return true
 		case st.o.Lease == 0:
-			return false
+			return false // Resume has it
 		case d.dead(p.owner, st.o.Journal.Nodes()):
 			return st.suits(p, d)
 		default: // its owner lives, and does not run it

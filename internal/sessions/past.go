@@ -31,7 +31,7 @@ type past struct {
 	cancelled bool          // a request to cancel it waits
 	elapsed   time.Duration // that it had an owner
 	damaged   error
-	overdue   bool // its owner has stored nothing for longer than the session may take
+	overdue   bool // its owner has appended nothing for longer than the session may take
 }
 
 // readPast reads a log. Without its head there is nothing to go on with: the past is
@@ -292,9 +292,9 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	if _, ended := p.ended(); ended || !free(p) {
 		return nil, nil
 	}
-	if p.head.Key != "" && !p.begun() { // else it has its key
+	if p.head.Key != "" && !p.begun() {
 		holds, err := st.o.Journal.Holds(ctx, p.head.Key, id.Session)
-		if err == nil && !holds { // its node gave it up, and its key may have another session
+		if err == nil && !holds { // its node gave it up, and another session may have the key
 			_, err = st.o.Journal.Remove(ctx, id, "", func(last *journal.Stored) bool { return last.Seq == p.seq })
 		}
 		if err != nil || !holds {

@@ -71,7 +71,7 @@ type Store struct {
 
 	runner   Runner        // set by Resume
 	claiming sync.Mutex    // held while a session is claimed: a claim of this process must not be taken for another
-	refusals chan struct{} // holds a token when there is something in refused
+	refusals chan struct{} // holds a token when refused is not empty
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
@@ -305,8 +305,8 @@ func (k *keeper) refusal() refusal { return refusal{k.id, k.head.Key, k.head.Epo
 // maxRefused is how many refused sessions wait for being deleted.
 const maxRefused = 1024
 
-// refuse sees that nobody goes on with a session that could not begin: it may be stored
-// all the same, or still on its way to the journal.
+// refuse removes a session that could not begin. Its head may be stored all the same, or still
+// be on its way to the journal.
 func (st *Store) refuse(ctx context.Context, r refusal) {
 	st.mu.Lock()
 	st.forgetLaterLocked(r)
@@ -316,7 +316,7 @@ func (st *Store) refuse(ctx context.Context, r refusal) {
 	_ = st.forget(ctx, r) // otherwise it is tried again
 }
 
-// forgetLaterLocked deletes what is stored of a session as soon as the journal answers.
+// forgetLaterLocked has what is stored of a session removed as soon as the journal answers.
 func (st *Store) forgetLaterLocked(r refusal) {
 	if len(st.refused) >= maxRefused {
 		st.o.Log.Error("too much is to be deleted at once: a session may run again", "session_id", r.id.Session)
@@ -329,7 +329,7 @@ func (st *Store) forgetLaterLocked(r refusal) {
 	}
 }
 
-// forget deletes what may be stored of a session, and frees its key, unless another node has taken it over.
+// forget removes what may be stored of a session, and frees its key, unless another node has appended to its log.
 func (st *Store) forget(ctx context.Context, r refusal) error {
 	gone, err := st.o.Journal.Remove(ctx, r.id, r.key, func(last *journal.Stored) bool {
 		return last.Epoch == r.epoch && (last.Node == st.o.Node || asksToCancel(last))
@@ -418,8 +418,8 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 	}
 }
 
-// beginOther begins the session of a key in place of the node that stored its head. That node has not said for so long that
-// it begun the session, or refused it, and it makes no call before it has.
+// beginOther begins the session of a key in place of the node that stored its head and nothing since. That node makes no
+// call before it has stored more, so no call is paid twice.
 func (st *Store) beginOther(ctx context.Context, id journal.ID) error {
 	if st.runner.Place == nil {
 		return errNotBegun
@@ -485,7 +485,7 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	}
 	row, ok := st.o.Journal.Keyed(key{owner, k}.hash())
 	if !ok || st.o.Lease > 0 && row.Status == council.StatusRunning && row.Entries <= 1 {
-		return nil, nil // Add knows whether it has begun
+		return nil, nil // its node may still refuse it: Add decides
 	}
 	return st.read(ctx, row.ID)
 }
