@@ -177,7 +177,7 @@ func (s *storm) play(t *testing.T, rng *rand.Rand, meddle []atomic.Int32) (kinds
 			}
 		}
 		heal := func() { links((*journaltest.Link).Mend) }
-		kind := ""
+		var kind string
 		switch rng.IntN(8) {
 		case 0:
 			kind = "kill -9"

@@ -206,7 +206,7 @@ func TestRemoveFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		small := info.Config
-		small.MaxBytes = int64(info.State.Bytes) + 1 //nolint:gosec // it is small
+		small.MaxBytes = int64(info.State.Bytes) + 1
 		if _, err := l.js.UpdateStream(ctx, small); err != nil {
 			t.Fatal(err)
 		}

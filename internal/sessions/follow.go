@@ -273,7 +273,7 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 			})
 		}
 		if err == nil {
-			st.beside(func() { st.insist(st.ctx, s.keeper.id, seq) }) //nolint:contextcheck // its client does not wait
+			st.beside(func() { st.insist(st.ctx, s.keeper.id, seq) })
 			return nil
 		}
 		if _, moved := errors.AsType[*journal.Moved](err); !moved {

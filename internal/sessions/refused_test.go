@@ -183,8 +183,9 @@ func TestOwnButNotHere(t *testing.T) {
 	head := headOf(t, p, "model", func(s *sessions.Start) { s.Key = "of the model" })
 	store := func(id string, m ...journal.Message) {
 		t.Helper()
-		seq, err := uint64(0), error(nil)
+		var seq uint64
 		for _, m := range m {
+			var err error
 			if seq, err = other.journal.Append(t.Context(), journal.ID{Session: id}, seq, m); err != nil {
 				t.Fatal(err)
 			}
