@@ -296,6 +296,11 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 // Prepare implements httpapi.Council.
 func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.house.Load().prepare(r) }
 
+// Check implements httpapi.Council.
+func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
+	return e.runner().Check(ctx, plan)
+}
+
 // runner returns a pipeline. A plan holds all that shapes its run, so that any pipeline can run it.
 func (e *Engine) runner() *pipeline.Pipeline {
 	h := e.house.Load()

@@ -866,6 +866,8 @@ func TestRequestID(t *testing.T) {
 // broken is a Council with a defect.
 type broken struct{}
 
+func (broken) Check(context.Context, council.Plan) error { return nil }
+
 func (broken) Prepare(council.Request) (council.Plan, error) { panic("a defect with a secret") }
 
 func (broken) Run(context.Context, council.Plan, council.Observer, *council.Log) (*council.Session, error) {

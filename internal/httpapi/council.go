@@ -49,8 +49,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 }
 
 // refusal returns all problems of a request at once: those of its form, and those
-// that Prepare finds in the rest. It returns nil where the form is right: begin calls
-// Prepare then.
+// that Prepare finds in the rest, but not what Check finds. It returns nil where the
+// form is right: begin calls prepare then.
 func (a *API) refusal(r *http.Request, p *problems, request council.Request) error {
 	if p.count > 0 {
 		request.Token = a.label(r)
@@ -84,7 +84,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 		}
 	}()
 	asked.Token = a.label(r)
-	if start.Plan, err = a.o.Council.Prepare(asked.Request); err != nil {
+	if start.Plan, err = a.prepare(r, asked.Request); err != nil {
 		return nil, err
 	}
 	start.Plan.Deltas = asked.Stream || asked.Background
@@ -117,6 +117,23 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 		a.run(ctx, s, start.Plan, release)
 	}()
 	return s, nil
+}
+
+// prepare returns the plan of a request that has a place. Each caller has one plan checked at a time, so that nobody waits
+// for many of another caller.
+func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, error) {
+	plan, err := a.o.Council.Prepare(request)
+	if err != nil || plan.Output == nil {
+		return plan, err
+	}
+	checks := a.callerOf(r).checks
+	select {
+	case checks <- struct{}{}:
+		defer func() { <-checks }()
+		return plan, a.o.Council.Check(r.Context(), plan)
+	case <-r.Context().Done():
+		return plan, &council.Error{Code: council.CodeCancelled, Detail: "the client is gone"}
+	}
 }
 
 // Resume goes on with the sessions that an earlier process left, and from then on with

@@ -25,6 +25,8 @@ type replayed struct {
 	ids    *atomic.Int64
 }
 
+func (replayed) Check(context.Context, council.Plan) error { return nil }
+
 func (c replayed) Prepare(council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: strconv.FormatInt(c.ids.Add(1), 10), Order: council.OrderShared}, nil
 }

@@ -28,10 +28,11 @@ type caller struct {
 	label    string
 	sessions chan struct{} // one element per session that runs
 	rate     *rate.Limiter
+	checks   chan struct{} // one element while a plan of the caller is checked
 }
 
 func newCaller(t *Token, limits Limits, places int) *caller {
-	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0)}
+	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), checks: make(chan struct{}, 1)}
 	if t != nil {
 		c.sum, c.owner, c.label = t.sum(), t.owner(), t.Label()
 		if t.Limits != nil {
@@ -80,7 +81,7 @@ func (a *API) SetTokens(tokens []Token) {
 		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
 		for _, old := range before {
 			if old.token != nil && old.sum == c.sum && old.label == c.label && reflect.DeepEqual(old.token.Limits, c.token.Limits) {
-				c.sessions, c.rate = old.sessions, old.rate
+				c.sessions, c.rate, c.checks = old.sessions, old.rate, old.checks
 			}
 		}
 		all = append(all, c)

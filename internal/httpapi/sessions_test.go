@@ -771,6 +771,8 @@ type scripted struct {
 	run func(ctx context.Context, o council.Observer)
 }
 
+func (scripted) Check(context.Context, council.Plan) error { return nil }
+
 func (scripted) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: r.Query}, nil
 }

@@ -68,7 +68,7 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	submission.Token = a.label(r)
-	plan, err := a.o.Council.Prepare(submission.Request)
+	plan, err := a.prepare(r, submission.Request)
 	if err != nil {
 		return err
 	}

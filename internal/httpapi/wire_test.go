@@ -24,6 +24,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // how a session goes: 0 whole, 1 with a chairman that is lost, 2 without a quorum, 3 with two chairmen that are lost.
 type everyEvent struct{}
 
+func (everyEvent) Check(context.Context, council.Plan) error { return nil }
+
 func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{
 		SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared, Created: time.Now().UTC(),
@@ -111,6 +113,8 @@ func TestWireForm(t *testing.T) {
 
 // lostTwice is everyEvent with two chairmen that are lost.
 type lostTwice struct{ everyEvent }
+
+func (lostTwice) Check(context.Context, council.Plan) error { return nil }
 
 func (lostTwice) Prepare(r council.Request) (council.Plan, error) {
 	r.Seed = new(int64(3))

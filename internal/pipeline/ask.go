@@ -49,7 +49,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	}
 	members := r.calls
 	if r.plan.Direct {
-		writers, failure := r.writers()
+		writers, failure := r.writers(ctx)
 		if failure != nil {
 			return failure
 		}

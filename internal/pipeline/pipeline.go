@@ -116,9 +116,8 @@ type Options struct {
 	EmbeddingModel string
 	HashSecret     string // keys query_hash; required for consent 4
 
-	// Validations has a place for each reply that may be validated against a schema at once, as
-	// NewValidations makes them; nil: this pipeline shares its places with no other.
-	Validations chan struct{}
+	// Validations bounds the work on schemas of callers; nil: this pipeline shares its places with no other.
+	Validations *Validations
 
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string
@@ -163,8 +162,14 @@ type Pipeline struct {
 	made    council.Versions // likewise
 }
 
-// maxValidations is how many replies are validated at once.
+// maxValidations is how many schemas are compiled, and how many replies are validated, at once.
 const maxValidations = 2
+
+// Validations are places for the work on schemas of callers, for all pipelines of a process. NewValidations makes them.
+type Validations struct {
+	schemas chan struct{} // one element per schema that Check compiles
+	replies chan struct{} // one element per reply that is validated, with its schema
+}
 
 // New returns a Pipeline, or every reason why o describes none.
 func New(o Options) (*Pipeline, error) {
@@ -218,8 +223,10 @@ func New(o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// NewValidations returns the places in which the pipelines of one process validate replies.
-func NewValidations() chan struct{} { return make(chan struct{}, maxValidations) }
+// NewValidations returns the places in which the pipelines of one process compile schemas and validate replies.
+func NewValidations() *Validations {
+	return &Validations{schemas: make(chan struct{}, maxValidations), replies: make(chan struct{}, maxValidations)}
+}
 
 // newID returns a UUID of version 7: ids of later sessions sort behind.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }

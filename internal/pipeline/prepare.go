@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"slices"
@@ -14,9 +15,9 @@ import (
 )
 
 // Prepare turns a request into a Plan: it applies the defaults, validates
-// everything, and fixes the session's id and seed. No call is made. The error is
-// a *council.Error that lists every problem at once: CodeForbidden when the only
-// problem is a model that may not be named, else CodeInvalid.
+// everything but what Check does, and fixes the session's id and seed. No call is made.
+// The error is a *council.Error that lists every problem at once: CodeForbidden when the
+// only problem is a model that may not be named, else CodeInvalid.
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings, council: p.o.Council}
 	plan := council.Plan{
@@ -153,10 +154,31 @@ func output(v *validation, r council.Request) *council.Format {
 		v.add("output_name", fmt.Sprintf("%q is not a name of a schema", name),
 			fmt.Sprintf("use 1 to %d letters, digits, underscores and hyphens", maxOutputName))
 	}
-	if _, err := schema.Compile(r.OutputSchema); err != nil {
-		v.add("output_schema", "the schema cannot be used: "+err.Error(), "send a JSON Schema of draft 2020-12, as an object")
+	if err := schema.Look(r.OutputSchema); err != nil {
+		v.schema(err)
 	}
 	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
+}
+
+// Check compiles the schema that a plan has of its caller, if any. It takes up to 40 MB and a fifth of a second, so that
+// whoever brings the plan should hold a place for its session. Few are compiled at once: Check waits for its turn, until ctx
+// ends. The error is a *council.Error.
+func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
+	if plan.Output == nil {
+		return nil
+	}
+	select {
+	case p.o.Validations.schemas <- struct{}{}:
+	case <-ctx.Done():
+		return &council.Error{Code: council.CodeCancelled, Detail: "the client is gone", Cause: context.Cause(ctx)}
+	}
+	defer func() { <-p.o.Validations.schemas }()
+	if _, err := schema.Compile(plan.Output.Schema); err != nil {
+		v := &validation{settings: p.o.Settings}
+		v.schema(err)
+		return v.err()
+	}
+	return nil
 }
 
 // The form of the name of an output schema, as OpenAI has it.
@@ -278,6 +300,10 @@ type validation struct {
 func (v *validation) add(field, message, fix string) {
 	v.invalid = true
 	v.fields = append(v.fields, council.FieldError{Field: field, Message: message, Fix: fix})
+}
+
+func (v *validation) schema(err error) {
+	v.add("output_schema", "the schema cannot be used: "+err.Error(), "send a JSON Schema of draft 2020-12, as an object")
 }
 
 func (v *validation) forbid(field, model string) {

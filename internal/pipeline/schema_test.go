@@ -262,7 +262,10 @@ func TestOutputSchemaRefused(t *testing.T) {
 		{`{"x":"` + strings.Repeat("x", 1<<16) + `"}`, "", "output_schema", "65536"},
 		{`{}`, "two words", "output_name", "two words"},
 	} {
-		_, err := h.Prepare(council.Request{Query: "x", OutputSchema: []byte(tt.schema), OutputName: tt.name})
+		plan, err := h.Prepare(council.Request{Query: "x", OutputSchema: []byte(tt.schema), OutputName: tt.name})
+		if err == nil {
+			err = h.Check(t.Context(), plan)
+		}
 		e, ok := errors.AsType[*council.Error](err)
 		if !ok || e.Code != council.CodeInvalid || len(e.Fields) != 1 || e.Fields[0].Field != tt.field ||
 			!strings.Contains(e.Fields[0].Message, tt.message) {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -34,7 +35,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool {
 		return v.Status != council.OutcomeOK
 	})
-	writers, failure := r.writers()
+	writers, failure := r.writers(ctx)
 	if failure != nil {
 		return failure
 	}
@@ -59,16 +60,16 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 
 // writers returns the Completer of those that write the final answer: it holds them to the schema
 // of the caller, where there is one.
-func (r *run) writers() (council.Completer, *council.Error) {
+func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	if r.plan.Output == nil {
 		return r.calls, nil
 	}
-	compiled, err := schema.Compile(r.plan.Output.Schema)
-	if err != nil { // another version of councild accepted it
-		return nil, &council.Error{Code: council.CodeInvalid, Detail: "the output_schema cannot be used: " + err.Error()}
+	// Another version of councild may have accepted the schema. If ctx ended, the calls say so.
+	if failure, ok := errors.AsType[*council.Error](r.p.Check(ctx, r.plan)); ok && failure.Code == council.CodeInvalid {
+		return nil, failure
 	}
 	return &schema.Completer{
-		Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.o.Validations,
+		Next: r.calls, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.o.Validations.replies,
 	}, nil
 }
 

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -31,8 +34,18 @@ const maxSteps = 1_000_000
 const maxPatternBytes, maxInstructions, instructionsPerStep = 4 << 10, 4 << 10, 100
 
 // maxAllInstructions is the most instructions of all patterns of a schema. To compile one takes about a microsecond and
-// 500 bytes.
+// 500 bytes. What takes more than that counts as several instructions.
 const maxAllInstructions = 64 << 10
+
+// How much of a character class counts as one instruction. A compiled class holds its runes up to three times: \pL, which
+// has 1,300 of them, takes 13 KB. Reading its name takes 100 microseconds. A range that ignores case is read rune by rune,
+// up to the last one that has cases.
+const (
+	runesPerInstruction  = 64
+	perUnicodeClass      = 100
+	foldedPerInstruction = 40
+	lastFolded           = 0x1e943
+)
 
 // bytesPerStep is how many bytes of a text count as one step: texts are counted and compared.
 const bytesPerStep = 256
@@ -234,7 +247,8 @@ type patterns struct {
 }
 
 var errPatterns = fmt.Errorf(
-	"its patterns take more than %d instructions together: repeat less, or use fewer patterns", maxAllInstructions,
+	"its patterns take more than %d instructions together: repeat less, or use fewer patterns or character classes",
+	maxAllInstructions,
 )
 
 // compile implements jsonschema.RegexpEngine.
@@ -245,15 +259,18 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPatternBytes {
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), maxPatternBytes)
 	}
+	if p.instructions += readingSize(text); p.instructions > maxAllInstructions {
+		return nil, errPatterns
+	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
-	n := programSize(parsed)
+	n := programSize(parsed, math.MaxInt)
 	if n > maxInstructions {
 		return nil, fmt.Errorf("it takes %d instructions, %d are allowed: repeat less", n, maxInstructions)
 	}
-	if p.instructions += n; p.instructions > maxAllInstructions {
+	if p.instructions += programSize(parsed, runesPerInstruction); p.instructions > maxAllInstructions {
 		return nil, errPatterns
 	}
 	compiled, err := regexp.Compile(text)
@@ -264,16 +281,55 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	return p.known[text], nil
 }
 
+// readingSize returns how many instructions it is worth to read the character classes of a pattern, which is more than its
+// program tells: equal classes become one there.
+func readingSize(text string) int {
+	size := perUnicodeClass * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
+	if !ignoresCase.MatchString(text) {
+		return size
+	}
+	for i := range len(text) {
+		if text[i] == '-' {
+			size += foldedRunes(text[:i], text[i+1:]) / foldedPerInstruction
+		}
+	}
+	return size
+}
+
+// ignoresCase finds a flag that makes a pattern ignore case.
+var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`) //nolint:gochecknoglobals // a constant pattern
+
+// foldedRunes returns how many runes a range between two texts of a pattern has that may have cases, or more.
+func foldedRunes(before, after string) int {
+	low, _ := utf8.DecodeLastRuneInString(before)
+	if low == '}' { // of a number, perhaps
+		low = 0
+	}
+	high, _ := utf8.DecodeRuneInString(after)
+	if high == '\\' {
+		high = 0o777 // the most that an escape without braces names
+		if number, ok := strings.CutPrefix(after, `\x{`); ok {
+			number, _, _ = strings.Cut(number, "}")
+			if n, err := strconv.ParseInt(number, 16, 32); err == nil {
+				high = rune(n)
+			}
+		}
+	}
+	return max(int(min(high, lastFolded)-low), 0)
+}
+
 // programSize returns how many instructions the program of a pattern has, give or take a few, without making it:
-// a pattern of 4 KiB may have millions.
-func programSize(re *syntax.Regexp) int {
+// a pattern of 4 KiB may have millions. A character class counts as one more for each runesPerOne of its runes.
+func programSize(re *syntax.Regexp, runesPerOne int) int {
 	inside := 0
 	for _, sub := range re.Sub {
-		inside += programSize(sub)
+		inside += programSize(sub, runesPerOne)
 	}
 	switch re.Op {
 	case syntax.OpLiteral:
 		return len(re.Rune)
+	case syntax.OpCharClass:
+		return 1 + len(re.Rune)/runesPerOne
 	case syntax.OpConcat:
 		return inside
 	case syntax.OpAlternate:

@@ -28,12 +28,11 @@ const maxRepaired = 64 << 10
 // call after the other.
 type Completer struct {
 	Next   council.Completer
-	Schema *Schema
-	Format *council.Format // of the schema, for providers that support it
+	Format *council.Format // with a schema that Compile accepts; providers that support it are sent it too
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
-	// Places has as many places as replies may be validated at once: hostile ones take about half a
-	// GiB and a second each.
+	// Places has as many places as replies may be validated at once: hostile ones take some seconds and
+	// 150 MB each.
 	Places chan struct{}
 }
 
@@ -82,7 +81,11 @@ func (c *Completer) read(ctx context.Context, completion council.Completion) (st
 		return "", ctx.Err()
 	}
 	defer func() { <-c.Places }()
-	text, err := c.Schema.Check(ctx, completion.Text)
+	compiled, err := Compile(c.Format.Schema)
+	if err != nil {
+		return "", err
+	}
+	text, err := compiled.Check(ctx, completion.Text)
 	return string(text), err
 }
 
@@ -106,7 +109,7 @@ func (c *Completer) prompt(asked []council.Message) []council.Message {
 	messages := slices.Clone(asked)
 	var b strings.Builder
 	b.WriteString(messages[len(messages)-1].Content + "\n\n" + instructions)
-	c.NewMarkers().Append(&b, "SCHEMA", "", c.Schema.text)
+	c.NewMarkers().Append(&b, "SCHEMA", "", string(c.Format.Schema))
 	messages[len(messages)-1].Content = strings.TrimRight(b.String(), "\n")
 	return messages
 }

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // The golden file has the version in its name, so a changed prompt needs a new version.
 func TestPrompts(t *testing.T) {
 	c := &Completer{
-		Schema:     compiled(t, `{"type":"object"}`),
+		Format:     &council.Format{Schema: []byte(`{"type":"object"}`)},
 		NewMarkers: func() anonymize.Markers { return anonymize.Markers{Token: "0123456789abcdef"} },
 	}
 	asked := []council.Message{{Role: council.RoleSystem, Content: "Be brief."}, {Role: council.RoleUser, Content: "Why?"}}
@@ -47,7 +47,7 @@ func TestPrompts(t *testing.T) {
 
 // A reply waits for its place as long as its context allows.
 func TestPlaces(t *testing.T) {
-	c := &Completer{Schema: compiled(t, `{}`), Places: make(chan struct{}, 1)}
+	c := &Completer{Format: &council.Format{Schema: []byte(`{}`)}, Places: make(chan struct{}, 1)}
 	reply := council.Completion{Text: "{}"}
 	for range 2 { // the place is given back
 		if text, err := c.read(t.Context(), reply); text != "{}" || err != nil {

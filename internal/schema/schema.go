@@ -1,9 +1,10 @@
-// Package schema holds the final answer to the JSON Schema of its caller: [Compile] checks the
-// schema before anything is paid, [Schema.Check] reads a reply strictly and validates it, and
+// Package schema holds the final answer to the JSON Schema of its caller: [Look] and [Compile] check
+// the schema before anything is paid, [Schema.Check] reads a reply strictly and validates it, and
 // [Completer] asks a model for such a reply, and once more where the first one does not fit.
 //
 // Schemas come from callers and replies from models: both may be hostile. The work on either is
 // bounded by its size and by a fixed number of steps, and ends when its context ends. See budget.go.
+// A compiled schema may hold 40 MB, so that nobody keeps one: it is compiled again for each reply.
 //
 // It leaves to others who is asked, and what happens where nobody delivers.
 package schema
@@ -35,14 +36,19 @@ const location = "urn:councild:schema"
 // Schema is a compiled JSON Schema, of draft 2020-12 unless it names another one. It is not safe
 // for concurrent use.
 type Schema struct {
-	text     string // as the caller wrote it
 	compiled *jsonschema.Schema
 	budget   *budget // of the validation that runs
 }
 
-// Compile returns the schema of a text. The error says what is wrong with it and where, in words
+// Look returns what is wrong with the text of a schema that can be seen without compiling it, in words
 // for its author.
-func Compile(text []byte) (*Schema, error) {
+func Look(text []byte) error {
+	_, err := look(text)
+	return err
+}
+
+// look returns the JSON of a schema.
+func look(text []byte) (any, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), MaxBytes)
 	}
@@ -53,10 +59,17 @@ func Compile(text []byte) (*Schema, error) {
 	if _, ok := value.(map[string]any); !ok {
 		return nil, errors.New("it is not an object")
 	}
-	if err := refuse(value, ""); err != nil {
+	return value, refuse(value, "")
+}
+
+// Compile returns the schema of a text. The error says what is wrong with it and where, in words
+// for its author. Its caller bounds how many are compiled at once.
+func Compile(text []byte) (*Schema, error) {
+	value, err := look(text)
+	if err != nil {
 		return nil, err
 	}
-	s := &Schema{text: string(text), budget: &budget{}}
+	s := &Schema{budget: &budget{}}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
