@@ -271,6 +271,9 @@ func TestTimers(t *testing.T) {
 			const begun = "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\""
 			return b.sendInTwoParts(begun, d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
+		{"a body that nobody reads", time.Second, none, func(b *bubble, d time.Duration) string {
+			return b.sendInTwoParts("GET /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{", d, "}")
+		}, "200 OK", "400 Bad Request"},
 		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
 			conn := b.dial()
 			in := bufio.NewReader(conn)

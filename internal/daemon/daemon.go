@@ -115,7 +115,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
 		}
 	}
-	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
+	connections := maxConnections(cfg, descriptors())
+	bounded := newBoundedListener(listener, connections)
 	d.listener = bounded
 	d.teardown.push("the listener", func(context.Context) error {
 		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
@@ -193,7 +194,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Comparer: d.engine,
 		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
-		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
+		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
@@ -223,7 +224,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if cfg.MCP {
 		// Calls of tools are requests to the very interface that the server is a part of.
-		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.api.ServeHTTP(w, r) })
+		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))
+		})
 		if d.mcp, err = mcpserver.New(mcpserver.Options{
 			Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
 			Settings: config.SettingNames(), Version: o.Version, Log: log,
@@ -240,11 +243,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
 		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		ConnState: func(_ net.Conn, state http.ConnState) {
-			if state == http.StateClosed {
-				bounded.leave()
-			}
-		},
+		ConnState:    bounded.changed,
 	}
 	bounded.evict = func() {
 		d.server.SetKeepAlivesEnabled(false) // closes the idle connections

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -17,8 +18,9 @@ const (
 	// that run a session or ask for one.
 	watchers = 4096
 	// evictEvery is how often idle connections are closed while all places are
-	// taken.
+	// taken. A connection whose first request is not there after muteTime counts as idle.
 	evictEvery = 100 * time.Millisecond
+	muteTime   = time.Second
 )
 
 // maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, a quarter
@@ -55,12 +57,16 @@ type boundedListener struct {
 	evict  func()        // closes idle connections
 	closed chan struct{}
 	close  func()
+
+	mu   sync.Mutex             // guards mute
+	mute map[net.Conn]time.Time // since when there is a connection whose first request is not there yet
 }
 
 func newBoundedListener(l net.Listener, places int) *boundedListener {
 	closed := make(chan struct{})
 	return &boundedListener{
 		Listener: l, places: make(chan struct{}, places), closed: closed, close: sync.OnceFunc(func() { close(closed) }),
+		mute: map[net.Conn]time.Time{},
 	}
 }
 
@@ -78,7 +84,35 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		case <-time.After(evictEvery):
 			l.evict()
+			l.closeMute()
 		}
+	}
+}
+
+// closeMute closes the connections whose first request does not come.
+func (l *boundedListener) closeMute() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn, since := range l.mute {
+		if time.Since(since) > muteTime {
+			_ = conn.Close() // The server notices, and gives the place back.
+		}
+	}
+}
+
+// changed hears from the server of each state of a connection.
+func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	switch state {
+	case http.StateNew:
+		l.mute[conn] = time.Now()
+	case http.StateActive, http.StateClosed, http.StateHijacked:
+		delete(l.mute, conn)
+	case http.StateIdle:
+	}
+	l.mu.Unlock()
+	if state == http.StateClosed {
+		l.leave()
 	}
 }
 

@@ -131,6 +131,7 @@ type Options struct {
 	Origins       []string         // whose pages may call the interface from a browser, besides its own
 	Tokens        []Token          // none: everybody may call, by a loopback name
 	MaxSessions   int              // at once; further ones are refused
+	Connections   int              // that clients may hold; 0: no limit
 	Limits        Limits           // of each token
 	Kept          sessions.Options // finished sessions that are kept; zero: none
 	MaxBodyBytes  int64
@@ -153,23 +154,25 @@ type Options struct {
 
 // API is the HTTP handler.
 type API struct {
-	o         Options
-	callers   atomic.Pointer[[]*caller] // one per token, or one for everybody
-	places    chan struct{}             // one element per session that runs
-	taken     int                       // places that Idle holds
-	bodies    *shares                   // places for bodies that are being read
-	reports   *shares                   // places for reports that are being computed
-	buffers   sync.Pool                 // of *bufio.Writer, for events
-	fields    knownFields               // of bodies
-	started   time.Time
-	sessions  *sessions.Store
-	ending    sync.WaitGroup // of the sessions whose end is not shown yet
-	resumed   sync.WaitGroup // of the sessions that Resume goes on with
-	takenOver atomic.Int64   // how many they are
-	follow    chan struct{}  // one element per session after whose end something is done
-	cancelled <-chan struct{}
-	cancel    func() // closes cancelled
-	router    *chi.Mux
+	o           Options
+	callers     atomic.Pointer[[]*caller] // one per token, or one for everybody
+	places      chan struct{}             // one element per session that runs
+	taken       int                       // places that Idle holds
+	bodies      *shares                   // places for bodies that are being read
+	reports     *shares                   // places for reports that are being computed
+	connections *shares                   // places for requests that are open
+	memory      *shares                   // bytes that these hold of their bodies
+	buffers     sync.Pool                 // of *bufio.Writer, for events
+	fields      knownFields               // of bodies
+	started     time.Time
+	sessions    *sessions.Store
+	ending      sync.WaitGroup // of the sessions whose end is not shown yet
+	resumed     sync.WaitGroup // of the sessions that Resume goes on with
+	takenOver   atomic.Int64   // how many they are
+	follow      chan struct{}  // one element per session after whose end something is done
+	cancelled   <-chan struct{}
+	cancel      func() // closes cancelled
+	router      *chi.Mux
 }
 
 // New returns the handler of all routes. Close releases it.
@@ -178,10 +181,14 @@ func New(o Options) (*API, error) {
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
+	o.Connections = cmp.Or(o.Connections, manyConnections)
 	cancelled := make(chan struct{})
 	a := &API{
 		cancelled: cancelled, cancel: sync.OnceFunc(func() { close(cancelled) }), follow: make(chan struct{}, o.MaxSessions),
 		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
+		connections: newShares(o.Connections - max(o.Connections/keptForHealth, 1)),
+		// A caller alone gets half: enough for the body of each session that may run, and for a call of MCP.
+		memory:  newShares(2 * (mcpCall + (o.MaxSessions+mcpCopies)*int(min(o.MaxBodyBytes, manyBytes)))),
 		started: time.Now(), sessions: sessions.New(o.Kept),
 		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
@@ -200,10 +207,11 @@ func (a *API) routes() *chi.Mux {
 	r.Use(middleware.GetHead, route, a.identify, a.shareWithOrigins, a.recover, a.limitBodyTime, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
+	public := r.With(a.open)
 	if a.o.Metrics != nil {
-		r.Method(http.MethodGet, "/metrics", a.o.Metrics)
+		public.Method(http.MethodGet, "/metrics", a.o.Metrics)
 	}
-	private := r.With(a.authenticate)
+	private := r.With(a.authenticate, a.open)
 	asking := private.With(a.requires(roster.MayAsk))
 	computed := private.With(a.sameOriginForReading, a.boundReports)
 	reports := private.With(a.requires(roster.MayReport), a.sameOriginForReading, a.boundReports)
@@ -213,11 +221,11 @@ func (a *API) routes() *chi.Mux {
 		pattern string
 		handle  handlerFunc
 	}{
-		{r, http.MethodGet, "/", a.page},
-		{r, http.MethodGet, "/assets/{name}", a.page},
+		{public, http.MethodGet, "/", a.page},
+		{public, http.MethodGet, "/assets/{name}", a.page},
 		{r, http.MethodGet, "/healthz", a.health},
 		{r, http.MethodGet, "/readyz", a.ready},
-		{r, http.MethodGet, "/openapi.yaml", a.contract},
+		{public, http.MethodGet, "/openapi.yaml", a.contract},
 		{asking, http.MethodPost, "/v1/council", a.runCouncil},
 		{private, http.MethodGet, "/v1/council", a.listSessions},
 		{private, http.MethodGet, "/v1/council/{id}", a.session},

@@ -21,8 +21,12 @@ import (
 // unknown fields have no effect. It returns what does not fit as problems, so that
 // they are reported together with those that Prepare finds.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*problems, error) {
-	body, err := a.readBody(w, r)
+	body, release, err := a.readBody(w, r)
 	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := a.keep(r, len(body)); err != nil {
 		return nil, err
 	}
 	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings, known: &a.fields}
@@ -35,48 +39,57 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 // readBody returns the request's body, which has the right media type, is within the
 // size limit and is UTF-8. Bodies are held in memory, so there are places for so many
 // of them that sessions never wait for one. Callers share these places: a caller whose
-// bodies do not end leaves some to the others.
-func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// bodies do not end leaves some to the others. release gives the place back, once the
+// body is decoded.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	if err := mediaType(r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	release, ok := a.bodies.take(a.holder(r))
+	free, ok := a.bodies.take(a.holder(r), 1)
 	if !ok {
-		return nil, &council.Error{
+		return nil, nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
 			Detail: "as many requests of this caller are being read as may at once; try again in a moment",
 		}
 	}
-	defer release()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
+	defer func() {
+		if err != nil {
+			free()
+		}
+	}()
+	controller := http.NewResponseController(w)
+	if err := controller.SetReadDeadline(time.Now().Add(a.o.BodyTimeout)); err != nil {
+		return nil, nil, fmt.Errorf("setting the read deadline: %w", err)
+	}
+	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &council.Error{
+		return nil, nil, &council.Error{
 			Code: council.CodeTooLarge,
 			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s",
 				tooLarge.Limit, a.o.Settings.Of(council.SettingMaxBodyBytes)),
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, &council.Error{
+		return nil, nil, &council.Error{
 			Code:   council.CodeTooSlow,
 			Detail: fmt.Sprintf("the body did not arrive within %s; send it faster, or send less", a.o.BodyTimeout),
 		}
 	}
 	if err != nil {
-		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
+		return nil, nil, &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
 	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
-		return nil, fmt.Errorf("lifting the read deadline: %w", err)
+	if err := controller.SetReadDeadline(time.Time{}); err != nil {
+		return nil, nil, fmt.Errorf("lifting the read deadline: %w", err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, &council.Error{
+		return nil, nil, &council.Error{
 			Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`,
 		}
 	}
 	if !utf8.Valid(body) {
-		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
+		return nil, nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
 	}
-	return body, nil
+	return body, free, nil
 }
 
 // mediaType accepts JSON that is not compressed, and the media type that curl -d sends by itself. A form in

@@ -161,7 +161,7 @@ func TestDeadlines(t *testing.T) {
 	s.api.ServeHTTP(
 		w, httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/council", strings.NewReader(`{"query":"x"}`)),
 	)
-	if w.Code != 200 || len(w.read) != 2 || w.read[0].Before(begun.Add(200*time.Millisecond)) || !w.read[1].IsZero() {
+	if w.Code != 200 || len(w.read) != 3 || w.read[1].Before(begun.Add(200*time.Millisecond)) || !w.read[2].IsZero() {
 		t.Errorf("%d, read deadlines %v", w.Code, w.read)
 	}
 	if len(w.write) != 1 || w.write[0].Before(begun.Add(time.Minute)) || w.write[0].After(time.Now().Add(time.Minute)) {
@@ -267,6 +267,82 @@ func TestFaultF37StalledBodies(t *testing.T) {
 	}
 	t.Logf("fault F37: of 256 stalled bodies of one token %d are read, of as many of a second %d, and a third is served "+
 		"(promised: other tokens are served)", first, second)
+}
+
+// hold sends n requests that wait for a session, with a token, and returns how many are let in. The others are refused. They
+// stay open until the end of the test.
+func (s *server) hold(t *testing.T, n int, token, method, path, body string) (open int) {
+	t.Helper()
+	for range n {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n"+
+			"Accept: text/event-stream\r\nIdempotency-Key: %s\r\n\r\n%s", method, path, token, len(body), path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case strings.HasPrefix(line, "HTTP/1.1 200 "):
+			open++
+		case !strings.HasPrefix(line, "HTTP/1.1 503 "):
+			t.Errorf("%s: got %s", path, line)
+		}
+	}
+	return open
+}
+
+// A token whose requests wait leaves connections and memory to the others, by whichever door they come. The health check
+// needs none.
+func TestOpenRequestsAreShared(t *testing.T) {
+	slow := simllm.Model{Name: "slow", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}
+	const chat = `{"model":"council/slow","stream":true,"messages":[{"role":"user","content":"x"}]`
+	for name, tt := range map[string]struct {
+		connections, memory int // 0: many
+		method, path, body  string
+		want                int // of 20
+	}{
+		"watchers":           {32, 0, "GET", "/v1/council/ID/events", "", 15},
+		"watchers with text": {32, 0, "GET", "/v1/council/ID/events", `{"x":1}`, 15},
+		"streams":            {32, 0, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`, 15},
+		"completions":        {32, 0, "POST", "/v1/chat/completions", chat + `}`, 15},
+		"responses":          {32, 0, "POST", "/v1/responses", `{"model":"council/slow","stream":true,"input":"x"}`, 15},
+		"long bodies":        {0, 1, "POST", "/v1/chat/completions", chat + `,"stop":[]}` + strings.Repeat(" ", 900_000), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, []simllm.Model{slow}, func(o *httpapi.Options, _ *pipeline.Options) {
+				o.Tokens, o.Connections = tokens(secret, other), tt.connections
+				if tt.memory > 0 {
+					o.MaxSessions = tt.memory
+				}
+			})
+			id := "none"
+			if strings.Contains(tt.path, "ID") {
+				resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":["slow","amber"]}`, "Authorization", "Bearer "+secret)
+				id = strings.TrimPrefix(resp.Header.Get("Location"), "/v1/council/")
+			}
+			if open := s.hold(t, 20, secret, tt.method, strings.Replace(tt.path, "ID", id, 1), tt.body); open != tt.want {
+				t.Errorf("%d of 20 requests are let in, want %d", open, tt.want)
+			}
+			for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/v1/council": 200, "/openapi.yaml": 200} {
+				if resp, data := s.call(t, "GET", path, "", "Authorization", "Bearer "+other); resp.StatusCode != want {
+					t.Errorf("another token, %s: %d %.200s", path, resp.StatusCode, data)
+				}
+			}
+			if tt.connections == 0 {
+				return
+			}
+			_, p := s.askForProblem(t, "GET", "/v1/council", "", "Authorization", "Bearer "+secret)
+			if p.Code != council.CodeUnavailable || !strings.Contains(p.Detail, "this one began nothing") {
+				t.Errorf("one more: %+v", p)
+			}
+		})
+	}
 }
 
 // The reports that are computed at once are bounded, and callers share the places.

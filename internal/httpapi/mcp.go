@@ -14,8 +14,12 @@ func (a *API) mcp(w http.ResponseWriter, r *http.Request) error {
 	if a.o.MCP == nil {
 		return nothing(r, "to have it, set "+a.o.Settings.Of(council.SettingMCP)+" to true")
 	}
-	body, err := a.readBody(w, r)
+	body, release, err := a.readBody(w, r)
 	if err != nil {
+		return err
+	}
+	release() // in favour of the memory that the call keeps until its end
+	if err := a.keep(r, mcpCall+mcpCopies*len(body)); err != nil {
 		return err
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -107,14 +108,29 @@ func (a *API) logPanic(ctx context.Context, where string, v any) {
 	a.o.Log.ErrorContext(ctx, "a panic became an error", "where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
-// limitBodyTime gives the client BodyTimeout to send its body. decode removes that
-// deadline when the body is there, because the server reads on to notice a client
-// that leaves.
+// unreadTimeout is how long a client may take to send a body that nobody reads, such as that of a request that is
+// refused. Go's server waits for its end.
+const unreadTimeout = time.Second
+
+// maxUnread is the most bytes of the body of a request that is no POST.
+const maxUnread = 64 << 10
+
+// limitBodyTime gives the client unreadTimeout to send its body. readBody gives it BodyTimeout, and removes the deadline
+// when the body is there, because the server reads on to notice a client that leaves. Only a POST has a body that is read.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Body != http.NoBody {
-			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.o.BodyTimeout)); err != nil {
+			controller := http.NewResponseController(w)
+			if err := controller.SetReadDeadline(time.Now().Add(unreadTimeout)); err != nil {
 				return fmt.Errorf("setting the read deadline: %w", err)
+			}
+			if r.Method != http.MethodPost {
+				if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxUnread)); err != nil {
+					return &council.Error{Code: council.CodeMalformed, Detail: "the body does not end; send " + r.Method + " without one", Cause: err}
+				}
+				if err := controller.SetReadDeadline(time.Time{}); err != nil {
+					return fmt.Errorf("lifting the read deadline: %w", err)
+				}
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -239,10 +255,10 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// holder returns what tells apart the callers that share places: the token or,
-// without tokens, the address.
+// holder returns what tells apart the callers that share places: the token or, where
+// none is asked for, the address.
 func (a *API) holder(r *http.Request) any {
-	if c := a.callerOf(r); c.token != nil {
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok && c.token != nil {
 		return c.owner
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)

@@ -412,6 +412,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	c = ChatRequest{Model: c.Model, Stream: c.Stream, StreamOptions: c.StreamOptions} // The session holds the question.
 	if c.Stream {
 		a.streamText(w, r, newChatStream(s, c))
 		return nil

@@ -35,7 +35,7 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 
 // placeForReport takes a place for a report, or refuses at once.
 func (a *API) placeForReport(r *http.Request) (release func(), err error) {
-	release, ok := a.reports.take(a.holder(r))
+	release, ok := a.reports.take(a.holder(r), 1)
 	if !ok {
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,

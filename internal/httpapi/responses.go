@@ -158,6 +158,8 @@ func (a *API) respond(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Stores = (c.Store == nil || *c.Store) && s.Found()
+	// The session holds the question. These are repeated in the response.
+	c = ResponseRequest{Model: c.Model, Stream: c.Stream, Instructions: c.Instructions, Text: c.Text, Metadata: c.Metadata, Stores: c.Stores}
 	if c.Stream {
 		a.streamText(w, r, newResponseStream(s, c))
 		return nil

@@ -14,21 +14,21 @@ type shares struct {
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }
 
-// take gives a caller a place, which release gives back. ok is false when there is no
-// place for this caller.
-func (s *shares) take(caller any) (release func(), ok bool) {
+// take gives a caller n places, which release gives back. ok is false when there are not
+// that many for this caller.
+func (s *shares) take(caller any, n int) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[caller] >= s.free {
+	if s.held[caller]+n-1 >= s.free-(n-1) {
 		return nil, false
 	}
-	s.free--
-	s.held[caller]++
+	s.free -= n
+	s.held[caller] += n
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.free++
-		if s.held[caller]--; s.held[caller] == 0 {
+		s.free += n
+		if s.held[caller] -= n; s.held[caller] == 0 {
 			delete(s.held, caller)
 		}
 	}, true

@@ -32,7 +32,7 @@ type Completer struct {
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
 	// Places has as many places as replies may be validated at once: hostile ones take some seconds and
-	// 150 MB each.
+	// 200 MB each.
 	Places chan struct{}
 }
 
