@@ -76,7 +76,7 @@ func labels(t *testing.T, path string) (said []string) {
 func TestPreference(t *testing.T) {
 	t.Parallel()
 	records := filepath.Join(t.TempDir(), "records.jsonl")
-	env := map[string]string{"LABEL_RATE": "1", "HASH_SECRET": "s3cret", "BIAS_STORE": records}
+	env := map[string]string{"LABEL_RATE": "1", "HASH_SECRET": "a-secret-of-sixteen", "BIAS_STORE": records}
 	p := open(t, daemon(t, env, members()...), "")
 	p.ask("Which answer do you prefer?")
 	p.says(said, "The answer is complete.")
@@ -122,7 +122,7 @@ func TestPreference(t *testing.T) {
 func TestPreferenceOnRequest(t *testing.T) {
 	t.Parallel()
 	const asks = `[...document.querySelectorAll("#session .tools button")].find((b) => b.textContent === "Say which answer you prefer")`
-	p := open(t, daemon(t, map[string]string{"HASH_SECRET": "s3cret"}, members()...), "")
+	p := open(t, daemon(t, map[string]string{"HASH_SECRET": "a-secret-of-sixteen"}, members()...), "")
 	p.ask("What else?")
 	p.says(said, "The answer is complete.")
 	p.until(asks + `?.checkVisibility()`)

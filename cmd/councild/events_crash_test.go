@@ -64,7 +64,7 @@ func TestFaultF46EventsAfterKillNine(t *testing.T) {
 	}
 	var senderURL atomic.Value
 	beginSender := func() *process {
-		p, url := begin("LLM_COUNCIL_BIAS_STORE="+filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_BIAS_CONSENT=4", "LLM_COUNCIL_HASH_SECRET=x",
+		p, url := begin("LLM_COUNCIL_BIAS_STORE="+filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_BIAS_CONSENT=4", "LLM_COUNCIL_HASH_SECRET=a-secret-of-sixteen",
 			"LLM_COUNCIL_EVENT_SINK="+between.URL+"/v1/events", "LLM_COUNCIL_EVENT_TOKEN="+token, "LLM_COUNCIL_EVENT_ALLOW=127.0.0.1/32")
 		senderURL.Store(url)
 		return p

@@ -108,7 +108,7 @@ func daemonURL(text string) (string, error) {
 	}
 	const remedy = "write --server http://HOST:PORT"
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !config.HasHost(u) {
 		return "", fmt.Errorf("--server: %q is no address of a daemon: %s", text, remedy)
 	}
 	if u.User != nil || strings.ContainsAny(address, "?#") {

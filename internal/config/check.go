@@ -14,13 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/councild/councild/internal/council"
 )
 
 const (
 	useLevel     = "use debug, info, warn or error"
-	useURL       = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
+	useURL       = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
 	useVisible   = "holds a character that is not visible ASCII, which no HTTP header can carry"
 	keyAlone     = ": write the key alone, without blanks or line breaks"
 	outOfRange   = "is out of range: "
@@ -47,6 +48,11 @@ func (c *Config) complete(p *problems) {
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	for i := range c.Providers {
 		c.Providers[i].BaseURL = strings.TrimRight(c.Providers[i].BaseURL, "/")
+	}
+	for i, text := range c.CORSOrigins {
+		if origin, ok := originOf(text); ok {
+			c.CORSOrigins[i] = origin
+		}
 	}
 	for variable, path := range map[string]*string{
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
@@ -85,10 +91,9 @@ func (c *Config) check(p *problems) {
 	c.checkEvents(p)
 
 	for i, origin := range c.CORSOrigins {
-		if u, err := url.Parse(origin); origin != "" && (err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host ||
-			u.Scheme != "http" && u.Scheme != "https" || strings.Contains(u.Host, "*") || origin != strings.ToLower(origin)) {
+		if _, ok := originOf(origin); origin != "" && !ok {
 			p.add("LLM_COUNCIL_CORS_ORIGINS", "entry %d is not an origin: write it as a browser does, as in https://chat.example.com, without a "+
-				"path, in lower case; * is refused, because any page could then spend what the council costs", i+1)
+				"path, in ASCII (xn--... for other letters); * is refused, because any page could then spend what the council costs", i+1)
 		}
 	}
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
@@ -209,8 +214,8 @@ func within[T cmp.Ordered](value *T, least, most T) bool {
 }
 
 func isHostPort(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || strings.ContainsFunc(host, unicode.IsSpace) {
 		return false
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
@@ -221,8 +226,42 @@ func isHostPort(addr string) bool {
 // shown with the other settings, and often hold a key.
 func IsBaseURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
-		u.User == nil && !strings.ContainsAny(text, "?#")
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && HasHost(u) && u.User == nil &&
+		!strings.ContainsAny(text, "?#") && !strings.ContainsFunc(text, unicode.IsSpace)
+}
+
+// HasHost reports whether a URL names a host and, if it has a colon for one, a port from 1 to 65535.
+func HasHost(u *url.URL) bool {
+	if u.Hostname() == "" || strings.HasSuffix(u.Host, ":") {
+		return false
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Port() == "" || err == nil && port > 0
+}
+
+// originOf returns an origin as browsers write it: in lower case, without the slash of the root or the port that its scheme
+// has anyway.
+func originOf(text string) (origin string, ok bool) {
+	u, err := url.Parse(strings.ToLower(text))
+	defaults := map[string]string{"http": ":80", "https": ":443"}
+	if err != nil || defaults[u.Scheme] == "" || !HasHost(u) {
+		return "", false
+	}
+	if strings.TrimSuffix(strings.ToLower(text), "/") != u.Scheme+"://"+u.Host ||
+		strings.ContainsFunc(u.Host, func(c rune) bool { return c > unicode.MaxASCII || strings.ContainsRune("*%,", c) }) {
+		return "", false
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String()
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port := strings.TrimLeft(u.Port(), "0"); port != "" && ":"+port != defaults[u.Scheme] {
+		host += ":" + port
+	}
+	return u.Scheme + "://" + host, true
 }
 
 // checkProviders quotes neither names nor URLs: a bad one may hold a key.
@@ -255,9 +294,10 @@ func (c *Config) checkProviders(p *problems) {
 
 func (c *Config) checkSecrets(p *problems) {
 	c.checkTokens(p)
-	if n := len(c.SessionsKey); n > 0 && n < minTokenSize {
-		p.add("LLM_COUNCIL_SESSIONS_KEY", "has less than %d characters: "+
-			"use a long random text, such as openssl rand -hex 32 prints", minTokenSize)
+	for variable, secret := range map[string]Secret{"LLM_COUNCIL_SESSIONS_KEY": c.SessionsKey, "LLM_COUNCIL_HASH_SECRET": c.HashSecret} {
+		if secret != "" && len(secret) < minTokenSize {
+			p.add(variable, "has less than %d characters: use a long random text, such as openssl rand -hex 32 prints", minTokenSize)
+		}
 	}
 	if !isVisible(c.APIKey) {
 		p.add("LLM_COUNCIL_API_KEY", useVisible+keyAlone)
@@ -320,7 +360,7 @@ func (c *Config) checkCluster(p *problems) {
 	}
 	for i, address := range strings.Split(c.NatsURL, ",") {
 		u, err := url.Parse(strings.TrimSpace(address))
-		if err != nil || (u.Scheme != "nats" && u.Scheme != "tls") || u.Hostname() == "" || u.User != nil {
+		if err != nil || (u.Scheme != "nats" && u.Scheme != "tls") || !HasHost(u) || u.User != nil {
 			p.add(variable, "entry %d is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, "+
 				"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS", i+1)
 		}

@@ -128,7 +128,7 @@ type Config struct {
 	BiasRotateBytes    Bytes          `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
 	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
-	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons; required for consent level 4 and for feedback"`
+	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
 
 	EvidenceStore string  `envconfig:"LLM_COUNCIL_EVIDENCE_STORE" desc:"file of what reviewers and people say of whole sessions (SHADOW_RATE, feedback), kept while bias records are; unset: evidence.jsonl beside BIAS_STORE; off: none is written"`
 	ShadowRate    float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`

@@ -128,8 +128,14 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
 		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) { c.APITokens = config.Tokens{{Secret: token}, {"ada_1-B", token + ":g"}} }},
 		{
-			"CORS_ORIGINS", "https://chat.example.com, http://localhost:5173", nil,
-			func(c *config.Config) { c.CORSOrigins = []string{"https://chat.example.com", "http://localhost:5173"} },
+			"CORS_ORIGINS", "https://chat.example.com, http://localhost:5173,HTTPS://A.Example:443/," +
+				"http://b.example:80,http://c.example:443,https://[0:0::1]:0443,http://xn--mnchen-3ya.example:8080", nil,
+			func(c *config.Config) {
+				c.CORSOrigins = []string{
+					"https://chat.example.com", "http://localhost:5173", "https://a.example", "http://b.example", "http://c.example:443",
+					"https://[::1]", "http://xn--mnchen-3ya.example:8080",
+				}
+			},
 		},
 		{"BASE_URL", "http://localhost:11434/v1/", nil, func(c *config.Config) { c.BaseURL = "http://localhost:11434/v1" }},
 		{"API_KEY", "sk-1", nil, func(c *config.Config) { c.APIKey = "sk-1" }},
@@ -196,7 +202,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"CALIBRATION_STORE", "~/c.jsonl", nil, func(c *config.Config) { c.CalibrationStore = home + "/c.jsonl" }},
 		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
 		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
-		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "s3cret" }},
+		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "a-secret-of-sixteen"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "a-secret-of-sixteen" }},
 		{"BIAS_WINDOW_SESSIONS", "0", nil, func(c *config.Config) { c.BiasWindowSessions = 0 }},
 		{"BIAS_WINDOW_DAYS", "0", nil, func(c *config.Config) { c.BiasWindowDays = 0 }},
 		{"MIN_BIAS_SESSIONS", "10", nil, func(c *config.Config) { c.MinBiasSessions = 10 }},
@@ -206,15 +212,15 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"EMBEDDING_MODEL", "ollama:nomic-embed-text", nil, func(c *config.Config) { c.EmbeddingModel = "ollama:nomic-embed-text" }},
-		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
+		{"HASH_SECRET", "a-secret-of-sixteen", nil, func(c *config.Config) { c.HashSecret = "a-secret-of-sixteen" }},
 		{"EVIDENCE_STORE", "~/evidence.jsonl", nil, func(c *config.Config) { c.EvidenceStore = home + "/evidence.jsonl" }},
 		{"SHADOW_RATE", "0.1", nil, func(c *config.Config) { c.ShadowRate = 0.1 }},
-		{"LABEL_RATE", "1", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.LabelRate, c.HashSecret = 1, "s3cret" }},
+		{"LABEL_RATE", "1", vars{"HASH_SECRET": "a-secret-of-sixteen"}, func(c *config.Config) { c.LabelRate, c.HashSecret = 1, "a-secret-of-sixteen" }},
 		{"EVENT_SINK", "https://events.example.com/v1/events", nil, func(c *config.Config) { c.EventSink = "https://events.example.com/v1/events" }},
 		{
-			"EVENT_TOKEN", "s3cret",
+			"EVENT_TOKEN", "a-secret-of-sixteen",
 			vars{"EVENT_SINK": "https://a.example"},
-			func(c *config.Config) { c.EventToken, c.EventSink = "s3cret", "https://a.example" },
+			func(c *config.Config) { c.EventToken, c.EventSink = "a-secret-of-sixteen", "https://a.example" },
 		},
 		{"EVENT_STORE", "~/waiting.jsonl", nil, func(c *config.Config) { c.EventStore = home + "/waiting.jsonl" }},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
@@ -269,7 +275,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	const (
 		hostPort = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
-		baseURL  = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
+		baseURL  = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
 		entry1   = "the URL of entry 1 " + baseURL
 		badName  = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
 		whole    = " is not a whole number of at most 64 bits: write digits only"
@@ -284,8 +290,8 @@ func TestInvalid(t *testing.T) {
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"
 		invisible = "holds a character that is not visible ASCII, which no HTTP header can carry"
-		origin    = "is not an origin: write it as a browser does, as in https://chat.example.com, without a path, in lower case; " +
-			"* is refused, because any page could then spend what the council costs"
+		origin    = "is not an origin: write it as a browser does, as in https://chat.example.com, without a path, in ASCII (xn--... " +
+			"for other letters); * is refused, because any page could then spend what the council costs"
 		short = "has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
 		names = "choose another name, or remove one of them"
 		colon = "has a colon, but no valid name before it: " +
@@ -305,11 +311,25 @@ func TestInvalid(t *testing.T) {
 			"entry 1 " + short,
 		},
 		{"API_TOKENS", "0123456789abcdef,,0123456789abcdeg", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"BASE_URL", "http://h:/v1", baseURL},
+		{"BASE_URL", "http://h:0/v1", baseURL},
+		{"BASE_URL", "http://h:70000/v1", baseURL},
+		{"BASE_URL", "http://h:-1/v1", baseURL},
+		{"BASE_URL", "http://:80/v1", baseURL},
+		{"BASE_URL", "http://h/v 1", baseURL},
+		{"BASE_URL", "http://h h/v1", baseURL},
+		{"HASH_SECRET", "fifteen-letters", short},
 		{"CORS_ORIGINS", "*", "entry 1 " + origin},
-		{"CORS_ORIGINS", "https://a.example,https://b.example/", "entry 2 " + origin},
+		{"CORS_ORIGINS", "https://a.example,https://b.example/b", "entry 2 " + origin},
 		{"CORS_ORIGINS", "https://*.example", "entry 1 " + origin},
 		{"CORS_ORIGINS", "https://user@a.example", "entry 1 " + origin},
-		{"CORS_ORIGINS", "HTTPS://a.example", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example/path", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example//", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example:0", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example:70000", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example:", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://münchen.example", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example?x", "entry 1 " + origin},
 		{"CORS_ORIGINS", "null", "entry 1 " + origin},
 		{"CORS_ORIGINS", "file://x", "entry 1 " + origin},
 		{"API_TOKENS", "ada:", "entry 1 " + short},
@@ -526,7 +546,7 @@ func TestRelations(t *testing.T) {
 		},
 		{
 			"a token for a file",
-			vars{"EVENT_TOKEN": "s3cret"},
+			vars{"EVENT_TOKEN": "a-secret-of-sixteen"},
 			"LLM_COUNCIL_EVENT_TOKEN: is set, and LLM_COUNCIL_EVENT_SINK is no address: name one, or unset the token",
 		},
 		{
@@ -555,7 +575,7 @@ func TestRelations(t *testing.T) {
 		},
 		{
 			"a label rate without a file",
-			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "s3cret", "EVIDENCE_STORE": "off"},
+			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "a-secret-of-sixteen", "EVIDENCE_STORE": "off"},
 			"LLM_COUNCIL_LABEL_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
 				"LLM_COUNCIL_EVIDENCE_STORE name a file",
 		},
@@ -1003,7 +1023,7 @@ func TestSettings(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("a secret from a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := mustLoad(t, vars{
@@ -1052,7 +1072,7 @@ func FuzzLoad(f *testing.F) {
 			return // no variable can hold it
 		}
 		s := settings[i%uint(len(settings))]
-		c, err := load(t, vars{"HASH_SECRET": "for consent 4", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"): value})
+		c, err := load(t, vars{"HASH_SECRET": "for consent level 4", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"): value})
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if !strings.HasPrefix(line, s.Name+": ") {

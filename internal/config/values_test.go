@@ -117,7 +117,7 @@ func TestSecretFiles(t *testing.T) {
 	tokens := write(t, dir, "tokens", "0123456789abcdef,\n0123456789abcdeg\n")
 	line := write(t, dir, "line", "sk-1\n")
 	dos := write(t, dir, "dos", "sk-2\r\n")
-	lines := write(t, dir, "lines", " s\n\n")
+	lines := write(t, dir, "lines", " a-secret-of-sixteen\n\n")
 
 	c := mustLoad(t, vars{
 		"API_TOKENS_FILE": tokens, "API_KEY_FILE": line, "PROVIDERS": "my-llm=http://localhost:1/v1", "API_KEY_MY_LLM_FILE": dos,
@@ -128,7 +128,7 @@ func TestSecretFiles(t *testing.T) {
 	want.APIKey = "sk-1"
 	want.Providers = config.Providers{{Name: "my-llm", BaseURL: "http://localhost:1/v1", APIKey: "sk-2"}}
 	want.BiasConsent = 4
-	want.HashSecret = " s\n"
+	want.HashSecret = " a-secret-of-sixteen\n"
 	if d := cmp.Diff(want.APIKey.Reveal(), c.APIKey.Reveal()); d != "" {
 		t.Error(d)
 	}

@@ -343,7 +343,7 @@ func TestOneDaemonSendsToAnother(t *testing.T) {
 		_, _ = w.Write(data)
 	})
 	sender, _ := onRoster(t, publishing, map[string]string{
-		"BIAS_CONSENT": "4", "HASH_SECRET": "x", "EVENT_SINK": between.URL + "/v1/events", "EVENT_TOKEN": token, "EVENT_ALLOW": "127.0.0.1/32",
+		"BIAS_CONSENT": "4", "HASH_SECRET": "a-secret-of-sixteen", "EVENT_SINK": between.URL + "/v1/events", "EVENT_TOKEN": token, "EVENT_ALLOW": "127.0.0.1/32",
 	})
 	const sessions = 4
 	for range sessions {

@@ -127,7 +127,7 @@ func TestDrainCutsShadows(t *testing.T) {
 // What a person says of a session is on disk before the answer, and survives the daemon.
 func TestFeedbackIsKept(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": tap(t).url, "MODELS": "a,b,c,d", "LABEL_RATE": "1", "HASH_SECRET": "s3cret",
+		"BASE_URL": tap(t).url, "MODELS": "a,b,c,d", "LABEL_RATE": "1", "HASH_SECRET": "a-secret-of-sixteen",
 	})
 	session := d.Ask(t, anyQuestion)
 	c, err := client.New(client.Options{URL: d.Base})
@@ -163,7 +163,7 @@ func TestFeedbackIsKept(t *testing.T) {
 // A person may speak to another node than the one that ran the session. That node keeps what they say.
 func TestFeedbackToAnotherNode(t *testing.T) {
 	cluster := journaltest.Start(t)
-	all := nodes(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "HASH_SECRET": "s3cret"}, cluster.URL, cluster.URL)
+	all := nodes(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "HASH_SECRET": "a-secret-of-sixteen"}, cluster.URL, cluster.URL)
 	_, data := all[0].Call(t, "POST", "/v1/council", `{"query":"x","background":true}`)
 	var started council.Summary
 	if err := json.Unmarshal(data, &started); err != nil {

@@ -586,7 +586,7 @@ var settings = map[string]func(t *testing.T){
 			}).Ask(t, anyQuestion)
 			return <-got
 		}
-		differ(t, header(""), header("s3cret"), "", "Bearer s3cret")
+		differ(t, header(""), header("a-secret-of-sixteen"), "", "Bearer a-secret-of-sixteen")
 	},
 	"EVENT_STORE": func(t *testing.T) {
 		waits := func(name string) int {
@@ -888,8 +888,8 @@ var settings = map[string]func(t *testing.T){
 			d.Ask(t, anyQuestion)
 			return *d.Records(t)[0].QueryHash
 		}
-		one, again := hash("one"), hash("one")
-		differ(t, one == hash("two"), one == again, false, true)
+		one, again := hash("the first of two secrets"), hash("the first of two secrets")
+		differ(t, one == hash("the second of two secrets"), one == again, false, true)
 	},
 	"EVIDENCE_STORE": func(t *testing.T) {
 		kept := func(file string) bool {
@@ -912,7 +912,7 @@ var settings = map[string]func(t *testing.T){
 	"LABEL_RATE": func(t *testing.T) {
 		wanted := func(rate string) bool {
 			return daemontest.Start(t, map[string]string{
-				"BASE_URL": tap(t).url, "MODELS": "a,b", "LABEL_RATE": rate, "HASH_SECRET": "s3cret",
+				"BASE_URL": tap(t).url, "MODELS": "a,b", "LABEL_RATE": rate, "HASH_SECRET": "a-secret-of-sixteen",
 			}).Ask(t, anyQuestion).Metadata.LabelWanted
 		}
 		differ(t, wanted(""), wanted("1"), false, true)

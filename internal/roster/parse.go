@@ -521,7 +521,8 @@ func (r *reader) provider(name string, n *yaml.Node) {
 	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
 		"base_url": func(n *yaml.Node) {
 			if n.Kind != yaml.ScalarNode || !config.IsBaseURL(n.Value) {
-				r.add(n, "base_url is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment")
+				r.add(n, "base_url is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; "+
+					"a port is 1 to 65535")
 				return
 			}
 			p.BaseURL = strings.TrimRight(n.Value, "/")
