@@ -33,6 +33,20 @@ func TryLock(name string) (*Lock, error) {
 	return lock, nil
 }
 
+// TryLockDir takes the lock of a directory. It does not wait. It returns nil where the file
+// system has no locks of directories.
+func TryLockDir(name string) (*Lock, error) {
+	file := flock.New(name, flock.SetFlag(os.O_RDONLY))
+	locked, err := file.TryLock()
+	if err != nil {
+		return nil, nil //nolint:nilerr,nilnil // it is a second lock, where there can be one
+	}
+	if !locked {
+		return nil, ErrLocked
+	}
+	return &Lock{file: file}, nil
+}
+
 // InPlace returns nil while another process that wants the lock would ask for this one.
 // After the file was removed, another process can lock a new one.
 func (l *Lock) InPlace() error {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // Codes of the engine's answers.
@@ -81,6 +83,13 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		j.bytes += int64(len(p.body))
 		j.appended += int64(len(p.body))
 		j.mu.Unlock()
+	}
+	if err := j.inPlace(); err != nil {
+		j.failed(err)
+		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if m.Status != council.StatusRunning {
+		j.ends.ended(id)
 	}
 	return after, nil
 }

@@ -26,15 +26,6 @@ const unlimited = 1 << 62
 // startPatience is how long the engine may take to start.
 const startPatience = 60 * time.Second
 
-// used tells whether an engine has kept something in a directory.
-func used(dir string) (bool, error) {
-	names, err := os.ReadDir(filepath.Join(dir, storeDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	return len(names) > 0, err
-}
-
 // streamDir is where the files of a stream are.
 func streamDir(dir, name string) string { return filepath.Join(dir, storeDir, "$G", "streams", name) }
 

@@ -233,6 +233,17 @@ func (x *index) forgetGone() {
 	maps.DeleteFunc(x.gone, func(_ ID, seq uint64) bool { return seq <= x.seen })
 }
 
+// all returns of each row whether its session runs.
+func (x *index) all() map[ID]bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make(map[ID]bool, len(x.rows.rows))
+	for id, row := range x.rows.rows {
+		all[id] = row.runs()
+	}
+	return all
+}
+
 // sequences returns those of all rows.
 func (x *index) sequences() map[ID]uint64 {
 	x.mu.Lock()
@@ -440,6 +451,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	if err != nil {
 		return nil //nolint:nilerr // such an ID has no log
 	}
+	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		row, _ := j.index.get(id)
 		last, err := l.last(ctx, subject)

@@ -8,14 +8,11 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/councild/councild/internal/disk"
 )
 
 // ErrUnavailable is the error of what could not be stored or read. Its text says why.
@@ -68,7 +65,10 @@ const (
 type Journal struct {
 	o        Options
 	patience time.Duration
-	lock     *disk.Lock // nil with a cluster
+	ends     ends
+	working  working
+	entered  bool        // guarded by starting
+	worked   map[ID]bool // as readWorking returns it; nil with a cluster
 	index    *index
 	relay    chan *nats.Msg
 	broken   chan struct{} // 1 while the engine inside is to be opened again
@@ -81,6 +81,9 @@ type Journal struct {
 	starting sync.Mutex // held while a link is opened; taken before mu
 
 	mu        sync.Mutex // guards all below
+	place     dirHeld    // the directory; zero with a cluster
+	damages   []Damage   // that no operator has accepted
+	lost      map[ID]bool
 	link      *link      // nil inside while nothing is kept, and while the engine is opened again
 	engineLog *engineLog // of the engine that is open or being opened
 	fault     error      // why nothing can be stored, nil where it can
@@ -112,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Journal{
 		o: o, patience: o.Lease + patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
-		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop,
+		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop, lost: map[ID]bool{},
 		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1),
 	}
 	begin := o.URL != ""
@@ -127,7 +130,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	if begin {
 		if _, err := j.start(ctx); err != nil {
 			stop()
-			return nil, errors.Join(err, j.unlock())
+			return nil, errors.Join(err, j.leaveDir())
 		}
 	}
 	j.wg.Go(func() { j.relayAll(background) })
@@ -139,36 +142,6 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 		j.wg.Go(func() { j.watch(background) })
 	}
 	return j, nil
-}
-
-// lockDir makes and locks the directory, and tells whether it holds something.
-func (j *Journal) lockDir() (holds bool, err error) {
-	dir := j.o.Dir
-	err = os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the right to search
-	}
-	if err != nil {
-		return false, fmt.Errorf("opening the sessions in %s: %w; name a directory that this process may write to", dir, err)
-	}
-	j.lock, err = disk.TryLock(filepath.Join(dir, "lock"))
-	if errors.Is(err, disk.ErrLocked) {
-		return false, fmt.Errorf("opening the sessions in %s: another daemon holds the directory; stop it or name another directory", dir)
-	}
-	if err == nil {
-		holds, err = used(dir)
-	}
-	if err != nil {
-		return false, errors.Join(fmt.Errorf("opening the sessions in %s: %w; %s", dir, err, mendDir), j.unlock())
-	}
-	return holds, nil
-}
-
-func (j *Journal) unlock() error {
-	if j.lock == nil {
-		return nil
-	}
-	return j.lock.Close()
 }
 
 // start opens a link where there is none.
@@ -189,12 +162,19 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	if l != nil {
 		return l, nil
 	}
-	l, err := connect(ctx, j.o, log)
+	unread, err := j.enter()
+	if err != nil {
+		return nil, err
+	}
+	l, err = connect(ctx, j.o, log)
 	if err != nil {
 		return nil, err
 	}
 	l.conn.SetReconnectHandler(func(*nats.Conn) { j.beatNow() })
-	if err := j.prepare(ctx, l); err != nil {
+	if err = j.prepare(ctx, l); err == nil {
+		err = j.settle()
+	}
+	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
 	}
@@ -202,6 +182,9 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.link, j.max, j.ahead = l, l.max, time.Until(l.log.CachedInfo().TimeStamp)
+	if unread {
+		j.wg.Go(func() { j.verify(log) })
+	}
 	j.wake()
 	return l, nil
 }
@@ -335,6 +318,14 @@ func (j *Journal) retry(
 	}
 }
 
+// failed is fail for the engine that is open.
+func (j *Journal) failed(err error) {
+	j.mu.Lock()
+	log := j.engineLog
+	j.mu.Unlock()
+	j.fail(log, err)
+}
+
 // fail notes that the engine inside failed, and has it opened again.
 func (j *Journal) fail(log *engineLog, err error) {
 	j.mu.Lock()
@@ -444,7 +435,12 @@ func (j *Journal) Close(ctx context.Context) error {
 			l.close()
 		}
 		j.wg.Wait()
-		closed <- j.unlock()
+		j.ends.close()
+		j.working.close()
+		if l != nil && j.o.URL == "" {
+			j.noteClosed()
+		}
+		closed <- j.leaveDir()
 	}()
 	select {
 	case err := <-closed:
@@ -483,6 +479,10 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	_, _, seen := j.index.size()
 	logs := j.index.logs()
 	j.index.forgetGone()
+	if err := j.lookAfter(rows); err != nil {
+		j.failed(err)
+		return err
+	}
 	j.mu.Lock()
 	appended := j.appended
 	j.mu.Unlock()

@@ -86,6 +86,9 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 // purged at, and 16 MiB, so that those that run then have room.
 func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20 }
 
+// sessionsName is the name of the stream of logs, behind the prefix.
+const sessionsName = "SESSIONS"
+
 // names are the streams and subjects of a prefix.
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
@@ -181,7 +184,7 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	}
 	l.max = o.streamBytes()
 	l.log, err = l.stream(ctx, o, jetstream.StreamConfig{
-		Name: o.stream("SESSIONS"), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
+		Name: o.stream(sessionsName), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
 		Discard: jetstream.DiscardNew, MaxBytes: l.max, AllowRollup: true, AllowMsgTTL: true, // for the marks
 	})
 	if err != nil {

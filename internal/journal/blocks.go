@@ -1,0 +1,251 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/minio/highwayhash"
+)
+
+// The form of a record in a block file of the engine (nats-server, server/filestore.go):
+// length (4), sequence (8), time (8), length of the subject (2), subject, length of the
+// header (4, only with the bit hasHeader of the length), header, body, checksum (8). The
+// checksum covers neither the lengths nor the bit.
+const (
+	recordHead  = 22
+	recordSum   = 8
+	hasHeader   = 1 << 31      // in the length
+	longest     = 32 << 20     // of a record
+	deletedBits = 3 << 62      // in the sequence: an erased message, or the mark of a deleted one
+	maxSkipped  = uint64(1e12) // by how much a sequence may be larger than the one before
+	sector      = 512          // what a disk writes as a whole
+)
+
+// Times that a record can have, in nanoseconds.
+var (
+	earliest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+)
+
+// block is the content of a block file.
+type block struct {
+	data []byte
+	hash *highwayhash.Digest64
+	sum  [recordSum]byte
+}
+
+// newBlock returns the block of a stream with a number.
+func newBlock(stream string, number int, data []byte) (*block, error) {
+	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, number))
+	hash, err := highwayhash.NewDigest64(key[:])
+	return &block{data: data, hash: hash}, err
+}
+
+// record is one record of a block.
+type record struct {
+	from, to int
+	seq      uint64 // without its bits
+	gone     bool   // an erased message, or the mark of a deleted one
+	subject  []byte
+	header   []byte
+}
+
+// frame reads the lengths of the record at a place. ok is false where they cannot be right.
+func (b *block) frame(at, behind int) (r record, text int, ok bool) {
+	if at < 0 || behind > len(b.data) || behind-at < recordHead+recordSum {
+		return r, 0, false
+	}
+	head := b.data[at:]
+	length := binary.LittleEndian.Uint32(head)
+	size, text := int(length&^hasHeader), recordHead+int(binary.LittleEndian.Uint16(head[20:]))
+	seq, stamp := binary.LittleEndian.Uint64(head[4:]), int64(binary.LittleEndian.Uint64(head[12:])) //nolint:gosec // any bits
+	r = record{from: at, to: at + size, seq: seq &^ deletedBits, gone: seq&deletedBits != 0 || seq == 0}
+	end := size - recordSum
+	if size > longest || r.to > behind || text > end || stamp < earliest || stamp > latest {
+		return r, 0, false
+	}
+	r.subject = head[recordHead:text]
+	if length&hasHeader == 0 {
+		return r, text, true
+	}
+	if text+4 > end {
+		return r, 0, false
+	}
+	header := int(binary.LittleEndian.Uint32(head[text:]))
+	text += 4
+	if header > end-text || !isHeader(head[text:text+header]) {
+		return r, text, false
+	}
+	r.header = head[text : text+header]
+	return r, text, true
+}
+
+var headerBegin, headerEnd = []byte("NATS/1.0"), []byte("\r\n\r\n")
+
+func isHeader(text []byte) bool {
+	return bytes.HasPrefix(text, headerBegin) && bytes.HasSuffix(text, headerEnd)
+}
+
+// record returns the record at a place. ok is false where it is not whole.
+func (b *block) record(at int) (r record, ok bool) {
+	r, text, ok := b.frame(at, len(b.data))
+	if !ok || !b.summed(r, text) {
+		return r, false
+	}
+	return r, true
+}
+
+// summed reports whether a record has its checksum. Its text begins at text, behind its
+// beginning.
+func (b *block) summed(r record, text int) bool {
+	all := b.data[r.from:r.to]
+	b.hash.Reset()
+	_, _ = b.hash.Write(all[4:20])
+	_, _ = b.hash.Write(r.subject)
+	_, _ = b.hash.Write(all[text : len(all)-recordSum])
+	return bytes.Equal(b.hash.Sum(b.sum[:0]), all[len(all)-recordSum:])
+}
+
+// hole is a place in a block where no whole record is.
+type hole struct {
+	from, to int
+	before   uint64   // sequence of the last whole message before it, 0 for none
+	behind   uint64   // sequence of the first whole message behind it, 0 for none
+	subjects []string // of the records in it, nil where they cannot be told
+}
+
+// scanned is what is found in a block.
+type scanned struct {
+	mended int    // records whose lengths were wrong, and are right now in data
+	end    int    // behind the last whole record: what follows is a torn tail
+	last   uint64 // sequence of the last message in this block and those before
+}
+
+// scan reads a block. It shows each whole record to see and each hole to lost, in their
+// order. last is the last sequence of the blocks before it. tail tells that no block
+// follows: it may end in a record that was being written when the machine lost its power,
+// which is no hole. Where a checksum confirms it, wrong lengths are corrected in data.
+func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) scanned {
+	s := scanned{end: len(b.data), last: last}
+	budget := 64 * len(b.data)
+	for at := 0; at < len(b.data); {
+		if r, ok := b.record(at); ok {
+			if !r.gone {
+				s.last = max(s.last, r.seq)
+			}
+			see(r)
+			at = r.to
+			continue
+		}
+		next := b.next(at, s.last, &budget)
+		switch {
+		case b.mend(at, next):
+			s.mended++
+		case tail && next == len(b.data) && b.torn(at):
+			s.end = at
+			return s
+		default:
+			lost(hole{from: at, to: next, before: s.last, subjects: b.subjects(at, next)})
+			at = next
+		}
+	}
+	return s
+}
+
+// next returns the place of the next whole record behind a damaged one, or the end. First
+// it trusts the length of the damaged one. budget bounds the bytes of checksums.
+func (b *block) next(at int, last uint64, budget *int) int {
+	if r, _, _ := b.frame(at, len(b.data)); r.to > at+recordHead {
+		if r.to == len(b.data) {
+			return r.to
+		}
+		if _, ok := b.record(r.to); ok {
+			return r.to
+		}
+	}
+	for i := at + 1; i+recordHead+recordSum <= len(b.data); i++ {
+		r, text, ok := b.frame(i, len(b.data))
+		if !ok || r.seq > last+maxSkipped {
+			continue
+		}
+		if *budget -= r.to - r.from; *budget < 0 {
+			break
+		}
+		if b.summed(r, text) {
+			return i
+		}
+	}
+	return len(b.data)
+}
+
+// mend corrects the lengths of a damaged record that ends before next, where its checksum
+// tells that nothing else is wrong.
+func (b *block) mend(at, next int) bool {
+	size := next - at
+	if size < recordHead+recordSum || size > longest {
+		return false
+	}
+	head := b.data[at:next]
+	old := bytes.Clone(head[:recordHead])
+	subject := recordHead + int(binary.LittleEndian.Uint16(head[20:]))
+	for _, bit := range []uint32{hasHeader, 0} {
+		binary.LittleEndian.PutUint32(head, uint32(size)|bit) //nolint:gosec // at most longest
+		text := subject + 4
+		if bit != 0 && text < size-recordSum { // the header ends at its own mark
+			length := head[text-4 : text]
+			was := bytes.Clone(length)
+			if i := bytes.Index(head[text:size-recordSum], headerEnd); i >= 0 {
+				binary.LittleEndian.PutUint32(length, uint32(i+len(headerEnd))) //nolint:gosec // at most longest
+				if _, ok := b.record(at); ok {
+					return true
+				}
+			}
+			copy(length, was)
+		} else if bit == 0 {
+			if _, ok := b.record(at); ok {
+				return true
+			}
+		}
+	}
+	copy(head, old)
+	return false
+}
+
+// subjects returns the subjects of the damaged records from one place to another, nil where
+// their lengths do not lead there.
+func (b *block) subjects(from, to int) (list []string) {
+	for from < to {
+		if to-from < recordHead+recordSum {
+			return nil
+		}
+		head := b.data[from:to]
+		size, subject := int(binary.LittleEndian.Uint32(head)&^hasHeader), int(binary.LittleEndian.Uint16(head[20:]))
+		if size < recordHead+recordSum || size > len(head) || recordHead+subject > size-recordSum {
+			return nil
+		}
+		list = append(list, string(head[recordHead:recordHead+subject]))
+		from += size
+	}
+	return list
+}
+
+// torn reports whether what begins at a place, and has no whole record behind it, was not
+// written to its end: it is incomplete, or a part that a disk writes as a whole is missing.
+func (b *block) torn(at int) bool {
+	rest := b.data[at:]
+	if len(rest) < recordHead+recordSum || int(binary.LittleEndian.Uint32(rest)&^hasHeader) > len(rest) {
+		return true
+	}
+	if bytes.Count(rest[len(rest)-recordSum:], []byte{0}) == recordSum {
+		return true
+	}
+	for i := (at + sector - 1) / sector * sector; i+sector <= len(b.data); i += sector {
+		if bytes.Count(b.data[i:i+sector], []byte{0}) == sector {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,448 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+)
+
+// The engine cuts a block file off at the first record that is not whole, and says nothing.
+// Therefore the block files are read before it is opened. Damaged ones are copied to a
+// directory of their own, with a report, and the engine gets all whole records of them.
+
+const (
+	damagedDir   = "damaged-" // and a time
+	reportFile   = "report.json"
+	acceptedFile = "accepted" // beside a report: an operator has accepted the loss
+	closedFile   = "closed"   // is there after an engine was closed, until the next one is opened
+	engineState  = "index.db" // what the engine keeps beside its blocks, and can make of them
+	messagesDir  = "msgs"     // of a stream
+	blockSuffix  = ".blk"
+	stateRunning = `"status":"` // in a header, and then the status
+)
+
+// Damage is what was found damaged at one start.
+type Damage struct {
+	At    time.Time     `json:"at"`
+	Files []DamagedFile `json:"files,omitempty"`
+	// Interrupted are the sessions that had not ended, as far as their logs say, and of
+	// whose logs a part is or may be missing. They are not run again.
+	Interrupted []ID `json:"interrupted,omitempty"`
+	// Lost are the sessions that had ended, and of which nothing is left.
+	Lost []ID `json:"lost,omitempty"`
+
+	dir string
+}
+
+// DamagedFile is a block file that was repaired. Its copy is beside the report.
+type DamagedFile struct {
+	Stream   string `json:"stream"`
+	File     string `json:"file"`
+	Places   []int  `json:"places"`   // where something was damaged, in bytes
+	Bytes    int    `json:"bytes"`    // that are lost
+	Messages int    `json:"messages"` // that are lost, at least
+	Repaired int    `json:"repaired"` // messages of which only a length was damaged
+}
+
+// Problem says in one line what was lost.
+func (d Damage) Problem() string {
+	var said []string
+	add := func(n int, format string) {
+		if n > 0 {
+			said = append(said, fmt.Sprintf(format, n))
+		}
+	}
+	size, messages, repaired := 0, 0, 0
+	for _, f := range d.Files {
+		size, messages, repaired = size+f.Bytes, messages+f.Messages, repaired+f.Repaired
+	}
+	if len(d.Files) > 0 {
+		said = append(said, fmt.Sprintf("%d files were damaged, %d bytes of them are lost", len(d.Files), size))
+	}
+	add(messages, "at least %d entries are missing")
+	add(repaired, "%d entries were repaired")
+	add(len(d.Lost), "%d sessions that had ended are gone")
+	add(len(d.Interrupted), "%d sessions cannot go on")
+	return strings.Join(said, "; ")
+}
+
+// Damages returns what was found damaged and no operator has accepted, the oldest first.
+func (j *Journal) Damages() []Damage {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.damages
+}
+
+// LostPart reports whether a part of the log of a session is missing, or may be, and not in
+// its middle. A session that has not ended, as its log says, may have ended then.
+func (j *Journal) LostPart(id ID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lost[id]
+}
+
+// LosesParts reports whether LostPart is true of any session.
+func (j *Journal) LosesParts() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.lost) > 0
+}
+
+// Accept writes down in the directory of an engine that an operator accepts what is
+// damaged, and returns it. The daemon may run.
+func Accept(dir string) ([]Damage, error) {
+	all, err := reports(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading what is damaged: %w", err)
+	}
+	all = slices.DeleteFunc(all, Damage.accepted)
+	for _, d := range all {
+		note := time.Now().UTC().Format(time.RFC3339) + "\n"
+		if err := disk.Replace(disk.OS{}, filepath.Join(d.dir, acceptedFile), []byte(note)); err != nil {
+			return nil, fmt.Errorf("accepting what is damaged: %w", err)
+		}
+	}
+	return all, nil
+}
+
+func (d Damage) accepted() bool {
+	_, err := os.Stat(filepath.Join(d.dir, acceptedFile))
+	return err == nil
+}
+
+// reports returns what was found damaged, the oldest first.
+func reports(dir string) ([]Damage, error) {
+	names, err := filepath.Glob(filepath.Join(dir, damagedDir+"*", reportFile))
+	if err != nil {
+		return nil, err
+	}
+	var all []Damage
+	for _, name := range names { // in the order of their times
+		d := Damage{dir: filepath.Dir(name)}
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was just removed
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &d)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// newReport makes the directory of a report.
+func newReport(dir string) (Damage, error) {
+	d := Damage{At: time.Now().UTC()}
+	d.dir = filepath.Join(dir, damagedDir+d.At.Format("20060102T150405.000000000Z"))
+	return d, os.Mkdir(d.dir, 0o700)
+}
+
+// write stores a report, and says it.
+func (d Damage) write(log *slog.Logger) error {
+	data, err := json.MarshalIndent(d, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err = disk.Replace(disk.OS{}, filepath.Join(d.dir, reportFile), append(data, '\n')); err != nil {
+		return err
+	}
+	for _, f := range d.Files {
+		log.Warn("a file of kept sessions is damaged: it was set aside, and what is whole of it is used", "file", f.File, "stream", f.Stream,
+			"places", f.Places, "bytes", f.Bytes, "messages", f.Messages, "repaired", f.Repaired, "set_aside", d.dir)
+	}
+	name := func(message string, ids []ID) {
+		const most = 20
+		for _, id := range ids[:min(most, len(ids))] {
+			log.Warn(message, "session_id", id.Session)
+		}
+		if len(ids) > most {
+			log.Warn(message, "more", len(ids)-most, "report", d.dir)
+		}
+	}
+	name("a session that had ended is lost, because its files are damaged or missing", d.Lost)
+	name("a session cannot go on, because a part of its log is or may be lost: it ends as interrupted", d.Interrupted)
+	return disk.OS{}.SyncDir(filepath.Dir(d.dir))
+}
+
+// readDamage reads what was found damaged, and which sessions it concerns.
+func (j *Journal) readDamage() error {
+	all, err := reports(j.o.Dir)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, d := range all {
+		for _, id := range d.Interrupted {
+			j.lost[id] = true
+		}
+	}
+	j.damages = slices.DeleteFunc(all, Damage.accepted)
+	return nil
+}
+
+// stream is the files of one stream of the engine.
+type stream struct {
+	dir, name string
+	blocks    []int // numbers
+}
+
+func (s stream) file(number int) string {
+	return filepath.Join(s.dir, messagesDir, strconv.Itoa(number)+blockSuffix)
+}
+
+// blockNumber returns the number of a block file, 0 for another file.
+func blockNumber(name string) int {
+	digits, ok := strings.CutSuffix(filepath.Base(name), blockSuffix)
+	number, err := strconv.Atoi(digits)
+	if !ok || err != nil {
+		return 0
+	}
+	return number
+}
+
+// removeState removes what the engine keeps beside the blocks of a stream.
+func (s stream) removeState() error {
+	if err := os.Remove(filepath.Join(s.dir, messagesDir, engineState)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// streams returns the streams whose blocks can be read: those that are not encrypted.
+func streams(dir string) (list []stream, err error) {
+	root := streamDir(dir, "")
+	dirs, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, d := range dirs {
+		s := stream{dir: filepath.Join(root, d.Name()), name: d.Name()}
+		if _, err := os.Stat(filepath.Join(s.dir, "meta.key")); err == nil {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(s.dir, messagesDir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, f := range files {
+			if n := blockNumber(f.Name()); n > 0 {
+				s.blocks = append(s.blocks, n)
+			}
+			if strings.HasSuffix(f.Name(), ".key") {
+				s.blocks = nil
+				break
+			}
+		}
+		slices.Sort(s.blocks)
+		list = append(list, s)
+	}
+	return list, err
+}
+
+// found is what a scan of a stream found.
+type found struct {
+	files       []DamagedFile
+	repaired    map[int][]byte // content of damaged blocks without what is damaged
+	interrupted []ID
+}
+
+// scan reads all blocks of a stream.
+func (s stream) scan() (found, error) {
+	f := found{repaired: map[int][]byte{}}
+	type end struct {
+		seq  uint64
+		runs bool
+	}
+	ends := map[string]end{} // the last whole message of each subject
+	var holes []hole
+	var last uint64
+	pending := 0 // the first of holes without a message behind it
+	for i, number := range s.blocks {
+		data, err := os.ReadFile(s.file(number))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // while an engine has the files open
+		}
+		if err != nil {
+			return f, err
+		}
+		if bytes.HasPrefix(data, []byte("cmp")) { // it is compressed: no setting of ours
+			return f, nil
+		}
+		b, err := newBlock(s.name, number, data)
+		if err != nil {
+			return f, err
+		}
+		begin := len(holes)
+		r := b.scan(last, i == len(s.blocks)-1, func(r record) {
+			if r.gone {
+				return
+			}
+			for ; pending < len(holes); pending++ {
+				holes[pending].behind = r.seq
+			}
+			ends[string(r.subject)] = end{r.seq, runs(r.header)}
+		}, func(h hole) { holes = append(holes, h) })
+		last = r.last
+		if mine := holes[begin:]; len(mine) > 0 || r.mended > 0 {
+			file := DamagedFile{Stream: s.name, File: filepath.Base(s.file(number)), Places: []int{}, Repaired: r.mended}
+			var whole []byte
+			at := 0
+			for _, h := range mine {
+				whole = append(whole, data[at:h.from]...)
+				at = h.to
+				file.Places = append(file.Places, h.from)
+				file.Bytes += h.to - h.from
+				file.Messages += max(1, len(h.subjects))
+			}
+			f.repaired[number] = append(whole, data[at:max(at, r.end)]...)
+			f.files = append(f.files, file)
+		}
+	}
+	suspects := map[string]bool{}
+	for _, h := range holes {
+		known := len(h.subjects) > 0
+		for _, subject := range h.subjects {
+			if e, ok := ends[subject]; !ok { // damaged itself, or of a log of one message
+				known = false
+			} else if e.runs {
+				suspects[subject] = true
+			}
+		}
+		if known {
+			continue
+		}
+		for subject, e := range ends {
+			if e.runs && (h.behind == 0 || e.seq < h.behind) {
+				suspects[subject] = true
+			}
+		}
+	}
+	for subject := range suspects {
+		if id, ok := session(subject); ok {
+			f.interrupted = append(f.interrupted, id)
+		}
+	}
+	sortIDs(f.interrupted)
+	return f, nil
+}
+
+func sortIDs(ids []ID) {
+	slices.SortFunc(ids, func(a, b ID) int { return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Owner, b.Owner)) })
+}
+
+// runs reports whether a message says that its session runs.
+func runs(header []byte) bool {
+	return bytes.Contains(header, []byte(stateRunning+string(council.StatusRunning)+`"`))
+}
+
+// repair reads all block files, sets the damaged ones aside and replaces them by what is
+// whole of them. The engine must not be open.
+func (j *Journal) repair() error {
+	list, err := streams(j.o.Dir)
+	if err != nil {
+		return err
+	}
+	var report Damage
+	all := make([]found, len(list))
+	for i, s := range list {
+		if all[i], err = s.scan(); err != nil {
+			return err
+		}
+		if len(all[i].files) == 0 {
+			continue
+		}
+		if report.dir == "" {
+			if report, err = newReport(j.o.Dir); err != nil {
+				return err
+			}
+		}
+		if err := s.setAside(report.dir, all[i]); err != nil {
+			return err
+		}
+		report.Files = append(report.Files, all[i].files...)
+		report.Interrupted = append(report.Interrupted, all[i].interrupted...)
+	}
+	if report.dir == "" {
+		return nil
+	}
+	if err := report.write(j.o.Log); err != nil {
+		return err
+	}
+	for i, s := range list {
+		if err := s.replace(all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setAside copies the damaged blocks below a directory.
+func (s stream) setAside(dir string, f found) error {
+	dir = filepath.Join(dir, s.name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for number := range f.repaired {
+		data, err := os.ReadFile(s.file(number))
+		if err == nil {
+			err = disk.Replace(disk.OS{}, filepath.Join(dir, filepath.Base(s.file(number))), data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace puts repaired blocks in the place of damaged ones. What the engine keeps beside
+// them is of the damaged ones.
+func (s stream) replace(f found) error {
+	if len(f.repaired) == 0 {
+		return nil
+	}
+	if err := s.removeState(); err != nil {
+		return err
+	}
+	for number, data := range f.repaired {
+		if err := disk.Replace(disk.OS{}, s.file(number), data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verify looks beside everything else whether the blocks of an engine that was closed are
+// whole. Where they are not, the engine is opened again, and repair does its work.
+func (j *Journal) verify(log *engineLog) {
+	for range 2 { // what is written meanwhile is no damage
+		damaged := false
+		list, err := streams(j.o.Dir)
+		for _, s := range list {
+			if f, failed := s.scan(); failed == nil && len(f.files) > 0 {
+				damaged = true
+			}
+		}
+		if err != nil || !damaged {
+			return
+		}
+	}
+	j.fail(log, errors.New("a block file is damaged"))
+}

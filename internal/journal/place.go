@@ -1,0 +1,223 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/councild/councild/internal/disk"
+)
+
+// lockFile is in the directory of an engine, and locked by the process that has it.
+const lockFile = "lock"
+
+// dirHeld is a directory that this process holds.
+type dirHeld struct {
+	lock, dir *disk.Lock // dir is nil where directories cannot be locked
+	files     []held
+	block     int // largest number of a block of the stream of sessions
+}
+
+// held is a file or a directory that must stay where it is.
+type held struct {
+	path string
+	info fs.FileInfo
+}
+
+// lockDir makes and locks the directory, and tells whether it holds something.
+func (j *Journal) lockDir() (holds bool, err error) {
+	dir := j.o.Dir
+	err = os.MkdirAll(dir, 0o700)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(dir)
+	}
+	if err == nil && disk.Foreign(info) {
+		return false, fmt.Errorf("opening the sessions in %s: the directory belongs to another user, who could read and change them; "+
+			"make this process's user its owner (chown), or name another directory", dir)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the right to search
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening the sessions in %s: %w; name a directory that this process may write to", dir, err)
+	}
+	j.o.Dir = dir
+	var p dirHeld
+	if p.lock, err = disk.TryLock(filepath.Join(dir, lockFile)); err == nil {
+		// Whoever removes the lock file cannot let a second process in.
+		if p.dir, err = disk.TryLockDir(dir); err != nil {
+			err = errors.Join(err, p.lock.Close())
+		}
+	}
+	if errors.Is(err, disk.ErrLocked) {
+		return false, fmt.Errorf("opening the sessions in %s: another daemon holds the directory; stop it or name another directory", dir)
+	}
+	if err == nil {
+		j.mu.Lock()
+		j.place = p
+		j.mu.Unlock()
+		if holds, err = used(dir); err != nil {
+			err = errors.Join(err, j.leaveDir())
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening the sessions in %s: %w; %s", dir, err, mendDir)
+	}
+	return holds, nil
+}
+
+// leaveDir releases the directory.
+func (j *Journal) leaveDir() (err error) {
+	j.mu.Lock()
+	p := j.place
+	j.place = dirHeld{}
+	j.mu.Unlock()
+	for _, lock := range []*disk.Lock{p.dir, p.lock} {
+		if lock != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}
+	return err
+}
+
+// used tells whether an engine has kept something in a directory, also where its own files
+// were removed.
+func used(dir string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(dir, endsFile)); err == nil {
+		return true, nil
+	}
+	names, err := os.ReadDir(filepath.Join(dir, storeDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(names) > 0, err
+}
+
+// enter makes the directory ready for the engine, which is not open. unread tells that the
+// last engine was closed: the blocks are still to be read.
+func (j *Journal) enter() (unread bool, err error) {
+	if j.o.URL != "" {
+		return false, nil
+	}
+	if err := j.inPlace(); err != nil {
+		j.o.Log.Error("kept sessions begin again with what is at their path now", "error", err)
+		if err := j.leaveDir(); err != nil {
+			return false, err
+		}
+		if _, err := j.lockDir(); err != nil {
+			return false, err
+		}
+		list, err := streams(j.o.Dir)
+		for _, s := range list { // the engine has written its state there as it ended
+			err = errors.Join(err, s.removeState())
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if !j.entered {
+		j.entered = true
+		j.worked, err = readWorking(j.o.Dir)
+	}
+	unread = os.Remove(filepath.Join(j.o.Dir, closedFile)) == nil
+	if err == nil && !unread {
+		err = j.repair()
+	}
+	if err == nil {
+		err = j.readDamage()
+	}
+	if err == nil {
+		err = j.working.begin(j.o.Dir)
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening the sessions in %s: %w; %s", j.o.Dir, err, mendDir)
+	}
+	return unread, nil
+}
+
+// settle compares the list of sessions with what an earlier process knew, and has the
+// directory watched.
+func (j *Journal) settle() error {
+	if j.o.URL != "" {
+		return nil
+	}
+	if err := j.compareEnds(); err != nil {
+		return err
+	}
+	dir := j.o.Dir
+	var files []held
+	for _, path := range []string{dir, filepath.Join(dir, lockFile), filepath.Join(streamDir(dir, j.o.stream(sessionsName)), messagesDir)} {
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		files = append(files, held{path, info})
+	}
+	j.mu.Lock()
+	j.place.files, j.place.block = files, 0
+	j.mu.Unlock()
+	return nil
+}
+
+// inPlace returns nil while the files that the engine has open are at their paths.
+// Otherwise nothing that it stores could be found again.
+func (j *Journal) inPlace() error {
+	j.mu.Lock()
+	files := j.place.files
+	j.mu.Unlock()
+	for _, h := range files {
+		if now, err := os.Lstat(h.path); err != nil || !os.SameFile(h.info, now) {
+			return fmt.Errorf("somebody removed or replaced %s", h.path)
+		}
+	}
+	return nil
+}
+
+// lookAfter looks whether the files are in place, and whether damage was accepted. There
+// are so many sessions.
+func (j *Journal) lookAfter(sessions int) error {
+	if j.o.URL != "" {
+		return nil
+	}
+	if err := j.inPlace(); err != nil {
+		return err
+	}
+	names, err := filepath.Glob(filepath.Join(streamDir(j.o.Dir, j.o.stream(sessionsName)), messagesDir, "*"+blockSuffix))
+	if err != nil {
+		return err
+	}
+	newest := 0
+	for _, name := range names {
+		newest = max(newest, blockNumber(name))
+	}
+	j.mu.Lock()
+	before, damaged := j.place.block, len(j.damages) > 0
+	j.place.block = newest
+	j.mu.Unlock()
+	if newest < before { // the engine never removes the newest one
+		return fmt.Errorf("somebody removed the file %d%s of kept sessions", before, blockSuffix)
+	}
+	if damaged {
+		if err := j.readDamage(); err != nil {
+			return err
+		}
+	}
+	if j.ends.large(sessions) {
+		return j.ends.renew(j.o.Dir, j.index, j.LostPart)
+	}
+	return nil
+}
+
+// noteClosed notes that no engine has the files open. Without the note, the next start reads
+// them all.
+func (j *Journal) noteClosed() {
+	if j.inPlace() == nil {
+		_ = os.WriteFile(filepath.Join(j.o.Dir, closedFile), nil, 0o600)
+	}
+}
