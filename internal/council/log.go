@@ -37,6 +37,10 @@ type Log struct {
 	// nil. After an error the run begins no call any more, cancels those in flight,
 	// observes nothing but its end, and returns CodeInterrupted.
 	MayCall func(ctx context.Context) error
+	// Calling is told when a call begins that did not land before. What it returns is told
+	// when its outcome is there. It is called concurrently. While all calls that were begun
+	// wait for their providers, the run does nothing that could take its process down.
+	Calling func() (landed func())
 	// Last has the run begin no call: it ends with the best that landed. That is the
 	// top-ranked answer when all ballots landed. Before, the run returns CodeInterrupted,
 	// with everything that landed in its session. MayCall is not asked.

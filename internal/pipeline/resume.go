@@ -243,7 +243,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	answers, err := replies.New(kept.Past, replies.Options{
 		ModelOf: r.plan.ModelOf,
-		Next:    r.calls, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
+		Next:    calling{r.calls, kept}, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
 	})
 	if err == nil {
 		r.past, err = readPast(kept.Past)
@@ -266,6 +266,20 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		r.p.o.Accounts.Add(r.plan.SessionID, slices.Collect(answers.Landed()), r.past.lost(r.plan))
 	}
 	return nil
+}
+
+// calling tells the log of a run which calls are under way.
+type calling struct {
+	council.Completer
+	log *council.Log
+}
+
+// Complete implements council.Completer.
+func (c calling) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	if c.log.Calling != nil {
+		defer c.log.Calling()()
+	}
+	return c.Completer.Complete(ctx, call)
 }
 
 // stored waits until everything that the run has observed is stored.

@@ -33,6 +33,9 @@ type accepted struct {
 type claimed struct {
 	Node  string `json:"node"`
 	Epoch int    `json:"epoch"`
+	// Crashes is how many processes went down before, one after the other, while the
+	// session worked. It is nil in logs of earlier versions, which count all of them.
+	Crashes *int `json:"crashes,omitempty"`
 }
 
 const (
@@ -85,6 +88,10 @@ type keeper struct {
 	closed  bool               // the last entry is in the queue
 	stopped bool               // nothing is stored any more
 	end     *ending
+	runs    bool      // the run has begun
+	calls   int       // under way
+	fresh   bool      // an outcome is there, of which no event has told yet
+	works   bool      // as the journal was told
 	owned   time.Time // a time at which this node had the session, as its log said later
 }
 
@@ -93,6 +100,40 @@ type pending struct {
 	entry council.Entry
 	event council.Event // zero: no client sees the entry
 	shown bool
+}
+
+// begin notes that the run begins.
+func (k *keeper) begin() {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.runs = true
+	k.noteWorkLocked()
+}
+
+// calling notes that a call begins, and then that its outcome is there. It is
+// council.Log.Calling.
+func (k *keeper) calling() (landed func()) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.calls++
+	k.noteWorkLocked()
+	return func() {
+		k.s.mu.Lock()
+		defer k.s.mu.Unlock()
+		k.calls--
+		k.fresh = true
+		k.noteWorkLocked()
+	}
+}
+
+// noteWorkLocked tells the journal whether the session works, or waits for its calls. Only
+// a session that works can take the process down: between two entries of its own.
+func (k *keeper) noteWorkLocked() {
+	works := k.runs && !k.stopped && (k.calls == 0 || k.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
+	if works != k.works {
+		k.works = works
+		k.s.store.o.Journal.Working(k.id, works)
+	}
 }
 
 // observeLocked takes an event of the run.
@@ -114,6 +155,8 @@ func (k *keeper) observeLocked(e council.Event) {
 		e = council.Event{} // no client sees it
 	}
 	k.pushLocked(pending{entry: entry, event: e})
+	k.fresh = false
+	k.noteWorkLocked()
 	k.wakeUp()
 }
 
@@ -389,6 +432,7 @@ func (k *keeper) finish() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	k.stopped, k.queue = true, nil
+	k.noteWorkLocked()
 }
 
 // over reports whether the session has ended without its log. A log without its end is of
@@ -514,6 +558,7 @@ func (k *keeper) advance(stored int, seq uint64) {
 		}
 	}
 	k.drainedLocked()
+	k.noteWorkLocked()
 	if len(k.queue) == 0 && k.closed {
 		k.s.store.settled(k.s)
 	}

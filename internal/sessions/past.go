@@ -12,9 +12,14 @@ import (
 	"github.com/councild/councild/internal/journal"
 )
 
-// maxOwners is how many processes may go down with a session, none of which released
-// it, before it is ended with what there is: it may be what takes them down.
-const maxOwners = 3
+const (
+	// maxCrashes is how many processes may go down while a session works, none of which
+	// released it, before it is ended with what there is: it may be what takes them down.
+	maxCrashes = 3
+	// maxOwners is how many may go down with a session that only waited: each of them
+	// has paid for its calls once more.
+	maxOwners = 30
+)
 
 // past is what the log of a session in the journal says.
 type past struct {
@@ -27,6 +32,7 @@ type past struct {
 	result    json.RawMessage
 	owner     string // node that has the session, "" when it was released
 	owners    int    // that had the session since it was released last
+	crashes   int    // as in claimed, at the last claim since then
 	released  bool
 	cancelled bool          // a request to cancel it waits
 	elapsed   time.Duration // that it had an owner
@@ -60,10 +66,11 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 				at = p.elapsed
 				if p.released || m.Node != p.owner { // otherwise its owner had no answer to an earlier claim
 					p.owners++
+					p.crashes = crashesAt(e.Data, p.crashes)
 				}
 				p.released = false
 			case entryReleased:
-				p.owners, p.released = 0, true
+				p.owners, p.crashes, p.released = 0, 0, true
 			case entryCancelled:
 				p.cancelled = true
 			case entryResult:
@@ -88,6 +95,15 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 // begun reports whether a process has begun to run the session. Before, the node that stored the head may still refuse it.
 func (p *past) begun() bool { return len(p.entries) > 0 || p.head.Epoch > 1 || p.released }
 
+// crashesAt returns the crashes that a claim counts. There were so many before it.
+func crashesAt(data json.RawMessage, before int) int {
+	var c claimed
+	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {
+		return before + 1
+	}
+	return *c.Crashes
+}
+
 // ended returns the last entry of a log that has ended.
 func (p *past) ended() (last council.Entry, ok bool) {
 	if len(p.view.entries) == 0 {
@@ -103,7 +119,14 @@ func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 	if _, damaged := errors.AsType[*journal.Damaged](err); err != nil && !damaged && !errors.Is(err, journal.ErrGone) {
 		return nil, err
 	}
-	return readPast(stored, err)
+	p, err := readPast(stored, err)
+	if p == nil || err != nil {
+		return p, err
+	}
+	if _, ended := p.ended(); !ended && p.damaged == nil && st.o.Journal.LostPart(id) {
+		p.damaged = &journal.Damaged{ID: id, Entry: p.number + 1, Seq: p.seq, Reason: "its newest entries are lost, or may be"}
+	}
+	return p, nil
 }
 
 // read returns the session of a log in the journal, nil where there is none. Where there
@@ -280,6 +303,8 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, nil
 	}
 	row, _ := st.o.Journal.Row(id)
+	st.o.Journal.Working(id, true) // its log may be what takes processes down
+	defer st.o.Journal.Working(id, false)
 	p, err := st.load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -305,9 +330,14 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	if err != nil {
 		return nil, err
 	}
+	st.o.Journal.Working(id, false)
 	k := s.keeper
 	k.head.Node, k.head.Epoch = st.o.Node, p.head.Epoch+1
-	data, err := json.Marshal(claimed{Node: k.head.Node, Epoch: k.head.Epoch})
+	crashes := p.crashes
+	if !p.released && p.owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
+		crashes++
+	}
+	data, err := json.Marshal(claimed{Node: k.head.Node, Epoch: k.head.Epoch, Crashes: &crashes})
 	if err != nil {
 		return nil, err
 	}
@@ -317,10 +347,11 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, err
 	}
 	k.number = m.First
-	k.log.Past, k.log.Elapsed, k.log.Last = p.entries, p.elapsed, p.damaged != nil || p.owners >= maxOwners || p.overdue
+	k.log.Past, k.log.Elapsed = p.entries, p.elapsed
+	k.log.Last = p.damaged != nil || crashes >= maxCrashes || p.owners >= maxOwners || p.overdue
 	if k.log.Last {
-		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "damage", p.damaged,
-			"overdue", p.overdue)
+		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "crashes", crashes,
+			"damage", p.damaged, "overdue", p.overdue)
 	}
 	if st.o.Lease > 0 {
 		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.owner)

@@ -65,11 +65,13 @@ type Session struct {
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Log returns how the run of the session is kept, nil where it is not.
+// Log returns how the run of the session is kept, nil where it is not. The run that asks
+// begins.
 func (s *Session) Log() *council.Log {
 	if s.keeper == nil {
 		return nil
 	}
+	s.keeper.begin()
 	return s.keeper.log
 }
 

@@ -439,7 +439,7 @@ func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 		wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
 		owned: time.Now(), // what makes the session this node's is stored later
 	}
-	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall}
+	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall, Calling: k.calling}
 	return k
 }
 
