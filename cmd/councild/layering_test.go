@@ -76,6 +76,7 @@ var owners = map[string]string{
 	"github.com/prometheus/client_golang":   "internal/telemetry",
 	"github.com/nats-io/nats.go":            "internal/journal",
 	"github.com/nats-io/nats-server/v2":     "internal/journal",
+	"github.com/minio/highwayhash":          "internal/journal",
 	"go.opentelemetry.io":                   "internal/telemetry",
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",

@@ -2,22 +2,27 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
 )
 
 type sessionsCmd struct {
-	List   listSessionsCmd  `cmd:"" help:"List the sessions of this token, the newest first."`
-	Show   showSessionCmd   `cmd:"" help:"Print the answer of a session, its ranking and its warnings."`
-	Delete deleteSessionCmd `cmd:"" help:"Delete a session that has ended, or cancel one that runs."`
+	List   listSessionsCmd   `cmd:"" help:"List the sessions of this token, the newest first."`
+	Show   showSessionCmd    `cmd:"" help:"Print the answer of a session, its ranking and its warnings."`
+	Delete deleteSessionCmd  `cmd:"" help:"Delete a session that has ended, or cancel one that runs."`
+	Accept acceptSessionsCmd `cmd:"" help:"Take the loss of kept sessions whose files were damaged: /readyz no longer names it."`
 }
 
 type listSessionsCmd struct {
@@ -131,4 +136,47 @@ func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
 		_, err = fmt.Fprintf(std.Stdout, "session %s %s\n", c.ID, outcome)
 		return err
 	})
+}
+
+type acceptSessionsCmd struct {
+	Dir string `help:"Directory of the kept sessions; default LLM_COUNCIL_SESSIONS_DIR." placeholder:"DIR"`
+}
+
+// Help returns what the help of the command says below its summary.
+func (acceptSessionsCmd) Help() string {
+	return "A daemon that finds a damaged file copies it to a directory damaged-TIME beside the others, with a report, and goes on with what is " +
+		"whole. This command writes down that you accept that. The daemon may run, and notices it within 5 seconds. The copies stay: " +
+		"remove the directory when you do not need them."
+}
+
+// Run writes down that the operator accepts what is damaged.
+func (c acceptSessionsCmd) Run(std IO) error {
+	dir := c.Dir
+	if dir == "" {
+		cfg, err := config.Load()
+		if err != nil {
+			return usageError{err}
+		}
+		if dir, _ = cfg.KeepsSessions(); dir == "" {
+			return usageError{errors.New("LLM_COUNCIL_SESSIONS_DIR is off: name a directory with --dir")}
+		}
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("there are no kept sessions: %w", err)
+	}
+	damages, err := journal.Accept(dir)
+	if err != nil {
+		return err
+	}
+	text := "Nothing to accept: no file of kept sessions is damaged.\n"
+	if len(damages) > 0 {
+		text = ""
+	}
+	for _, d := range damages {
+		text += "Accepted: " + d.Problem() + ".\n"
+	}
+	if _, err := io.WriteString(terminal{std.Stdout}, text); err != nil {
+		return fmt.Errorf("writing what was accepted: %w", err)
+	}
+	return nil
 }

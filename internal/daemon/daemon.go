@@ -425,6 +425,15 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			})
 		}
 	}
+	if d.journal != nil {
+		for _, damage := range d.journal.Damages() {
+			reasons = append(reasons, httpapi.Reason{
+				Code: "sessions_damaged", Bearable: true,
+				Message: "files of kept sessions were damaged, found " + damage.At.Format("on 2006-01-02 at 15:04 UTC") + ": " + damage.Problem() +
+					"; the log names them, and councild sessions accept takes the loss",
+			})
+		}
+	}
 	if missing := d.engine.house.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !isHard(d.cfg),

@@ -60,23 +60,24 @@ type DamagedFile struct {
 // Problem says in one line what was lost.
 func (d Damage) Problem() string {
 	var said []string
-	add := func(n int, format string) {
-		if n > 0 {
-			said = append(said, fmt.Sprintf(format, n))
+	add := func(n int, one, more string) {
+		if n == 1 {
+			said = append(said, "1 "+one)
+		} else if n > 1 {
+			said = append(said, strconv.Itoa(n)+" "+more)
 		}
 	}
 	size, messages, repaired := 0, 0, 0
 	for _, f := range d.Files {
 		size, messages, repaired = size+f.Bytes, messages+f.Messages, repaired+f.Repaired
 	}
-	if len(d.Files) > 0 {
-		said = append(said, fmt.Sprintf("%d files were damaged, %d bytes of them are lost", len(d.Files), size))
-	}
-	add(messages, "at least %d entries are missing")
-	add(repaired, "%d entries were repaired")
-	add(len(d.Lost), "%d sessions that had ended are gone")
-	add(len(d.Interrupted), "%d sessions cannot go on")
-	return strings.Join(said, "; ")
+	add(len(d.Files), "file was damaged", "files were damaged")
+	add(size, "byte is lost", "bytes are lost")
+	add(messages, "entry is missing, or more", "entries are missing, or more")
+	add(repaired, "entry was repaired", "entries were repaired")
+	add(len(d.Lost), "session that had ended is gone", "sessions that had ended are gone")
+	add(len(d.Interrupted), "session cannot go on", "sessions cannot go on")
+	return strings.Join(said, ", ")
 }
 
 // Damages returns what was found damaged and no operator has accepted, the oldest first.

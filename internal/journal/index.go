@@ -501,6 +501,7 @@ func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last 
 	if err != nil {
 		return true, nil //nolint:nilerr // such an ID has no log
 	}
+	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
 		switch {

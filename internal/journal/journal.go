@@ -476,7 +476,7 @@ func (j *Journal) checkAll(ctx context.Context) {
 }
 
 func (j *Journal) check(ctx context.Context, l *link) error {
-	_, _, seen := j.index.size()
+	rows, _, seen := j.index.size()
 	logs := j.index.logs()
 	j.index.forgetGone()
 	if err := j.lookAfter(rows); err != nil {

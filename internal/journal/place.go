@@ -106,7 +106,7 @@ func (j *Journal) enter() (unread bool, err error) {
 		return false, nil
 	}
 	if err := j.inPlace(); err != nil {
-		j.o.Log.Error("kept sessions begin again with what is at their path now", "error", err)
+		j.o.Log.Error("the directory of kept sessions is not what it was: they begin again with what is at its path now", "error", err)
 		if err := j.leaveDir(); err != nil {
 			return false, err
 		}
@@ -165,12 +165,20 @@ func (j *Journal) settle() error {
 	return nil
 }
 
+var errNoDir = errors.New("their directory could not be opened again")
+
 // inPlace returns nil while the files that the engine has open are at their paths.
 // Otherwise nothing that it stores could be found again.
 func (j *Journal) inPlace() error {
+	if j.o.URL != "" {
+		return nil
+	}
 	j.mu.Lock()
-	files := j.place.files
+	files, locked := j.place.files, j.place.lock != nil
 	j.mu.Unlock()
+	if !locked {
+		return errNoDir
+	}
 	for _, h := range files {
 		if now, err := os.Lstat(h.path); err != nil || !os.SameFile(h.info, now) {
 			return fmt.Errorf("somebody removed or replaced %s", h.path)
@@ -182,10 +190,7 @@ func (j *Journal) inPlace() error {
 // lookAfter looks whether the files are in place, and whether damage was accepted. There
 // are so many sessions.
 func (j *Journal) lookAfter(sessions int) error {
-	if j.o.URL != "" {
-		return nil
-	}
-	if err := j.inPlace(); err != nil {
+	if err := j.inPlace(); err != nil || j.o.URL != "" {
 		return err
 	}
 	names, err := filepath.Glob(filepath.Join(streamDir(j.o.Dir, j.o.stream(sessionsName)), messagesDir, "*"+blockSuffix))

@@ -250,7 +250,10 @@ func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) 
 			if !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
-		case st.o.Lease == 0: // Resume has it
+		case st.o.Lease == 0: // Resume has it, unless its end was lost since then
+			if st.o.Journal.LostPart(row.ID) && !st.has(row.ID) {
+				orphans = append(orphans, row)
+			}
 		case d.dead(row.Node, nodes), d.quiet(row) >= row.Timeout+st.margin():
 			orphans = append(orphans, row)
 		}
@@ -281,7 +284,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 		case p.owner == st.o.Node: // its claim was stored, and the answer was lost
 			return true
 		case st.o.Lease == 0:
-			return false // Resume has it
+			return p.damaged != nil // Resume has the others
 		case d.dead(p.owner, st.o.Journal.Nodes()):
 			return st.suits(p, d)
 		default: // its owner lives, and does not run it

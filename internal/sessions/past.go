@@ -41,14 +41,18 @@ type past struct {
 }
 
 // readPast reads a log. Without its head there is nothing to go on with: the past is
-// nil then.
+// nil then, unless the session has ended.
 func readPast(stored []journal.Stored, damaged error) (*past, error) {
-	if len(stored) == 0 || stored[0].First != 1 || len(stored[0].Entries) == 0 || stored[0].Entries[0].Type != entryAccepted {
-		return nil, nil
-	}
 	p := &past{damaged: damaged, owners: 1}
-	if err := json.Unmarshal(stored[0].Entries[0].Data, &p.accepted); err != nil {
-		return nil, fmt.Errorf("reading the head of a session's log: %w", err)
+	switch {
+	case len(stored) == 0:
+		return nil, nil
+	case stored[0].First == 1 && len(stored[0].Entries) > 0 && stored[0].Entries[0].Type == entryAccepted:
+		if err := json.Unmarshal(stored[0].Entries[0].Data, &p.accepted); err != nil {
+			return nil, fmt.Errorf("reading the head of a session's log: %w", err)
+		}
+	case !ends(stored[len(stored)-1]):
+		return nil, nil
 	}
 	before := stored[0].At // when the message before was stored
 	for _, m := range stored {
@@ -94,6 +98,12 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 
 // begun reports whether a process has begun to run the session. Before, the node that stored the head may still refuse it.
 func (p *past) begun() bool { return len(p.entries) > 0 || p.head.Epoch > 1 || p.released }
+
+// ends reports whether a message holds the end of its session.
+func ends(m journal.Stored) bool {
+	n := len(m.Entries)
+	return n > 0 && (m.Entries[n-1].Type == council.EventDone || m.Entries[n-1].Type == council.EventFailed)
+}
 
 // crashesAt returns the crashes that a claim counts. There were so many before it.
 func crashesAt(data json.RawMessage, before int) int {
