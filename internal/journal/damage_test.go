@@ -376,6 +376,51 @@ func TestDamagedEncrypted(t *testing.T) {
 	}
 }
 
+// A flipped bit in an older file, and such a file that is missing.
+func TestDamagedOlderBlock(t *testing.T) {
+	t.Parallel()
+	o := inside(t)
+	j := open(t, o)
+	logs := map[ID][]Stored{}
+	const sessions = 20
+	for n := range sessions { // 10 MiB, and a file has 8
+		id := ID{Session: fmt.Sprint("s", n)}
+		m := message(j, 1, strings.Repeat("x", 500<<10))
+		m.Status = council.StatusComplete
+		appended(t, j, id, 0, m)
+		log, err := j.Read(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs[id] = log
+	}
+	dir := copied(t, o.Dir)
+	closeJournal(t, j)
+	if _, err := os.Stat(blockOf(dir, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range map[string]func(dir string){
+		"flipped": func(dir string) { change(t, blockOf(dir, 1), flip(3<<20)) },
+		"zeros behind the older one": func(dir string) {
+			change(t, blockOf(dir, 1), func(b []byte) []byte { return append(b, make([]byte, 1000)...) })
+		},
+		"removed": func(dir string) {
+			if err := os.Remove(blockOf(dir, 1)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		o := o
+		o.Dir = copied(t, dir)
+		do(o.Dir)
+		s := left(t, o, logs)
+		worst := map[string]int{"flipped": 1, "removed": sessions - 2}[name]
+		if lost := sessions - len(s.whole); lost > worst || s.problem == "" {
+			t.Errorf("%s: %d sessions are lost, want %d at most: %q", name, lost, worst, s.problem)
+		}
+	}
+}
+
 // Sessions that were deleted are not lost.
 func TestEndsForgetsDeleted(t *testing.T) {
 	t.Parallel()
