@@ -92,15 +92,40 @@ func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, erro
 			}
 		}
 	}
+	g.shed(maxEvidence)
 	return g, nil
 }
+
+// maxEvidence is the most labels, and the most shadow sessions, that a report holds: the newest.
+const maxEvidence = 10_000
 
 // gathering is evidence on its way.
 type gathering struct {
 	q       bias.Query
 	shadows []council.ShadowRecord
 	labels  []council.LabelRecord
+	old     int // records left out, because there are too many newer ones
 	skipped map[store.Reason]*bias.Skipped
+}
+
+// shed leaves the last label of each person and session and, of these and of the shadow sessions, the newest.
+func (g *gathering) shed(most int) {
+	last := map[[2]string]int{}
+	for i, l := range g.labels {
+		key := [2]string{l.SessionID, l.By}
+		if j, ok := last[key]; !ok || !l.Labelled.Before(g.labels[j].Labelled) {
+			last[key] = i
+		}
+	}
+	labels := make([]council.LabelRecord, 0, len(last))
+	for _, i := range slices.Sorted(maps.Values(last)) {
+		labels = append(labels, g.labels[i])
+	}
+	slices.SortStableFunc(labels, func(a, b council.LabelRecord) int { return a.Labelled.Compare(b.Labelled) })
+	slices.SortStableFunc(g.shadows, func(a, b council.ShadowRecord) int { return a.Timestamp.Compare(b.Timestamp) })
+	cutLabels, cutShadows := max(len(labels)-most, 0), max(len(g.shadows)-most, 0)
+	g.labels, g.shadows = slices.Clone(labels[cutLabels:]), slices.Clone(g.shadows[cutShadows:])
+	g.old += cutLabels + cutShadows
 }
 
 func (g *gathering) skip(bad *store.LineError) {
@@ -124,6 +149,9 @@ func (g *gathering) add(e store.Evidence) {
 	case e.Label != nil && wanted(e.Label.Timestamp, e.Label.CouncilConfig, e.Label.QueryMetadata):
 		g.labels = append(g.labels, *e.Label)
 	}
+	if max(len(g.labels), len(g.shadows)) > 2*maxEvidence { // so that each record is looked at a few times
+		g.shed(maxEvidence)
+	}
 }
 
 // weigh returns what the records of the newest council and prompt say.
@@ -135,7 +163,7 @@ func (g *gathering) weigh() *render.Evidence {
 	}
 	config := g.ofOne()
 	found := &render.Evidence{
-		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
+		CouncilConfig: config, LeftOut: g.old + all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
 		Evidence: worth.Weigh(g.shadows, g.labels),
 	}
 	for _, reason := range slices.Sorted(maps.Keys(g.skipped)) {

@@ -544,6 +544,15 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	full := feedback(finished, `{"rating":5}`, auth...)
 	full.prepare = func() { labels.err = errors.New("no disk") }
+	flood := feedback(finished, "", auth...)
+	flood.send = func() (resp *http.Response, data []byte) {
+		for range 200 {
+			if resp, data = s.call(t, "POST", "/v1/council/"+finished()+"/feedback", `{"rating":5}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
+				break
+			}
+		}
+		return resp, data
+	}
 	slow := feedback(finished, "", auth...)
 	slow.send = func() (*http.Response, []byte) {
 		return s.stalled(t, "POST", "/v1/council/"+finished()+"/feedback", auth...)
@@ -596,6 +605,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		feedback(finished, `{"rating":5}`),
 		feedback(finished, `{"rating":5}`, append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
 		feedback(nil, `{"rating":5}`, auth...),
+		flood,
 		{method: "PUT", path: "/v1/council/{id}/feedback", headers: auth, id: finished},
 		slow,
 		feedback(sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) }), `{"rating":5}`, auth...),

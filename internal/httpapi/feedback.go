@@ -59,6 +59,15 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if err := p.err("the feedback is not valid"); err != nil {
 		return err
 	}
+	reservation := a.callerOf(r).labels.Reserve()
+	if wait := reservation.Delay(); wait > 0 {
+		reservation.Cancel()
+		return &council.Error{
+			Code: council.CodeOverLimit, SessionID: s.ID, RetryAfter: wait,
+			Detail: fmt.Sprintf("this token has sent as much feedback as it may: %d at once, and %d a day; send it again later",
+				labelsAtOnce, labelsPerDay),
+		}
+	}
 	record, request := label(f, &session), s.Request()
 	for value, to := range map[string]**string{
 		request.Category: &record.QueryMetadata.Category, request.Language: &record.QueryMetadata.Language,

@@ -28,11 +28,18 @@ type caller struct {
 	label    string
 	sessions chan struct{} // one element per session that runs
 	rate     *rate.Limiter
+	labels   *rate.Limiter // feedback: each is a line that reports read
 	checks   chan struct{} // one element while a plan of the caller is checked
 }
 
+// A caller may send so much feedback at once, and in a day.
+const (
+	labelsAtOnce = 100
+	labelsPerDay = 1000
+)
+
 func newCaller(t *Token, limits Limits, places int) *caller {
-	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), checks: make(chan struct{}, 1)}
+	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), labels: rate.NewLimiter(labelsPerDay/(24*60*60), labelsAtOnce), checks: make(chan struct{}, 1)}
 	if t != nil {
 		c.sum, c.owner, c.label = t.sum(), t.owner(), t.Label()
 		if t.Limits != nil {

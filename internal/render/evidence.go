@@ -19,7 +19,7 @@ type Report struct {
 // record is of.
 type Evidence struct {
 	CouncilConfig string         `json:"council_config_version"`
-	LeftOut       int            `json:"left_out"` // records of other councils
+	LeftOut       int            `json:"left_out"` // records of other councils, and old ones of many
 	Skipped       []bias.Skipped `json:"skipped"`
 	worth.Evidence
 }
@@ -138,7 +138,8 @@ func sentences(e *Evidence) []string {
 		all = append(all, text)
 	}
 	if e.LeftOut > 0 {
-		all = append(all, fmt.Sprintf("Left out, because they are of another council or prompt than the newest record: %d.", e.LeftOut))
+		all = append(all, fmt.Sprintf(
+			"Left out, because they are of another council or prompt than the newest record, or older than 10,000 others: %d.", e.LeftOut))
 	}
 	return all
 }
