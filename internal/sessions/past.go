@@ -327,7 +327,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	if _, ended := p.ended(); ended || !free(p) {
 		return nil, nil
 	}
-	if p.head.Key != "" && !p.begun() {
+	if st.o.Lease > 0 && p.head.Key != "" && !p.begun() {
 		holds, err := st.o.Journal.Holds(ctx, p.head.Key, id.Session)
 		if err == nil && !holds { // its node gave it up, and another session may have the key
 			_, err = st.o.Journal.Remove(ctx, id, "", func(last *journal.Stored) bool { return last.Seq == p.seq })
