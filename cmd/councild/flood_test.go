@@ -18,16 +18,16 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// The floods of one token against a daemon with 1 GiB. Meanwhile another token and the health check are answered.
+// The floods of one token against a daemon with 1 GiB. Meanwhile the daemon answers another token and the health check.
 
-// otherToken is that of the caller who is not to suffer.
+// otherToken is the token of another caller.
 const otherToken = "another-token-of-sixteen-and-more"
 
 // maxAnswered is how long the other token may wait for an answer.
 const maxAnswered = 2 * time.Second
 
-// flooded starts a daemon with a limit of 1 GiB, of which Go has nine tenths as in a container. The models of waiting are
-// those of its council. The models "quick" and "fast" answer at once.
+// flooded starts a daemon with a memory limit of 1 GiB. Go has nine tenths of it, as in a container. Its council has the
+// models of waiting, and the models "quick" and "fast", which answer at once.
 func flooded(t *testing.T) (d *daemon, other daemontest.Caller, arrived chan struct{}, release func()) {
 	t.Helper()
 	models, arrived, release := waiting()
@@ -108,7 +108,7 @@ func (d *daemon) judgeFlood(t *testing.T, longest time.Duration) (peak float64) 
 	return peak
 }
 
-// Requests whose schemas are made to cost much: most are refused, and none has its place for long.
+// Requests with schemas that are made to cost much. The daemon refuses them.
 func TestFaultF63(t *testing.T) {
 	const callers, requests = 16, 160
 	d, other, _, _ := flooded(t)
@@ -203,7 +203,7 @@ func (d *daemon) hold(t *testing.T, requests []request, refused *atomic.Int64) {
 	}
 }
 
-// begin begins a session of the waiting models, and returns its id and its requests by all doors that can wait for it.
+// waitsFor begins a session of the waiting models. It returns a request that waits for a session by each door.
 func (d *daemon) waitsFor(t *testing.T, pad string) (doors []request) {
 	t.Helper()
 	key := []string{"Idempotency-Key", "flood"}

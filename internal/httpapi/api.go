@@ -34,7 +34,7 @@ import (
 // Council prepares and runs sessions; the pipeline satisfies it.
 type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
-	// Check finds what is wrong with a plan that it is much work to find: the caller's place must be taken before.
+	// Check finds the problems of a plan that take much work to find. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
 	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error)
 }

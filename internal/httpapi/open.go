@@ -12,12 +12,12 @@ import (
 // caller with thousands of watchers, or of calls that wait, leaves places to the others. /healthz and /readyz take no place.
 
 const (
-	// keptForHealth is the part of the connections, as a divisor, that no open request takes.
+	// keptForHealth says how many connections open requests leave free: one in sixteen.
 	keptForHealth = 16
-	// manyConnections stands for a number of connections that nobody has bounded, manyBytes for every larger body.
+	// manyConnections stands for "no limit". manyBytes stands for every larger limit of bodies.
 	manyConnections, manyBytes = 1 << 30, 1 << 30
-	// mcpCall is about how many bytes a call of MCP takes while it waits, and mcpCopies how many copies of its body the
-	// SDK keeps.
+	// mcpCall is about how many bytes a call of MCP takes while it waits, without its body. mcpCopies is how many
+	// copies of its body the SDK keeps.
 	mcpCall, mcpCopies = 128 << 10, 4
 )
 

@@ -14,8 +14,8 @@ type shares struct {
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }
 
-// take gives a caller n places, which release gives back. ok is false when there are not
-// that many for this caller.
+// take gives a caller n places, which release gives back. ok is false if the caller
+// cannot have n places now.
 func (s *shares) take(caller any, n int) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

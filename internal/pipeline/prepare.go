@@ -160,9 +160,9 @@ func output(v *validation, r council.Request) *council.Format {
 	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
 }
 
-// Check compiles the schema that a plan has of its caller, if any. It takes up to 40 MB and a fifth of a second, so that
-// whoever brings the plan should hold a place for its session. Few are compiled at once: Check waits for its turn, until ctx
-// ends. The error is a *council.Error.
+// Check compiles the caller's schema of a plan, if there is one. That takes up to 40 MB and a fifth of a second: take a place
+// for the session first. Two schemas are compiled at once. Check waits for its turn until ctx ends. The error is a
+// *council.Error.
 func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 	if plan.Output == nil {
 		return nil

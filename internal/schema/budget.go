@@ -297,7 +297,7 @@ func readingSize(text string) int {
 }
 
 // ignoresCase finds a flag that makes a pattern ignore case.
-var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`) //nolint:gochecknoglobals // a constant pattern
+var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // foldedRunes returns how many runes a range between two texts of a pattern has that may have cases, or more.
 func foldedRunes(before, after string) int {

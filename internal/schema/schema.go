@@ -4,7 +4,7 @@
 //
 // Schemas come from callers and replies from models: both may be hostile. The work on either is
 // bounded by its size and by a fixed number of steps, and ends when its context ends. See budget.go.
-// A compiled schema may hold 40 MB, so that nobody keeps one: it is compiled again for each reply.
+// A compiled schema may hold 40 MB. Sessions keep the text alone, and compile it again for each reply.
 //
 // It leaves to others who is asked, and what happens where nobody delivers.
 package schema
@@ -40,8 +40,8 @@ type Schema struct {
 	budget   *budget // of the validation that runs
 }
 
-// Look returns what is wrong with the text of a schema that can be seen without compiling it, in words
-// for its author.
+// Look checks the text of a schema as far as that is possible without compiling it. The error is in
+// words for its author.
 func Look(text []byte) error {
 	_, err := look(text)
 	return err
