@@ -718,6 +718,29 @@ func TestPhone(t *testing.T) {
 }
 
 // TestHostileText holds that texts of models stay text wherever they are shown.
+// An address that names nothing is said to, also where every object has a property of that name. A letter with 100,000 marks does not
+// hold the browser up.
+func TestAddressesAndMarks(t *testing.T) {
+	t.Parallel()
+	marks := "a" + strings.Repeat("\u0301", 100_000)
+	models := members()
+	for i := range models {
+		models[i].Reply = func(task simllm.Task) (string, bool) { return marks, task.Kind == simllm.Question }
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	for _, name := range []string{"constructor", "__proto__", "toString", "nothing"} {
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + name + `"`))
+		p.until(`document.querySelector("#history h1")?.textContent === "Not found" && document.title.startsWith("Not found")`)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.ask("x")
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
+	if n := value[int](p, `Math.max(...(document.body.textContent.match(/\p{M}+/gu) ?? [""]).map((run) => run.length))`); n < 1 || n > 32 {
+		t.Errorf("a run of %d marks is shown", n)
+	}
+}
+
 func TestHostileText(t *testing.T) {
 	t.Parallel()
 	const line = `<script>window.harmed = 1</script><img src=x onerror="window.harmed = 1"><svg onload="window.harmed = 1"></svg>`

@@ -2,7 +2,7 @@
 // each, and two side by side.
 
 import { bar, spent } from "./audit.js";
-import { copyButton, el, lasting, number, table } from "./dom.js";
+import { copyButton, el, lasting, number, table, tame } from "./dom.js";
 import { about, growing, plain, show, withoutBallot } from "./markdown.js";
 
 export const outcomes = {
@@ -63,7 +63,7 @@ function seat(model, since) {
       prose.setAttribute("aria-busy", "true");
       latest = whole;
       if (details.open) text.set(whole, false);
-      preview.textContent = whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200);
+      preview.textContent = tame(whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200));
     },
     // end shows what came of the seat.
     end: (status, ms, words, ...content) => {
@@ -71,7 +71,7 @@ function seat(model, since) {
       s.state(status);
       time.removeAttribute("data-since");
       time.textContent = ms == null ? "" : `in ${lasting(ms)}`;
-      preview.textContent = words;
+      preview.textContent = tame(words);
       body.replaceChildren(...content.flat().filter(Boolean));
     },
     rank: (standing) => {

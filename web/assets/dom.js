@@ -20,9 +20,19 @@ function build(node, attributes, children) {
       node.setAttribute(name, value === true ? "" : value);
     }
   }
-  for (const child of children.flat(Infinity)) if (child != null) node.append(child);
+  for (const child of children.flat(Infinity)) if (child != null) node.append(typeof child === "string" ? tame(child) : child);
   return node;
 }
+
+const mostMarks = 32; // on one letter, or of other characters that have no width
+
+// tame cuts long runs of marks that combine with the letter before. A browser lays such a run out as one character, which takes
+// time that grows with its square.
+export function tame(text) {
+  return text.length > mostMarks ? text.replace(runs, "$1") : text;
+}
+
+const runs = new RegExp(`([\\p{M}\\p{Cf}]{${mostMarks}})[\\p{M}\\p{Cf}]+`, "gu");
 
 // number writes a figure. An unknown one is a dash, never 0.
 export function number(value, digits = 2) {

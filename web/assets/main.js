@@ -33,6 +33,10 @@ const views = {
   leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard", "./report.js") },
   spend: { section: $("spend"), title: "Spend", open: late("spend", "./spend.js") },
 };
+const missing = {
+  section: $("history"), title: "Not found",
+  open: (section) => section.append(el("p", {}, "There is nothing at this address. ", el("a", { href: "#/" }, "Ask the council"))),
+};
 
 let left = new AbortController(); // aborted when the reader leaves the view
 
@@ -41,7 +45,7 @@ let left = new AbortController(); // aborted when the reader leaves the view
 async function show(event) {
   const [path, query] = location.hash.split("?");
   const [, name = "", id] = path.split("/");
-  const view = views[name] ?? views[""];
+  const view = Object.hasOwn(views, name) ? views[name] : missing;
   left.abort();
   left = new AbortController();
   const { signal } = left;

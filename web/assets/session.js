@@ -5,7 +5,7 @@
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
 import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, lasting, problem, save, sendOnEnter } from "./dom.js";
+import { copyButton, count, el, lasting, problem, save, sendOnEnter, tame } from "./dom.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
 
@@ -199,7 +199,7 @@ function layout(section, signal, id) {
     question: (full) => {
       whole.hidden = full.length <= 240;
       if (!whole.hidden) whole.replaceChildren(whole.firstChild, show(el("div", { class: "prose" }), full));
-      heading.textContent = whole.hidden ? full : `${full.slice(0, 200)}…`;
+      heading.textContent = tame(whole.hidden ? full : `${full.slice(0, 200)}…`);
       document.title = `${full.slice(0, 60)} · councild`;
     },
     asked: (request, s, cards, started) => {
