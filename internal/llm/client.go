@@ -183,6 +183,7 @@ type Client struct {
 type provider struct {
 	Provider
 	dialect   dialect
+	keys      keys
 	address   string // host and port as configured, for messages
 	hint      string // as in exchange
 	api       *openai.Client
@@ -234,7 +235,7 @@ func New(o Options) (*Client, error) {
 		}
 		config.HTTPClient = over
 		made := &provider{
-			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), http: over,
+			Provider: p, keys: keysOf(p), dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), http: over,
 			transport: t, pool: pool,
 			queue: newQueue(o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
 		}
@@ -569,6 +570,7 @@ func (c *Client) attempt(
 		failure.Message = redact(failure.Message, p.secrets()...)
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
+	r.text, r.reasoning = p.keys.removed(r.text), p.keys.removed(r.reasoning) // in case the provider repeated one
 	completion.Text, completion.FinishReason, completion.Vectors = r.text, r.finish, r.vectors
 	completion.Reasoning, completion.PromptCut = r.reasoning, cutsPrompt(call, r)
 	if r.void && x.passedOn {

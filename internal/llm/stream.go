@@ -56,7 +56,7 @@ func (p *provider) stream(ctx context.Context, x *exchange) (r received, err err
 			<-in.ended
 		}
 	}()
-	in.passOn(x)
+	in.passOn(x, keyFilter{keys: p.keys})
 	if panicked != nil {
 		panic(panicked) // in the caller's goroutine, which recovers panics
 	}
@@ -92,14 +92,14 @@ func (in *inlet) take() string {
 
 // passOn calls onDelta with the text until it ends. Text that arrives after a pause is
 // passed on at once, and text that arrives sooner at the end of the pause.
-func (in *inlet) passOn(x *exchange) {
+func (in *inlet) passOn(x *exchange, keys keyFilter) {
 	for over := false; !over; {
 		select {
 		case <-in.arrived:
 		case <-in.ended:
 			over = true
 		}
-		if text := in.take(); text != "" {
+		if text := keys.next(in.take(), over); text != "" {
 			x.passedOn = true
 			x.onDelta(text)
 		}

@@ -1,0 +1,62 @@
+package llm
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// keyed matches the names of headers and parameters whose values are keys. Others, such as the name of the caller, may
+// stand in an answer.
+var keyed = regexp.MustCompile(`(?i)auth|key|token|secret`)
+
+// keys are what no text of a model may hold: those that its provider was asked with, as far as they are long enough to be
+// secrets.
+type keys []string
+
+// keysOf returns the keys of a provider, the longest first: one may begin with another.
+func keysOf(p Provider) keys {
+	all := []string{p.APIKey}
+	for _, values := range []map[string]string{p.Headers, p.Query} {
+		for name, value := range values {
+			if words := strings.Fields(value); len(words) > 0 && keyed.MatchString(name) {
+				all = append(all, words[len(words)-1]) // behind Bearer
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(key string) bool { return len(key) < minKeyBytes })
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
+}
+
+// removed returns a text with [key] in place of each key.
+func (k keys) removed(text string) string {
+	for _, key := range k {
+		text = strings.ReplaceAll(text, key, "[key]")
+	}
+	return text
+}
+
+// keyFilter removes keys from a text that comes in parts. It holds back an end that a key may begin with.
+type keyFilter struct {
+	keys keys
+	held string
+}
+
+// next returns what can be shown once a part has come; last says that no more comes.
+func (f *keyFilter) next(part string, last bool) string {
+	if len(f.keys) == 0 {
+		return part
+	}
+	text := f.keys.removed(f.held + part)
+	keep := 0
+	for _, key := range f.keys {
+		for n := min(len(key)-1, len(text)); n > keep && !last; n-- {
+			if strings.HasPrefix(key, text[len(text)-n:]) {
+				keep = n
+			}
+		}
+	}
+	f.held = text[len(text)-keep:]
+	return text[:len(text)-keep]
+}
