@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ type answered struct {
 func (a answered) says() string {
 	switch {
 	case a.Error != nil:
-		return fmt.Sprint(a.Error.Code)
+		return strconv.Itoa(a.Error.Code)
 	case a.Result != nil && a.Result.IsError:
 		return "isError"
 	default:
