@@ -168,14 +168,14 @@ func (c acceptSessionsCmd) Run(std IO) error {
 	if err != nil {
 		return err
 	}
-	text := "Nothing to accept: no file of kept sessions is damaged.\n"
-	if len(damages) > 0 {
-		text = ""
-	}
+	var text strings.Builder // writing to it does not fail
 	for _, d := range damages {
-		text += "Accepted: " + d.Problem() + ".\n"
+		_, _ = fmt.Fprintf(&text, "Accepted: %s.\n", d.Problem())
 	}
-	if _, err := io.WriteString(terminal{std.Stdout}, text); err != nil {
+	if len(damages) == 0 {
+		text.WriteString("Nothing to accept: no file of kept sessions is damaged.\n")
+	}
+	if _, err := io.WriteString(terminal{std.Stdout}, text.String()); err != nil {
 		return fmt.Errorf("writing what was accepted: %w", err)
 	}
 	return nil

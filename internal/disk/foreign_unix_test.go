@@ -21,7 +21,7 @@ func (o owned) Sys() any { return &syscall.Stat_t{Uid: o.user} }
 
 func TestForeign(t *testing.T) {
 	t.Parallel()
-	own := uint32(os.Geteuid()) //nolint:gosec // a user's number
+	own := uint32(os.Geteuid())
 	if disk.Foreign(owned{user: own}) || !disk.Foreign(owned{user: own + 1}) {
 		t.Error("the owner of a file is mistaken")
 	}

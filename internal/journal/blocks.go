@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/minio/highwayhash"
 )
@@ -24,10 +23,10 @@ const (
 	sector      = 512          // what a disk writes as a whole
 )
 
-// Times that a record can have, in nanoseconds.
-var (
-	earliest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
-	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+// A record's time is between these, which are 2020 and 2200, in nanoseconds.
+const (
+	earliest = int64(1577836800e9)
+	latest   = int64(7258118400e9)
 )
 
 // block is the content of a block file.
@@ -37,7 +36,7 @@ type block struct {
 	sum  [recordSum]byte
 }
 
-// newBlock returns the block of a stream with a number.
+// newBlock returns a block of a stream by its number, which is in its file's name.
 func newBlock(stream string, number int, data []byte) (*block, error) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, number))
 	hash, err := highwayhash.NewDigest64(key[:])
@@ -117,7 +116,7 @@ type hole struct {
 	subjects []string // of the records in it, nil where they cannot be told
 }
 
-// scanned is what is found in a block.
+// scanned is the result of a scan of one block.
 type scanned struct {
 	mended int    // records whose lengths were wrong, and are right now in data
 	end    int    // behind the last whole record: what follows is a torn tail
@@ -155,8 +154,9 @@ func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) 
 	return s
 }
 
-// next returns the place of the next whole record behind a damaged one, or the end. First
-// it trusts the length of the damaged one. budget bounds the bytes of checksums.
+// next returns the place of the next whole record behind a damaged one, or the end of the
+// block. It tries the length of the damaged record first, and then every byte. budget is how
+// many bytes of checksums it may compute.
 func (b *block) next(at int, last uint64, budget *int) int {
 	if r, _, _ := b.frame(at, len(b.data)); r.to > at+recordHead {
 		if r.to == len(b.data) {
@@ -181,8 +181,8 @@ func (b *block) next(at int, last uint64, budget *int) int {
 	return len(b.data)
 }
 
-// mend corrects the lengths of a damaged record that ends before next, where its checksum
-// tells that nothing else is wrong.
+// mend corrects the lengths of a damaged record that ends before next, if its checksum
+// confirms that nothing else is wrong.
 func (b *block) mend(at, next int) bool {
 	size := next - at
 	if size < recordHead+recordSum || size > longest {
@@ -192,12 +192,12 @@ func (b *block) mend(at, next int) bool {
 	old := bytes.Clone(head[:recordHead])
 	subject := recordHead + int(binary.LittleEndian.Uint16(head[20:]))
 	for _, bit := range []uint32{hasHeader, 0} {
-		binary.LittleEndian.PutUint32(head, uint32(size)|bit) //nolint:gosec // at most longest
+		binary.LittleEndian.PutUint32(head, uint32(size)|bit)
 		text := subject + 4
 		if bit != 0 && text < size-recordSum { // the header ends at its own mark
 			length := head[text-4 : text]
 			was := bytes.Clone(length)
-			if i := bytes.Index(head[text:size-recordSum], headerEnd); i >= 0 {
+			if i := bytes.Index(head[text:size-recordSum], []byte(headerEnd)); i >= 0 {
 				binary.LittleEndian.PutUint32(length, uint32(i+len(headerEnd))) //nolint:gosec // at most longest
 				if _, ok := b.record(at); ok {
 					return true

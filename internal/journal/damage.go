@@ -19,15 +19,15 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The engine cuts a block file off at the first record that is not whole, and says nothing.
-// Therefore the block files are read before it is opened. Damaged ones are copied to a
-// directory of their own, with a report, and the engine gets all whole records of them.
+// The engine truncates a block file at the first record that is not whole, and says nothing.
+// Therefore a Journal reads the block files before it opens the engine. It copies damaged
+// ones to a directory of their own, with a report. The engine gets their whole records.
 
 const (
 	damagedDir   = "damaged-" // and a time
 	reportFile   = "report.json"
 	acceptedFile = "accepted" // beside a report: an operator has accepted the loss
-	closedFile   = "closed"   // is there after an engine was closed, until the next one is opened
+	closedFile   = "closed"   // It exists from the end of an engine until the next one is opened.
 	engineState  = "index.db" // what the engine keeps beside its blocks, and can make of them
 	messagesDir  = "msgs"     // of a stream
 	blockSuffix  = ".blk"
@@ -80,7 +80,7 @@ func (d Damage) Problem() string {
 	return strings.Join(said, ", ")
 }
 
-// Damages returns what was found damaged and no operator has accepted, the oldest first.
+// Damages returns the damage that no operator has accepted, the oldest first.
 func (j *Journal) Damages() []Damage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -124,7 +124,7 @@ func (d Damage) accepted() bool {
 	return err == nil
 }
 
-// reports returns what was found damaged, the oldest first.
+// reports returns all damage that was found, the oldest first.
 func reports(dir string) ([]Damage, error) {
 	names, err := filepath.Glob(filepath.Join(dir, damagedDir+"*", reportFile))
 	if err != nil {
@@ -148,7 +148,7 @@ func reports(dir string) ([]Damage, error) {
 	return all, nil
 }
 
-// newReport makes the directory of a report.
+// newReport returns an empty report, and makes its directory.
 func newReport(dir string) (Damage, error) {
 	d := Damage{At: time.Now().UTC()}
 	d.dir = filepath.Join(dir, damagedDir+d.At.Format("20060102T150405.000000000Z"))
@@ -168,17 +168,16 @@ func (d Damage) write(log *slog.Logger) error {
 		log.Warn("a file of kept sessions is damaged: it was set aside, and what is whole of it is used", "file", f.File, "stream", f.Stream,
 			"places", f.Places, "bytes", f.Bytes, "messages", f.Messages, "repaired", f.Repaired, "set_aside", d.dir)
 	}
-	name := func(message string, ids []ID) {
-		const most = 20
-		for _, id := range ids[:min(most, len(ids))] {
-			log.Warn(message, "session_id", id.Session)
-		}
-		if len(ids) > most {
-			log.Warn(message, "more", len(ids)-most, "report", d.dir)
-		}
+	const most = 20
+	for _, id := range d.Lost[:min(most, len(d.Lost))] {
+		log.Warn("a session that had ended is lost, because its files are damaged or missing", "session_id", id.Session)
 	}
-	name("a session that had ended is lost, because its files are damaged or missing", d.Lost)
-	name("a session cannot go on, because a part of its log is or may be lost: it ends as interrupted", d.Interrupted)
+	for _, id := range d.Interrupted[:min(most, len(d.Interrupted))] {
+		log.Warn("a session cannot go on, because a part of its log is or may be lost: it ends as interrupted", "session_id", id.Session)
+	}
+	if more := max(0, len(d.Lost)-most) + max(0, len(d.Interrupted)-most); more > 0 {
+		log.Warn("more sessions of a damaged file are in the report", "more", more, "report", d.dir)
+	}
 	return disk.OS{}.SyncDir(filepath.Dir(d.dir))
 }
 
@@ -199,7 +198,7 @@ func (j *Journal) readDamage() error {
 	return nil
 }
 
-// stream is the files of one stream of the engine.
+// stream names the block files of one stream of the engine.
 type stream struct {
 	dir, name string
 	blocks    []int // numbers
@@ -258,7 +257,7 @@ func streams(dir string) (list []stream, err error) {
 	return list, err
 }
 
-// found is what a scan of a stream found.
+// found is the result of a scan of a stream.
 type found struct {
 	files       []DamagedFile
 	repaired    map[int][]byte // content of damaged blocks without what is damaged

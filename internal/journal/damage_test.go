@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -429,10 +430,10 @@ func TestEndsForgetsDeleted(t *testing.T) {
 	for i := range 4 {
 		m := message(j, 1, "x")
 		m.Status = council.StatusComplete
-		appended(t, j, ID{Owner: "ada", Session: fmt.Sprint(i)}, 0, m)
+		appended(t, j, ID{Owner: "ada", Session: strconv.Itoa(i)}, 0, m)
 	}
 	for i := range 2 {
-		if err := j.Purge(t.Context(), ID{Owner: "ada", Session: fmt.Sprint(i)}); err != nil {
+		if err := j.Purge(t.Context(), ID{Owner: "ada", Session: strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

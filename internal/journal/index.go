@@ -449,7 +449,7 @@ func (j *Journal) sweep(ctx context.Context, l *link) error {
 func (j *Journal) Purge(ctx context.Context, id ID) error {
 	subject, err := j.subject("session", id)
 	if err != nil {
-		return nil //nolint:nilerr // such an ID has no log
+		return nil // such an ID has no log
 	}
 	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
@@ -499,7 +499,7 @@ func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq
 func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
-		return true, nil //nolint:nilerr // such an ID has no log
+		return true, nil // such an ID has no log
 	}
 	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {

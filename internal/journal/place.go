@@ -86,8 +86,8 @@ func (j *Journal) leaveDir() (err error) {
 	return err
 }
 
-// used tells whether an engine has kept something in a directory, also where its own files
-// were removed.
+// used tells whether an engine has kept something in a directory. It is true also if its own
+// files were removed.
 func used(dir string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(dir, endsFile)); err == nil {
 		return true, nil
@@ -187,8 +187,8 @@ func (j *Journal) inPlace() error {
 	return nil
 }
 
-// lookAfter looks whether the files are in place, and whether damage was accepted. There
-// are so many sessions.
+// lookAfter checks whether the files are in place, and whether an operator has accepted
+// damage. sessions is the number of sessions in the index.
 func (j *Journal) lookAfter(sessions int) error {
 	if err := j.inPlace(); err != nil || j.o.URL != "" {
 		return err

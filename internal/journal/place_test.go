@@ -2,10 +2,10 @@ package journal
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,7 +105,7 @@ func TestWorking(t *testing.T) {
 	t.Parallel()
 	o := inside(t)
 	j := open(t, o)
-	id := func(n int) ID { return ID{Owner: "ada", Session: fmt.Sprint(n)} }
+	id := func(n int) ID { return ID{Owner: "ada", Session: strconv.Itoa(n)} }
 	appended(t, j, one, 0, message(j, 1, "1"))
 	if !j.MayHaveKilled(one) {
 		t.Error("before anything is known, no session is excluded")

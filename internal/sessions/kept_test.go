@@ -304,13 +304,13 @@ func TestFaultF62(t *testing.T) {
 	}
 	for _, id := range []string{"poison", "early", "queued", "w0", "w1", "w2", "w3"} {
 		s := add(t, first.Store, id, inBackground)
-		switch {
-		case id == "poison":
+		switch id {
+		case "poison":
 			observe(s)
 			s.Log().Calling()() // its reply is there, and is being read
-		case id == "early":
+		case "early":
 			s.Log() // its run is about to begin a call
-		case id == "queued":
+		case "queued":
 		default:
 			observe(s)
 			_ = wait(s)
