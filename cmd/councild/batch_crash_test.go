@@ -273,6 +273,7 @@ func TestFaultF45BatchUnderALimit(t *testing.T) {
 		command := func() *process {
 			return start(t, []string{
 				"LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices, "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
+				"LLM_COUNCIL_TIMEOUT=5s", // see TestFaultF42CostsAfterKillNine
 			}, "batch", "--file", questions, "--out", out, "--max-cost-usd", strconv.FormatFloat(limit, 'f', -1, 64),
 				"--concurrency", concurrency, "--yes")
 		}

@@ -68,6 +68,7 @@ func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 	}
 	d := daemontest.Start(t, hardSettings(b, map[string]string{
 		"MAX_COST_USD_PER_DAY": day.String(), "MAX_COST_USD_PER_TOKEN_DAY": token.String(), "API_TOKENS": strings.Join(named, ","),
+		"TIMEOUT": "4s", // so many calls fail that retries wait for their budget until their stage ends
 	}))
 	var clients sync.WaitGroup
 	var mu sync.Mutex // guards what follows
