@@ -112,8 +112,10 @@ func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 		t.Errorf("%v sessions are refused, answers by status: %v", refused, codes)
 	}
 	d.End(t)
-	if got := replayed(t, filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl")); got != billed(b) || got > day {
-		t.Errorf("the ledger has %v, the provider billed %v of %v", got, billed(b), day)
+	// A call that the end of its stage cut off counts with its bound, and is uncertain.
+	ledger := daemontest.Ledger(t, filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl"))
+	if sum := billed(b); ledger.Total < sum || ledger.Total-ledger.Uncertain > sum || ledger.Total > day {
+		t.Errorf("the ledger has %v, %v of it uncertain, the provider billed %v of %v", ledger.Total, ledger.Uncertain, sum, day)
 	}
 	byToken := map[string]spend.USD{}
 	for payer, sum := range b.ByPayer() {
@@ -131,8 +133,9 @@ func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 		t.Errorf("answers by status: %v", codes)
 	}
 	sum, requests := b.Billed()
-	daemontest.Fault(t, "F43", "0 overshoots, the ledger equal to the provider's count",
-		"%d sessions of 64 clients, %d requests, %v of %v US dollars billed, answers by status: %v", *spendSessions, requests, sum, day, codes)
+	daemontest.Fault(t, "F43", "0 overshoots, the ledger equal to the provider's count but for what it calls uncertain",
+		"%d sessions of 64 clients, %d requests, %v of %v US dollars billed, the ledger has %v, %v of it uncertain, answers by status: %v",
+		*spendSessions, requests, sum, day, ledger.Total, ledger.Uncertain, codes)
 }
 
 // A provider whose models think beside the completion that they report bills some 30 times the bound of the first
