@@ -60,7 +60,7 @@ func TestParseBallotBehindLongCritiques(t *testing.T) {
 		t.Fatal(err)
 	}
 	votes := `"ranking":["Response B","Response A"],"scores":{"Response A":3,"Response B":9},"abstain":null`
-	const declines = `"ranking":["Response B","Response A"],"scores":{"Response A":3,"Response B":9},"abstain":"I wrote one of them."`
+	const declines = `"ranking":[],"scores":{"Response A":3,"Response B":9},"abstain":"I wrote one of them."`
 	form := func(rest string) string { return `{"critiques":` + string(critiques) + `,` + rest + `}` }
 	for name, reply := range map[string]string{
 		"one object":     form(votes),

@@ -59,21 +59,25 @@ const maxText = 32 << 10
 // slate, which have the form of [council.Label]. It is pure and total, and works
 // in time linear in the reply. A reply of more than 1 MiB is invalid.
 //
-// Thinking is not looked at (see package thinking), nor are blocks of thinking elsewhere: a ballot in one is a draft. Of the rest, the last 32 KiB are; where it
-// is longer, the critiques of a reply that holds one JSON object are taken out first.
-// The ballot is read from the last JSON value that ranks or scores a label of the
-// slate or abstains. If there is none, it is read from the last FINAL RANKING line, from
-// a table with a rank column, or from a list that gives every label a score "n/10". Prose
-// is never a ballot.
+// Thinking is not looked at (see package thinking), nor are blocks of thinking elsewhere: a ballot in one is a draft. Of
+// the rest, the last 32 KiB are; where it is longer, the critiques of a reply that holds one JSON object are taken out
+// first.
 //
-// The ballot of a reviewer that declined, in JSON or in prose, is an abstention:
-// Abstained is true and Reason holds the reviewer's words. Any other reply is an
-// [Invalid] error, and the ballot returned with it holds the reason. Where two readings
-// are possible, the reply is invalid; nothing is guessed.
+// A ballot is a JSON value that ranks or scores a label of the slate or abstains. Of several, the reviewer's own last
+// complete one counts, be it in JSON or under a FINAL RANKING line behind the JSON. One that it quotes from an answer
+// never does. Where there is none in JSON, the ballot is read from the last FINAL RANKING line, from a table with a rank
+// column, or from a list that gives every label a score "n/10". Prose is never a ballot.
+//
+// A list ranks by its order, or by the places that stand beside its labels: numbers, ordinals and medals, in the
+// languages of the corpus. Where places and order may mean different things, the reply is invalid.
+//
+// A reviewer abstains with a reason and without a ranking, in JSON or in prose: Abstained is true then, and Reason holds
+// its words. A ranking that is there wins. Any other reply is an [Invalid] error, and the ballot returned with it holds
+// the reason. Where two readings are possible, the reply is invalid; nothing is guessed.
 //
 // Labels that are not on the slate are dropped, a label named twice keeps its
-// better place, and labels that are not named stay missing (see [council.Ballot.Partial]). A
-// score outside 1 to 10 is dropped. A ranking that contradicts its scores is
+// better place, and labels that are not named stay missing (see [council.Ballot.Partial]).
+// Where a score is outside 1 to 10, all are on another scale and are dropped. A ranking that contradicts its scores is
 // trusted and marked (ADR-007): only a label placed strictly above another one
 // with a higher score contradicts.
 func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
@@ -103,8 +107,13 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if blank(text) {
 		return council.Ballot{}, InvalidReasoningOnly
 	}
-	b, reason := s.fromJSON(text)
+	b, end, reason := s.fromJSON(text)
 	if !goesOn(reason) {
+		if later, ok := s.later(text[end:]); ok && reason == "" && !sameOrder(b, later) {
+			return later, ""
+		} else if !ok && withdrawn.MatchString(text[end:]) {
+			return council.Ballot{}, InvalidUnclear
+		}
 		return b, reason
 	}
 	b, inText := s.fromText(text)
@@ -196,16 +205,8 @@ var (
 		`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`,
 	)
 	numberAlone = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
-	ordinalWord = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
 	outOfTen    = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
-
-// ordinals returns the words of the places that are written out, best place first.
-func ordinals() []string {
-	return []string{
-		"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
-	}
-}
 
 // number reads the number at the beginning of text, and returns it with the rest of the
 // text: -1 and all of text where there is none. A word ("first") is a number only in
@@ -215,10 +216,10 @@ func number(text string) (rank int, rest string) {
 		rank, _ = strconv.Atoi(m[1]) // at most three digits
 		return rank, text[len(m[0]):]
 	}
-	if m := ordinalWord.FindStringSubmatch(text); m != nil {
-		place := slices.Index(ordinals(), strings.ToLower(m[1]))
-		if _, _, _, ok := label(text[len(m[0]):]); ok && place >= 0 {
-			return place + 1, text[len(m[0]):]
+	if place, behind, ok := saidPlace(text); ok {
+		behind = strings.TrimLeft(behind, " .):=-")
+		if _, _, _, ok := label(behind); ok {
+			return place, behind
 		}
 	}
 	return -1, text
@@ -233,8 +234,10 @@ func (s labelSet) entry(text string) (entry, bool) {
 	rank, text := number(text)
 	labels, note, ok := s.place(text)
 	// "Response A: 2" may be a rank or a score.
-	if n := strings.TrimLeft(note, "#"); rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
-		return entry{}, false
+	if n := strings.TrimLeft(note, "#>= "); rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
+		if _, said := notePlace(note); !said {
+			return entry{}, false
+		}
 	}
 	return entry{rank, labels, note}, ok
 }
@@ -345,6 +348,9 @@ func (s labelSet) order(text string) ([]entry, bool) {
 // candidates), and where a note adds to the ranking.
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
+	if !slices.ContainsFunc(entries, func(e entry) bool { return e.rank >= 0 }) && !s.said(entries) {
+		return nil, false
+	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
 	places := make([][]council.Label, 0, len(entries))
 	sharing := make(map[int]int) // entries by rank
@@ -358,6 +364,9 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 		sharing[e.rank]++
 	}
 	for _, e := range entries {
+		if place, said := notePlace(e.note); said && e.rank > 0 && entries[0].rank > 0 && place != e.rank {
+			return nil, false
+		}
 		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
 		if alone && tieWord.MatchString(e.note) { // the other label of the tie is unknown
 			return nil, false

@@ -2,6 +2,7 @@ package stage2
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,35 +12,49 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// fromJSON reads the last JSON value of text that is a ballot.
-func (s labelSet) fromJSON(text string) (council.Ballot, InvalidReason) {
-	var found council.Ballot
-	reason := InvalidNoBallot
-	work := eachValue(text, func(v value, before string) bool {
+// fromJSON reads the last JSON value of text that is a complete ballot of the reviewer's own. A ballot that it quotes is
+// passed over. It returns the end of what it read.
+func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason InvalidReason) {
+	reason = InvalidNoBallot
+	blocks := quoting(text)
+	criterion := "" // of the ballot that was found, where its title names one
+	work := eachValue(text, func(v value, from, to int) bool {
+		before := text[:from]
 		b, r := s.read(v)
-		if v.kind == list && r == InvalidNoBallot {
+		if v.kind == list && r == InvalidNoBallot && !goesOnAsOrder(text[to:]) {
 			b, r = s.bareList(v, before)
 		}
+		own := !goesOn(r)
 		switch {
-		case !goesOn(r):
-			found, reason = b, r
-		case reason == InvalidNoBallot:
-			reason = r
+		case !own:
+			if reason == InvalidNoBallot {
+				reason = r
+			}
+		case r == "" && (s.quoted(before, blocks) || end > 0 && reason == "" && (quotedBehind.MatchString(text[to:]) || s.shorter(b, found))):
+		default:
+			title := titleOf(before)
+			if r == "" && reason == "" && title != "" && criterion != "" && !sameOrder(b, found) {
+				r = InvalidUnclear // one ballot for each criterion, and none over all
+			}
+			found, end, reason, criterion = b, to, r, title
 		}
 		// A ballot may follow a bracket that was left open in prose.
-		return !v.cut || !goesOn(r)
+		return !v.cut || own
 	})
 	if work > maxWork*len(text) {
-		return council.Ballot{}, InvalidUnclear
+		return council.Ballot{}, 0, InvalidUnclear
 	}
-	return found, reason
+	if reason == "" && s.fromWorst(text[:end]) {
+		reason = InvalidUnclear
+	}
+	return found, end, reason
 }
 
-// eachValue calls visit for each JSON value in text, in order, with the text before it.
+// eachValue calls visit for each JSON value in text, in order, with where it begins and ends.
 // Where visit returns false, and where a bracket begins no value, it goes on inside. It
 // returns the number of bytes that it has read, and stops when they are more than maxWork
 // times the length of text.
-func eachValue(text string, visit func(v value, before string) bool) (work int) {
+func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	for start := 0; start < len(text) && work <= maxWork*len(text); {
 		if !opens(text[start:]) {
 			start++
@@ -48,7 +63,7 @@ func eachValue(text string, visit func(v value, before string) bool) (work int) 
 		p := scanner{text: text, pos: start}
 		v, ok := p.value(0)
 		work += p.pos - start
-		if ok && visit(v, text[:start]) {
+		if ok && visit(v, start, p.pos) {
 			start = p.pos
 		} else {
 			start++
@@ -57,37 +72,61 @@ func eachValue(text string, visit func(v value, before string) bool) (work int) 
 	return work
 }
 
-// read reads a value as a ballot object, or reads the last ballot object inside it.
+// read reads a value as a ballot object, or reads the ballot object inside it. A ranking that is there wins over an
+// abstention beside it, and scores alone do not: the form that is asked for has no room for an abstention without them.
 func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	reason := InvalidNoBallot
-	abstain := v.get("abstain", "abstained", "abstention")
-	if abstain.cut {
-		return council.Ballot{}, InvalidCutOff
-	}
-	if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
-		return abstention(words, council.SourceJSON), ""
-	}
 	if ranking := v.get(rankingKeys()...); ranking.kind != missing {
 		b, r := s.vote(ranking, v.get("scores"))
+		if r == "" && b.Source == council.SourceJSON && v.fromWorst() {
+			r = InvalidUnclear
+		}
+		if !goesOn(r) && b.Source != council.SourceScores {
+			return b, r
+		}
+		reason = r
+	}
+	if b, r := s.inside(v); r != InvalidNoBallot {
 		if !goesOn(r) {
 			return b, r
 		}
 		reason = r
 	}
-	for _, item := range slices.Backward(v.items) {
-		b, r := s.read(item)
-		if !goesOn(r) {
-			return b, r
-		}
-		if r == InvalidNoKnownLabel {
-			reason = r
-		}
+	abstain := v.get("abstain", "abstained", "abstention")
+	if abstain.cut {
+		return council.Ballot{}, InvalidCutOff
+	}
+	if words := abstain.abstains(v.get("reason", "why", "explanation")); words != "" {
+		return abstention(words, council.SourceJSON), ""
 	}
 	// A ranking anywhere in the value counts before its scores (ADR-007).
 	if scores := v.get("scores"); scores.kind != missing {
 		return s.vote(value{}, scores)
 	}
 	return council.Ballot{}, reason
+}
+
+// inside reads the ballot among the members of a value. Of several that differ, the one over all counts.
+func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
+	reason = InvalidNoBallot
+	overall, differ := false, false
+	for i, item := range v.items {
+		b, r := s.read(item)
+		switch over := v.kind == object && overAll.MatchString(v.keys[i]); {
+		case goesOn(r):
+			if reason == InvalidNoBallot {
+				reason = r
+			}
+		case goesOn(reason), over && !overall:
+			found, reason, overall = b, r, over
+		case over == overall:
+			differ = differ || r != reason || !sameOrder(b, found)
+		}
+	}
+	if differ && !overall {
+		return council.Ballot{}, InvalidUnclear
+	}
+	return found, reason
 }
 
 // vote reads a ballot from the values of "ranking" and "scores"; either may be
@@ -100,6 +139,9 @@ func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
 	entries, ok := s.entries(ranking, given)
 	if !ok {
 		return council.Ballot{}, InvalidUnclear
+	}
+	if !onScale(given) {
+		clear(given)
 	}
 	places, ok := s.places(entries)
 	if !ok {
@@ -115,6 +157,17 @@ func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
 		return council.Ballot{}, InvalidNoKnownLabel
 	}
 	return s.scored(given, council.SourceScores), ""
+}
+
+// onScale reports whether all numbers are scores as they were asked for. One that is not says that the others are on
+// another scale too.
+func onScale(scores map[council.Label]float64) bool {
+	for _, score := range scores {
+		if score < 1 || score > 10 {
+			return false
+		}
+	}
+	return true
 }
 
 // bareList reads a list that follows the text before. Lists occur in critiques too: a
@@ -213,7 +266,8 @@ func (s labelSet) element(v value, scores map[council.Label]float64) (entry, boo
 	case list:
 		for _, item := range v.items {
 			e, ok := s.element(item, scores)
-			if !ok || e.rank >= 0 {
+			// A number beside a label may be its rank or its score.
+			if _, number := item.score(); !ok || e.rank >= 0 || number && item.kind == scalar {
 				return group, false
 			}
 			group.labels = append(group.labels, e.labels...)
@@ -354,31 +408,40 @@ func (v value) nothing() bool {
 	)
 }
 
-// abstains reads the value of "abstain": an explicit yes, with the reason in another
-// member, or the reason itself. The template of the prompt, sent back, is neither.
-func (v value) abstains(reason value) (words string, ok bool) {
+// abstains returns the reason of an abstention from the value of "abstain": the reason itself, or a yes with the reason
+// in another member. It is empty where there is none: no yes, no reason, words that say that the reviewer does not
+// abstain, or the template of the prompt, sent back.
+func (v value) abstains(reason value) string {
 	if v.kind == object {
 		v = v.get("reason", "why", "explanation")
 	}
-	words = strings.TrimSpace(v.text)
+	words := strings.TrimSpace(v.text)
 	switch {
 	case v.nothing(), v.kind != scalar:
-		return "", false
+		return ""
 	case strings.EqualFold(words, "true"), strings.EqualFold(words, "yes"):
-		return strings.TrimSpace(reason.text), true
+		return strings.TrimSpace(reason.text)
 	case strings.HasPrefix(words, "<") && strings.HasSuffix(words, ">"):
-		return "", false
+		return ""
 	case !v.quoted && strings.Trim(words, "0123456789.+-") == "":
-		return "", false
+		return ""
+	case noAbstention.MatchString(clean(words)):
+		return ""
 	}
-	return words, true
+	return words
 }
+
+// noAbstention matches words which say that the reviewer does not abstain.
+var noAbstention = regexp.MustCompile(`(?i)^(?:n/?a\b|no(?:ne|pe)?\b(?:[^\pL]*$|.*\babst|.*\bneed|.*\bnecess|[,;:. -]+(?:all|i|every|the)\b)|not (?:applicable|abstaining|needed|necessary)|` +
+	`i (?:do not|don'?t|did not|didn'?t|will not|won'?t|am not|have not) abst|(?:keine?\b|nein\b|nicht)(?:[^\pL]*$|.*enthalt|.*nötig)|` +
+	`ich enthalte mich nicht|aucune?\b.*|non\b(?:[^\pL]*$|.*abst)|ningun[oa]?\b.*|no me abst|nenhuma?\b.*|não\b(?:[^\pL]*$|.*abst)|` +
+	`нет\b.*|не воздерж|無し?$|无$|没有$|否$|不弃权|不棄權|なし$|いいえ$|棄権しません|없음$|아니[오요]?$|기권하지|لا$|नहीं$)`)
 
 // rank returns the value as a place, 0 or more.
 func (v value) rank() (int, bool) {
 	text := clean(v.text)
-	if place := slices.Index(ordinals(), strings.ToLower(text)); place >= 0 && !v.cut {
-		return place + 1, true
+	if place, said := notePlace(text); said && !v.cut {
+		return place, true
 	}
 	m := numberAlone.FindStringSubmatch(text)
 	if m == nil || v.cut {
@@ -388,15 +451,19 @@ func (v value) rank() (int, bool) {
 	return rank, true
 }
 
-// score returns the value as a score on council.ScoreScale; "8" and "8/10" are
-// scores too.
+// score returns the value as a number, which may be on another scale than council.ScoreScale; "8" and "8/10" are 8. What
+// is out of another number than 10 is 0, which is on no scale.
 func (v value) score() (float64, bool) {
-	text := strings.TrimSuffix(strings.ReplaceAll(clean(v.text), " ", ""), "/10")
-	if v.cut || strings.Trim(text, "0123456789.eE+-") != "" {
+	text := strings.ReplaceAll(clean(v.text), " ", "")
+	text, of, out := strings.Cut(strings.Replace(text, "%", "/100", 1), "/")
+	if v.cut || strings.Trim(text+of, "0123456789.eE+-") != "" {
 		return 0, false
 	}
 	score, err := strconv.ParseFloat(text, 64)
-	return score, err == nil && 1 <= score && score <= 10
+	if out && of != "10" {
+		score = 0
+	}
+	return score, err == nil
 }
 
 // looksRanked reports whether the list can be a ranking although no key says so. Words

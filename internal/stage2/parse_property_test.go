@@ -91,7 +91,7 @@ func TestEachValueWorkIsLinear(t *testing.T) {
 		"{", "[", `{"a":`, "[1,", `["`, "['", "[“", "[“\"'", "{a:[", "[/*", "[#", "[//", `{"ranking":["A",`, "[\\", "[a\n",
 	} {
 		text := strings.Repeat(unit, (32<<10)/len(unit))
-		work := eachValue(text, func(value, string) bool { return false })
+		work := eachValue(text, func(value, int, int) bool { return false })
 		if limit := (maxWork + 1) * len(text); work > limit {
 			t.Errorf("%d bytes of %q cost %d steps, want at most %d", len(text), unit, work, limit)
 		}

@@ -200,7 +200,7 @@ func render(b council.Ballot) string {
 	form := make(map[string]any)
 	if b.Abstained {
 		form["abstain"], form["reason"] = true, b.Reason
-		if words, _ := (value{kind: scalar, text: b.Reason, quoted: true}).abstains(value{}); words == b.Reason && words != "" {
+		if words := (value{kind: scalar, text: b.Reason, quoted: true}).abstains(value{}); words == b.Reason && words != "" {
 			form = map[string]any{"abstain": b.Reason}
 		}
 	} else {

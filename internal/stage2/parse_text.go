@@ -51,6 +51,9 @@ var (
 
 // clean returns a line in folded form without markup.
 func clean(text string) string {
+	if strings.ContainsFunc(text, isMedal) {
+		text = medals.Replace(text)
+	}
 	text = strings.Map(func(r rune) rune {
 		switch r = fold(r); r {
 		case '*', '`', '"', '~', '\\':
@@ -90,6 +93,16 @@ func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
 	return ballot(places, scores, source), ""
 }
 
+// later reads a complete ballot under a FINAL RANKING line behind one in JSON.
+func (s labelSet) later(text string) (council.Ballot, bool) {
+	if !strings.Contains(strings.ToLower(text), "final") {
+		return council.Ballot{}, false
+	}
+	places, reason := s.finalRanking(strings.Split(strings.Map(fold, text)+"\n", "\n"))
+	b := ballot(places, nil, council.SourceFinalRanking)
+	return b, reason == "" && !b.Partial(len(s.labels))
+}
+
 // known returns the places of entries if they rank a known label.
 func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	places, ok := s.places(entries)
@@ -110,10 +123,11 @@ var headline = regexp.MustCompile(`(?i)^[^\pL]*final\s+rankings?\b` +
 // finalRanking reads the list behind or under the last line that begins with
 // FINAL RANKING.
 func (s labelSet) finalRanking(lines []string) ([][]council.Label, InvalidReason) {
+	blocks := quoting(strings.Join(lines, "\n"))
 	for i, raw := range slices.Backward(lines) {
 		line := clean(raw)
 		head := headline.FindStringSubmatch(line)
-		if head == nil {
+		if head == nil || s.quoted(strings.Join(lines[max(0, i-2):i], "\n")+"\n"+raw[:strings.IndexFunc(raw, isWord)], blocks) {
 			continue
 		}
 		behind := line[len(head[0]):]
@@ -130,7 +144,9 @@ func (s labelSet) finalRanking(lines []string) ([][]council.Label, InvalidReason
 }
 
 // worstFirst matches words that say that a list begins with the worst.
-var worstFirst = regexp.MustCompile(`(?i)\b(?:worst|weakest|lowest)\s*(?:to|first|through|-|>)|\b(?:ascending|reverse)\b`)
+var worstFirst = regexp.MustCompile(`(?i)\b(?:worst|weakest|lowest)[\s_]*(?:to|first|through|-|>)|\b(?:ascending|reverse)|` +
+	`schlechteste\pL* (?:zu[mr]?|zuerst|bis)|(?:du|de la) pires? (?:au|à la|aux)|de l[ao]s? peor\pL* a|d[oa] pior (?:ao|para)|` +
+	`от худш\pL* к|从(?:最?差|劣|低)到|由(?:最?差|劣|低)[到至]|悪い順|最悪から|최악부터|낮은 순`)
 
 // first reads the first line of a ranking: all of the ranking, with signs between the
 // labels, or its first entry.
@@ -193,7 +209,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 		case text == "", indent(line) > indent(above)+1: // a note on the entry above
 		case ok && numbered == (e.rank >= 0):
 			turn := cmp.Compare(e.rank, entries[len(entries)-1].rank)
-			if turn*direction < 0 { // the numbers of another list
+			if turn*direction < 0 && repeats(entries, e) { // the numbers of another list
 				return entries, true
 			}
 			if turn != 0 {
@@ -207,6 +223,11 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 		}
 	}
 	return entries, true
+}
+
+// repeats reports whether e has the rank or the labels of one of entries.
+func repeats(entries []entry, e entry) bool {
+	return slices.ContainsFunc(entries, func(o entry) bool { return o.rank == e.rank || slices.Equal(o.labels, e.labels) })
 }
 
 // leavesOut reports whether a line begins with a label that entries do not rank: such a
@@ -333,7 +354,7 @@ func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 			continue
 		}
 		score, ok := value{kind: scalar, text: strings.ReplaceAll(text, ",", ".")}.score()
-		if given, again := scores[l]; !ok || again && given != score {
+		if given, again := scores[l]; !ok || score < 1 || score > 10 || again && given != score {
 			return nil
 		}
 		scores[l] = score

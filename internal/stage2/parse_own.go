@@ -1,0 +1,124 @@
+package stage2
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// This file tells the reviewer's own last ballot from others in its reply: drafts, ballots by criterion, and those that it
+// quotes from an answer.
+
+var (
+	// overAll matches the key or title of a ballot that stands for the whole review.
+	overAll = regexp.MustCompile(`(?i)overall|final|total|ballot|ranking|result|verdict|summary|conclusion|gesamt|综合|总`)
+	// inTime matches a title that says when a ballot was made, or that it replaces another one.
+	inTime = regexp.MustCompile(`(?i)first|initial|draft|impression|thought|after|before|now|new|then|revis|correct|updat|instead|again|check|output|json|form|answer|vote`)
+	// ownWords are words of a reviewer about its own ballot.
+	ownWords = regexp.MustCompile(`(?i)\b(?:I|my|mine|ich|mein\pL*|je|mon|ma|yo|mi|eu|meu|minha)\b|я |мой|我|私`)
+	// reports matches words that say that somebody wrote something.
+	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|includ(?:es|ed|ing)|claim(?:s|ed)?|outputs?|` +
+		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
+		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
+	// somebody matches an author who is not named by a label.
+	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
+	// quotedBehind matches words behind a ballot that say that it is not the reviewer's.
+	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
+		`^[^\pL]*I (?:ignore|disregard|do not follow|don't follow)[^.\n]{0,10} (?:that|this|it)\b`)
+	// withdrawn matches words behind the last ballot which say that it does not hold any more.
+	withdrawn = regexp.MustCompile(`(?i)\b(?:on (?:second thoughts?|reflection)|scratch that|correction:|swap (?:the|response|answer|[A-Z]\b)|should be swapped|` +
+		`I (?:now |hereby |must |have to )*(?:change|withdraw|retract|revise|take back) (?:my|this|that|the|it))`)
+	// orderWord matches words for a ranking.
+	orderWord = regexp.MustCompile(`(?i)\b(?:rank\pL*|order\pL*|sort\pL*|list\pL*|ballot|reihenfolge|rangfolge|classement|orden\pL*|ordem|clasificación)\b|рейтинг|排序|排名|順位`)
+	// goesOnAsOrder matches the text behind a label in brackets that is a part of "[B] > [A]".
+	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
+)
+
+// goesOnAsOrder reports whether text goes on with a sign between labels.
+func goesOnAsOrder(text string) bool { return orderBehind.MatchString(text[:min(len(text), maxKey)]) }
+
+// maxLead is how many bytes before a ballot are read for what they say of it.
+const maxLead = 400
+
+// lead returns the line that introduces what follows before: the words before it on its own line, or else the last line
+// above that is no fence.
+func lead(before string) string {
+	before = strings.ToValidUTF8(before[max(0, len(before)-maxLead):], "")
+	lines := strings.Split(before, "\n")
+	for _, line := range slices.Backward(lines) {
+		if line = strings.TrimSpace(line); line != "" && !fence(line) {
+			return line
+		}
+	}
+	return ""
+}
+
+// quoting reports whether block quotes in text are quotations: there are lines outside of them.
+func quoting(text string) bool {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {
+			return true
+		}
+	}
+	return false
+}
+
+// quoted reports whether the reviewer quotes what follows before from an answer: it stands in a block quote, where these
+// are quotations, or the words before it name an answer or its author.
+func (s labelSet) quoted(before string, blocks bool) bool {
+	onLine := strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:])
+	if blocks && strings.HasPrefix(onLine, ">") {
+		return true
+	}
+	line := strings.Map(fold, lead(before))
+	switch {
+	case onLine == "" && !colon(line), ownWords.MatchString(line), !s.mentions(clean(line)) && !somebody.MatchString(line):
+		return false
+	}
+	return reports.MatchString(line) || colon(line) && !overAll.MatchString(line) && !inTime.MatchString(line)
+}
+
+// shorter reports whether a ballot leaves out labels of an earlier one that left out none.
+func (s labelSet) shorter(b, earlier council.Ballot) bool {
+	return !b.Abstained && !earlier.Abstained && b.Partial(len(s.labels)) && !earlier.Partial(len(s.labels))
+}
+
+// sameOrder reports whether two ballots say the same.
+func sameOrder(a, b council.Ballot) bool {
+	return a.Abstained == b.Abstained && slices.EqualFunc(a.Groups(), b.Groups(), slices.Equal[[]council.Label])
+}
+
+// maxTitle is the length in bytes of the longest line that is taken for a title.
+const maxTitle = 40
+
+// titleOf returns the title before a ballot where it names a criterion: a short line that ends in a colon or is a heading.
+func titleOf(before string) string {
+	line := lead(before)
+	if len(line) > maxTitle || !title(line) && !strings.HasSuffix(line, "**") || overAll.MatchString(line) || inTime.MatchString(line) {
+		return ""
+	}
+	return line
+}
+
+// fromWorst reports whether a line before a ballot says that it begins with the worst.
+func (s labelSet) fromWorst(before string) bool {
+	for line := range strings.Lines(before) {
+		if len(line) <= 2*maxTitle && worstFirst.MatchString(line) && orderWord.MatchString(line) && !s.mentions(clean(line)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromWorst reports whether a member of an object says that its ranking begins with the worst.
+func (v value) fromWorst() bool {
+	for i, item := range v.items {
+		says := item.kind == scalar && len(item.text) <= 2*maxTitle && worstFirst.MatchString(item.text)
+		if says || worstFirst.MatchString(strings.ReplaceAll(v.keys[i], "_", " ")) {
+			return true
+		}
+	}
+	return false
+}
