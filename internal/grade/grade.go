@@ -14,11 +14,13 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/councild/councild/internal/thinking"
 )
 
 // Version names the rules of the graders and the words of [Grader.Instruction]. Scores of
 // different versions are not compared.
-const Version = "grade-2"
+const Version = "grade-3"
 
 // The types of graders. The first four read the last line that begins with "ANSWER:", in any
 // case and markup, or a text of one line that is nothing but the answer.
@@ -243,6 +245,7 @@ func (g *Grader) Grade(text string) Grade {
 
 // read returns the answer of a text in canonical form.
 func (g *Grader) read(text string) (form string, ok bool) {
+	text = thinking.Outside(thinking.Split(text).Answer)
 	switch g.spec.Type {
 	case Regex:
 		form = normal(text)

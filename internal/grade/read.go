@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -34,22 +35,27 @@ func lines(text string) []string {
 }
 
 // answerLine returns what stands behind "ANSWER:" in the last line that begins so, in any case
-// and markup.
+// and markup and in some languages, or on the line below where nothing does.
 func answerLine(text string) (answer string, ok bool) {
-	const label = "answer"
-	for _, line := range slices.Backward(lines(text)) {
+	all := lines(text)
+	for i, line := range slices.Backward(all) {
 		rest := strings.TrimLeft(line, before)
 		opened := line[:len(line)-len(rest)]
-		if len(rest) < len(label) || !strings.EqualFold(rest[:len(label)], label) {
+		end := strings.IndexAny(rest[:min(len(rest), maxLabel)], ":：")
+		if end >= 0 {
+			end = strings.IndexAny(rest, ":：")
+		} else if i+1 < len(all) && len(opened) > 0 && len(rest) <= maxLabel { // a title
+			end = len(rest)
+		} else {
 			continue
 		}
-		behind := strings.TrimLeft(rest[len(label):], emphasis+" \t")
-		closed := len(behind) < len(rest)-len(label) // the emphasis ends before the colon
-		colon, size := utf8.DecodeRuneInString(behind)
-		if colon != ':' && colon != '：' {
+		label := strings.TrimRight(rest[:end], emphasis+"# \t")
+		if !labels.MatchString(strings.ToLower(label)) {
 			continue
 		}
-		answer = behind[size:]
+		closed := strings.ContainsAny(rest[len(label):end], emphasis) // the emphasis ends before the colon
+		_, size := utf8.DecodeRuneInString(rest[end:])
+		answer = rest[end+size:]
 		if mark := strings.TrimFunc(opened, func(c rune) bool { return !strings.ContainsRune(emphasis, c) }); mark != "" && !closed {
 			mark = reversed(mark)
 			if trimmed, ok := strings.CutPrefix(answer, mark); ok {
@@ -58,9 +64,24 @@ func answerLine(text string) (answer string, ok bool) {
 				answer = strings.TrimSuffix(answer, mark)
 			}
 		}
-		return strings.TrimFunc(answer, unicode.IsSpace), true
+		if answer = strings.TrimFunc(answer, unicode.IsSpace); strings.Trim(answer, emphasis) == "" {
+			answer = cmp.Or(below(all[i+1:]), answer)
+		}
+		return answer, true
 	}
 	return "", false
+}
+
+// below returns the first of lines that holds more than the beginning of a formula or of a fenced block.
+func below(lines []string) string {
+	for _, line := range lines {
+		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {
+			continue
+		}
+		line = strings.TrimLeft(line, ">#+• \t")
+		return strings.TrimFunc(strings.TrimPrefix(line, "- "), unicode.IsSpace)
+	}
+	return ""
 }
 
 func reversed(s string) string {
@@ -80,6 +101,7 @@ func onlyLine(text string) string {
 // normal returns a text without regard to case, blanks, outer quotes and markup, and full stops
 // at its end. Case is that of single characters (Unicode's simple folding): ß is not ss.
 func normal(text string) string {
+	text = plain(text)
 	for {
 		trimmed := strings.TrimFunc(strings.Trim(strings.TrimFunc(text, unicode.IsSpace), outer), unicode.IsSpace)
 		trimmed = strings.TrimRight(trimmed, ".。")
@@ -110,9 +132,21 @@ func folded(c rune) rune {
 // answer all the same. One that joins two options, as in "A or B", is none.
 func (g *Grader) option(answer string) (form string, ok bool) {
 	answer = normal(answer)
-	first, rest := g.cutOption(strings.TrimLeft(answer, outer+"([{ "))
+	text := strings.TrimLeft(answer, outer+"([{ ")
+	first, rest := g.cutOption(text)
+	if first == "" {
+		if word := optionWord.FindString(text); word != "" {
+			first, rest = g.cutOption(strings.TrimLeft(text[len(word):], outer+"([{ "))
+		}
+	}
 	if first == "" {
 		return answer, answer != ""
+	}
+	// Behind a blank, another word makes a sentence of it: "A spider has eight legs", "No idea".
+	if sentence := strings.TrimLeft(rest, " "); len(sentence) < len(rest) && !strings.Contains(first, " ") {
+		if next, _ := utf8.DecodeRuneInString(sentence); unicode.IsLetter(next) && !becauseWord.MatchString(sentence) {
+			return "", false
+		}
 	}
 	rest = strings.TrimLeft(rest, outer+")]}.: ")
 	bare := strings.TrimLeft(rest, ",;/&+|- ")
@@ -160,11 +194,8 @@ const (
 
 // readNumber reads the number with which an answer begins.
 func readNumber(answer string, b behind) (value float64, ok bool) {
-	answer = strings.TrimFunc(strings.Trim(answer, outer+" \t"), unicode.IsSpace)
-	if inner, boxed := strings.CutPrefix(answer, `\boxed{`); boxed {
-		answer = strings.TrimSuffix(inner, "}")
-	}
-	parts := numeral.FindStringSubmatch(strings.Replace(answer, "−", "-", 1))
+	answer = strings.TrimFunc(strings.Trim(plain(answer), outer+" \t"), unicode.IsSpace)
+	parts := numeral.FindStringSubmatch(numberForm(answer))
 	if parts == nil || parts[1] != "" && parts[2] != "" || !strings.ContainsAny(parts[3], "0123456789") {
 		return 0, false
 	}
@@ -175,8 +206,12 @@ func readNumber(answer string, b behind) (value float64, ok bool) {
 	if next, _ := utf8.DecodeRuneInString(rest); next == '/' || next == '^' {
 		return 0, false
 	}
+	factor, rest, ok := scale(rest, strings.ContainsAny(answer[:len(answer)-len(strings.TrimLeft(answer, "+-$€£¥"))], "$€£¥"))
+	if !ok || doubtful.MatchString(rest) {
+		return 0, false
+	}
 	over, under, isFraction := strings.Cut(strings.ReplaceAll(parts[3], ",", ""), "/")
-	value, err := strconv.ParseFloat(over, 64)
+	value, err := times(over, factor)
 	if err == nil && isFraction {
 		var divisor float64
 		divisor, err = strconv.ParseFloat(under, 64)

@@ -1,0 +1,205 @@
+package grade
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// labels match what an answer line begins with, in lower case.
+var labels = regexp.MustCompile(`^(?:(?:final |correct )?answer|(?:endgültige |finale |richtige )?antwort|réponse(?: finale)?|` +
+	`respuesta(?: final)?|resposta(?: final)?|risposta(?: finale)?|(?:окончательный )?ответ|(?:最终|最後の|最終)?(?:答案|回答|答え)|(?:최종 )?정답)$`)
+
+// maxLabel is the length in bytes of the longest of labels.
+const maxLabel = 48
+
+// narrow returns the character that a full-width one stands for.
+func narrow(c rune) rune {
+	if '！' <= c && c <= '～' {
+		return c - '！' + '!'
+	}
+	if c == '\u3000' {
+		return ' '
+	}
+	return c
+}
+
+// command matches the commands of LaTeX that set a text and say nothing.
+var command = regexp.MustCompile(`^\\(?:boxed|fbox|framebox|text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt|operatorname|mbox|bm)\s*\{`)
+
+// commandIn matches them anywhere, around what holds no brace.
+var commandIn = regexp.MustCompile(`\\(?:boxed|text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|operatorname|mbox)\s*\{([^{}]*)\}`)
+
+// simple writes LaTeX as people write without it.
+var simple = strings.NewReplacer( //nolint:gochecknoglobals // made once
+	`\left`, "", `\right`, "", `\displaystyle`, "", `{,}`, ",", `\%`, "%", `\&`, "&", `\_`, "_", `\#`, "#", `\,`, "\u2009", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ",
+	`\quad`, " ", `\times`, "×", `\cdot`, "·", `^{\circ}`, "°", `^\circ`, "°", `\circ`, "°", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\approx`, "≈",
+)
+
+// plain returns an answer without full-width characters and without the LaTeX that stands around it.
+func plain(answer string) string {
+	answer = strings.Map(narrow, answer)
+	if !strings.ContainsAny(answer, `$\`) {
+		return answer
+	}
+	answer = strings.ReplaceAll(answer, `\$`, escaped)
+	for range maxWrapped {
+		bare := unwrap(strings.TrimFunc(strings.Trim(answer, outer+" \t"), unicode.IsSpace))
+		if bare == answer {
+			break
+		}
+		answer = bare
+	}
+	return strings.ReplaceAll(commandIn.ReplaceAllString(simple.Replace(answer), "$1"), escaped, "$")
+}
+
+// escaped stands for the sign of a dollar that is no mark of a formula.
+const escaped = "\uE000"
+
+// maxWrapped is how many wrappers of LaTeX may stand around each other.
+const maxWrapped = 8
+
+// unwrap removes the wrapper that an answer begins with, and keeps what stands behind it.
+func unwrap(answer string) string {
+	for _, pair := range [][2]string{{`\(`, `\)`}, {`\[`, `\]`}, {"$$", "$$"}, {"$", "$"}} {
+		inside, found := strings.CutPrefix(answer, pair[0])
+		if !found {
+			continue
+		}
+		inside, rest, closed := strings.Cut(inside, pair[1])
+		next, _ := utf8.DecodeRuneInString(rest)
+		// A dollar may also be a currency: "$5 or $6", "$5/$10".
+		if !closed || pair[0] == "$" && (inside == "" || strings.ContainsRune(inside, ' ') && !strings.Contains(inside, `\`) || isWord(next)) {
+			return answer
+		}
+		return inside + rest
+	}
+	begin := command.FindString(answer)
+	if begin == "" {
+		return answer
+	}
+	depth := 1
+	for i, c := range answer[len(begin):] {
+		switch c {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				i += len(begin)
+				return answer[len(begin):i] + answer[i+1:]
+			}
+		}
+	}
+	return answer
+}
+
+func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
+
+var (
+	fraction = regexp.MustCompile(`^([+-]?)\\frac\s*\{\s*([+-]?\d+)\s*\}\s*\{\s*(\d+)\s*\}`)
+	// power matches a power of ten behind a number.
+	power = regexp.MustCompile(`^([+-]?[\d.,]+)\s*[×x·*]\s*10\s*\^\s*\{?\s*([+-]?\d{1,9})\s*\}?`)
+	// grouped matches groups of three with spaces or apostrophes between them.
+	grouped = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?\d{1,3})((?:[ \x{a0}\x{2009}\x{202f}'’]\d{3})+)([^\d].*)?$`)
+	// commaDecimals match a comma before decimals, where it can be nothing else.
+	commaDecimals = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)),(\d+)([^\d.,/^].*|[.]?)$`)
+	separators    = strings.NewReplacer(" ", "", "\u00a0", "", "\u2009", "", "\u202f", "", "'", "", "’", "") //nolint:gochecknoglobals // made once
+)
+
+// numberForm writes the number with which an answer begins as numeral reads it.
+func numberForm(answer string) string {
+	answer = strings.Replace(answer, "−", "-", 1)
+	if m := fraction.FindStringSubmatch(answer); m != nil {
+		return m[1] + m[2] + "/" + m[3] + answer[len(m[0]):]
+	}
+	if m := grouped.FindStringSubmatch(answer); m != nil {
+		answer = m[1] + separators.Replace(m[2]) + m[3]
+	}
+	if m := commaDecimals.FindStringSubmatch(answer); m != nil && (len(m[2]) != 3 || strings.Contains(m[1], ".")) {
+		answer = strings.ReplaceAll(m[1], ".", "") + "." + m[2] + m[3]
+	}
+	if m := power.FindStringSubmatch(answer); m != nil {
+		return m[1] + "e" + m[2] + answer[len(m[0]):]
+	}
+	return answer
+}
+
+// scales are words that multiply the number before them, with their factors. Billion is here as it is in English; written
+// with a capital letter, as German writes it, it may be a million times a million.
+var scales = map[string]float64{ //nolint:gochecknoglobals // a table
+	"hundred": 1e2, "hundert": 1e2, "dozen": 12, "dutzend": 12, "k": 1e3,
+	"thousand": 1e3, "thousands": 1e3, "tausend": 1e3, "mille": 1e3, "mil": 1e3, "тысяча": 1e3, "тысячи": 1e3, "тысяч": 1e3, "千": 1e3,
+	"万": 1e4, "萬": 1e4, "lakh": 1e5, "lakhs": 1e5, "crore": 1e7, "crores": 1e7, "亿": 1e8, "億": 1e8, "百万": 1e6,
+	"million": 1e6, "millions": 1e6, "millionen": 1e6, "mio": 1e6, "mln": 1e6, "mn": 1e6, "millón": 1e6, "millones": 1e6, "milhão": 1e6,
+	"milhões": 1e6, "миллион": 1e6, "миллиона": 1e6, "миллионов": 1e6, "млн": 1e6,
+	"billion": 1e9, "billions": 1e9, "bn": 1e9, "milliarde": 1e9, "milliarden": 1e9, "milliard": 1e9, "milliards": 1e9, "mrd": 1e9,
+	"миллиард": 1e9, "миллиарда": 1e9, "миллиардов": 1e9, "млрд": 1e9, "bilhão": 1e9, "bilhões": 1e9, "十亿": 1e9,
+	"trillion": 1e12, "trillions": 1e12, "billionen": 1e12, "billones": 1e12, "万亿": 1e12,
+}
+
+// doubtful matches words behind a number which say that it is not the whole answer.
+var doubtful = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
+
+// scale returns the factor of the word behind a number, 1 where there is none. It is false where the word may be a factor
+// or a unit. money says that a sign of a currency stands before the number.
+func scale(rest string, money bool) (factor float64, behind string, ok bool) {
+	trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
+	attached := trimmed == rest
+	end := strings.IndexFunc(trimmed, func(c rune) bool { return !unicode.IsLetter(c) })
+	if end < 0 {
+		end = len(trimmed)
+	}
+	word := trimmed[:end]
+	switch {
+	case word == "Billion" || word == "兆", attached && !money && (word == "M" || word == "B"):
+		return 0, "", false
+	case attached && money && (word == "K" || word == "M" || word == "B"):
+		word = map[string]string{"K": "k", "M": "mio", "B": "bn"}[word]
+	case word == "K" || word == "k" && !attached: // a unit
+		return 1, rest, true
+	}
+	factor, known := scales[strings.ToLower(word)]
+	if !known {
+		for size := min(end, maxScale); size > 0; size-- { // Chinese and Japanese write no blank behind it
+			if utf8.ValidString(trimmed[:size]) && trimmed[0] >= utf8.RuneSelf {
+				if factor, known = scales[trimmed[:size]]; known {
+					end = size
+					break
+				}
+			}
+		}
+	}
+	if !known {
+		return 1, rest, true
+	}
+	behind = trimmed[end:]
+	next := strings.TrimLeftFunc(behind, unicode.IsSpace)
+	if word := strings.ToLower(next[:len(next)-len(strings.TrimLeftFunc(next, unicode.IsLetter))]); scales[word] != 0 {
+		factor, behind = factor*scales[word], next[len(word):] // "mil millones", "hundred thousand"
+	}
+	return factor, behind, true
+}
+
+// maxScale is the length in bytes of the longest word of scales without blanks behind it.
+const maxScale = 6
+
+// times multiplies a number as it is written, so that 2.3 million is 2300000 exactly.
+func times(digits string, factor float64) (float64, error) {
+	for power, at := 1e12, 12; at > 0; power, at = power/10, at-1 {
+		if factor == power && !strings.ContainsAny(digits, "eE/") {
+			return strconv.ParseFloat(digits+"e"+strconv.Itoa(at), 64)
+		}
+	}
+	value, err := strconv.ParseFloat(digits, 64)
+	return value * factor, err
+}
+
+var (
+	// optionWord matches words before an option that belong to it.
+	optionWord = regexp.MustCompile(`^(?:(?:the )?(?:correct |right |final )?(?:options?|choice|answer|letter|opción|opcion|respuesta|réponse|choix|antwort|auswahl|opção|resposta|` +
+		`вариант|ответ)(?: is| ist| est| es| é)?\s*[:：]?\s+|(?:选项|选择|答案|選択肢|選項|보기)(?:是|は)?\s*[:：]?\s*)`)
+	// becauseWord matches words that may stand directly behind an option.
+	becauseWord = regexp.MustCompile(`^(?:because|since|as|is|it['’]s|for|weil|denn|da|ist|car|parce|puisque|est|porque|pues|ya|es|é|pois|потому|так)(?:[^\pL]|$)`)
+)
