@@ -61,7 +61,7 @@ func Deranged(seed int64, ids []string) map[string]string {
 func Top(seed int64, standings []council.Standing) string {
 	var first []string
 	for _, s := range standings {
-		if s.FinalRank == 1 {
+		if s.FinalRank != nil && *s.FinalRank == 1 {
 			first = append(first, s.Model)
 		}
 	}

@@ -438,7 +438,7 @@ func TestShares(t *testing.T) {
 
 // A tie for the first place is drawn, each with the same probability, whatever the order of the standings.
 func TestTop(t *testing.T) {
-	standings := []council.Standing{{Model: "a", FinalRank: 1}, {Model: "b", FinalRank: 1}, {Model: "c", FinalRank: 3}}
+	standings := []council.Standing{{Model: "a", FinalRank: new(1)}, {Model: "b", FinalRank: new(1)}, {Model: "c", FinalRank: new(3)}}
 	turned := []council.Standing{standings[2], standings[1], standings[0]}
 	count := map[string]int{}
 	for seed := range int64(2000) {

@@ -233,7 +233,7 @@ func first(members []Member, votes []ranking.Vote, policy council.PartialPolicy)
 	var sum, n float64
 	gradable := false
 	for _, st := range ranking.Tally(o).Standings {
-		if st.FinalRank != 1 || st.VoteCount == 0 {
+		if st.FinalRank == nil || *st.FinalRank != 1 {
 			continue
 		}
 		n++

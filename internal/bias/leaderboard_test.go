@@ -156,7 +156,7 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
 				if s.VoteCount > 0 {
 					want[s.Model] = bias.Entry{
-						Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
+						Model: s.Model, BordaNormalized: *s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
 						WinCount: s.WinCount,
 					}
 				}

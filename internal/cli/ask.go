@@ -334,12 +334,19 @@ func printAnswer(w io.Writer, s *council.Session) error {
 // printSession prints the ranking, and what is missing or doubtful in the session.
 func printSession(w io.Writer, s *council.Session) error {
 	var b strings.Builder // writing to it does not fail
+	if len(s.Stage2) > 0 {
+		fmt.Fprintf(&b, "%s\n\n", s.Metadata.Agreement.Sentence)
+	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {
-		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tCONFIDENCE")
+		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tVOTE COVERAGE")
 	}
 	for _, st := range s.Metadata.AggregateRankings {
-		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", st.FinalRank, st.Model, st.BordaNormalized, st.WinCount, st.VoteCount, st.Confidence)
+		if st.FinalRank == nil {
+			_, _ = fmt.Fprintf(t, "-\t%s\tnot ranked\t\t%d\t%s\n", st.Model, st.VoteCount, st.VoteCoverage)
+			continue
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", *st.FinalRank, st.Model, *st.BordaNormalized, st.WinCount, st.VoteCount, st.VoteCoverage)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\nsession %s: %s\n", s.ID, s.Status)

@@ -118,20 +118,50 @@ const (
 type Standing struct {
 	Model string `json:"model"`
 	// BordaScore is the mean over the ballots that ranked the candidate, 0 to N-1
-	// for N candidates.
-	BordaScore      float64 `json:"borda_score"`
-	BordaNormalized float64 `json:"borda_normalized"` // BordaScore / (N-1), 0 to 1
-	VoteCount       int     `json:"vote_count"`
-	WinCount        float64 `json:"win_count"` // a shared first place counts its share
-	FinalRank       int     `json:"final_rank"`
-	// Confidence is "high", "medium" or "low": it depends on how many of the reviewers
+	// for N candidates; null where no ballot ranked it.
+	BordaScore      *float64 `json:"borda_score"`
+	BordaNormalized *float64 `json:"borda_normalized"` // BordaScore / (N-1), 0 to 1; null with it
+	VoteCount       int      `json:"vote_count"`
+	WinCount        float64  `json:"win_count"`  // a shared first place counts its share
+	FinalRank       *int     `json:"final_rank"` // null where no ballot ranked the candidate
+	// VoteCoverage is "high", "medium" or "low": it depends on how many of the reviewers
 	// that were asked to review the candidate ranked it.
-	Confidence string `json:"confidence"`
+	VoteCoverage string `json:"vote_coverage"`
+}
+
+// AgreementLevel is the closed list of levels of agreement.
+type AgreementLevel string
+
+// The levels.
+const (
+	AgreementAgree   AgreementLevel = "agree"   // chance does that in one of twenty sessions at most
+	AgreementLean    AgreementLevel = "lean"    // chance does that in one of five
+	AgreementNone    AgreementLevel = "none"    // chance does that more often
+	AgreementUnknown AgreementLevel = "unknown" // no ballots of this form could tell
+)
+
+// Sentence says a level in words.
+func (l AgreementLevel) Sentence() string {
+	switch l {
+	case AgreementAgree:
+		return "The reviewers agree on the order. Chance does that in one of twenty sessions at most. They judge alike; that does not make them right."
+	case AgreementLean:
+		return "The reviewers lean to one order. Chance does so in one of five sessions."
+	case AgreementNone:
+		return "The reviewers do not agree: treat the order as undecided."
+	default:
+		return "These ballots cannot show whether the reviewers agree."
+	}
 }
 
 // Agreement is how far the ballots agree with each other, and how firm the
 // ranking is. It is for reading: nothing in it changes the vote.
 type Agreement struct {
+	// Level says whether the ballots agree on an order further than chance, and Sentence says it in words.
+	Level    AgreementLevel `json:"level"`
+	Sentence string         `json:"sentence"`
+	// P is the probability that ballots without any agreement agree as far as these; null where Level is unknown.
+	P *float64 `json:"p"`
 	// KendallW is 0 to 1, and more than 0 by chance alone: with own answers hidden .40 of four
 	// members in the mean, .28 of five. It is null where some two answers are compared by fewer
 	// than two ballots, as where three members review each other.

@@ -340,9 +340,9 @@ func (p Plan) Session() *Session {
 		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(), User: p.User,
 		Degradation: []Degradation{}, Stage1: make([]Answer, 0, len(p.Members)), Stage2: make([]Review, 0, len(p.Reviewers)),
 		Metadata: Metadata{
-			LabelToModel:            map[Label]Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},
 			Tally: Tally{AggregateRankings: []Standing{}, Agreement: Agreement{
+				Level: AgreementUnknown, Sentence: AgreementUnknown.Sentence(),
 				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
 				LeaveOneOut: []Omission{},
 			}},

@@ -170,6 +170,7 @@ type Restart struct {
 
 // Metadata is everything about a session besides its texts.
 type Metadata struct {
+	// LabelToModel is what the labels stood for, where all reviewers saw the same; else nil, and each review has its own.
 	LabelToModel map[Label]Seat `json:"label_to_model"`
 	// ReviewerPositionMapping holds, for each reviewer, where it saw each answer.
 	ReviewerPositionMapping map[string]map[string]int `json:"reviewer_position_mapping"`

@@ -159,8 +159,8 @@ func label(f council.Feedback, s *council.Session) council.LabelRecord {
 	}
 	seen := append(slices.Clone(record.Over), f.Preferred)
 	for _, standing := range meta.AggregateRankings {
-		if slices.Contains(seen, standing.Model) && standing.VoteCount > 0 {
-			record.Borda[standing.Model] = standing.BordaScore
+		if slices.Contains(seen, standing.Model) && standing.BordaScore != nil {
+			record.Borda[standing.Model] = *standing.BordaScore
 		}
 	}
 	for _, review := range s.Stage2 {

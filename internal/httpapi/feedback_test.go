@@ -97,7 +97,7 @@ func TestFeedback(t *testing.T) {
 	borda := map[string]float64{}
 	for _, standing := range meta.AggregateRankings {
 		if standing.Model != "cedar" { // which was not seen
-			borda[standing.Model] = standing.BordaScore
+			borda[standing.Model] = *standing.BordaScore
 		}
 	}
 	if diff := cmp.Diff(borda, record.Borda); diff != "" {

@@ -215,7 +215,7 @@ func TestCouncil(t *testing.T) {
 			if r.Status != council.StatusComplete || r.Answer == nil || *r.Answer != session.Answer || r.Next != nil {
 				t.Errorf("the result is %+v", r)
 			}
-			if len(r.Ranking) != 3 || r.Ranking[0].Rank != 1 || r.Ranking[0].Model != session.Metadata.AggregateRankings[0].Model {
+			if len(r.Ranking) != 3 || *r.Ranking[0].Rank != 1 || r.Ranking[0].Model != session.Metadata.AggregateRankings[0].Model {
 				t.Errorf("the ranking is %+v", r.Ranking)
 			}
 			text, ok := result.Content[0].(*mcp.TextContent)

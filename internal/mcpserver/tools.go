@@ -57,6 +57,7 @@ type Result struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
 	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, and where there is none"`
+	Agreement   *string               `json:"agreement" jsonschema:"whether the reviewers agree on an order further than chance does; null where nobody reviewed"`
 	Ranking     []Ranked              `json:"ranking" jsonschema:"the members' answers, the best first, as the members ranked each other"`
 	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
 	Warnings    []council.Warning     `json:"warnings"`
@@ -66,9 +67,9 @@ type Result struct {
 
 // Ranked is a member's place in the ranking.
 type Ranked struct {
-	Rank  int     `json:"rank"`
-	Model string  `json:"model"`
-	Score float64 `json:"score" jsonschema:"Borda score: 1 was always first, 0 always last"`
+	Rank  *int     `json:"rank" jsonschema:"null where no ballot ranked the answer"`
+	Model string   `json:"model"`
+	Score *float64 `json:"score" jsonschema:"Borda score: 1 was always first, 0 always last"`
 }
 
 // addTools adds the tools to the server.
@@ -171,6 +172,9 @@ func resultOf(s *council.Session) Result {
 	if s.Answer != "" {
 		r.Answer = &s.Answer
 	}
+	if len(s.Stage2) > 0 && s.Status != council.StatusRunning {
+		r.Agreement = &s.Metadata.Agreement.Sentence
+	}
 	for _, st := range s.Metadata.AggregateRankings {
 		r.Ranking = append(r.Ranking, Ranked{Rank: st.FinalRank, Model: st.Model, Score: st.BordaNormalized})
 	}
@@ -188,12 +192,19 @@ func toolResult(r Result) *mcp.CallToolResult {
 	if r.Answer != nil {
 		fmt.Fprintf(&text, "%s\n\n", strings.TrimSpace(*r.Answer))
 	}
+	if r.Agreement != nil {
+		fmt.Fprintf(&text, "%s\n", *r.Agreement)
+	}
 	fmt.Fprintf(&text, "Session %s: %s.\n", r.SessionID, r.Status)
 	if r.Next != nil {
 		fmt.Fprintf(&text, "The council is still at work: %s.\n", *r.Next)
 	}
 	for _, ranked := range r.Ranking {
-		fmt.Fprintf(&text, "%d. %s (Borda score %.2f)\n", ranked.Rank, ranked.Model, ranked.Score)
+		if ranked.Rank == nil {
+			fmt.Fprintf(&text, "Not ranked: %s\n", ranked.Model)
+			continue
+		}
+		fmt.Fprintf(&text, "%d. %s (Borda score %.2f)\n", *ranked.Rank, ranked.Model, *ranked.Score)
 	}
 	for _, d := range r.Degradation {
 		fmt.Fprintf(&text, "Missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)

@@ -62,7 +62,7 @@ func TestPositionEffectOnTheVote(t *testing.T) {
 					}
 					var first []string
 					for _, st := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes}).Standings {
-						if st.FinalRank == 1 {
+						if *st.FinalRank == 1 {
 							first = append(first, st.Model)
 						}
 					}

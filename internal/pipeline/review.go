@@ -22,7 +22,9 @@ func (r *run) review(ctx context.Context, beginJudge func(reviewed bool)) counci
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
 	slates := r.draw()
-	meta.LabelToModel = slates.Canonical.LabelToModel()
+	if len(r.authors) >= 2 && !slices.ContainsFunc(slates.Reviewer, func(s council.Slate) bool { return !slices.Equal(s, slates.Canonical) }) {
+		meta.LabelToModel = slates.Canonical.LabelToModel()
+	}
 	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
 	r.beside(detect, func() {
 		if len(r.authors) >= 2 {

@@ -21,6 +21,7 @@ func Agree(o Options, seed int64) council.Agreement {
 		KendallW:      available.kendallW(),
 		WinnerSupport: c.winnerSupport(seed), LeaveOneOut: c.leaveOneOut(),
 	}
+	available.chance(&a, seed)
 	if a.Ballots > 0 {
 		c.comparePairs(&a)
 	}

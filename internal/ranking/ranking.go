@@ -89,7 +89,7 @@ type Options struct {
 	// abstentions, nothing invalid.
 	Votes []Vote
 	// Asked is the number of reviewers that were asked to review each candidate, without
-	// its author and whether they answered or not. Confidence refers to it.
+	// its author and whether they answered or not. VoteCoverage refers to it.
 	Asked  map[string]int
 	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }
@@ -97,7 +97,7 @@ type Options struct {
 // Result is what the votes add up to.
 type Result struct {
 	// Standings has one entry per candidate: those with votes by score, then wins,
-	// then name in code-point order; then those without. Candidates equal in score
+	// then name in code-point order; then those without, which have no rank. Candidates equal in score
 	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
 	Standings []council.Standing
 	// PolicyChangesWinner is true when the other policy for partial ballots elects other
@@ -114,7 +114,7 @@ type Result struct {
 // A vote does not count when it could rank fewer than two candidates, or ranks none but
 // the reviewer's own answer.
 //
-// Confidence is "high" where at least 0.8 of the reviewers that were asked voted on the
+// VoteCoverage is "high" where at least 0.8 of the reviewers that were asked voted on the
 // candidate, "medium" from 0.5 on, and else "low". It is low when only one ballot counts.
 func Tally(o Options) Result {
 	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
@@ -270,22 +270,23 @@ func (c count) standings(asked map[string]int) []council.Standing {
 	for i, j := range order {
 		s := council.Standing{
 			Model: c.candidates[j], VoteCount: int(sum[j].votes), WinCount: float64(sum[j].wins) / float64(c.winUnit),
-			FinalRank: i + 1, Confidence: c.confidence(int(sum[j].votes), asked[c.candidates[j]]),
-		}
-		if i > 0 && compare(sum[order[i-1]], sum[j]) == 0 {
-			s.FinalRank = standings[i-1].FinalRank
+			VoteCoverage: c.coverage(int(sum[j].votes), asked[c.candidates[j]]),
 		}
 		if points, of := sum[j].points, c.unit*sum[j].votes; of > 0 {
-			s.BordaNormalized = float64(points) / float64(of)
-			s.BordaScore = float64(points*int64(len(order)-1)) / float64(of)
+			s.BordaNormalized = new(float64(points) / float64(of))
+			s.BordaScore = new(float64(points*int64(len(order)-1)) / float64(of))
+			s.FinalRank = new(i + 1)
+			if i > 0 && compare(sum[order[i-1]], sum[j]) == 0 {
+				s.FinalRank = standings[i-1].FinalRank
+			}
 		}
 		standings[i] = s
 	}
 	return standings
 }
 
-// confidence says on how many votes a score is based.
-func (c count) confidence(votes, asked int) string {
+// coverage says on how many votes a score is based.
+func (c count) coverage(votes, asked int) string {
 	switch {
 	case votes == 0 || len(c.ballots) == 1:
 		return "low"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,11 +92,11 @@ func TestTally(t *testing.T) {
 		},
 		{
 			name: "no ballots", options: ballots("b a"),
-			want: "a 1 0 0 0 low; b 1 0 0 0 low",
+			want: "a - - 0 0 low; b - - 0 0 low",
 		},
 		{
 			name: "two members cannot rank each other", options: ballots("a b", "a: b", "b: a"),
-			want: "a 1 0 0 0 low; b 1 0 0 0 low",
+			want: "a - - 0 0 low; b - - 0 0 low",
 		},
 		{
 			name: "two members and a judge", options: ballots("a b", "a: b", "b: a", "x: b > a"),
@@ -103,11 +104,11 @@ func TestTally(t *testing.T) {
 		},
 		{
 			name: "ranks none but its own", options: ballots("a b c", "a: a", "b: c > a"),
-			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
+			want: "c 1 2 1 1 low; a 2 0 1 0 low; b - - 0 0 low", ballots: 1,
 		},
 		{
 			name: "ranks none but its own, tied last", options: ballots("a b c", "a: a", "b: c"), policy: council.PolicyTiedLast,
-			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
+			want: "c 1 2 1 1 low; a 2 0 1 0 low; b - - 0 0 low", ballots: 1,
 		},
 		{
 			name: "ranks 1, 2, 2, 4", options: ballots("a b c d", "x: d > b = c > a", "y: d > c = b > a"),
@@ -118,11 +119,11 @@ func TestTally(t *testing.T) {
 			want: "B 1 2 2 0.4 high; Z 1 2 2 0.4 high; a 1 2 2 0.4 high; b 1 2 2 0.4 high; ä 1 2 2 0.4 high", ballots: 2,
 		},
 		{
-			name: "confidence", options: ballots("a b c", "v: a > b > c", "w: a > b > c", "x: a > b > c", "y: a > b", "z: a"),
+			name: "vote coverage", options: ballots("a b c", "v: a > b > c", "w: a > b > c", "x: a > b > c", "y: a > b", "z: a"),
 			want: "a 1 2 5 5 high; b 2 1 4 0 high; c 3 0 3 0 medium", ballots: 5,
 		},
 		{
-			name: "confidence at one half", options: ballots("a b c", "v: a", "w: a > b", "x: a", "y: b > a > c"),
+			name: "vote coverage at one half", options: ballots("a b c", "v: a", "w: a > b", "x: a", "y: b > a > c"),
 			want: "a 1 1.75 4 3 high; b 2 1.5 2 1 medium; c 3 0 1 0 low", ballots: 4,
 		},
 		{
@@ -139,8 +140,11 @@ func TestTally(t *testing.T) {
 			got := Tally(tt.options)
 			lines := make([]string, 0, len(got.Standings))
 			for _, s := range got.Standings {
-				score := strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", s.BordaScore), "0"), ".")
-				lines = append(lines, fmt.Sprintf("%s %d %s %d %g %s", s.Model, s.FinalRank, score, s.VoteCount, s.WinCount, s.Confidence))
+				rank, score := "-", "-"
+				if s.FinalRank != nil {
+					rank, score = strconv.Itoa(*s.FinalRank), strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", *s.BordaScore), "0"), ".")
+				}
+				lines = append(lines, fmt.Sprintf("%s %s %s %d %g %s", s.Model, rank, score, s.VoteCount, s.WinCount, s.VoteCoverage))
 			}
 			if diff := gocmp.Diff(tt.want, strings.Join(lines, "; ")); diff != "" {
 				t.Errorf("standings (-want +got):\n%s", diff)
@@ -415,8 +419,8 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 		}
 		got := Tally(o)
 		for i, s := range got.Standings {
-			if s.Model != order[i] || s.FinalRank != i+1 || s.BordaScore != float64(n-i-1) ||
-				s.BordaNormalized != float64(n-i-1)/float64(n-1) {
+			if s.Model != order[i] || *s.FinalRank != i+1 || *s.BordaScore != float64(n-i-1) ||
+				*s.BordaNormalized != float64(n-i-1)/float64(n-1) {
 				t.Fatalf("place %d: %+v", i, s)
 			}
 		}

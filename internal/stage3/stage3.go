@@ -157,7 +157,9 @@ func prompt(in Input, markers anonymize.Markers) []council.Message {
 	if len(in.Standings) > 0 {
 		b.WriteString("Ranking by the reviewers, best first (share of the possible Borda points; votes):\n")
 		for _, st := range in.Standings {
-			fmt.Fprintf(&b, "%d. %s: %.0f%%; %d\n", st.FinalRank, names[st.Model], 100*st.BordaNormalized, st.VoteCount)
+			if st.FinalRank != nil {
+				fmt.Fprintf(&b, "%d. %s: %.0f%%; %d\n", *st.FinalRank, names[st.Model], 100**st.BordaNormalized, st.VoteCount)
+			}
 		}
 		b.WriteByte('\n')
 	}

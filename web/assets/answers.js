@@ -75,6 +75,10 @@ function seat(model, since) {
       body.replaceChildren(...content.flat().filter(Boolean));
     },
     rank: (standing) => {
+      if (standing.final_rank == null) {
+        place.textContent = "not ranked";
+        return;
+      }
       place.textContent = `${standing.final_rank}.`;
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";

@@ -21,6 +21,9 @@ export function bar(share) {
     svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
 }
 
+// share shows a share of the votes, a dash where there is none.
+export const share = (value) => (value == null ? "–" : [bar(value), number(value)]);
+
 // standings shows the ranking as a table.
 export function standings({ aggregate_rankings: rows, agreement }) {
   if (rows.length === 0) return [el("p", {}, "No ballot could be counted: there is no ranking.")];
@@ -28,16 +31,16 @@ export function standings({ aggregate_rankings: rows, agreement }) {
   const swayed = agreement.leave_one_out.filter((o) => o.changes);
   return [
     table("Borda count over the ballots", [
-      { title: "Rank", numeric: true, cell: (s) => String(s.final_rank) },
+      { title: "Rank", numeric: true, cell: (s) => (s.final_rank == null ? "not ranked" : String(s.final_rank)) },
       { title: "Answer by", cell: (s) => s.model },
-      { title: "Borda, 0 to 1", numeric: true, cell: (s) => [bar(s.borda_normalized), number(s.borda_normalized)] },
+      { title: "Borda, 0 to 1", numeric: true, cell: (s) => share(s.borda_normalized) },
       { title: "Firsts", numeric: true, cell: (s) => number(s.win_count, s.win_count % 1 ? 2 : 0) },
       { title: "Votes", numeric: true, cell: (s) => String(s.vote_count) },
       { title: "Support", numeric: true, cell: (s) => (support.has(s.model) ? `${number(100 * support.get(s.model), 0)} %` : "–") },
-      { title: "Confidence", cell: (s) => s.confidence },
+      { title: "Vote coverage", cell: (s) => s.vote_coverage },
     ], rows),
     el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
-      + "Confidence is how many of those asked to rank the answer did so."),
+      + "Vote coverage is how many of those asked to rank the answer did so."),
     el("p", {}, agreement.kendall_w == null ? "Too few ballots rank the same two answers to say how far they agree." :
       `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement. Chance alone gives `
       + "about 0.40 with four members, 0.28 with five and 0.18 with seven.",

@@ -133,11 +133,11 @@ function layout(section, signal, id) {
       });
     },
   }, "Cancel the session");
-  const author = el("p", { class: "hint" });
+  const author = el("p", { class: "hint" }), agreed = el("p", { class: "agreed" });
   const prose = el("div", { class: "prose" }), text = growing(prose);
   const tools = el("div", { class: "tools" });
   const turns = el("div");
-  const answer = part("Answer", "Final answer", author, prose, tools);
+  const answer = part("Answer", "Final answer", author, prose, agreed, tools);
   const answers = seatList(), reviews = seatList();
   const compared = el("div");
   const wholeAnswers = part("Answers", "Answers", answers.list);
@@ -254,6 +254,7 @@ function layout(section, signal, id) {
       audit.replaceChildren(audit.firstChild, el("p", {}, verdict(t)),
         el("details", { class: "fold" }, el("summary", {}, "What the audit looked at"), findings(t)));
       ranking.hidden = audit.hidden = false;
+      agreed.textContent = t.agreement.sentence;
       for (const standing of t.aggregate_rankings) answers.seats.get(standing.model)?.rank(standing);
       answers.order(t.aggregate_rankings.map((standing) => standing.model));
       for (const [model, seat] of answers.seats) opinions(seat, model, ballots);
@@ -406,7 +407,7 @@ function written(s, what) {
     lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
   }
   lines.push("# Final answer", s.answer, "# Ranking");
-  lines.push(s.metadata.aggregate_rankings.map((r) => `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`).join("\n") || "None.");
+  lines.push(s.metadata.aggregate_rankings.map((r) => (r.final_rank == null ? `Not ranked: ${r.model}` : `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`)).join("\n") || "None.");
   for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
   for (const r of s.stage2) lines.push(`# Review of ${r.model}`, r.ranking ?? `Failed: ${r.error?.message}`);
   lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);
