@@ -10,15 +10,11 @@ import (
 )
 
 const (
-	// minScoredAnswers is ADR-015's least number of answers for judging the
-	// length correlation of one session.
-	minScoredAnswers = 10
-	// minScoresPerPosition keeps noise from passing the default position
-	// threshold: where scores scatter by 0.8 points and are whole numbers, means
-	// over two pass it in some 13 % of sessions, means over three in under 5 %.
-	minScoresPerPosition = 3
-	// significance is ADR-015's level for the length correlation.
-	significance = 0.05
+	// minScoredAnswers is the least number of answers for judging the length correlation of one session. ADR-015 has 10;
+	// at a level of .01 five answers are enough to find that scores go by length alone.
+	minScoredAnswers = 5
+	// lengthLevel is the level of the length correlation, and positionLevel that of the positions.
+	lengthLevel, positionLevel = 0.01, 0.05
 )
 
 // Thresholds are ADR-015's limits, above which a figure raises its flag.
@@ -42,6 +38,8 @@ type AuditInput struct {
 	Thresholds Thresholds
 	Words      map[string]int // words of each answer, by member id
 	Scores     []Score        // only scores that were given, each finite
+	// Shown holds the candidates that each reviewer saw, in its order. Nil: those that it scored.
+	Shown map[string][]string
 }
 
 // Audit computes ADR-015's indicators of one session. It follows that record
@@ -51,19 +49,19 @@ type AuditInput struct {
 //   - Figures are not rounded.
 //   - The p of the length correlation is exact (Student t on n-2 degrees of
 //     freedom, n answers); below three answers, or where lengths or scores do
-//     not vary, correlation and p are nil. Its flag is nil below ten answers.
+//     not vary, correlation and p are nil. Its flag is nil below five answers, and up where |r| is above the threshold
+//     and p below .01. It is an association: longer answers may be better ones.
 //   - Its 95 % interval is Fisher's, from four answers on. ADR-015 has none; a bootstrap
 //     over so few answers covers far too little.
 //   - The position variance is nil where position cannot be told from quality:
 //     under a shared order, and with fewer than two reviewers or positions. Its
-//     flag is nil unless the orders are balanced, the scores that came back
-//     still are (each reviewer and each candidate equally often in every
-//     position), and every position holds at least three: otherwise answers of
-//     unequal quality, or noise, raise it too often.
+//     flag is up where the variance is above the threshold and p of a randomisation test, over orders that could have been
+//     drawn, is at most .05. It is nil where so few orders are possible that p cannot be.
 //   - Harsh and generous reviewers are listed, but never enter the risk.
-//   - The risk is "low" when no judged flag is up and "medium" when one or two
-//     are. ADR-015's "high" takes three, which no longer occur together.
-//     Where no flag could be judged the risk is "indeterminate".
+//   - The risk is "medium" when the flag of positions is up, and "low" when it is not and length could be judged too.
+//     Otherwise it is "indeterminate". An association with length does not raise it by itself. ADR-015's "high" takes
+//     three flags.
+//   - NotJudged says why a flag is nil.
 func Audit(in AuditInput) council.BiasAudit {
 	byReviewer, byCandidate, byPosition := map[string][]float64{}, map[string][]float64{}, map[int][]float64{}
 	scores := make([]Score, 0, len(in.Scores))
@@ -78,17 +76,25 @@ func Audit(in AuditInput) council.BiasAudit {
 	}
 	a := council.BiasAudit{
 		SampleSizes:   council.AuditSamples{Positions: len(byPosition), Scores: len(scores)},
-		IndicatorOnly: true,
+		IndicatorOnly: true, NotJudged: map[string]string{},
 	}
 	auditLength(&a, in, byCandidate)
-	if in.Order != council.OrderShared && len(byReviewer) > 1 && len(byPosition) > 1 {
+	switch {
+	case in.Order == council.OrderShared:
+		a.NotJudged[factorPosition] = "all reviewers saw the answers in one order"
+	case len(byReviewer) < 2 || len(byPosition) < 2:
+		a.NotJudged[factorPosition] = "it takes two reviewers that scored two answers"
+	default:
 		auditPosition(&a, in, scores, byPosition)
 	}
 	auditReviewers(&a, byReviewer)
 	a.ReviewerEffect = reviewerEffect(scores)
-	a.OverallBiasRisk = risk(a.LengthBiasDetected, a.PositionBiasDetected)
+	a.OverallBiasRisk = risk(a.LengthAssociation, a.PositionBiasDetected)
 	return a
 }
+
+// The keys of NotJudged.
+const factorLength, factorPosition = "length", "position"
 
 func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]float64) {
 	var words, means []float64
@@ -100,6 +106,12 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 	}
 	a.SampleSizes.Answers = len(words)
 	r, ok := stat.Pearson(words, means)
+	switch {
+	case len(words) < minScoredAnswers:
+		a.NotJudged[factorLength] = "fewer than five answers were scored"
+	case !ok:
+		a.NotJudged[factorLength] = "the lengths or the mean scores do not vary"
+	}
 	if !ok {
 		return
 	}
@@ -111,7 +123,7 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 		}
 	}
 	if len(words) >= minScoredAnswers {
-		a.LengthBiasDetected = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < significance)
+		a.LengthAssociation = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < lengthLevel)
 	}
 }
 
@@ -122,31 +134,12 @@ func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPositi
 	}
 	variance := stat.PopVariance(means)
 	a.PositionScoreVariance = &variance
-	if in.Order == council.OrderBalanced && len(scores) >= minScoresPerPosition*len(means) &&
-		balanced(scores, len(means), func(s Score) string { return s.Candidate }) &&
-		balanced(scores, len(means), func(s Score) string { return s.Reviewer }) {
-		a.PositionBiasDetected = new(variance > in.Thresholds.PositionVariance)
+	p, least := newOrders(in, scores).test()
+	if least > positionLevel {
+		a.NotJudged[factorPosition] = "so few orders could have been drawn that none of them would be surprising"
+		return
 	}
-}
-
-// balanced reports whether each member, as member names them, has equally many scores in
-// each of the positions.
-func balanced(scores []Score, positions int, member func(Score) string) bool {
-	type cell struct {
-		member   string
-		position int
-	}
-	cells, totals := map[cell]int{}, map[string]int{}
-	for _, s := range scores {
-		cells[cell{member(s), s.Position}]++
-		totals[member(s)]++
-	}
-	for c, n := range cells {
-		if n*positions != totals[c.member] {
-			return false
-		}
-	}
-	return true
+	a.PositionPValue, a.PositionBiasDetected = &p, new(variance > in.Thresholds.PositionVariance && p <= positionLevel)
 }
 
 func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
@@ -215,8 +208,8 @@ func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators 
 		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement,
 		Flags: []string{},
 	}
-	if a.LengthBiasDetected != nil && *a.LengthBiasDetected {
-		i.Flags = append(i.Flags, "LENGTH_BIAS_DETECTED")
+	if a.LengthAssociation != nil && *a.LengthAssociation {
+		i.Flags = append(i.Flags, "LENGTH_ASSOCIATION")
 	}
 	if a.PositionBiasDetected != nil && *a.PositionBiasDetected {
 		i.Flags = append(i.Flags, "POSITION_BIAS_DETECTED")
@@ -224,16 +217,13 @@ func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators 
 	return i
 }
 
-func risk(flags ...*bool) string {
-	level := "indeterminate"
-	for _, flag := range flags {
-		switch {
-		case flag == nil:
-		case *flag:
-			return "medium"
-		default:
-			level = "low"
-		}
+// risk names the risk by the flags, nil where one could not be judged.
+func risk(length, position *bool) string {
+	switch {
+	case position != nil && *position:
+		return "medium"
+	case position != nil && length != nil:
+		return "low"
 	}
-	return level
+	return "indeterminate"
 }

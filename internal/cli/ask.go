@@ -391,7 +391,7 @@ func auditLine(a *council.BiasAudit) string {
 		return ""
 	}
 	var flags []string
-	if a.LengthBiasDetected != nil && *a.LengthBiasDetected && a.LengthScoreCorrelation != nil {
+	if a.LengthAssociation != nil && *a.LengthAssociation && a.LengthScoreCorrelation != nil {
 		which := "longer"
 		if *a.LengthScoreCorrelation < 0 {
 			which = "shorter"

@@ -347,7 +347,7 @@ func TestDaemonURL(t *testing.T) {
 func TestAuditLine(t *testing.T) {
 	audit := func(length, position bool, r float64) *council.BiasAudit {
 		return &council.BiasAudit{
-			LengthBiasDetected: &length, LengthScoreCorrelation: &r, PositionBiasDetected: &position, PositionScoreVariance: new(1.25),
+			LengthAssociation: &length, LengthScoreCorrelation: &r, PositionBiasDetected: &position, PositionScoreVariance: new(1.25),
 		}
 	}
 	for want, a := range map[string]*council.BiasAudit{

@@ -104,8 +104,8 @@ type Config struct {
 	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
 
 	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
-	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score from which the audit reports length bias, 0 to 1"`
-	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position from which the audit reports position bias, 0 or more"`
+	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score, 0 to 1, from which the audit of a session names an association, where p is below .01 too"`
+	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per place, 0 or more, from which the audit of a session reports position bias, where p is .05 or less too"`
 
 	Demographics          bool    `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"true" desc:"say in each session on which demographic axes the answers differ in coverage"`
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`

@@ -210,8 +210,9 @@ type BiasAudit struct {
 	LengthScoreCILower    *float64           `json:"length_score_ci_lower"`
 	LengthScoreCIUpper    *float64           `json:"length_score_ci_upper"`
 	LengthScorePValue     *float64           `json:"length_score_p_value"` // exact, Student t
-	LengthBiasDetected    *bool              `json:"length_bias_detected"`
+	LengthAssociation     *bool              `json:"length_association"`
 	PositionScoreVariance *float64           `json:"position_score_variance"` // population variance of the means per position
+	PositionPValue        *float64           `json:"position_p_value"`        // over orders that could have been drawn
 	PositionBiasDetected  *bool              `json:"position_bias_detected"`
 	ReviewerMeanScores    map[string]float64 `json:"reviewer_mean_scores"`
 	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
@@ -219,8 +220,10 @@ type BiasAudit struct {
 	GenerousReviewers     []string           `json:"generous_reviewers"`
 	// ReviewerEffect is null where scores do not tell reviewers from answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
-	// OverallBiasRisk is "low" or "medium", or "indeterminate" where no
-	// flag could be judged.
+	// NotJudged says why a flag is null, by "length" or "position".
+	NotJudged map[string]string `json:"not_judged"`
+	// OverallBiasRisk is "medium" where the flag of positions is up, "low" where it is not and length
+	// was judged too, else "indeterminate".
 	OverallBiasRisk string       `json:"overall_bias_risk"`
 	SampleSizes     AuditSamples `json:"sample_sizes"`
 	IndicatorOnly   bool         `json:"indicator_only"` // always true
@@ -240,7 +243,7 @@ type BiasIndicators struct {
 	PositionVariance  *float64 `json:"position_variance"`
 	LengthCorrelation *float64 `json:"length_correlation"`
 	ReviewerAgreement *float64 `json:"reviewer_agreement"` // Kendall's W of the ballots
-	Flags             []string `json:"flags"`              // LENGTH_BIAS_DETECTED, POSITION_BIAS_DETECTED
+	Flags             []string `json:"flags"`              // LENGTH_ASSOCIATION, POSITION_BIAS_DETECTED
 }
 
 // AuditSamples holds the N behind each figure of a BiasAudit.

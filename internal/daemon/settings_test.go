@@ -735,16 +735,25 @@ var settings = map[string]func(t *testing.T){
 			s := daemontest.Start(t, map[string]string{
 				"BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "REVIEWERS": "fan", "LENGTH_CORRELATION_THRESHOLD": threshold,
 			}).Ask(t, anyQuestion)
-			return *s.Metadata.BiasAudit.LengthBiasDetected
+			return *s.Metadata.BiasAudit.LengthAssociation
 		}
 		differ(t, detected(""), detected("1"), true, false)
 	},
 	"POSITION_VARIANCE_THRESHOLD": func(t *testing.T) {
 		detected := func(threshold string) bool {
-			s := onTap(t, tap(t), "POSITION_VARIANCE_THRESHOLD", threshold)
-			return *s.Ask(t, `{"query":"x","seed":3,"models":["a","b","c","a"]}`).Metadata.BiasAudit.PositionBiasDetected
+			// Seven members that all give the first place four points.
+			var models []simllm.Model
+			var names []string
+			for i := range 7 {
+				models = append(models, simllm.Model{Name: fmt.Sprintf("m%d", i), Position: []float64{4}, Harshness: -2})
+				names = append(names, models[i].Name)
+			}
+			s := daemontest.Start(t, map[string]string{
+				"BASE_URL": daemontest.Provider(t, models...).URL(), "MODELS": strings.Join(names, ","), "POSITION_VARIANCE_THRESHOLD": threshold,
+			}).Ask(t, anyQuestion)
+			return *s.Metadata.BiasAudit.PositionBiasDetected
 		}
-		differ(t, detected("100"), detected("0"), false, true)
+		differ(t, detected("100"), detected(""), false, true)
 	},
 	"DEMOGRAPHICS": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil,

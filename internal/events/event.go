@@ -325,7 +325,7 @@ func checkIndicators(b *council.BiasIndicators) error {
 
 // The flags of council.BiasIndicators.
 const (
-	flagLength   = "LENGTH_BIAS_DETECTED"
+	flagLength   = "LENGTH_ASSOCIATION"
 	flagPosition = "POSITION_BIAS_DETECTED"
 )
 

@@ -160,7 +160,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"reviewer_agreement":null`, `"reviewer_agreement":1.01`, "reviewer_agreement"},
 		{`"position_variance":`, `"position_variance":21,"x":`, "does not have"},
 		{`"flags":[]`, `"flags":["HELLO"]`, "flags"},
-		{`"flags":[]`, `"flags":["LENGTH_BIAS_DETECTED","LENGTH_BIAS_DETECTED"]`, "flags"},
+		{`"flags":[]`, `"flags":["LENGTH_ASSOCIATION","LENGTH_ASSOCIATION"]`, "flags"},
 		{`"flags":[]`, `"flags":null`, "flags"},
 		{`"0-100"`, `"0-99"`, "token_count_bucket"},
 		{`"language":"en"`, `"language":"eng"`, "language"},

@@ -253,7 +253,7 @@ func TestIntakeIsLinear(t *testing.T) {
 	i := openIntake(t, filepath.Join(t.TempDir(), "intake.jsonl"), &clock{now: began})
 	defer func() { _ = i.Close() }()
 	growth.Linear(t, func(n int) func() {
-		text := strings.Replace(valid(t), `"flags":[]`, `"flags":[`+strings.Repeat(`"LENGTH_BIAS_DETECTED",`, 400)+`""]`, 1)
+		text := strings.Replace(valid(t), `"flags":[]`, `"flags":[`+strings.Repeat(`"LENGTH_ASSOCIATION",`, 400)+`""]`, 1)
 		texts := make([]json.RawMessage, n/len(text)+1)
 		for k := range texts {
 			texts[k] = json.RawMessage(text)

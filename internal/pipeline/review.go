@@ -182,9 +182,11 @@ func (r *run) auditInput() bias.AuditInput {
 		in.Words[member] = words
 	}
 	in.Scores = make([]bias.Score, 0, shown(r.session.Stage2))
+	in.Shown = make(map[string][]string, len(r.session.Stage2))
 	for _, v := range r.session.Stage2 {
 		scores := scoresOf(v)
 		for position, shown := range v.Slate {
+			in.Shown[v.Model] = append(in.Shown[v.Model], shown.Member)
 			if score, ok := scores[shown.Label]; ok {
 				in.Scores = append(in.Scores, bias.Score{
 					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: shown.Member == v.Model, Value: score,

@@ -52,12 +52,12 @@ export function standings({ aggregate_rankings: rows, agreement }) {
 // verdict puts the audit into one sentence.
 export function verdict({ bias_audit: audit }) {
   if (!audit) return "The audit is switched off on this daemon.";
-  const length = audit.length_bias_detected && `longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}`;
+  const length = audit.length_association && `longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}`;
   const position = audit.position_bias_detected && "the mean scores of the places differ";
   const up = [length, position].filter(Boolean);
   if (up.length) return `Something stands out: ${up.join(", and ")}. One session proves nothing.`;
   return audit.overall_bias_risk === "low" ? "Nothing stands out in this session."
-    : "This session is too small for its indicators to be judged.";
+    : `Not all was judged: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
 }
 
 // findings puts the audit into words. One session proves nothing, and the text says so.
@@ -71,10 +71,10 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
       el("ul", {},
         el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
           `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
-          + `${number(audit.length_score_correlation)}${within(audit.length_score_ci_lower, audit.length_score_ci_upper)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
+          + `${number(audit.length_score_correlation)}${within(audit.length_score_ci_lower, audit.length_score_ci_upper)} over ${count(n.answers, "answer")}; ${judged(audit.length_association, audit.not_judged.length)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
           `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
-          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
+          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected, audit.not_judged.position)}.`),
         audit.reviewer_effect == null ? null : el("li", {},
           `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
           + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
@@ -135,8 +135,8 @@ function difference(who, { flagged, reason, axes }, none, caption, columns) {
 const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
   : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
 
-const judged = (flag) => {
-  if (flag == null) return "not judged, because there is too little data";
+const judged = (flag, why) => {
+  if (flag == null) return `not judged, because ${why}`;
   return flag ? "more than the threshold" : "within the threshold";
 };
 

@@ -1,0 +1,187 @@
+package bias
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// orderDraws is how many orders are drawn that could have been.
+const orderDraws = 399
+
+// orders are the places at which reviewers saw candidates in one session, and what the scores say beyond reviewers and
+// answers.
+type orders struct {
+	design     council.Order
+	at         [][]int     // by reviewer and candidate: the position, -1 where it was not shown
+	residual   [][]float64 // NaN without a score
+	author     []int       // by reviewer: the candidate that it wrote, -1 for none
+	ownShown   bool
+	candidates int
+
+	reviewing  group // candidates whose authors review and do not see them
+	others     group // the other candidates
+	free       group // reviewers whose row has nothing to do with an answer of their own
+	reviewerOf []int // by candidate of reviewing
+	row        []int // by reviewer: whose row it takes in a draw
+	column     []int // by candidate: whose column it takes
+	sum, n     []float64
+}
+
+func newOrders(in AuditInput, scores []Score) orders {
+	shown := in.Shown
+	if shown == nil {
+		shown = map[string][]string{}
+		for _, s := range in.Scores {
+			row := shown[s.Reviewer]
+			for len(row) <= s.Position {
+				row = append(row, "")
+			}
+			row[s.Position] = s.Candidate
+			shown[s.Reviewer] = row
+		}
+	}
+	var reviewers, candidates []string
+	for reviewer, row := range shown {
+		reviewers = append(reviewers, reviewer)
+		candidates = append(candidates, row...)
+	}
+	slices.Sort(reviewers)
+	slices.Sort(candidates)
+	candidates = slices.DeleteFunc(slices.Compact(candidates), func(c string) bool { return c == "" })
+	o := orders{
+		design: in.Order, candidates: len(candidates), author: make([]int, len(reviewers)), at: make([][]int, len(reviewers)),
+		residual: stat.Matrix(len(reviewers), len(candidates), math.NaN()),
+	}
+	for i, reviewer := range reviewers {
+		o.author[i] = slices.Index(candidates, reviewer)
+		o.at[i] = slices.Repeat([]int{-1}, len(candidates))
+		for position, candidate := range shown[reviewer] {
+			if j := slices.Index(candidates, candidate); j >= 0 {
+				o.at[i][j] = position
+				o.ownShown = o.ownShown || j == o.author[i]
+			}
+		}
+	}
+	for _, s := range scores {
+		i, _ := slices.BinarySearch(reviewers, s.Reviewer)
+		j, _ := slices.BinarySearch(candidates, s.Candidate)
+		o.residual[i][j] = s.Value
+	}
+	stat.FitTwoWay(o.residual)
+	o.sum, o.n = make([]float64, len(candidates)), make([]float64, len(candidates))
+	o.row, o.column, o.reviewerOf = make([]int, len(reviewers)), make([]int, len(candidates)), slices.Repeat([]int{-1}, len(candidates))
+	for i, author := range o.author {
+		if author >= 0 && !o.ownShown {
+			o.reviewerOf[author] = i
+		} else {
+			o.free = append(o.free, i)
+		}
+	}
+	for j, i := range o.reviewerOf {
+		if i >= 0 {
+			o.reviewing = append(o.reviewing, j)
+		} else {
+			o.others = append(o.others, j)
+		}
+	}
+	return o
+}
+
+// test returns how often orders that could have been drawn make the positions differ at least as much, and the least that
+// this could be. It is a randomisation test (Fisher 1935), which knows no model: who saw what where was drawn by us.
+func (o orders) test() (p, least float64) {
+	random := rand.New(rand.NewPCG(15, 0)) //nolint:gosec // the same in every process
+	observed := o.difference(o.at)
+	draws := make([]float64, orderDraws)
+	drawn := make([][]int, len(o.at))
+	for i := range drawn {
+		drawn[i] = make([]int, o.candidates)
+	}
+	for t := range draws {
+		o.draw(random, drawn)
+		draws[t] = o.difference(drawn)
+	}
+	share := func(value float64) float64 {
+		n := 1
+		for _, d := range draws {
+			if d >= value-1e-9 {
+				n++
+			}
+		}
+		return float64(n) / (orderDraws + 1)
+	}
+	return share(observed), share(max(observed, slices.Max(draws)))
+}
+
+// draw draws orders as they could have been, by the design of the session. Under balanced orders reviewers and candidates
+// take others' places in the design: an author that does not see its own answer takes its row along.
+func (o orders) draw(random *rand.Rand, into [][]int) {
+	if o.design == council.OrderPerReviewer {
+		for i, row := range o.at {
+			var places []int
+			for _, p := range row {
+				if p >= 0 {
+					places = append(places, p)
+				}
+			}
+			random.Shuffle(len(places), func(a, b int) { places[a], places[b] = places[b], places[a] })
+			for j, p := range row {
+				if into[i][j] = p; p >= 0 {
+					into[i][j], places = places[0], places[1:]
+				}
+			}
+		}
+		return
+	}
+	o.reviewing.shuffle(random, o.column)
+	o.others.shuffle(random, o.column)
+	o.free.shuffle(random, o.row)
+	for _, j := range o.reviewing {
+		o.row[o.reviewerOf[j]] = o.reviewerOf[o.column[j]]
+	}
+	for i, taken := range o.row {
+		for j, column := range o.column {
+			into[i][j] = o.at[taken][column]
+		}
+	}
+}
+
+// group is a list of indexes, of reviewers or candidates, that could have taken each other's places.
+type group []int
+
+// shuffle gives each of the group the place of one of them in to.
+func (g group) shuffle(random *rand.Rand, to []int) {
+	for _, i := range g {
+		to[i] = i
+	}
+	for k := len(g) - 1; k > 0; k-- {
+		i, j := g[k], g[random.IntN(k+1)]
+		to[i], to[j] = to[j], to[i]
+	}
+}
+
+// difference returns how far the residuals differ between positions: the sum of squares between them.
+func (o orders) difference(at [][]int) float64 {
+	sum, n := o.sum, o.n
+	clear(sum)
+	clear(n)
+	for i, row := range at {
+		for j, position := range row {
+			if r := o.residual[i][j]; position >= 0 && !math.IsNaN(r) {
+				sum[position] += r
+				n[position]++
+			}
+		}
+	}
+	total := 0.0
+	for position, s := range sum {
+		if n[position] > 0 {
+			total += s * s / n[position]
+		}
+	}
+	return total
+}
