@@ -90,6 +90,9 @@ func (c *Config) check(p *problems) {
 	c.checkCouncil(p)
 	c.checkEvents(p)
 
+	if c.RandomSeed != nil && *c.RandomSeed == -1 {
+		c.RandomSeed = nil
+	}
 	for i, origin := range c.CORSOrigins {
 		if _, ok := originOf(origin); origin != "" && !ok {
 			p.add("LLM_COUNCIL_CORS_ORIGINS", "entry %d is not an origin: write it as a browser does, as in https://chat.example.com, without a "+
@@ -158,6 +161,10 @@ func (c *Config) check(p *problems) {
 		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},
 		{within(c.Temperature, 0, 2), "LLM_COUNCIL_TEMPERATURE", outOfRange + "use 0 to 2"},
 		{within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange + "use 0 to 2"},
+		{
+			within(c.RandomSeed, 0, council.MaxSeed), "LLM_COUNCIL_RANDOM_SEED",
+			outOfRange + "use 0 to 9007199254740991, or -1 for a seed that every session draws",
+		},
 		{within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange + "use 0 to 1"},
 		{within(&c.ShadowRate, 0, 1), "LLM_COUNCIL_SHADOW_RATE", outOfRange + "use 0 to 1"},
 		{within(&c.LabelRate, 0, 1), "LLM_COUNCIL_LABEL_RATE", outOfRange + "use 0 to 1"},

@@ -183,7 +183,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"MAX_OUTPUT_TOKENS", "4096", nil, func(c *config.Config) { c.MaxOutputTokens = new(4096) }},
 		{"BALLOT_REPAIR", "true", nil, func(c *config.Config) { c.BallotRepair = true }},
 		{"ORDER", "per_reviewer", nil, func(c *config.Config) { c.Order = council.OrderPerReviewer }},
-		{"RANDOM_SEED", "-7", nil, func(c *config.Config) { c.RandomSeed = new(int64(-7)) }},
+		{"RANDOM_SEED", "7", nil, func(c *config.Config) { c.RandomSeed = new(int64(7)) }},
 		{"SELF_REVIEW_RATE", "1", nil, func(c *config.Config) { c.SelfReviewRate = 1 }},
 		{"PARTIAL_BALLOTS", "tied_last", nil, func(c *config.Config) { c.PartialBallots = "tied_last" }},
 		{"CONFIG_VERSION", "2026-07", nil, func(c *config.Config) { c.ConfigVersion = "2026-07" }},
@@ -278,7 +278,8 @@ func TestInvalid(t *testing.T) {
 		baseURL  = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
 		entry1   = "the URL of entry 1 " + baseURL
 		badName  = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
-		whole    = " is not a whole number of at most 64 bits: write digits only"
+		whole    = " is not a whole number: write digits only"
+		seeds    = " is out of range: use 0 to 9007199254740991, or -1 for a seed that every session draws"
 		number   = " is not a number: write it as in 0.5"
 		duration = " is not a duration: write a number and a unit, such as 30s or 10m"
 		size     = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
@@ -416,6 +417,9 @@ func TestInvalid(t *testing.T) {
 		quoted("REVIEW_TEMPERATURE", "-0.1", " is out of range: use 0 to 2"),
 		quoted("ORDER", "Shared", " is not an order: use balanced, per_reviewer or shared"),
 		quoted("RANDOM_SEED", "random", whole),
+		quoted("RANDOM_SEED", "-7", seeds),
+		quoted("RANDOM_SEED", "9007199254740992", seeds),
+		quoted("RANDOM_SEED", "123456789012345678901", " is out of range: write a smaller number"),
 		quoted("SELF_REVIEW_RATE", "10%", number),
 		quoted("SELF_REVIEW_RATE", "1.1", unit),
 		quoted("SHADOW_RATE", "10%", number),
@@ -657,7 +661,7 @@ LLM_COUNCIL_API_KEY_FILE: "/nonexistent/key" cannot be read (no such file or dir
 LLM_COUNCIL_API_TOKENS: entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints
 LLM_COUNCIL_BIAS_CONSENT: "9" is out of range: use 0 to 4
 LLM_COUNCIL_MAX_COST_USD: "free" is not a number: write it as in 0.5
-LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number of at most 64 bits: write digits only
+LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number: write digits only
 LLM_COUNCIL_MODELS: names one model: list two or more, separated by commas
 LLM_COUNCIL_TIMEOUT: "10" is not a duration: write a number and a unit, such as 30s or 10m
 LLM_COUNCIL_TIMOUT: there is no such setting: did you mean LLM_COUNCIL_TIMEOUT?`

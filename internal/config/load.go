@@ -228,7 +228,10 @@ func unparsable(e *envconfig.ParseError) string {
 	case "bool":
 		return "is neither true nor false: write one of them"
 	case "int", "int64":
-		return "is not a whole number of at most 64 bits: write digits only"
+		if digits := strings.TrimLeft(e.Value, "+-"); digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return "is out of range: write a smaller number"
+		}
+		return "is not a whole number: write digits only"
 	case "float64":
 		return "is not a number: write it as in 0.5"
 	case "time.Duration":

@@ -80,7 +80,7 @@ type Request struct {
 	Models         []string  `json:"models,omitempty"`
 	Council        string    `json:"council,omitempty"` // name of a configured council, in place of Models
 	Chairman       string    `json:"chairman,omitempty"`
-	Seed           *int64    `json:"seed,omitempty"`  // 0 to MaxSeed
+	Seed           *int64    `json:"seed,omitempty"`  // 0 to MaxSeed; -1: as without one
 	Order          Order     `json:"order,omitempty"` // default balanced
 	TimeoutSeconds *float64  `json:"timeout_seconds,omitempty"`
 	MaxCostUSD     *float64  `json:"max_cost_usd,omitempty"`

@@ -92,13 +92,13 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if r.Language != "" && !council.IsLanguage(r.Language) {
 		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")
 	}
-	switch {
-	case r.Seed == nil && p.o.RandomSeed != nil:
+	switch drawn := r.Seed == nil || *r.Seed == -1; {
+	case drawn && p.o.RandomSeed != nil:
 		plan.Seed = anonymize.SeedFor(*p.o.RandomSeed, plan.Question())
-	case r.Seed == nil:
+	case drawn:
 		plan.Seed = p.o.NewSeed()
 	case *r.Seed < 0 || *r.Seed > council.MaxSeed:
-		v.add("seed", "the seed is out of range", fmt.Sprintf("give a whole number from 0 to %d", int64(council.MaxSeed)))
+		v.add("seed", "the seed is out of range", fmt.Sprintf("give a whole number from 0 to %d, or -1 for one that is drawn", int64(council.MaxSeed)))
 	default:
 		plan.Seed = *r.Seed
 	}

@@ -115,7 +115,7 @@ type Result struct {
 // the reviewer's own answer.
 //
 // VoteCoverage is "high" where at least 0.8 of the reviewers that were asked voted on the
-// candidate, "medium" from 0.5 on, and else "low". It is low when only one ballot counts.
+// candidate, "medium" from 0.5 on, and else "low". It is low below two votes.
 func Tally(o Options) Result {
 	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
 	if o.Policy == council.PolicyTiedLast {
@@ -288,7 +288,7 @@ func (c count) standings(asked map[string]int) []council.Standing {
 // coverage says on how many votes a score is based.
 func (c count) coverage(votes, asked int) string {
 	switch {
-	case votes == 0 || len(c.ballots) == 1:
+	case votes < 2:
 		return "low"
 	case 10*votes >= 8*asked:
 		return "high"
