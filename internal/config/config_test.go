@@ -379,7 +379,7 @@ func TestInvalid(t *testing.T) {
 		quoted("MAX_SESSIONS", "0", atLeast1),
 		quoted("MAX_SESSIONS_PER_TOKEN", "0", atLeast1),
 		quoted("RATE_LIMIT", "0", atLeast1),
-		quoted("MAX_CALLS_PER_PROVIDER", "99999999999999999999", whole),
+		quoted("MAX_CALLS_PER_PROVIDER", "99999999999999999999", " is out of range: write a smaller number"),
 		quoted("MAX_CALLS_PER_PROVIDER", "-1", " is out of range: use 1 or more, or 0 for no limit"),
 		quoted("TIMEOUT", "10", duration),
 		quoted("TIMEOUT", "0", above0),
