@@ -44,7 +44,8 @@ func newOrders(in AuditInput, scores []Score) orders {
 			shown[s.Reviewer] = row
 		}
 	}
-	var reviewers, candidates []string
+	reviewers := make([]string, 0, len(shown))
+	var candidates []string
 	for reviewer, row := range shown {
 		reviewers = append(reviewers, reviewer)
 		candidates = append(candidates, row...)
@@ -94,7 +95,7 @@ func newOrders(in AuditInput, scores []Score) orders {
 // test returns how often orders that could have been drawn make the positions differ at least as much, and the least that
 // this could be. It is a randomisation test (Fisher 1935), which knows no model: who saw what where was drawn by us.
 func (o orders) test() (p, least float64) {
-	random := rand.New(rand.NewPCG(15, 0)) //nolint:gosec // the same in every process
+	random := rand.New(rand.NewPCG(15, 0)) // the same in every process
 	observed := o.difference(o.at)
 	draws := make([]float64, orderDraws)
 	drawn := make([][]int, len(o.at))

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func TestFaultF68(t *testing.T) {
 	t.Cleanup(func() { let.Do(func() { close(release) }) })
 	roster := func(n int, more string) string {
 		return fmt.Sprintf("version: 1\nmodels:\n  one: {provider: box, model: a}\n  two: {provider: box, model: b}\n"+
-			"councils: {main: {members: [one, two]}}\nproviders: {box: {base_url: %s/v1, headers: {X-Reload: %q}}}\n%s", provider.URL, fmt.Sprint(n), more)
+			"councils: {main: {members: [one, two]}}\nproviders: {box: {base_url: %s/v1, headers: {X-Reload: %q}}}\n%s", provider.URL, strconv.Itoa(n), more)
 	}
 	path := writeRoster(t, roster(0, ""))
 	d := daemontest.Start(t, map[string]string{"MODELS": "", "ROSTER": path})

@@ -82,10 +82,10 @@ func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	return r, text, true
 }
 
-var headerBegin, headerEnd = []byte("NATS/1.0"), []byte("\r\n\r\n")
+const headerBegin, headerEnd = "NATS/1.0", "\r\n\r\n"
 
 func isHeader(text []byte) bool {
-	return bytes.HasPrefix(text, headerBegin) && bytes.HasSuffix(text, headerEnd)
+	return bytes.HasPrefix(text, []byte(headerBegin)) && bytes.HasSuffix(text, []byte(headerEnd))
 }
 
 // record returns the record at a place. ok is false where it is not whole.

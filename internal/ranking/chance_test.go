@@ -53,7 +53,7 @@ func ballotsOf(random *rand.Rand, n, missing int, tau float64, ties bool) Option
 
 // levels returns how often sessions agree, and how often they agree or lean.
 func levels(o func(*rand.Rand) Options) (agree, lean, unknown float64) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a simulation
+	random := rand.New(rand.NewPCG(1, 2))
 	for i := range *agreementSessions {
 		var a council.Agreement
 		c := newCount(o(random), council.PolicyAvailable)
@@ -125,7 +125,7 @@ func TestAgreementUnknown(t *testing.T) {
 // p is the share of all orders of four members' ballots that agree as far, counted.
 func TestAgreementPIsExact(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a simulation
+	random := rand.New(rand.NewPCG(3, 4))
 	var orders [][]int
 	for a := range 3 {
 		for b := range 3 {
@@ -168,7 +168,7 @@ func TestAgreementPIsExact(t *testing.T) {
 // What is compared is W: the shuffled ballots that agree further have the greater one.
 func TestDeviationsGrowWithW(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // a simulation
+	random := rand.New(rand.NewPCG(5, 6))
 	for _, missing := range []int{0, 1, 2} {
 		ratio := 0.0
 		for range 200 {

@@ -19,7 +19,7 @@ var (
 	// ownWords are words of a reviewer about its own ballot.
 	ownWords = regexp.MustCompile(`(?i)\b(?:I|my|mine|ich|mein\pL*|je|mon|ma|yo|mi|eu|meu|minha)\b|я |мой|我|私`)
 	// reports matches words that say that somebody wrote something.
-	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|includ(?:es|ed|ing)|claim(?:s|ed)?|outputs?|` +
+	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|include[sd]?|including|claim(?:s|ed)?|outputs?|` +
 		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
 	// somebody matches an author who is not named by a label.

@@ -43,7 +43,7 @@ const (
 var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	places := map[string]int{}
 	for i, line := range strings.Split(strings.TrimSpace(ordinals), "\n") {
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			places[word] = i + 1
 		}
 	}
