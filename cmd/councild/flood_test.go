@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -99,7 +100,11 @@ func others(t *testing.T, other daemontest.Caller, over <-chan struct{}) (longes
 // judgeFlood compares a flood with what is promised: limits are five times the figure, because test machines are busy.
 func (d *daemon) judgeFlood(t *testing.T, longest time.Duration) (peak float64) {
 	t.Helper()
-	if peak = d.peak(t) / (1 << 20); peak > 1024 {
+	peak = d.peak(t) / (1 << 20)
+	if race.Enabled { // under the race detector all takes many times as long, and twice the memory
+		return peak
+	}
+	if peak > 1024 {
 		t.Errorf("the daemon took %.0f MiB", peak)
 	}
 	if longest > 5*maxAnswered {

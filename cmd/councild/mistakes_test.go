@@ -187,7 +187,7 @@ func TestMistakes(t *testing.T) {
 			`--category: "poetry" is not a category`, "use coding, math",
 		},
 		{"a seed that is no number", right, []string{"ask", "--seed", "many", "Why?"}, "", 2, "--seed", "councild ask --help"},
-		{"a negative seed", right, []string{"ask", "--seed=-1", "Why?"}, "", 2, "--seed: the seed is out of range", "from 0 to"},
+		{"a negative seed", right, []string{"ask", "--seed=-2", "Why?"}, "", 2, "--seed: the seed is out of range", "from 0 to"},
 		{
 			"a negative cost", right,
 			[]string{"ask", "--max-cost-usd=-1", "Why?"},

@@ -229,7 +229,7 @@ func TestAskFlags(t *testing.T) {
 		for flag, want := range map[string]string{
 			"--category=poetry":  "--category: \"poetry\" is not a category; use coding, math",
 			"--language=English": "--language: \"English\" is not a language code; use two",
-			"--seed=-1":          "--seed: the seed is out of range; give a whole number",
+			"--seed=-2":          "--seed: the seed is out of range; give a whole number",
 			"--max-cost-usd=-1":  "--max-cost-usd: the limit is not positive; give a number above 0, or leave --max-cost-usd out",
 			"--models=a":         "--models: 1 given, a council needs at least 2",
 			"--models=a,x":       "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_",

@@ -22,7 +22,7 @@ func TestCompletionInBash(t *testing.T) {
 		"councild s":                    "serve sessions seats spend store simulate",
 		"councild ask --c":              "--council --chairman --category",
 		"councild ask --quiet --follow": "--follow",
-		"councild sessions ":            "list show delete --help",
+		"councild sessions ":            "list show delete accept --help",
 		"councild sessions list --j":    "--json",
 		"councild completion z":         "zsh",
 		"councild ask --nothing":        "",

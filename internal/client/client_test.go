@@ -218,7 +218,7 @@ func TestHealthy(t *testing.T) {
 // problem document.
 func TestErrors(t *testing.T) {
 	d := daemontest.Start(t, nil)
-	_, err := connect(t, d.URL()).Start(t.Context(), council.Submission{Request: council.Request{Seed: new(int64(-1))}})
+	_, err := connect(t, d.URL()).Start(t.Context(), council.Submission{Request: council.Request{Seed: new(int64(-2))}})
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || e.Status != http.StatusUnprocessableEntity || e.What != "the daemon answered 422 Unprocessable Entity" {
 		t.Fatalf("got %v", err)

@@ -20,7 +20,7 @@ const (
 	// evictEvery is how often idle connections are closed while all places are
 	// taken. A connection whose first request is not there after muteTime counts as idle.
 	evictEvery = 100 * time.Millisecond
-	muteTime   = time.Second
+	muteTime   = 5 * time.Second
 )
 
 // maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, a quarter

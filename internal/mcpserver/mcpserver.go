@@ -45,8 +45,10 @@ type Server struct {
 	daemon  *client.Client
 	server  *mcp.Server
 	handler http.Handler
-	stopped chan struct{} // closed when no call waits for a session any more
-	stop    func()
+	// optional holds the names of tools that need no argument.
+	optional map[string]bool
+	stopped  chan struct{} // closed when no call waits for a session any more
+	stop     func()
 }
 
 // instructions tell a model what the server is for.
@@ -66,6 +68,7 @@ func New(o Options) (*Server, error) {
 	}
 	stopped := make(chan struct{})
 	s := &Server{o: o, daemon: daemon, stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) })}
+	s.optional = map[string]bool{}
 	s.server = mcp.NewServer(
 		&mcp.Implementation{Name: "councild", Title: "councild", Version: o.Version},
 		&mcp.ServerOptions{
@@ -154,7 +157,7 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			ctx = connected
 		}
 		if call, ok := r.(*mcp.CallToolRequest); ok {
-			if err := leaveOut(call.Params); err != nil {
+			if err := s.leaveOut(call.Params); err != nil {
 				return nil, err
 			}
 		}
@@ -184,8 +187,11 @@ func mended(text string) string {
 }
 
 // leaveOut leaves arguments out that are null: to the SDK they have a wrong type. It refuses
-// arguments that are no object.
-func leaveOut(params *mcp.CallToolParamsRaw) error {
+// arguments that are no object; null is one for tools that need none.
+func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
+	if string(params.Arguments) == "null" && s.optional[params.Name] {
+		params.Arguments = nil
+	}
 	if len(params.Arguments) == 0 {
 		return nil
 	}

@@ -145,7 +145,7 @@ var messages = []struct {
 	{"a long argument", call("council", `{"question":"x","category":"`+large+`"}`), "isError", 200, "category", "1"},
 
 	{"arguments that are null", call("council", `null`), "-32602", 200, "arguments are not an object", "1"},
-	{"optional arguments that are null", call("bias_report", `null`), "-32602", 200, "arguments are not an object", "1"},
+	{"optional arguments that are null", call("leaderboard", `null`), "ok", 200, "", "1"},
 	{"arguments that are a list", call("council", `["question"]`), "-32602", 200, "arguments are not an object", "1"},
 	{"arguments that are a text", call("council", `"`+large+`"`), "-32602", 200, "arguments are not an object", "1"},
 	{"a question that is null", call("council", `{"question":null}`), "isError", 200, "question", "1"},

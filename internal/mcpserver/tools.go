@@ -141,6 +141,7 @@ func document(name string) *jsonschema.Schema {
 // addReport adds a tool that reads a document over the records, and shows it as text too.
 func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byte) {
 	tool.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
+	s.optional[tool.Name] = true
 	mcp.AddTool(s.server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in reportArgs) (*mcp.CallToolResult, any, error) {
 		query := url.Values{}
 		for name, value := range map[string]*int{"days": in.Days, "sessions": in.Sessions} {
