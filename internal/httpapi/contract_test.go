@@ -202,11 +202,11 @@ func (c comparison) value(path string, typ reflect.Type, ref *openapi3.SchemaRef
 	}
 	if name, ok := c.names[typ]; ok && !top {
 		want := "#/components/schemas/" + name
-		if nullable {
-			if len(ref.Value.AnyOf) != 2 || ref.Value.AnyOf[0].Ref != want || !ref.Value.AnyOf[1].Value.Type.Is("null") {
-				c.t.Errorf("%s: want anyOf %s and null", path, want)
-			}
-		} else if ref.Ref != want {
+		anyOf := len(ref.Value.AnyOf) == 2 && ref.Value.AnyOf[0].Ref == want && ref.Value.AnyOf[1].Value.Type.Is("null")
+		switch {
+		case nullable && !anyOf:
+			c.t.Errorf("%s: want anyOf %s and null", path, want)
+		case !nullable && ref.Ref != want && (typ.Kind() != reflect.Map || !anyOf): // a map is null where it is nil
 			c.t.Errorf("%s: want a reference to %s, got %q", path, want, ref.Ref)
 		}
 		return

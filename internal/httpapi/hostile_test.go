@@ -31,9 +31,9 @@ func hostile(n int) map[string]map[string]string {
 			"unknown models":        fill(`{"query":"x","models":["`, `a","`, `a"]}`),
 			"a long role":           fill(`{"messages":[{"role":"`, `\u0000`, `","content":"x"}]}`),
 			"a long order":          fill(`{"query":"x","order":"`, `\"`, `"}`),
-			"blanks":                fill(`{"seed":-1,"query":"`, ` `, `"}`),
+			"blanks":                fill(`{"seed":-2,"query":"`, ` `, `"}`),
 			"blanks between":        fill(`{"query":`, " \n", `""}`),
-			"escapes":               fill(`{"seed":-1,"query":"`, `\ud800`, `"}`),
+			"escapes":               fill(`{"seed":-2,"query":"`, `\ud800`, `"}`),
 			"arrays inside":         fill(`{"a":[`, `[[[[[[[[]]]]]]]],`, `[]]}`),
 		},
 		"/v1/chat/completions": {
@@ -89,7 +89,7 @@ func TestErrorAnswersAreSmall(t *testing.T) {
 	}
 	for _, tt := range []struct{ path, body, want string }{
 		{"/v1/council", `{"query":"x"` + strings.Repeat(`,"a":1`, 25) + `}`, "5 more"},
-		{"/v1/council", `{"query":"x","seed":-1` + strings.Repeat(`,"a":1`, 25) + `}`, "5 more"},
+		{"/v1/council", `{"query":"x","seed":-2` + strings.Repeat(`,"a":1`, 25) + `}`, "5 more"},
 		{"/v1/council", `{"messages":[` + strings.Repeat(`{"content":"x"},`, 30) + `{"role":"user","content":"x"}]}`, "10 more"},
 		{
 			"/v1/chat/completions",
@@ -187,7 +187,7 @@ func TestStrictAllTheWayDown(t *testing.T) {
 			map[string]string{"messages[0].name": "remove", "querry": "remove"},
 		},
 		{
-			"beside an unknown field", `{"query":"x","querry":"y","seed":-1,"order":"random"}`,
+			"beside an unknown field", `{"query":"x","querry":"y","seed":-2,"order":"random"}`,
 			map[string]string{"querry": "remove", "seed": "whole number", "order": "balanced"},
 		},
 		{

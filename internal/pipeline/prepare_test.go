@@ -144,10 +144,10 @@ func TestPrepareRefuses(t *testing.T) {
 		{"no tokens", func(r *council.Request) { r.MaxTotalTokens = new(int64(-1)) }, []string{"max_total_tokens"}},
 		{"a category", func(r *council.Request) { r.Category = "sports" }, []string{"category"}},
 		{"a language", func(r *council.Request) { r.Language = "English" }, []string{"language"}},
-		{"a negative seed", func(r *council.Request) { r.Seed = new(int64(-1)) }, []string{"seed"}},
+		{"a negative seed", func(r *council.Request) { r.Seed = new(int64(-2)) }, []string{"seed"}},
 		{"a large seed", func(r *council.Request) { r.Seed = new(int64(council.MaxSeed + 1)) }, []string{"seed"}},
 		{"everything at once", func(r *council.Request) {
-			r.Query, r.Seed, r.Order, r.Models = "", new(int64(-1)), "x", []string{"nobody"}
+			r.Query, r.Seed, r.Order, r.Models = "", new(int64(-2)), "x", []string{"nobody"}
 		}, []string{"models", "models[0]", "order", "query", "seed"}},
 	}
 	for _, tt := range tests {
