@@ -165,7 +165,7 @@ func TestAskBehindABalancer(t *testing.T) {
 	if err := ask.Wait(); err != nil {
 		t.Errorf("%v: %s", err, &complaints)
 	}
-	if !strings.HasPrefix(printed.String(), long()+"\n\nRANK") {
+	if !strings.HasPrefix(printed.String(), long()+"\n\nThe reviewers ") {
 		t.Errorf("the answer is not what was written: %s", &printed)
 	}
 	if !strings.Contains(printed.String(), ": complete\n") {
