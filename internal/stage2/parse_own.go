@@ -42,6 +42,9 @@ func goesOnAsOrder(text string) bool { return orderBehind.MatchString(text[:min(
 // maxLead is how many bytes before a ballot are read for what they say of it.
 const maxLead = 400
 
+// maxIntroduction is the length in bytes of the longest line that introduces what is quoted: longer ones are critiques.
+const maxIntroduction = 200
+
 // lead returns the line that introduces what follows before: the words before it on its own line, or else the last line
 // above that is no fence.
 func lead(before string) string {
@@ -74,6 +77,8 @@ func (s labelSet) quoted(before string, blocks bool) bool {
 	}
 	line := strings.Map(fold, lead(before))
 	switch {
+	case len(line) > maxIntroduction:
+		return false
 	case onLine == "" && !colon(line), ownWords.MatchString(line), !s.mentions(clean(line)) && !somebody.MatchString(line):
 		return false
 	}
@@ -102,10 +107,22 @@ func titleOf(before string) string {
 	return line
 }
 
+// worstStems are letters without which worstFirst cannot match.
+func worstStems() []string {
+	return []string{
+		"worst", "weakest", "lowest", "ascending", "reverse", "schlechteste", "pire", "peor", "pior", "худш", "差", "劣", "低", "悪", "최악", "낮은",
+	}
+}
+
 // fromWorst reports whether a line before a ballot says that it begins with the worst.
 func (s labelSet) fromWorst(before string) bool {
 	for line := range strings.Lines(before) {
-		if len(line) <= 2*maxTitle && worstFirst.MatchString(line) && orderWord.MatchString(line) && !s.mentions(clean(line)) {
+		if len(line) > 2*maxTitle {
+			continue
+		}
+		lower := strings.ToLower(line)
+		mayMatch := slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) })
+		if mayMatch && worstFirst.MatchString(line) && orderWord.MatchString(line) && !s.mentions(clean(line)) {
 			return true
 		}
 	}
