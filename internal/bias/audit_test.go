@@ -154,6 +154,22 @@ func firstPlace(points float64) AuditInput {
 	return in
 }
 
+// An answer without a score, and two scores at one place, are no reason to fail: records may hold both.
+func TestAuditOfGaps(t *testing.T) {
+	in := firstPlace(0)
+	in.Shown = nil
+	unscored := slices.DeleteFunc(slices.Clone(in.Scores), func(s Score) bool { return s.Candidate == "4" || s.Candidate == "5" })
+	if a := Audit(AuditInput{Order: in.Order, Thresholds: in.Thresholds, Words: in.Words, Scores: unscored}); a.SampleSizes.Scores != 56 {
+		t.Errorf("%+v", a.SampleSizes)
+	}
+	in.Scores[1].Position = in.Scores[0].Position
+	in.Scores = append(in.Scores,
+		Score{Reviewer: "8", Candidate: "x", Position: 3, Value: 5}, Score{Reviewer: "8", Candidate: "y", Position: 3, Value: 5})
+	if a := Audit(in); a.SampleSizes.Scores != 74 {
+		t.Errorf("%+v", a.SampleSizes)
+	}
+}
+
 // onOneSlate is a session under a shared order: one reviewer scores n answers,
 // each one word and, to begin with, one point better than the one before.
 func onOneSlate(n int) AuditInput {

@@ -12,7 +12,7 @@ import (
 // orderDraws is how many orders are drawn that could have been.
 const orderDraws = 399
 
-// After fewDraws of them, a council for which the least p is above fewOrders is given up.
+// If the least possible p is above fewOrders after fewDraws of them, no more are drawn: there are too few different orders.
 const fewDraws, fewOrders = 50, 1.0 / 7
 
 // orders are the places at which reviewers saw candidates in one session, and what the scores say beyond reviewers and
@@ -31,7 +31,7 @@ type orders struct {
 	reviewerOf []int // by candidate of reviewing
 	row        []int // by reviewer: whose row it takes in a draw
 	column     []int // by candidate: whose column it takes
-	sum, n     []float64
+	sum, n     []float64 // by position, of the residuals there
 }
 
 func newOrders(in AuditInput, scores []Score) orders {
@@ -49,7 +49,9 @@ func newOrders(in AuditInput, scores []Score) orders {
 	}
 	reviewers := make([]string, 0, len(shown))
 	var candidates []string
+	positions := 0
 	for reviewer, row := range shown {
+		positions = max(positions, len(row))
 		reviewers = append(reviewers, reviewer)
 		candidates = append(candidates, row...)
 	}
@@ -71,12 +73,14 @@ func newOrders(in AuditInput, scores []Score) orders {
 		}
 	}
 	for _, s := range scores {
-		i, _ := slices.BinarySearch(reviewers, s.Reviewer)
-		j, _ := slices.BinarySearch(candidates, s.Candidate)
-		o.residual[i][j] = s.Value
+		i, seen := slices.BinarySearch(reviewers, s.Reviewer)
+		j, shown := slices.BinarySearch(candidates, s.Candidate)
+		if seen && shown {
+			o.residual[i][j] = s.Value
+		}
 	}
 	stat.FitTwoWay(o.residual)
-	o.sum, o.n = make([]float64, len(candidates)), make([]float64, len(candidates))
+	o.sum, o.n = make([]float64, positions), make([]float64, positions)
 	o.row, o.column, o.reviewerOf = make([]int, len(reviewers)), make([]int, len(candidates)), slices.Repeat([]int{-1}, len(candidates))
 	for i, author := range o.author {
 		if author >= 0 && !o.ownShown {
