@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// orderDraws is how many orders are drawn that could have been.
+// orderDraws is how many alternative orders of a session are drawn.
 const orderDraws = 399
 
 // If the least possible p is above fewOrders after fewDraws of them, no more are drawn: there are too few different orders.
@@ -73,9 +73,9 @@ func newOrders(in AuditInput, scores []Score) orders {
 		}
 	}
 	for _, s := range scores {
-		i, seen := slices.BinarySearch(reviewers, s.Reviewer)
-		j, shown := slices.BinarySearch(candidates, s.Candidate)
-		if seen && shown {
+		i, reviews := slices.BinarySearch(reviewers, s.Reviewer)
+		j, seen := slices.BinarySearch(candidates, s.Candidate)
+		if reviews && seen {
 			o.residual[i][j] = s.Value
 		}
 	}
@@ -99,8 +99,9 @@ func newOrders(in AuditInput, scores []Score) orders {
 	return o
 }
 
-// test returns how often orders that could have been drawn make the positions differ at least as much, and the least that
-// this could be. It is a randomisation test (Fisher 1935), which knows no model: who saw what where was drawn by us.
+// test returns p of a randomisation test (Fisher 1935): the share of alternative orders that make the positions differ at
+// least as much. The test assumes nothing of the scores, because the daemon itself drew who saw which answer where. least is
+// the smallest p that any order could have had.
 func (o orders) test() (p, least float64) {
 	random := rand.New(rand.NewPCG(15, 0)) // the same in every process
 	observed := o.difference(o.at)

@@ -134,10 +134,10 @@ type AgreementLevel string
 
 // The levels.
 const (
-	AgreementAgree   AgreementLevel = "agree"   // chance does that in one of twenty sessions at most
-	AgreementLean    AgreementLevel = "lean"    // chance does that in one of five
-	AgreementNone    AgreementLevel = "none"    // chance does that more often
-	AgreementUnknown AgreementLevel = "unknown" // no ballots of this form could tell
+	AgreementAgree   AgreementLevel = "agree"   // ballots at random agree as far in at most one of twenty sessions
+	AgreementLean    AgreementLevel = "lean"    // ballots at random agree as far in at most one of five sessions
+	AgreementNone    AgreementLevel = "none"    // ballots at random agree as far more often
+	AgreementUnknown AgreementLevel = "unknown" // even ballots that all say the same could not show agreement
 )
 
 // Sentence says a level in words.

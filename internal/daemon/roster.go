@@ -382,7 +382,7 @@ func (h *house) unknown(r council.Request, names []string) error {
 	wrong := council.FieldError{Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", ")}
 	if r.Council == "" {
 		wrong.Message = "this token may not ask the council that is asked where none is named"
-		r.Models, r.Direct = nil, false // They would be those of that council.
+		r.Models, r.Direct = nil, false // Its members must not be named either.
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"

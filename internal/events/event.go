@@ -146,7 +146,7 @@ func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) 
 			o.Votes = append(o.Votes, *votes[reviewer])
 		}
 	}
-	found := bias.Indicators(bias.Audit(in), ranking.Agree(o, 0).KendallW)
+	found := bias.Indicators(bias.Audit(in), ranking.KendallW(o))
 	for _, figure := range []*float64{found.PositionVariance, found.LengthCorrelation, found.ReviewerAgreement} {
 		if figure != nil {
 			*figure = stat.Round(*figure)

@@ -126,8 +126,8 @@ func numberForm(answer string) string {
 	return answer
 }
 
-// scales are words that multiply the number before them, with their factors. Billion is here as it is in English; written
-// with a capital letter, as German writes it, it may be a million times a million.
+// scales holds the words that multiply the number before them, with their factors. "billion" has its English meaning. With
+// a capital letter it may be German, where it means a million times a million.
 var scales = map[string]float64{ //nolint:gochecknoglobals // a table
 	"hundred": 1e2, "hundert": 1e2, "dozen": 12, "dutzend": 12, "k": 1e3,
 	"thousand": 1e3, "thousands": 1e3, "tausend": 1e3, "mille": 1e3, "mil": 1e3, "тысяча": 1e3, "тысячи": 1e3, "тысяч": 1e3, "千": 1e3,
@@ -139,11 +139,11 @@ var scales = map[string]float64{ //nolint:gochecknoglobals // a table
 	"trillion": 1e12, "trillions": 1e12, "billionen": 1e12, "billones": 1e12, "万亿": 1e12,
 }
 
-// doubtful matches words behind a number which say that it is not the whole answer.
+// doubtful matches words behind a number. If one stands there, the number is not the whole answer.
 var doubtful = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
 
-// scale returns the factor of the word behind a number, 1 where there is none. It is false where the word may be a factor
-// or a unit. money says that a sign of a currency stands before the number.
+// scale returns the factor that the word behind a number stands for, such as 1e6 for "million". It returns 1 if the word is
+// no such word. ok is false if the word may be a factor or a unit. money says that a currency sign stands before the number.
 func scale(rest string, money bool) (factor float64, behind string, ok bool) {
 	trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
 	attached := trimmed == rest

@@ -159,7 +159,7 @@ type API struct {
 	places      chan struct{}             // one element per session that runs
 	taken       int                       // places that Idle holds
 	bodies      *shares                   // places for bodies that are being read
-	reports     *shares                   // places for reports that are being computed
+	reports     *shares                   // places for the reports that the daemon computes now
 	connections *shares                   // places for requests that are open
 	memory      *shares                   // bytes that these hold of their bodies
 	buffers     sync.Pool                 // of *bufio.Writer, for events

@@ -31,7 +31,7 @@ const (
 	engineState  = "index.db" // what the engine keeps beside its blocks, and can make of them
 	messagesDir  = "msgs"     // of a stream
 	blockSuffix  = ".blk"
-	stateRunning = `"status":"` // in a header, and then the status
+	stateRunning = `"status":"` // A header holds this text, and the status follows it.
 )
 
 // Damage is what was found damaged at one start.
@@ -429,8 +429,8 @@ func (s stream) replace(f found) error {
 	return nil
 }
 
-// verify looks beside everything else whether the blocks of an engine that was closed are
-// whole. Where they are not, the engine is opened again, and repair does its work.
+// verify checks in the background whether the blocks of a cleanly closed engine are whole. If they are not, it has the
+// engine opened again, and repair fixes them.
 func (j *Journal) verify(log *engineLog) {
 	for range 2 { // what is written meanwhile is no damage
 		damaged := false

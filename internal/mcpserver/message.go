@@ -142,7 +142,7 @@ func deeper(text []byte, levels int) bool {
 // doubled returns a name that stands more than once in one object of valid JSON.
 func doubled(text []byte) (name string, found bool) {
 	type level struct {
-		names map[string]bool // of an object; nil for a list
+		names map[string]bool // It holds the names seen so far in an object. It is nil for a list.
 		named bool            // the next token is the value of a name
 	}
 	levels := []*level{{}}

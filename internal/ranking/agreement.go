@@ -28,6 +28,9 @@ func Agree(o Options, seed int64) council.Agreement {
 	return a
 }
 
+// KendallW returns the W of [Agree] alone, which takes no draws.
+func KendallW(o Options) *float64 { return newCount(o, council.PolicyAvailable).kendallW() }
+
 // comparePairs fills in what the votes say of each two candidates (Copeland 1951). A
 // vote that leaves out candidates places them behind the others under PolicyTiedLast,
 // and under PolicyAvailable does not compare them with anybody. A pair that no vote

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// permutations is how often ballots are shuffled to see what chance does.
+	// permutations is how many shuffles of the ballots one session draws.
 	permutations = 1999
-	// usualPermutations is how often where the draws are kept.
+	// usualPermutations is how many shuffles are drawn once for all sessions whose ballots have the usual form.
 	usualPermutations = 19999
 	// agreeBelow and leanBelow are the largest p of the levels.
 	agreeBelow, leanBelow = 0.05, 0.20
@@ -141,10 +141,11 @@ func (d deviations) alike() [][]int {
 	return rows
 }
 
-// usual holds the draws of ballots without ties, where every candidate is left out by one of them, by the number of candidates.
+// usual holds, by the number of candidates, the draws for the usual form: no ballot has ties, and each leaves out another
+// candidate, the one of its own reviewer.
 var usual sync.Map //nolint:gochecknoglobals // drawn once, the same in every process
 
-// draws returns sorted draws of what chance gives. Most sessions have ballots of one form, whose draws are made once.
+// draws returns what shuffled ballots give, sorted. The draws for the usual form are made once.
 func (d deviations) draws(seed int64) []float64 {
 	if !d.usual() {
 		return d.permuted(seed, permutations)
@@ -157,7 +158,7 @@ func (d deviations) draws(seed int64) []float64 {
 	return drawn
 }
 
-// usual reports whether the ballots have no ties, and each leaves out another candidate.
+// usual reports whether the ballots have the usual form.
 func (d deviations) usual() bool {
 	left := make([]bool, d.n)
 	for _, row := range d.places {
@@ -175,7 +176,7 @@ func (d deviations) usual() bool {
 	return len(d.places) > 0
 }
 
-// permuted returns sorted draws.
+// permuted shuffles the ballots several times, and returns what they give, sorted.
 func (d deviations) permuted(seed int64, times int) []float64 {
 	random := rand.NewPCG(uint64(seed), 1)
 	given := make([][]int, len(d.places))

@@ -40,8 +40,8 @@ type Schema struct {
 	budget   *budget // of the validation that runs
 }
 
-// Look checks the text of a schema as far as that is possible without compiling it. The error is in
-// words for its author.
+// Look checks what can be checked in the text of a schema before it is compiled. The error tells
+// the author of the schema what to change.
 func Look(text []byte) error {
 	_, err := look(text)
 	return err

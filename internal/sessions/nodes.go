@@ -250,7 +250,7 @@ func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) 
 			if !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
-		case st.o.Lease == 0: // Resume has it, unless its end was lost since then
+		case st.o.Lease == 0: // Resume continues it, unless its end was lost after the start.
 			if st.o.Journal.LostPart(row.ID) && !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}

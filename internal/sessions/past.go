@@ -105,7 +105,7 @@ func ends(m journal.Stored) bool {
 	return n > 0 && (m.Entries[n-1].Type == council.EventDone || m.Entries[n-1].Type == council.EventFailed)
 }
 
-// crashesAt returns the crashes that a claim counts. There were so many before it.
+// crashesAt returns how many crashes a claim counts. before is the number that the claim before it counted.
 func crashesAt(data json.RawMessage, before int) int {
 	var c claimed
 	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {

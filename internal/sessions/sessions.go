@@ -71,7 +71,7 @@ type Store struct {
 
 	runner   Runner        // set by Resume
 	claiming sync.Mutex    // held while a session is claimed: a claim of this process must not be taken for another
-	refusals chan struct{} // holds a token when refused is not empty
+	refusals chan struct{} // It holds a token if sessions in refused wait for their removal.
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id

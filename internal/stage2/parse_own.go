@@ -22,7 +22,7 @@ var (
 	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|include[sd]?|including|claim(?:s|ed)?|outputs?|` +
 		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
-	// somebody matches an author who is not named by a label.
+	// somebody matches words for an answer or its author without a label, such as "the answer".
 	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
 	// quotedBehind matches words behind a ballot that say that it is not the reviewer's.
 	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
@@ -32,7 +32,7 @@ var (
 		`I (?:now |hereby |must |have to )*(?:change|withdraw|retract|revise|take back) (?:my|this|that|the|it))`)
 	// orderWord matches words for a ranking.
 	orderWord = regexp.MustCompile(`(?i)\b(?:rank\pL*|order\pL*|sort\pL*|list\pL*|ballot|reihenfolge|rangfolge|classement|orden\pL*|ordem|clasificación)\b|рейтинг|排序|排名|順位`)
-	// goesOnAsOrder matches the text behind a label in brackets that is a part of "[B] > [A]".
+	// orderBehind matches what follows a label in brackets if the label belongs to an order such as "[B] > [A]".
 	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
 )
 
@@ -58,7 +58,7 @@ func lead(before string) string {
 	return ""
 }
 
-// quoting reports whether block quotes in text are quotations: there are lines outside of them.
+// quoting reports whether the block quotes in text are quotations. They are, if text has lines outside of them.
 func quoting(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {

@@ -209,7 +209,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 		case text == "", indent(line) > indent(above)+1: // a note on the entry above
 		case ok && numbered == (e.rank >= 0):
 			turn := cmp.Compare(e.rank, entries[len(entries)-1].rank)
-			if turn*direction < 0 && repeats(entries, e) { // the numbers of another list
+			if turn*direction < 0 && repeats(entries, e) { // A second list begins here: its numbers start again.
 				return entries, true
 			}
 			if turn != 0 {
