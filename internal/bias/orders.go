@@ -25,12 +25,12 @@ type orders struct {
 	ownShown   bool
 	candidates int
 
-	reviewing  group // candidates whose authors review and do not see them
-	others     group // the other candidates
-	free       group // reviewers whose row has nothing to do with an answer of their own
-	reviewerOf []int // by candidate of reviewing
-	row        []int // by reviewer: whose row it takes in a draw
-	column     []int // by candidate: whose column it takes
+	reviewing  group     // candidates whose authors review and do not see them
+	others     group     // the other candidates
+	free       group     // reviewers whose row has nothing to do with an answer of their own
+	reviewerOf []int     // by candidate of reviewing
+	row        []int     // by reviewer: whose row it takes in a draw
+	column     []int     // by candidate: whose column it takes
 	sum, n     []float64 // by position, of the residuals there
 }
 
