@@ -3,6 +3,7 @@ package disagreement
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -42,7 +43,7 @@ func CouncilEx(ctx context.Context, in Input) council.ReferenceReport {
 	ids := slices.Sorted(maps.Keys(in.Answers))
 	texts := make([]string, len(ids)) // in lower case
 	for i, id := range ids {
-		texts[i] = strings.ToLower(in.Answers[id])
+		texts[i] = councilExLower(in.Answers[id])
 	}
 	axes := in.Matcher.terms
 	if in.Matcher.lexicon.Version == DefaultLexicon().Version {
@@ -81,16 +82,13 @@ func CouncilEx(ctx context.Context, in Input) council.ReferenceReport {
 }
 
 // councilExBaseline returns one less the mean Jaccard similarity of the texts' vocabularies over
-// the pairs whose vocabularies differ, 0 without such a pair. As in CouncilEx, words are runs of
-// ASCII letters, digits and underscores.
+// the pairs whose vocabularies differ, 0 without such a pair.
 func councilExBaseline(ctx context.Context, texts []string) float64 {
 	sets := make([]bits, len(texts))
 	ids := map[string]int{} // by word
 	var n steps
 	for i, text := range texts {
-		for w := range strings.FieldsFuncSeq(text, func(r rune) bool {
-			return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-		}) {
+		for w := range councilExWords(text) {
 			if n.look(ctx.Err) {
 				return 0
 			}
@@ -116,6 +114,41 @@ func councilExBaseline(ctx context.Context, texts []string) float64 {
 		return 0
 	}
 	return round4(1 - similarity/float64(pairs))
+}
+
+// councilExLower returns a text as String.downcase of Elixir has it. It differs from Go in one letter, which becomes two.
+func councilExLower(text string) string {
+	return strings.ToLower(strings.ReplaceAll(text, "\u0130", "i\u0307"))
+}
+
+// councilExWords returns the words of a text as CouncilEx splits it, by ~r/\W+/. An expression of Elixir without the option
+// u looks at bytes and takes each for a character of Latin-1. So the first byte of a typographic quote is a letter, "\u00e2",
+// and ends the word before it, while the bytes after it separate words.
+func councilExWords(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := 0; at < len(text); {
+			end := at
+			for end < len(text) && isLatin1Word(text[end]) {
+				end++
+			}
+			if end > at && !yield(text[at:end]) {
+				return
+			}
+			at = end + 1
+		}
+	}
+}
+
+// isLatin1Word reports whether \w matches a byte, by the table of Erlang's PCRE (pcre_latin_1_table.c).
+func isLatin1Word(b byte) bool {
+	switch {
+	case '0' <= b && b <= '9', 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', b == '_':
+		return true
+	case b == 0xAA, b == 0xB5, b == 0xBA: // the ordinal indicators and the micro sign
+		return true
+	default: // letters, but for the signs of multiplication and division
+		return b >= 0xC0 && b != 0xD7 && b != 0xF7
+	}
 }
 
 // round4 rounds to four places, halves up as Float.round of Elixir does.
