@@ -32,11 +32,16 @@ type SelfConsistency struct {
 	// which it is defined: both give some answers different scores.
 	TauB     *float64 `json:"tau_b"`
 	TauPairs int      `json:"tau_pairs"`
+	BothOrders
+}
+
+// BothOrders says how a reviewer judged pairs of answers that it was shown in both orders.
+type BothOrders struct {
 	// Comparisons are pairs of answers of a block that were reviewed in both orders;
 	// a verdict is the sign of the mean difference in score over the repeats in one
 	// order. A pair is in conflict when its verdicts contradict each other: for
 	// primacy, when the answer shown first wins each time, for recency, when it
-	// loses. The interval is Wilson's and takes pairs for independent.
+	// loses. The interval takes the pairs of one question for a cluster.
 	Comparisons  int           `json:"comparisons"`
 	Primacy      int           `json:"primacy"`
 	Recency      int           `json:"recency"`
@@ -49,10 +54,32 @@ type SelfConsistency struct {
 	RecencyTies  int           `json:"recency_ties"`
 	UnstableRate stat.Estimate `json:"unstable_rate"`
 	// PValue is that of the exact two-sided test of primacy against recency among the
-	// conflicts; null without one. The pairs of a block share its reviews, so chance
-	// turns the conflicts of a whole block at once. With one conflict a block it is the
-	// binomial test.
+	// conflicts; null without one. The pairs of a question share its reviews, so chance
+	// turns the conflicts of a whole question at once. With one conflict a question it is
+	// the binomial test.
 	PValue *float64 `json:"p_value"`
+}
+
+// inBothOrders returns the figures of pairs, which are counted by question.
+func inBothOrders(questions map[string]bothOrders) (b BothOrders) {
+	var trials, surplus []int
+	var conflicts, unstable []float64
+	for _, question := range slices.Sorted(maps.Keys(questions)) {
+		o := questions[question]
+		trials, surplus = append(trials, o.pairs), append(surplus, o.primacy-o.recency)
+		conflicts = append(conflicts, float64(o.primacy+o.recency))
+		unstable = append(unstable, float64(o.primacy+o.recency+o.primacyTies+o.recencyTies))
+		b.Comparisons += o.pairs
+		b.Primacy += o.primacy
+		b.Recency += o.recency
+		b.PrimacyTies += o.primacyTies
+		b.RecencyTies += o.recencyTies
+	}
+	b.ConflictRate, b.UnstableRate = stat.ClusteredShare(conflicts, trials), stat.ClusteredShare(unstable, trials)
+	if b.Primacy+b.Recency > 0 {
+		b.PValue = new(stat.SignTest(surplus))
+	}
+	return b
 }
 
 // review is what one reviewer made of one block in one session.
@@ -69,6 +96,7 @@ type review struct {
 func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 	type sitting struct{ block, session string }
 	reviewers := map[string]map[sitting]*review{}
+	question := map[string]string{} // by block: blocks with the same hash answer one question
 	for record := range records {
 		if record.BlockID == nil || record.Position == nil {
 			continue
@@ -76,6 +104,7 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 		if reviewers[record.ReviewerID] == nil {
 			reviewers[record.ReviewerID] = map[sitting]*review{}
 		}
+		question[*record.BlockID] = cmp.Or(question[*record.BlockID], *cmp.Or(record.QueryHash, new("")))
 		at := sitting{*record.BlockID, record.SessionID}
 		r := reviewers[record.ReviewerID][at]
 		if r == nil {
@@ -107,16 +136,16 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 				blocks[at.block] = append(blocks[at.block], r)
 			}
 		}
-		consistency = append(consistency, selfConsistency(id, blocks))
+		consistency = append(consistency, selfConsistency(id, blocks, question))
 	}
 	return consistency
 }
 
-func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
+func selfConsistency(id string, blocks map[string][]*review, question map[string]string) SelfConsistency {
 	c := SelfConsistency{ReviewerID: id, Blocks: len(blocks)}
 	var scores [][]float64 // by answer and order
 	identical, modal, tau := 0, 0.0, 0.0
-	surplus := make([]int, 0, len(blocks)) // by block, its conflicts for primacy less those for recency
+	byQuestion := map[string]bothOrders{}
 	for _, block := range slices.Sorted(maps.Keys(blocks)) {
 		orders := map[string][]*review{}
 		for _, r := range blocks[block] {
@@ -160,9 +189,8 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 				}
 			}
 		}
-		before := c.Primacy - c.Recency
-		c.compareOrders(blocks[block])
-		surplus = append(surplus, c.Primacy-c.Recency-before)
+		asked := cmp.Or(question[block], block)
+		byQuestion[asked] = byQuestion[asked].plus(compareOrders(blocks[block]))
 	}
 	if c.Repeated > 0 {
 		c.Identical, c.Modal = new(float64(identical)/float64(c.Repeated)), new(modal/float64(c.Repeated))
@@ -171,20 +199,21 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 		c.TauB = new(tau / float64(c.TauPairs))
 	}
 	c.ICC, c.WithinSD = stat.ICC(scores)
-	conflicts := c.Primacy + c.Recency
-	if c.Comparisons > 0 {
-		c.ConflictRate = stat.Wilson(conflicts, c.Comparisons)
-		c.UnstableRate = stat.Wilson(conflicts+c.PrimacyTies+c.RecencyTies, c.Comparisons)
-	}
-	if conflicts > 0 {
-		c.PValue = new(stat.SignTest(surplus))
-	}
+	c.BothOrders = inBothOrders(byQuestion)
 	return c
 }
 
-// compareOrders counts, over the pairs of answers of a block, those that were
-// reviewed in both orders, those in conflict and those that one order ties.
-func (c *SelfConsistency) compareOrders(reviews []*review) {
+// bothOrders counts pairs of answers that were reviewed in both orders: those in conflict, and those that one order ties.
+type bothOrders struct{ pairs, primacy, recency, primacyTies, recencyTies int }
+
+func (o bothOrders) plus(p bothOrders) bothOrders {
+	return bothOrders{
+		o.pairs + p.pairs, o.primacy + p.primacy, o.recency + p.recency, o.primacyTies + p.primacyTies, o.recencyTies + p.recencyTies,
+	}
+}
+
+// compareOrders counts the pairs of answers of a block.
+func compareOrders(reviews []*review) (o bothOrders) {
 	type pair struct{ first, second string }
 	differences := map[pair][]float64{}
 	for _, r := range reviews {
@@ -201,18 +230,19 @@ func (c *SelfConsistency) compareOrders(reviews []*review) {
 		if p.first > p.second || backward == nil {
 			continue
 		}
-		c.Comparisons++
+		o.pairs++
 		switch a, b := verdict(forward), verdict(backward); {
 		case a > 0 && b > 0:
-			c.Primacy++
+			o.primacy++
 		case a < 0 && b < 0:
-			c.Recency++
+			o.recency++
 		case a+b > 0 && a*b == 0:
-			c.PrimacyTies++
+			o.primacyTies++
 		case a+b < 0 && a*b == 0:
-			c.RecencyTies++
+			o.recencyTies++
 		}
 	}
+	return o
 }
 
 // verdict returns the sign of the sum of differences, 0 where it is rounding.

@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -73,7 +75,7 @@ func TestConsistencyByHand(t *testing.T) {
 		frozen("1", "1", "r", ab, 1, 1), []council.BiasMetricRecord{record("5", now, "r", "a", 1)},
 		frozen("1", "1", "alone", ab, 8, 6),
 	)
-	conflicts := stat.Wilson(2, 3)
+	conflicts := stat.ClusteredShare([]float64{1, 1, 0}, []int{1, 1, 1})
 	// Items: a and b of block 1 in ab: 8 8, 6 6; in ba: b 8 7, a 6 7; of block 4: 2 4, 4 2.
 	icc, within := stat.ICC([][]float64{{8, 8}, {6, 6}, {8, 7}, {6, 7}, {2, 4}, {4, 2}})
 	want := []SelfConsistency{
@@ -83,13 +85,90 @@ func TestConsistencyByHand(t *testing.T) {
 			ICC: icc, WithinSD: within,
 			// 1 in ab of block 1, undefined in ba, -1 in block 4.
 			TauB: new(0.0), TauPairs: 2,
-			Comparisons: 3, Primacy: 1, Recency: 1, ConflictRate: conflicts, PValue: new(1.0),
-			RecencyTies: 1, UnstableRate: stat.Wilson(3, 3),
+			BothOrders: BothOrders{
+				Comparisons: 3, Primacy: 1, Recency: 1, ConflictRate: conflicts, PValue: new(1.0),
+				RecencyTies: 1, UnstableRate: stat.ClusteredShare([]float64{1, 1, 1}, []int{1, 1, 1}),
+			},
 		},
 	}
 	if diff := cmp.Diff(want, Consistency(slices.Values(records)), approx); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// TestConflictIntervalsCover has a reviewer read five to eight answers in one order and its reverse: the pairs of a
+// question share its reviews. 95 % of the intervals of conflicts and of unstable pairs hold the true rate, which is that
+// of all data sets.
+func TestConflictIntervalsCover(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		answers, questions int
+		hashed             bool // two blocks of answers for each question
+	}{{5, 8, false}, {5, 30, false}, {6, 12, false}, {8, 10, false}, {8, 30, false}, {5, 20, true}} {
+		rng := rand.New(rand.NewPCG(23, uint64(tt.answers)))
+		probe := func(questions int) SelfConsistency {
+			var records []council.BiasMetricRecord
+			for block := range questions {
+				records = append(records, unsteady(rng, block, tt.answers)...)
+				if tt.hashed { // as much as two questions of their own, if they were independent
+					copied := slices.Clone(records[len(records)-2*tt.answers:])
+					for i := range copied {
+						copied[i].BlockID = new(*copied[i].BlockID + " again")
+						copied[i].QueryHash = new(strconv.Itoa(block))
+						records[len(records)-2*tt.answers+i].QueryHash = copied[i].QueryHash
+					}
+					records = append(records, copied...)
+				}
+			}
+			return Consistency(slices.Values(records))[0]
+		}
+		all := make([]SelfConsistency, race.Fewer(max(200, *draws)))
+		var conflicts, ties, pairs float64
+		for i := range all {
+			all[i] = probe(tt.questions)
+			conflicts += float64(all[i].Primacy + all[i].Recency)
+			ties += float64(all[i].PrimacyTies + all[i].RecencyTies)
+			pairs += float64(all[i].Comparisons)
+		}
+		held := func(rate float64, of func(SelfConsistency) stat.Estimate) float64 {
+			n := 0
+			for _, c := range all {
+				if e := of(c); *e.Lower <= rate && rate <= *e.Upper {
+					n++
+				}
+			}
+			return share(n, len(all))
+		}
+		conflict := held(conflicts/pairs, func(c SelfConsistency) stat.Estimate { return c.ConflictRate })
+		unstable := held((conflicts+ties)/pairs, func(c SelfConsistency) stat.Estimate { return c.UnstableRate })
+		t.Logf("%d answers, %d questions, hashed %v: %.3f of the intervals of conflicts hold, %.3f of those of unstable pairs", tt.answers,
+			tt.questions, tt.hashed, conflict, unstable)
+		if least := 0.94 - 3*math.Sqrt(0.95*0.05/float64(len(all))); min(conflict, unstable) < least {
+			t.Errorf("%d answers, %d questions: under %.3f of the intervals hold", tt.answers, tt.questions, least)
+		}
+	}
+}
+
+var draws = flag.Int("draws", 0, "data sets of TestConflictIntervalsCover, 200 at least")
+
+// unsteady returns what a noisy reviewer makes of answers of one question, in one order and its reverse.
+func unsteady(rng *rand.Rand, block, answers int) []council.BiasMetricRecord {
+	candidates, worth := make([]string, answers), make([]float64, answers)
+	apart := 0.5 + rng.Float64()
+	for i := range candidates {
+		candidates[i], worth[i] = strconv.Itoa(i), 6+apart*rng.NormFloat64()
+	}
+	var records []council.BiasMetricRecord
+	for order := range 2 {
+		given := make([]float64, answers)
+		for i := range given {
+			given[i] = max(1, min(10, math.Round(worth[i]+0.8*rng.NormFloat64())))
+		}
+		records = append(records, frozen(strconv.Itoa(block), fmt.Sprint(block, "-", order), "r", candidates, given...)...)
+		slices.Reverse(candidates)
+		slices.Reverse(worth)
+	}
+	return records
 }
 
 // TestConsistencyFindsWhatIsPlanted simulates verdicts between two frozen answers

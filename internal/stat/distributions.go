@@ -164,11 +164,68 @@ func SignTest(x []int) float64 {
 
 // Wilson returns the share k/n, n above 0, with its score interval (Wilson 1927).
 func Wilson(k, n int) Estimate {
-	z, size := NormalQuantile(0.975), float64(n)
-	p := float64(k) / size
+	return score(float64(k)/float64(n), float64(n), NormalQuantile(0.975))
+}
+
+// score returns a share of so many trials with the interval that a quantile of its error makes.
+func score(p, size, z float64) Estimate {
 	centre := (p + z*z/(2*size)) / (1 + z*z/size)
 	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
 	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
+}
+
+// ClusteredShare returns the share of hits among trials that come in clusters, with its 95 % interval: Wilson's, of as
+// many independent trials as would be equally certain (Kish 1965), with Student's quantile for the clusters. That number
+// lies between the number of clusters and that of trials. Its variance is from leaving out one cluster at a time. There is
+// no interval below two clusters, and no share without trials.
+func ClusteredShare(hits []float64, trials []int) Estimate {
+	k, n, clusters := 0.0, 0.0, 0.0
+	for i, of := range trials {
+		if of > 0 {
+			k, n, clusters = k+hits[i], n+float64(of), clusters+1
+		}
+	}
+	if clusters == 0 {
+		return Estimate{}
+	}
+	p, variance := k/n, 0.0
+	if clusters < 2 {
+		return Estimate{Value: &p}
+	}
+	for i, of := range trials {
+		if of > 0 {
+			d := (k-hits[i])/(n-float64(of)) - p
+			variance += (clusters - 1) / clusters * d * d
+		}
+	}
+	size := clusters
+	if variance > 0 {
+		size = min(n, max(clusters, p*(1-p)/variance))
+	}
+	return score(p, size, StudentQuantile(0.975, clusters-1))
+}
+
+// AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error, from the sum and
+// the number of the differences of each cluster, two clusters at least. Two differences are added, 1 and -1, each a
+// cluster of its own (Bonett and Price 2012), and one cluster at a time is left out. On one degree of freedom less than
+// there are clusters, intervals hold their level where few differences are not 0; the plain t interval does not.
+func AdjustedMean(sums, counts []float64) (mean, se float64) {
+	total, n, clusters := 0.0, 2.0, float64(len(sums))
+	for i := range sums {
+		total, n = total+sums[i], n+counts[i]
+	}
+	mean = total / n
+	spread := 0.0
+	without := func(sum, count float64) {
+		d := (total-sum)/(n-count) - mean
+		spread += d * d
+	}
+	for i := range sums {
+		without(sums[i], counts[i])
+	}
+	without(1, 1)
+	without(-1, 1)
+	return mean, math.Sqrt((clusters + 1) / (clusters + 2) * spread)
 }
 
 // ClopperPearsonUpper returns the one-sided upper confidence bound of a share of which k of n are

@@ -356,3 +356,28 @@ func TestPoissonBinomial(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestClusteredShare holds the interval between that of independent trials and that of whole clusters.
+func TestClusteredShare(t *testing.T) {
+	t.Parallel()
+	alone := func(p, size, clusters float64) Estimate { return score(p, size, StudentQuantile(0.975, clusters-1)) }
+	for _, tt := range []struct {
+		name   string
+		hits   []float64
+		trials []int
+		want   Estimate
+	}{
+		{"no trials", nil, nil, Estimate{}},
+		{"clusters without trials", []float64{0, 0}, []int{0, 0}, Estimate{}},
+		{"one cluster", []float64{1, 0}, []int{4, 0}, Estimate{Value: new(0.25)}},
+		{"a trial a cluster", []float64{1, 0, 0, 1}, []int{1, 1, 1, 1}, alone(0.5, 4, 4)},
+		{"clusters that are all or nothing", []float64{6, 0, 6, 0}, []int{6, 6, 6, 6}, alone(0.5, 4, 4)},
+		{"the same share in each", []float64{3, 3, 3, 3}, []int{6, 6, 6, 6}, alone(0.5, 4, 4)}, // nothing is known of what varies
+		{"no hits", []float64{0, 0, 0}, []int{6, 6, 6}, alone(0, 3, 3)},
+		{"an empty cluster changes nothing", []float64{6, 0, 0}, []int{6, 6, 0}, alone(0.5, 2, 2)},
+	} {
+		if diff := cmp.Diff(tt.want, ClusteredShare(tt.hits, tt.trials), cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}

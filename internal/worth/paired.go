@@ -46,32 +46,26 @@ type Interval struct {
 
 // Paired returns the interval of a mean difference, nil for fewer than two clusters.
 func Paired(pairs []Pair) *Interval {
-	sums, order := map[string]*[2]float64{}, []*[2]float64{} // sum and number by cluster
-	total, squares := 0.0, 0.0
+	index := map[string]int{}
+	var sums, counts []float64 // by cluster
+	total, squares, n := 0.0, 0.0, float64(len(pairs))
 	for _, p := range pairs {
-		if sums[p.Cluster] == nil {
-			sums[p.Cluster] = &[2]float64{}
-			order = append(order, sums[p.Cluster])
+		at, ok := index[p.Cluster]
+		if !ok {
+			at = len(sums)
+			index[p.Cluster] = at
+			sums, counts = append(sums, 0), append(counts, 0)
 		}
-		sums[p.Cluster][0] += p.D
-		sums[p.Cluster][1]++
+		sums[at] += p.D
+		counts[at]++
 		total += p.D
 		squares += p.D * p.D
 	}
-	clusters, n := float64(len(order)), float64(len(pairs))
-	if len(order) < 2 {
+	if len(sums) < 2 {
 		return nil
 	}
-	centre := total / (n + 2)
-	spread := 0.0
-	for _, c := range append(order, &[2]float64{1, 1}, &[2]float64{-1, 1}) {
-		d := (total-c[0])/(n+2-c[1]) - centre
-		spread += d * d
-	}
-	i := &Interval{
-		N: len(pairs), Clusters: len(order), Estimate: total / n, Centre: centre,
-		SE: math.Sqrt((clusters + 1) / (clusters + 2) * spread), Discordance: squares / n,
-	}
+	centre, se := stat.AdjustedMean(sums, counts)
+	i := &Interval{N: len(pairs), Clusters: len(sums), Estimate: total / n, Centre: centre, SE: se, Discordance: squares / n}
 	limit := func(level float64) float64 { return stat.StudentQuantile(level, i.df()) * i.SE }
 	i.Lower, i.Upper = centre-limit(1-Level), centre+limit(1-Level)
 	i.CI95 = [2]float64{centre - limit(1-Level/2), centre + limit(1-Level/2)}
