@@ -781,6 +781,44 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 	}
 }
 
+// The key of a question says which of a user's sessions asked the same: only records of consent level 4 take it out of the
+// machine, in whatever form they were written.
+func TestStoreExportLeavesQuestionKeysAtHome(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	const key = "0123456789abcdef"
+	line := func(level int, keyField, more string) string {
+		return fmt.Sprintf(`{"schema_version":"1.4.0","session_id":"s%d","timestamp":"2026-01-02T03:04:05Z","consent_level":%d,`+
+			`"reviewer_id":"a","model_id":"b","response_length_chars":9%s%s}`, level, level, keyField, more) + "\n"
+	}
+	const ours, foreign = `,"question_key":"` + key + `"`, `, "Question_Key" : "` + key + `"`
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lines := line(4, ours, "") + line(4, foreign, "") + line(1, ours, `,"later_field":1`) + line(3, foreign, `,"later_field":[2]`) + line(0, "", "")
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "export")
+	got := strings.SplitAfter(stdout, "\n")
+	if code != 0 || len(got) != 6 || got[0]+got[1] != line(4, ours, "")+line(4, foreign, "") || strings.Contains(strings.Join(got[2:], ""), key) {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if want := line(1, `,"question_key":null`, `,"later_field":1`); got[2] != want || !strings.Contains(got[3], `"later_field":[2]`) {
+		t.Errorf("fields of a later schema are not kept: %s%s", got[2], got[3])
+	}
+	_, stdout, _ = command(t, "store", "export", "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if err != nil || len(rows) != 6 {
+		t.Fatal(err, stdout)
+	}
+	for i, want := range []string{key, key, "", "", ""} {
+		if cell := rows[1+i][slices.Index(rows[0], "question_key")]; cell != want {
+			t.Errorf("row %d has the key %q, want %q", i, cell, want)
+		}
+	}
+}
+
 // A value that a record lacks is empty in the table, not 0. Every form has the position
 // of an old schema. No id is a formula to a spreadsheet.
 func TestStoreExportTellsWhatIsThere(t *testing.T) {

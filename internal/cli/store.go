@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/csv"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/imports"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
@@ -134,7 +137,7 @@ func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser
 }
 
 // export writes the records of the store at path to out: their lines as they stand in the
-// store, or a table.
+// store, or a table. Below consent level 4 they are without their question keys.
 func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Writer) (err error) {
 	buffered := bufio.NewWriter(out)
 	rows := csv.NewWriter(buffered)
@@ -156,7 +159,7 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 			continue
 		}
 		if err = errors.Join(err, readErr); err == nil {
-			err = write(line)
+			err = write(withoutKey(line))
 		}
 		if err != nil {
 			return fmt.Errorf("exporting the records: %w", err)
@@ -170,6 +173,22 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 		return fmt.Errorf("exporting the records: %w", err)
 	}
 	return nil
+}
+
+// withoutKey returns a line as it may leave the machine: below consent level 4 without the key of its question.
+func withoutKey(l store.Line) store.Line {
+	if l.QuestionKey == nil || l.ConsentLevel >= events.LevelResearch {
+		return l
+	}
+	l.Text = bytes.Replace(l.Text, []byte(`"question_key":"`+*l.QuestionKey+`"`), []byte(`"question_key":null`), 1)
+	if again, err := store.ParseRecord(l.Text); err != nil || again.QuestionKey != nil { // another program wrote it in another form
+		var fields map[string]json.RawMessage
+		_ = json.Unmarshal(l.Text, &fields) // it was read as a record
+		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "question_key") })
+		l.Text, _ = json.Marshal(fields) // it holds valid JSON alone
+	}
+	l.QuestionKey = nil
+	return l
 }
 
 type publishCmd struct {
@@ -228,6 +247,7 @@ func row(l store.Line) ([]string, error) {
 		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
 		text(ids.Reviewer), text(ids.Candidate), field(r.StyleSimilarity), text(r.EmbeddingModel),
+		text(field(r.ModelVersions.Reviewer)), text(field(r.ModelVersions.Candidate)), field(r.ResponseReasoningTokens), field(r.QuestionKey),
 	}, nil
 }
 

@@ -78,7 +78,7 @@ func TestMissingIsNull(t *testing.T) {
 	if err := json.Unmarshal(record, &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"position", "score_value", "query_hash", "rank_value", "block_id"} {
+	for _, name := range []string{"position", "score_value", "query_hash", "rank_value", "block_id", "response_reasoning_tokens", "question_key"} {
 		if v, ok := fields[name]; !ok || v != nil {
 			t.Errorf("%s is %v", name, v)
 		}

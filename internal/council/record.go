@@ -9,7 +9,7 @@ import (
 )
 
 // RecordSchema is the schema version of the records this program writes.
-const RecordSchema = "1.3.0"
+const RecordSchema = "1.4.0"
 
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
@@ -60,6 +60,13 @@ type BiasMetricRecord struct {
 	Status      BallotStatus `json:"ballot_status"`
 	Provider    ProviderPair `json:"provider"`
 	BlockID     *string      `json:"block_id"` // the frozen answers of a probe
+
+	// Records before schema 1.4.0 do not have these three fields: they are nil there.
+	ModelVersions           VersionPair `json:"model_versions"`
+	ResponseReasoningTokens *int64      `json:"response_reasoning_tokens"` // of the calls for the answer; nil where no reply reports them
+	// QuestionKey is 16 hexadecimal digits, the same in all records of one question; nil where nobody knows.
+	QuestionKey *string `json:"question_key"`
+
 	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate,
 	// -1 to 1; nil where it was not measured, and before schema 1.3.0. The embeddings themselves are kept
 	// nowhere. EmbeddingModel is the model that made them: figures of two models are on two scales.
@@ -67,6 +74,13 @@ type BiasMetricRecord struct {
 	EmbeddingModel  string   `json:"embedding_model,omitempty"`
 	// RosterIDs are the seats' ids in the roster; nil where there is none.
 	RosterIDs *SeatPair `json:"roster_ids,omitempty"`
+}
+
+// VersionPair says which versions of the reviewer and of the candidate replied, as in Spent.ModelVersion: of the reviewer in
+// its review, and of the candidate in its answer.
+type VersionPair struct {
+	Reviewer  *string `json:"reviewer"`
+	Candidate *string `json:"candidate"`
 }
 
 // QueryMetadata is what the caller said about the question; nothing in it is

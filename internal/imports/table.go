@@ -32,6 +32,7 @@ func RecordColumns() []string {
 		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
 		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
 		"style_similarity", "embedding_model",
+		"model_version_reviewer", "model_version_candidate", "response_reasoning_tokens", "question_key",
 	}
 }
 
@@ -195,12 +196,14 @@ func record(values map[string]string, write func(any) error) error {
 		"category": {"query_metadata", "category"}, "token_count_bucket": {"query_metadata", "token_count_bucket"},
 		"language": {"query_metadata", "language"}, "provider_reviewer": {"provider", "reviewer"},
 		"provider_candidate": {"provider", "candidate"}, "roster_reviewer": {"roster_ids", "reviewer"},
-		"roster_candidate": {"roster_ids", "candidate"},
+		"roster_candidate": {"roster_ids", "candidate"}, "model_version_reviewer": {"model_versions", "reviewer"},
+		"model_version_candidate": {"model_versions", "candidate"},
 	}
 	for column, cell := range values {
 		var value any = cell
 		switch column {
-		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value", "style_similarity":
+		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value", "style_similarity",
+			"response_reasoning_tokens":
 			value = json.Number(cell)
 		case "own":
 			value = json.RawMessage(cell)

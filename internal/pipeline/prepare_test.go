@@ -29,7 +29,7 @@ func TestPrepareDefaults(t *testing.T) {
 		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}}, Members: seats, Reviewers: seats,
 		Chairmen: seats[1:], Seed: 99, Order: council.OrderBalanced, Timeout: time.Minute, OnPartial: council.PartialAccept,
 		Created: got.Created, Rules: got.Rules, // tested below
-		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.3.0"},
+		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.4.0"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

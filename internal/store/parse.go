@@ -29,7 +29,7 @@ type wire struct {
 // ParseRecord returns the record in one line of any length. An error is always a
 // *LineError.
 //
-// The schema is 1.3.0, 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
+// The schema is 1.4.0, 1.3.0, 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
 // any patch level is accepted. The required fields are session_id, reviewer_id, model_id,
 // timestamp, response_length_chars and, when there is a score, its score_scale. The
 // position is nil before schema 1.2.0, where it did not yet mean the place that this
@@ -116,7 +116,7 @@ func schema(version any) string {
 			return "1.0.0"
 		}
 	case string:
-		for _, known := range []string{"1.3.", "1.2.", "1.1.", "1.0."} {
+		for _, known := range []string{"1.4.", "1.3.", "1.2.", "1.1.", "1.0."} {
 			if patch, ok := strings.CutPrefix(v, known); ok {
 				if _, err := strconv.ParseUint(patch, 10, 64); err == nil {
 					return v
@@ -165,6 +165,10 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return errors.New("rank_value is negative")
 	case r.StyleSimilarity != nil && (*r.StyleSimilarity < -1 || *r.StyleSimilarity > 1):
 		return errors.New("style_similarity is not from -1 to 1")
+	case r.ResponseReasoningTokens != nil && *r.ResponseReasoningTokens < 0:
+		return errors.New("response_reasoning_tokens is negative")
+	case r.QuestionKey != nil && !isQuestionKey(*r.QuestionKey):
+		return fmt.Errorf("question_key is %.40q, not 16 hexadecimal digits", *r.QuestionKey)
 	}
 	if r.OrderDesign != "" && !r.OrderDesign.Known() {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)
@@ -176,6 +180,11 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("ballot_status is %.40q", r.Status)
 	}
 	return nil
+}
+
+// isQuestionKey reports whether a text is 16 hexadecimal digits in lower case.
+func isQuestionKey(text string) bool {
+	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // checkScore reports a score that does not lie on its scale, "min-max".

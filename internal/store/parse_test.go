@@ -38,6 +38,8 @@ func valid() council.BiasMetricRecord {
 		CouncilConfig: "review-1", QueryHash: new("0123456789abcdef"),
 		Own: false, NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(0.5), Status: council.BallotOK,
 		Provider: council.ProviderPair{Reviewer: "google", Candidate: "anthropic"}, BlockID: new("block"),
+		ModelVersions:           council.VersionPair{Reviewer: new("gemini-001"), Candidate: new("claude-20251101")},
+		ResponseReasoningTokens: new(int64(300)), QuestionKey: new("fedcba9876543210"),
 	}
 }
 
@@ -173,7 +175,7 @@ func TestParseRecordRejects(t *testing.T) {
 		"schema 1.2 as a number":     {map[string]any{"schema_version": 1.2}, ReasonUnknownSchema},
 		"schema without a patch":     {map[string]any{"schema_version": "1.2"}, ReasonUnknownSchema},
 		"pre-release":                {map[string]any{"schema_version": "1.2.0-rc.1"}, ReasonUnknownSchema},
-		"later minor":                {map[string]any{"schema_version": "1.4.0"}, ReasonUnknownSchema},
+		"later minor":                {map[string]any{"schema_version": "1.5.0"}, ReasonUnknownSchema},
 		"minor 20":                   {map[string]any{"schema_version": "1.20.0"}, ReasonUnknownSchema},
 		"later major":                {map[string]any{"schema_version": "2.0.0"}, ReasonUnknownSchema},
 		"later major, other types":   {map[string]any{"schema_version": "2.0.0", "timestamp": 1, "session_id": 2}, ReasonUnknownSchema},
@@ -205,6 +207,10 @@ func TestParseRecordRejects(t *testing.T) {
 		"scale without a number":     {map[string]any{"score_scale": "nan-10"}, ReasonBadScore},
 		"scale of infinite width":    {map[string]any{"score_scale": "-1e308-1e308"}, ReasonBadScore},
 		"scale as a number":          {map[string]any{"score_scale": 10}, ReasonBadScore},
+		"negative reasoning":         {map[string]any{"response_reasoning_tokens": -1}, ReasonBadField},
+		"short question key":         {map[string]any{"question_key": "0123"}, ReasonBadField},
+		"question key in capitals":   {map[string]any{"question_key": "0123456789ABCDEF"}, ReasonBadField},
+		"version as a number":        {map[string]any{"model_versions": object{"reviewer": 5}}, ReasonBadField},
 		"negative length":            {map[string]any{"response_length_chars": -1}, ReasonBadField},
 		"length with a fraction":     {map[string]any{"response_length_chars": 1.5}, ReasonBadField},
 		"negative position":          {map[string]any{"position": -1}, ReasonBadField},
@@ -348,6 +354,11 @@ func records() *rapid.Generator[council.BiasMetricRecord] {
 			}).Draw(t, "status"),
 			Provider: council.ProviderPair{Reviewer: id.Draw(t, "reviewer's provider"), Candidate: id.Draw(t, "candidate's provider")},
 			BlockID:  text.Draw(t, "block"),
+			ModelVersions: council.VersionPair{
+				Reviewer: text.Draw(t, "reviewer's version"), Candidate: text.Draw(t, "candidate's version"),
+			},
+			ResponseReasoningTokens: rapid.Ptr(rapid.Int64Min(0), true).Draw(t, "reasoning"),
+			QuestionKey:             rapid.Ptr(rapid.StringMatching("[0-9a-f]{16}"), true).Draw(t, "key"),
 		}
 	})
 }

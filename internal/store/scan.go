@@ -18,12 +18,12 @@ import (
 type scanner struct {
 	wire    wire // the values of the last line
 	ids     council.SeatPair
-	layouts [4][]field // the fields of lines with (styled) and without a similarity, and (seated) the ids of a roster
+	layouts [8][]field // the fields of lines with and without those of an index's part
 	last    int        // the layout of the last line
 }
 
-// The parts of the index of a layout.
-const styled, seated = 1, 2
+// The parts of the index of a layout: a similarity, the ids of a roster, and the fields from before schema 1.4.0 alone.
+const styled, seated, early = 1, 2, 4
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
@@ -63,10 +63,18 @@ func newScanner() *scanner {
 	add(`,"candidate":`, into(&w.Provider.Candidate, known[string]()))
 	add(`},"block_id":`, into(&w.BlockID, decoded[*string]))
 	common := fields
+	reviewerVersion, candidateVersion := into(&w.ModelVersions.Reviewer, known[*string]()), into(&w.ModelVersions.Candidate, known[*string]())
+	reasoning, question := into(&w.ResponseReasoningTokens, tokens), into(&w.QuestionKey, decoded[*string])
 	similarity, model := into(&w.StyleSimilarity, known[*float64]()), into(&w.EmbeddingModel, known[string]())
 	reviewer, candidate := into(&s.ids.Reviewer, known[string]()), into(&s.ids.Candidate, known[string]())
 	for layout := range s.layouts {
 		fields = slices.Clone(common)
+		if layout&early == 0 {
+			add(`,"model_versions":{"reviewer":`, reviewerVersion)
+			add(`,"candidate":`, candidateVersion)
+			add(`},"response_reasoning_tokens":`, reasoning)
+			add(`,"question_key":`, question)
+		}
 		if layout&styled != 0 {
 			add(`,"style_similarity":`, similarity)
 			add(`,"embedding_model":`, model)
@@ -124,6 +132,15 @@ func length(value []byte) (*int, bool) {
 	return &v, err == nil && strconv.Itoa(v) == string(value)
 }
 
+// tokens decodes a number of tokens as length does, or null.
+func tokens(value []byte) (*int64, bool) {
+	v, ok := length(value)
+	if !ok {
+		return nil, string(value) == "null"
+	}
+	return new(int64(*v)), true
+}
+
 // parse returns what ParseRecord returns.
 func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	for tried := 1; !s.decode(line); tried++ {
@@ -137,6 +154,9 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	}
 	if s.last&styled == 0 {
 		s.wire.StyleSimilarity, s.wire.EmbeddingModel = nil, ""
+	}
+	if s.last&early != 0 {
+		s.wire.ModelVersions, s.wire.ResponseReasoningTokens, s.wire.QuestionKey = council.VersionPair{}, nil, nil
 	}
 	record, err := s.wire.record()
 	if s.last&seated != 0 && err == nil {

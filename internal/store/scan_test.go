@@ -57,6 +57,8 @@ func written(t *testing.T) [][]byte {
 		r.Own, r.NShown = i%5 == i%6, 3+i%2
 		r.Provider = council.ProviderPair{Reviewer: "a", Candidate: "é"}
 		r.QueryMetadata.Category = new("other")
+		r.ModelVersions = council.VersionPair{Reviewer: new(fmt.Sprint("a-", i/40)), Candidate: new(fmt.Sprint("é-", i/60))}
+		r.ResponseReasoningTokens, r.QuestionKey = new(int64(i*i)), new(fmt.Sprintf("%016x", 2*i))
 		if i/20%2 == 1 {
 			r.RosterIDs = &council.SeatPair{Reviewer: fmt.Sprint("r", i%5), Candidate: fmt.Sprint("é", i%6)}
 		}
@@ -70,6 +72,7 @@ func written(t *testing.T) [][]byte {
 			r.QueryMetadata, r.QueryHash, r.OrderDesign = council.QueryMetadata{}, nil, council.OrderShared
 		case 5:
 			r.ScoreValue, r.RankValue = new(10.0/3), new(0.0)
+			r.ModelVersions, r.ResponseReasoningTokens, r.QuestionKey = council.VersionPair{}, nil, nil
 		case 6:
 			r.QueryMetadata.Category, r.Provider.Candidate = new("R&D \"new\" \u2028"), "<é>"
 		}
@@ -193,7 +196,11 @@ func TestScannerIsParseRecordOnUnusualLines(t *testing.T) {
 		"own truer":              {"{", `{"own": truer, `},
 		"unknown order":          {"{", `{"order_design": "random", `},
 		"unknown status":         {"{", `{"ballot_status": "fine", `},
-		"later schema":           {"1.2.0", "1.4.0"},
+		"later schema":           {"1.2.0", "1.5.0"},
+		"versions":               {"null}", `null,"model_versions":{"reviewer":"a","candidate":null},"response_reasoning_tokens":7,"question_key":null}`},
+		"versions and more":      {"null}", `null,"model_versions":{"reviewer":null,"candidate":"b"},"response_reasoning_tokens":0,"question_key":"00112233445566ff","style_similarity":1,"embedding_model":"e","roster_ids":{"reviewer":"a","candidate":"b"}}`},
+		"versions null":          {"null}", `null,"model_versions":null,"response_reasoning_tokens":null,"question_key":null}`},
+		"a bad question key":     {"null}", `null,"model_versions":{"reviewer":null,"candidate":null},"response_reasoning_tokens":null,"question_key":"x"}`},
 		"a similarity":           {"null}", `null,"style_similarity":-0.25,"embedding_model":"e"}`},
 		"a similarity alone":     {"null}", `null,"style_similarity":1}`},
 		"too large a similarity": {"null}", `null,"style_similarity":1.01,"embedding_model":"e"}`},
