@@ -29,7 +29,7 @@ func balanced(o Options) [][]string {
 	}
 	next := random.below(n)
 	for _, i := range random.permutation(len(o.Reviewers)) {
-		own := slices.Index(columns, o.Reviewers[i])
+		own := slices.Index(columns, o.own(o.Reviewers[i]))
 		if own >= 0 && !o.ShowOwn {
 			orders[i] = row(columns, own, hidden)
 			continue
@@ -38,6 +38,19 @@ func balanced(o Options) [][]string {
 		next++
 	}
 	return orders
+}
+
+// own returns the author whose row of the design a reviewer takes, "" for none.
+func (o Options) own(reviewer string) (own string) {
+	for _, author := range o.Authors {
+		switch {
+		case author == reviewer:
+			return author
+		case o.Twins.Own(reviewer, author) && (own == "" || author < own):
+			own = author
+		}
+	}
+	return own
 }
 
 // row returns the row of a cyclic design that begins its count at start.

@@ -29,7 +29,9 @@ type Options struct {
 	Order     council.Order
 	Authors   []string // ids of the members that answered, in configured order, each once
 	Reviewers []string // ids of the reviewers, each once; authors or not
-	ShowOwn   bool     // reviewers are shown their own answers too
+	// Twins are seats of one model, whose answers count as each other's own ones.
+	Twins   council.Twins
+	ShowOwn bool // reviewers are shown their own answers too
 }
 
 // Slates are the orders of one session.
@@ -57,6 +59,9 @@ type Slates struct {
 //     nothing to do with its own answer, which the design would otherwise show
 //     each author at the same place, so that self-preference could not be told
 //     from position.
+//
+// A reviewer with twins takes the row of its own answer, or of the first of its twins' answers by name, and all of these are
+// left out of it. Its slate is shorter then, and answers stand in each place equally often only over many sessions.
 func Draw(o Options) Slates {
 	n := len(o.Authors)
 	canonical := pick(o.Authors, newStream(o.Seed, "canonical", "").permutation(n))
@@ -79,7 +84,7 @@ func Draw(o Options) Slates {
 	for i, reviewer := range o.Reviewers {
 		order := slices.Clone(orders[i])
 		if !o.ShowOwn {
-			order = slices.DeleteFunc(order, func(author string) bool { return author == reviewer })
+			order = slices.DeleteFunc(order, func(author string) bool { return o.Twins.Own(reviewer, author) })
 		}
 		slates.Reviewer[i] = slate(order, labels)
 	}

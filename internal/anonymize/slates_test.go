@@ -123,6 +123,34 @@ func TestDrawShowsEachAnswerOnce(t *testing.T) {
 	})
 }
 
+// Answers of twins are hidden like own ones, by each order, and the other slates stay as they are.
+func TestDrawHidesTwins(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawn(t)
+		without := Draw(o)
+		o.Twins = council.Twins{}
+		for _, id := range append(names("outside", 6), o.Authors...) {
+			if rapid.Bool().Draw(t, id) {
+				o.Twins[id] = "author0"
+			}
+		}
+		slates := Draw(o)
+		for i, reviewer := range o.Reviewers {
+			want := slices.DeleteFunc(slices.Clone(o.Authors), func(a string) bool { return !o.ShowOwn && o.Twins.Own(reviewer, a) })
+			slices.Sort(want)
+			if got := slices.Sorted(slices.Values(members(slates.Reviewer[i]))); !slices.Equal(got, want) {
+				t.Fatalf("%s sees %v, want %v", reviewer, got, want)
+			}
+			if slices.Contains(o.Authors, reviewer) && !slices.Equal(slates.Reviewer[i].Labels(), without.Reviewer[i].Labels()[:len(want)]) {
+				t.Fatalf("%s reads the labels %v", reviewer, slates.Reviewer[i].Labels())
+			}
+		}
+		if !slices.Equal(slates.Canonical, without.Canonical) {
+			t.Fatal("twins change the canonical slate")
+		}
+	})
+}
+
 func TestDrawDependsOnNothingButItsOptions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawn(t)

@@ -97,20 +97,25 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	}
 	none := bill{usage: council.NoUsage()}
 	answers, reviews := none, none
+	var authors []string
 	for _, a := range session.Stage1 {
 		answers.add(a.Spent)
 		one := none
 		one.add(a.Spent)
 		r.Members = append(r.Members, Member{ID: a.Model, Answer: a.Response})
+		if a.Status == council.OutcomeOK {
+			authors = append(authors, a.Model)
+		}
 		r.Arms[armMember+a.Model] = &Arm{Failed: a.Status != council.OutcomeOK, CostUSD: one.cost(), Calls: 1}
 	}
+	twins := plan.TwinsAmong(authors)
 	for _, v := range session.Stage2 {
 		reviews.add(v.Spent)
 		if v.Repair != nil {
 			reviews.calls++
 		}
 		if v.Status == council.OutcomeOK {
-			r.Ballots = append(r.Ballots, pipeline.Vote(v))
+			r.Ballots = append(r.Ballots, pipeline.Vote(v, twins))
 		}
 	}
 	written := func(s *council.Session, base bill) (*Arm, bill) {

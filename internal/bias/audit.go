@@ -38,6 +38,8 @@ type AuditInput struct {
 	Thresholds Thresholds
 	Words      map[string]int // words of each answer, by member id
 	Scores     []Score        // only scores that were given, each finite
+	// Twins are seats of one model. Their answers are hidden from each other like own ones.
+	Twins council.Twins
 	// Shown holds the candidates that each reviewer saw, in its order. Nil: those that it scored.
 	Shown map[string][]string
 }

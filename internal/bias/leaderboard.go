@@ -183,8 +183,10 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	}
 	// A slate may hold more than the records that could be read.
 	if shown := int(rows[0].shown); shown > 0 {
-		if slices.ContainsFunc(rows, func(r row) bool { return r.own }) {
-			shown--
+		for _, r := range rows { // its own answer, and those of its twins
+			if r.own {
+				shown--
+			}
 		}
 		m = max(m, shown)
 	}

@@ -21,11 +21,12 @@ type orders struct {
 	design     council.Order
 	at         [][]int     // by reviewer and candidate: the position, -1 where it was not shown
 	residual   [][]float64 // NaN without a score
-	author     []int       // by reviewer: the candidate that it wrote, -1 for none
+	author     []int       // by reviewer: the candidate whose row of the design it takes, its own one; -1 for none
 	ownShown   bool
 	candidates int
 
-	reviewing  group     // candidates whose authors review and do not see them
+	reviewing  []group   // candidates whose authors review and do not see them, by how many twins' answers these do not see either
+	twins      []group   // by candidate of reviewing: these answers of twins
 	others     group     // the other candidates
 	free       group     // reviewers whose row has nothing to do with an answer of their own
 	reviewerOf []int     // by candidate of reviewing
@@ -62,13 +63,21 @@ func newOrders(in AuditInput, scores []Score) orders {
 		design: in.Order, candidates: len(candidates), author: make([]int, len(reviewers)), at: make([][]int, len(reviewers)),
 		residual: stat.Matrix(len(reviewers), len(candidates), math.NaN()),
 	}
+	hidden := make([]group, len(reviewers)) // by reviewer: the candidates of its model
 	for i, reviewer := range reviewers {
-		o.author[i] = slices.Index(candidates, reviewer)
+		for j, candidate := range candidates {
+			if in.Twins.Own(reviewer, candidate) {
+				hidden[i] = append(hidden[i], j)
+			}
+		}
+		if o.author[i] = slices.Index(candidates, reviewer); o.author[i] < 0 && hidden[i] != nil {
+			o.author[i] = hidden[i][0]
+		}
 		o.at[i] = slices.Repeat([]int{-1}, len(candidates))
 		for position, candidate := range shown[reviewer] {
 			if j := slices.Index(candidates, candidate); j >= 0 {
 				o.at[i][j] = position
-				o.ownShown = o.ownShown || j == o.author[i]
+				o.ownShown = o.ownShown || slices.Contains(hidden[i], j)
 			}
 		}
 	}
@@ -82,17 +91,22 @@ func newOrders(in AuditInput, scores []Score) orders {
 	stat.FitTwoWay(o.residual)
 	o.sum, o.n = make([]float64, positions), make([]float64, positions)
 	o.row, o.column, o.reviewerOf = make([]int, len(reviewers)), make([]int, len(candidates)), slices.Repeat([]int{-1}, len(candidates))
+	o.twins, o.reviewing = make([]group, len(candidates)), make([]group, len(candidates))
+	var follow []int // candidates that take the place of a twin of the one whose place their own twin takes
 	for i, author := range o.author {
-		if author >= 0 && !o.ownShown {
-			o.reviewerOf[author] = i
-		} else {
+		if author < 0 || o.ownShown {
 			o.free = append(o.free, i)
+			continue
 		}
+		o.reviewerOf[author] = i
+		o.twins[author] = slices.DeleteFunc(hidden[i], func(j int) bool { return j == author })
+		follow = append(follow, o.twins[author]...)
 	}
 	for j, i := range o.reviewerOf {
-		if i >= 0 {
-			o.reviewing = append(o.reviewing, j)
-		} else {
+		switch n := len(o.twins[j]); {
+		case i >= 0:
+			o.reviewing[n] = append(o.reviewing[n], j)
+		case !slices.Contains(follow, j):
 			o.others = append(o.others, j)
 		}
 	}
@@ -130,7 +144,7 @@ func (o orders) test() (p, least float64) {
 }
 
 // draw draws orders as they could have been, by the design of the session. Under balanced orders reviewers and candidates
-// take others' places in the design: an author that does not see its own answer takes its row along.
+// take others' places in the design: an author that does not see its own answer takes its row along, and its twins follow it.
 func (o orders) draw(random *rand.Rand, into [][]int) {
 	if o.design == council.OrderPerReviewer {
 		for i, row := range o.at {
@@ -149,11 +163,21 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 		}
 		return
 	}
-	o.reviewing.shuffle(random, o.column)
+	for _, alike := range o.reviewing {
+		alike.shuffle(random, o.column)
+	}
 	o.others.shuffle(random, o.column)
 	o.free.shuffle(random, o.row)
-	for _, j := range o.reviewing {
-		o.row[o.reviewerOf[j]] = o.reviewerOf[o.column[j]]
+	for j, i := range o.reviewerOf {
+		if i < 0 {
+			continue
+		}
+		o.row[i] = o.reviewerOf[o.column[j]]
+		places := o.twins[o.column[j]]
+		order := random.Perm(len(places))
+		for k, twin := range o.twins[j] {
+			o.column[twin] = places[order[k]]
+		}
 	}
 	for i, taken := range o.row {
 		for j, column := range o.column {

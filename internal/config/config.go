@@ -99,7 +99,7 @@ type Config struct {
 
 	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
 	RandomSeed     *int64                `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number from 0 to 9007199254740991 that makes labels and orders reproducible; unset or -1: every session draws its own"`
-	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`
+	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see answers of their own model, 0 to 1; such votes are never counted"`
 	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what a ballot gives to answers that it leaves out: available (nothing) or tied_last (a share of the last places)"`
 	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
 

@@ -144,6 +144,9 @@ type Plan struct {
 	OnPartial      OnPartial `json:"on_partial"`
 	Category       string    `json:"category"`
 	Language       string    `json:"language"`
+	// Twins are seats of one model, of which Reviewers has one. Without them each seat judges all answers but its own, as in
+	// plans of older versions.
+	Twins Twins `json:"twins,omitempty"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
 	Deltas bool `json:"deltas"`

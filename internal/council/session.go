@@ -355,6 +355,7 @@ const (
 	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
 	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held what a council cannot read
 	WarnSideRequest    WarningCode = "side_request"     // one member answered what a chat program asked for itself
+	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other: without them, too few ballots would be left
 )
 
 // Versions says what produced a session.

@@ -210,6 +210,7 @@ type house struct {
 
 // newHouse makes the councils of a roster, which differ from base in what the roster says of them.
 func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*house, error) {
+	base.Same = sameModel(cfg)
 	h := &house{
 		cfg: cfg, roster: r, first: council.DefaultCouncil,
 		pipelines: map[string]*pipeline.Pipeline{}, dayLimits: map[string]*spend.USD{},
@@ -269,6 +270,21 @@ func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
 		}
 	}
 	return members
+}
+
+// sameModel returns a function that tells what the name of a model stands for. Providers are the same where address, headers and
+// query are: their names and keys tell accounts apart, and no models.
+func sameModel(cfg config.Config) func(name string) string {
+	providers := append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...)
+	return func(name string) string {
+		provider, model := council.SplitModel(name, cfg.ProviderNames())
+		i := slices.IndexFunc(providers, func(p config.Provider) bool { return p.Name == provider })
+		if i < 0 { // the simulated one
+			return name
+		}
+		at := reached(providers[i])
+		return fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query, model) // maps print sorted
+	}
 }
 
 // least returns the lower of two limits, of which nil is none.

@@ -114,6 +114,65 @@ func TestNamedCouncils(t *testing.T) {
 	}
 }
 
+// Seats of one model at one provider do not judge each other, whatever their ids, options and the name of the provider.
+func TestTwinsOfARoster(t *testing.T) {
+	upstream := tap(t)
+	d, _ := onRoster(t, `
+version: 1
+default: deep
+providers:
+  mine: {base_url: `+upstream.url+`}
+  yours: {base_url: `+upstream.url+`}
+  routed: {base_url: `+upstream.url+`, headers: {X-Route: other}}
+models:
+  one: {provider: mine, model: a, reasoning_effort: high, price: free}
+  skeptic: {provider: yours, model: a, system: Look for what is wrong., price: free}
+  other: {provider: routed, model: a, price: free}
+  two: {provider: mine, model: b, price: free}
+  three: {provider: mine, model: c, price: free}
+councils:
+  deep: {members: [one, two, skeptic, three]}
+  fast: {members: [one, skeptic, two]}
+  routes: {members: [one, two, other, three]}
+`, nil)
+	for _, tt := range []struct {
+		council   string
+		reviewers map[string]string
+		warned    bool
+	}{
+		{"deep", map[string]string{"one": "three two", "two": "one skeptic three", "three": "one skeptic two"}, false},
+		{"fast", map[string]string{"one": "skeptic two", "skeptic": "one two", "two": "one skeptic"}, true},
+		{"routes", map[string]string{"one": "other three two", "two": "one other three", "other": "one three two", "three": "one other two"}, false},
+	} {
+		body := `{"query":"Why?","council":"` + tt.council + `"}`
+		var estimate struct{ Calls int }
+		if code, data := d.Call(t, "POST", "/v1/council/estimate", body); code != 200 || json.Unmarshal(data, &estimate) != nil {
+			t.Fatalf("%s: the estimate answers %d, %s", tt.council, code, data)
+		}
+		s := d.Ask(t, body)
+		reviewers, calls := map[string]string{}, len(s.Stage1)+1
+		for _, v := range s.Stage2 {
+			var shown []string
+			for _, seat := range v.LabelToModel {
+				shown = append(shown, seat.Model)
+			}
+			slices.Sort(shown)
+			reviewers[v.Model] = strings.Join(shown, " ")
+			calls++
+		}
+		if diff := cmp.Diff(tt.reviewers, reviewers); diff != "" {
+			t.Errorf("%s: what the reviewers saw (-want +got):\n%s", tt.council, diff)
+		}
+		if estimate.Calls != calls {
+			t.Errorf("%s: %d calls estimated, %d made", tt.council, estimate.Calls, calls)
+		}
+		warned := slices.ContainsFunc(s.Metadata.Warnings, func(w council.Warning) bool { return w.Code == council.WarnTwinsJudge })
+		if warned != tt.warned {
+			t.Errorf("%s: warnings %v", tt.council, s.Metadata.Warnings)
+		}
+	}
+}
+
 // Records keep the model as the identity, so that moving to a roster begins no new series, and say the ids beside it.
 func TestRecordsOfARoster(t *testing.T) {
 	d, _ := onRoster(t, twoCouncils, nil)

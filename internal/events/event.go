@@ -117,7 +117,7 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 
 // indicators returns ADR-018's summary of a session.
 func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) *council.BiasIndicators {
-	in := bias.AuditInput{Order: records[0].OrderDesign, Thresholds: thresholds, Words: map[string]int{}}
+	in := bias.AuditInput{Order: records[0].OrderDesign, Thresholds: thresholds, Words: map[string]int{}, Twins: twins(records)}
 	votes := map[string]*ranking.Vote{}         // by reviewer
 	places := map[string]map[float64][]string{} // by reviewer and rank
 	for _, r := range records {
@@ -153,6 +153,21 @@ func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) 
 		}
 	}
 	return &found
+}
+
+// twins returns the seats of one model in a session, none where they judged each other.
+func twins(records []council.BiasMetricRecord) council.Twins {
+	var seats []council.Member
+	for _, r := range records {
+		for _, id := range []string{r.ReviewerID, r.ModelID} {
+			seats = append(seats, council.Member{ID: id, Model: council.ModelOf(id)})
+		}
+	}
+	found := council.TwinsOf(seats, nil)
+	if slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return !r.Own && found.Own(r.ReviewerID, r.ModelID) }) {
+		return nil
+	}
+	return found
 }
 
 // newUUID returns a random UUID (RFC 9562, version 4).

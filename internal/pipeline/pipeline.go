@@ -69,6 +69,9 @@ type Options struct {
 	Seats   map[string]council.Member
 	Hash    func(members, reviewers []council.Member) string
 
+	// Same tells what the name of a model stands for: names of one model at one provider stand for the same. Nil: the name.
+	Same func(model string) string
+
 	Models            []string
 	Chairman          string   // "": the first model
 	ChairmanFallbacks []string // nil: the other members by rank
@@ -216,7 +219,8 @@ func New(o Options) (*Pipeline, error) {
 	if len(o.Reviewers) > 0 {
 		reviewers = p.seats(o.Reviewers)
 	}
-	p.made.CouncilConfig = p.version(members, reviewers)
+	_, once, _ := p.twins(members, reviewers)
+	p.made.CouncilConfig = p.version(members, once)
 	for _, m := range o.named() {
 		p.allowed[m] = true
 	}

@@ -58,6 +58,10 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if plan.Direct = r.Direct; plan.Direct {
 		plan.Reviewers, plan.Chairmen = nil, plan.Members
 	}
+	var judge bool
+	if plan.Twins, plan.Reviewers, judge = p.twins(plan.Members, plan.Reviewers); judge {
+		plan.Warnings = append(slices.Clone(plan.Warnings), twinsJudge())
+	}
 	if plan.Chosen {
 		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
 	}
@@ -269,6 +273,28 @@ func (p *Pipeline) seats(names []string) []council.Member {
 		}
 	}
 	return members
+}
+
+// twins returns the seats of one model and who reviews. No model judges its own answers, and each reviews once. Where too few
+// ballots would be left, there are no twins: every seat reviews, and judge says that twins judge each other.
+func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twins, once []council.Member, judge bool) {
+	twins = council.TwinsOf(slices.Concat(members, reviewers), p.o.Same)
+	once = twins.Once(reviewers)
+	switch authors := ids(members); {
+	case len(once) == len(reviewers) && !twins.Meet(authors, reviewers):
+		return nil, reviewers, false
+	case !twins.Carry(authors, once):
+		return nil, reviewers, true
+	}
+	return twins, once, false
+}
+
+// twinsJudge warns that seats of one model judge each other's answers.
+func twinsJudge() council.Warning {
+	return council.Warning{
+		Code: council.WarnTwinsJudge, Message: "seats of one model judge each other's answers, and models favour their own: without them, " +
+			"an answer would have fewer than two ballots, or a reviewer one answer to read; replace one of these seats by another model",
+	}
 }
 
 // chairmen returns the members that may write, each model once: a model that failed is

@@ -55,6 +55,10 @@ func TestPrepareOverrides(t *testing.T) {
 		MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 		Created: got.Created, Rules: got.Rules, Versions: got.Versions, // tested above and below
 	}
+	if len(got.Warnings) != 1 || got.Warnings[0].Code != council.WarnTwinsJudge {
+		t.Errorf("warnings %v", got.Warnings)
+	}
+	want.Warnings = got.Warnings
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

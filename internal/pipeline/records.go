@@ -128,7 +128,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash,
-				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
+				Own: r.twins.Own(v.Model, shown.Member), NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
 				Provider: council.ProviderPair{Reviewer: reviewerMaker, Candidate: maker}, BlockID: r.block,
 			})

@@ -404,6 +404,10 @@ func TestResume(t *testing.T) {
 			want: council.StatusComplete,
 		},
 		{
+			name: "two seats of a model among four", models: m, options: func(o *pipeline.Options) { o.SelfReviewRate = 0.5 },
+			request: council.Request{Models: []string{"birch", "amber", "birch", "cedar"}}, want: council.StatusComplete,
+		},
+		{
 			name: "direct", models: m, deltas: true, request: council.Request{Models: []string{"birch"}, Direct: true},
 			want: council.StatusComplete,
 		},

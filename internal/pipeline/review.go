@@ -67,10 +67,12 @@ func (r *run) beside(work, main func()) {
 	main()
 }
 
-// draw returns what the reviewers are shown.
+// draw returns what the reviewers are shown. Where members are missing and too few ballots would be left, twins judge each
+// other. No seat reviews then that was not to review: what a session costs at most was said before it began.
 func (r *run) draw() anonymize.Slates {
+	r.twins = r.plan.TwinsAmong(r.authors)
 	return anonymize.Draw(anonymize.Options{
-		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers),
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers), Twins: r.twins,
 		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.plan.Rules.SelfReviewRate),
 	})
 }
@@ -78,6 +80,10 @@ func (r *run) draw() anonymize.Slates {
 // read has the reviewers read their slates. It turns the ballots that count into votes,
 // and says what is missing.
 func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(reviewed bool)) {
+	if r.twins == nil && r.plan.Twins.Meet(r.authors, r.plan.Reviewers) {
+		w := twinsJudge()
+		r.warn(w.Code, w.Message)
+	}
 	for i, reviewer := range r.plan.Reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
 	}
@@ -103,7 +109,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(
 			reason := cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")
 			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: reason})
 		default:
-			r.votes[v.Model] = Vote(v)
+			r.votes[v.Model] = Vote(v, r.twins)
 			if v.ParsedRanking.Partial(len(v.Slate)) {
 				partial = append(partial, v.Model)
 			}
@@ -115,12 +121,14 @@ func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(
 	r.warnOfFastestOnly(council.Stage2)
 }
 
-// Vote returns the ballot of a review as a vote on members.
-func Vote(v council.Review) ranking.Vote {
+// Vote returns the ballot of a review as a vote on members. Answers of the reviewer's twins are left out.
+func Vote(v council.Review, twins council.Twins) ranking.Vote {
 	groups := v.ParsedRanking.Groups()
 	vote := ranking.Vote{Reviewer: v.Model, Shown: make([]string, 0, len(v.Slate)), Places: make([][]string, 0, len(groups))}
 	for _, shown := range v.Slate {
-		vote.Shown = append(vote.Shown, shown.Member)
+		if shown.Member == v.Model || !twins.Own(v.Model, shown.Member) {
+			vote.Shown = append(vote.Shown, shown.Member)
+		}
 	}
 	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // the places are parts of it
 	for _, group := range groups {
@@ -157,13 +165,13 @@ func (r *run) tally() {
 	}
 }
 
-// asked returns how many reviewers were asked to review each candidate, its own
-// author not counted.
+// asked returns how many reviewers were asked to review each candidate, those of its own
+// model not counted.
 func (r *run) asked() map[string]int {
 	asked := map[string]int{}
 	for _, v := range r.session.Stage2 {
 		for _, s := range v.Slate {
-			if s.Member != v.Model {
+			if !r.twins.Own(v.Model, s.Member) {
 				asked[s.Member]++
 			}
 		}
@@ -173,7 +181,7 @@ func (r *run) asked() map[string]int {
 
 // auditInput returns the session's scores as the audit wants them.
 func (r *run) auditInput() bias.AuditInput {
-	in := bias.AuditInput{Order: r.plan.Order, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Words: map[string]int{}}
+	in := bias.AuditInput{Order: r.plan.Order, Twins: r.twins, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Words: map[string]int{}}
 	for member, text := range r.answers {
 		words := 0
 		for range strings.FieldsSeq(text) {
@@ -189,7 +197,7 @@ func (r *run) auditInput() bias.AuditInput {
 			in.Shown[v.Model] = append(in.Shown[v.Model], shown.Member)
 			if score, ok := scores[shown.Label]; ok {
 				in.Scores = append(in.Scores, bias.Score{
-					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: shown.Member == v.Model, Value: score,
+					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: r.twins.Own(v.Model, shown.Member), Value: score,
 				})
 			}
 		}

@@ -160,8 +160,8 @@ func (b ballot) firsts() int64 {
 type mark struct{ points, wins, votes int64 }
 
 // newCount returns the votes that are counted under a policy. A slate holds all
-// candidates or all but one, so that m is N or N-1 and the units stay small: for 40
-// candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
+// candidates but those of its reviewer's model, so that m takes few values and the units stay small:
+// for 40 candidates, whatever the ties and twins, sums over hundreds of ballots fit in 64 bits.
 func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
 	slices.Sort(c.candidates)

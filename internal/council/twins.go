@@ -1,0 +1,90 @@
+package council
+
+import "cmp"
+
+// Twins are the seats of a plan that share provider and model, whatever their ids, personas and efforts. Each further seat
+// names the first one. An answer of a twin counts as the reviewer's own one (ADR-007: reviewer == author_model). Without
+// twins each seat is a model of its own.
+type Twins map[string]string
+
+// TwinsOf returns the twins among seats. same tells what a model's name stands for; nil: the name itself.
+func TwinsOf(seats []Member, same func(model string) string) Twins {
+	twins, first := Twins{}, map[string]string{}
+	for _, seat := range seats {
+		model := seat.Model
+		if same != nil {
+			model = same(model)
+		}
+		switch known, ok := first[model]; {
+		case !ok:
+			first[model] = seat.ID
+		case known != seat.ID: // a member that reviews is there twice
+			twins[seat.ID] = known
+		}
+	}
+	return twins
+}
+
+// Own reports whether the model of a reviewer wrote the answer of an author.
+func (t Twins) Own(reviewer, author string) bool {
+	return cmp.Or(t[reviewer], reviewer) == cmp.Or(t[author], author)
+}
+
+// Once returns the reviewers without those whose model reviews already: of twins, the first one stays.
+func (t Twins) Once(reviewers []Member) []Member {
+	once := make([]Member, 0, len(reviewers))
+	for _, r := range reviewers {
+		again := false
+		for _, earlier := range once {
+			again = again || t.Own(r.ID, earlier.ID)
+		}
+		if !again {
+			once = append(once, r)
+		}
+	}
+	return once
+}
+
+// Meet reports whether a reviewer would see the answer of another seat of its model if only its own seat were hidden from it.
+func (t Twins) Meet(authors []string, reviewers []Member) bool {
+	for _, r := range reviewers {
+		for _, author := range authors {
+			if author != r.ID && t.Own(r.ID, author) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TwinsAmong returns the twins of a plan once it is known who has answered, none where too few ballots would be left.
+func (p Plan) TwinsAmong(authors []string) Twins {
+	if !p.Twins.Carry(authors, p.Reviewers) {
+		return nil
+	}
+	return p.Twins
+}
+
+// Carry reports whether a ranking can rest on these reviewers where none judges an answer of its own model: each has two
+// answers to compare at least, and each answer is judged twice at least.
+func (t Twins) Carry(authors []string, reviewers []Member) bool {
+	ballots := map[string]int{}
+	for _, r := range reviewers {
+		slate := 0
+		for _, author := range authors {
+			if !t.Own(r.ID, author) {
+				ballots[author]++
+				slate++
+			}
+		}
+		if slate < 2 {
+			return false
+		}
+	}
+	for _, author := range authors {
+		if ballots[author] < 2 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,249 @@
+package pipeline_test
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// vain returns members that put each answer of their model before all others.
+func vain(n int) []simllm.Model {
+	m := members(n)
+	for i := range m {
+		m[i].Affinity = map[string]float64{m[i].Name: 10}
+	}
+	return m
+}
+
+// seen returns whose answers each reviewer was shown, by name.
+func seen(s *council.Session) map[string][]string {
+	all := map[string][]string{}
+	for _, v := range s.Stage2 {
+		for _, seat := range v.LabelToModel {
+			all[v.Model] = append(all[v.Model], seat.Model)
+		}
+		slices.Sort(all[v.Model])
+	}
+	return all
+}
+
+func sameSlates(t *testing.T, got, want map[string][]string) {
+	t.Helper()
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("the reviewers saw %v, want %v", got, want)
+	}
+}
+
+// A model does not judge its own answers, whatever seat they are of, and reviews once.
+func TestTwinsDoNotJudgeEachOther(t *testing.T) {
+	h := build(t, vain(3))
+	s := h.run(t, council.Request{Models: []string{"amber", "birch", "amber", "cedar"}})
+	sameSlates(t, seen(s), map[string][]string{
+		"amber": {"birch", "cedar"}, "birch": {"amber", "amber#2", "cedar"}, "cedar": {"amber", "amber#2", "birch"},
+	})
+	if warned(s, council.WarnTwinsJudge) || h.requests() != 4+3+1 {
+		t.Errorf("warnings %v, %d calls", s.Metadata.Warnings, h.requests())
+	}
+	for _, st := range s.Metadata.AggregateRankings {
+		if st.VoteCount != 2 || st.VoteCoverage != "high" {
+			t.Errorf("%s has %d votes, coverage %s", st.Model, st.VoteCount, st.VoteCoverage)
+		}
+	}
+	if records := h.notes.batches[0]; len(records) != 8 || slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return r.Own }) {
+		t.Errorf("records %+v", records)
+	}
+}
+
+// Shown for LLM_COUNCIL_SELF_REVIEW_RATE, answers of twins are own ones too: they are in the records and do not count.
+func TestTwinsAreShownButNotCounted(t *testing.T) {
+	h := build(t, vain(3), func(o *pipeline.Options) { o.SelfReviewRate = 1 })
+	s := h.run(t, council.Request{Models: []string{"amber", "birch", "amber", "cedar"}})
+	own := map[string]int{}
+	for _, r := range h.notes.batches[0] {
+		if r.Own != (council.ModelOf(r.ReviewerID) == council.ModelOf(r.ModelID)) {
+			t.Errorf("%s judges %s: own is %v", r.ReviewerID, r.ModelID, r.Own)
+		}
+		if r.Own {
+			own[r.ReviewerID]++
+		}
+		if r.ScoreValue == nil || (r.RankValue == nil) != r.Own {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if want := map[string]int{"amber": 2, "birch": 1, "cedar": 1}; !maps.Equal(own, want) || len(h.notes.batches[0]) != 12 {
+		t.Errorf("own answers %v of %d, want %v", own, len(h.notes.batches[0]), want)
+	}
+	wins := 0.0
+	for _, st := range s.Metadata.AggregateRankings {
+		if wins += st.WinCount; st.VoteCount != 2 || st.VoteCoverage != "high" {
+			t.Errorf("%s has %d votes, coverage %s", st.Model, st.VoteCount, st.VoteCoverage)
+		}
+	}
+	if wins != 3 {
+		t.Errorf("%v first places on 3 ballots: a ballot begins with an own answer", wins)
+	}
+	// The leaderboard of the records counts as the session does.
+	c := bias.NewCollector(bias.Options{Now: s.Created})
+	for _, r := range h.notes.batches[0] {
+		c.Add(r)
+	}
+	for _, entry := range c.Leaderboard(council.PolicyAvailable).Entries {
+		i := slices.IndexFunc(s.Metadata.AggregateRankings, func(st council.Standing) bool { return st.Model == entry.Model })
+		st := s.Metadata.AggregateRankings[i]
+		if entry.Rank != *st.FinalRank || entry.BordaNormalized != *st.BordaNormalized {
+			t.Errorf("%s has place %d with %v in the leaderboard, in the session %d with %v", entry.Model, entry.Rank, entry.BordaNormalized,
+				*st.FinalRank, *st.BordaNormalized)
+		}
+	}
+}
+
+// Where the rule leaves too little, the seats judge each other and the session says so.
+func TestTwinsThatMustJudge(t *testing.T) {
+	h := build(t, vain(3))
+	for name, models := range map[string][]string{
+		"two of three": {"amber", "amber", "birch"}, "two and two": {"amber", "amber", "birch", "birch"}, "one model": {"amber", "amber", "amber"},
+	} {
+		h.notes.batches = nil
+		s := h.run(t, council.Request{Models: models})
+		if n := len(models); !warned(s, council.WarnTwinsJudge) || len(s.Stage2) != n || len(h.notes.batches[0]) != n*(n-1) {
+			t.Errorf("%s: warnings %v, %d reviews, %d records", name, s.Metadata.Warnings, len(s.Stage2), len(h.notes.batches[0]))
+		}
+	}
+	if s := h.run(t, council.Request{}); warned(s, council.WarnTwinsJudge) {
+		t.Errorf("without twins: %v", s.Metadata.Warnings)
+	}
+	if plan := h.plan(t, council.Request{Models: []string{"amber", "amber"}, Direct: true}); len(plan.Warnings) != 0 {
+		t.Errorf("without reviews: %v", plan.Warnings)
+	}
+}
+
+// A member that fails can take away what the rule needs.
+func TestTwinsOfWhomTooFewAnswer(t *testing.T) {
+	m := members(3)
+	m[2] = with(m[2], simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Tasks: []simllm.TaskKind{simllm.Question}})
+	h := build(t, m, func(o *pipeline.Options) { o.Quorum = 2 })
+	s := h.run(t, council.Request{Models: []string{"amber", "birch", "amber", "cedar"}})
+	sameSlates(t, seen(s), map[string][]string{
+		"amber": {"amber#2", "birch"}, "birch": {"amber", "amber#2"}, "cedar": {"amber", "amber#2", "birch"},
+	})
+	if !warned(s, council.WarnTwinsJudge) {
+		t.Errorf("warnings %v", s.Metadata.Warnings)
+	}
+	s = h.run(t, council.Request{Models: []string{"amber", "birch", "cedar", "cedar"}}) // both twins are missing
+	sameSlates(t, seen(s), map[string][]string{"amber": {"birch"}, "birch": {"amber"}, "cedar": {"amber", "birch"}})
+	if warned(s, council.WarnTwinsJudge) {
+		t.Errorf("no twins: warnings %v", s.Metadata.Warnings)
+	}
+}
+
+// Two names of one model at one provider are twins where Same says so, also in the list of reviewers.
+func TestTwinsUnderOtherNames(t *testing.T) {
+	h := build(t, members(5), func(o *pipeline.Options) {
+		o.Models, o.Reviewers = []string{"amber", "birch", "cedar"}, []string{"dune", "birch", "cedar", "amber"}
+		o.Same = func(model string) string {
+			if model == "dune" {
+				return "amber"
+			}
+			return model
+		}
+	})
+	s := h.run(t, council.Request{})
+	sameSlates(t, seen(s), map[string][]string{"dune": {"birch", "cedar"}, "birch": {"amber", "cedar"}, "cedar": {"amber", "birch"}})
+	if warned(s, council.WarnTwinsJudge) {
+		t.Errorf("warnings %v", s.Metadata.Warnings)
+	}
+}
+
+// A plan of a version that knew no twins is carried out as it was made.
+func TestTwinsOfAnOlderPlan(t *testing.T) {
+	h := build(t, members(3))
+	plan := h.plan(t, council.Request{Models: []string{"amber", "birch", "amber", "cedar"}})
+	plan.Reviewers = plan.Members
+	text, err := json.Marshal(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	if fields["twins"] == nil {
+		t.Error("a log that another process reads does not hold the twins of the plan")
+	}
+	delete(fields, "twins")
+	text, _ = json.Marshal(fields)
+	var older council.Plan
+	if err := json.Unmarshal(text, &older); err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.Run(t.Context(), older, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameSlates(t, seen(s), map[string][]string{
+		"amber": {"amber#2", "birch", "cedar"}, "amber#2": {"amber", "birch", "cedar"},
+		"birch": {"amber", "amber#2", "cedar"}, "cedar": {"amber", "amber#2", "birch"},
+	})
+	if warned(s, council.WarnTwinsJudge) || slices.ContainsFunc(h.notes.batches[0], func(r council.BiasMetricRecord) bool { return r.Own }) {
+		t.Errorf("warnings %v, records %+v", s.Metadata.Warnings, h.notes.batches[0])
+	}
+}
+
+// The audit draws orders as the daemon does: with twins its flag of positions is false as rarely as without.
+func TestTwinsInTheAudit(t *testing.T) {
+	const sessions = 600
+	for _, models := range [][]string{{"a", "a", "b", "c", "d", "e"}, {"a", "a", "b", "b", "c", "d", "e", "f"}, {"b", "a", "a", "a", "c", "d", "e", "f"}} {
+		var seats []council.Member
+		var authors []string
+		count := map[string]int{}
+		for _, model := range models {
+			id := model
+			if count[model]++; count[model] > 1 {
+				id += "#" + string(rune('0'+count[model]))
+			}
+			seats, authors = append(seats, council.Member{ID: id, Model: model}), append(authors, id)
+		}
+		twins := council.TwinsOf(seats, nil)
+		reviewers := twins.Once(seats)
+		draws := rand.New(rand.NewPCG(uint64(len(models)), 44))
+		flagged, judged := 0, 0
+		for seed := range int64(sessions) {
+			o := anonymize.Options{Seed: seed, Authors: authors, Twins: twins}
+			for _, r := range reviewers {
+				o.Reviewers = append(o.Reviewers, r.ID)
+			}
+			slates := anonymize.Draw(o)
+			in := bias.AuditInput{Order: council.OrderBalanced, Twins: twins, Shown: map[string][]string{}, Words: map[string]int{}}
+			worth := map[string]float64{}
+			for _, author := range authors {
+				worth[author] = draws.NormFloat64()
+			}
+			for i, r := range o.Reviewers {
+				for position, shown := range slates.Reviewer[i] {
+					in.Shown[r] = append(in.Shown[r], shown.Member)
+					in.Scores = append(in.Scores, bias.Score{
+						Reviewer: r, Candidate: shown.Member, Position: position, Value: 6 + worth[shown.Member] + draws.NormFloat64(),
+					})
+				}
+			}
+			if flag := bias.Audit(in).PositionBiasDetected; flag != nil {
+				judged++
+				if *flag {
+					flagged++
+				}
+			}
+		}
+		t.Logf("%v: %d of %d flagged, %d judged", models, flagged, sessions, judged)
+		if judged < sessions/2 || float64(flagged) > 0.05*sessions+3*5.4 { // three standard errors
+			t.Errorf("%v: %d of %d flagged, %d judged", models, flagged, sessions, judged)
+		}
+	}
+}
