@@ -2,6 +2,7 @@ package bias
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -340,11 +341,13 @@ func innocent(rng *rand.Rand, n int, noise float64) AuditInput {
 	return in
 }
 
+var auditSessions = flag.Int("audit", 2000, "sessions for each figure of TestAuditFalsePositives; 20000 make a trial")
+
 // Without any bias each flag is up in at most 6 % of sessions, whatever the noise. Scores that go by length, and four points
-// for standing first, are found.
+// for standing first, are found. The log has all figures.
 func TestAuditFalsePositives(t *testing.T) {
 	t.Parallel()
-	sessions := 2000
+	sessions := *auditSessions
 	if race.Enabled { // make test runs all of them without it
 		sessions = 200
 	}
@@ -354,7 +357,7 @@ func TestAuditFalsePositives(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(15, uint64(members)))
 				up := func(flag *bool) bool { return flag != nil && *flag }
-				var length, position, long, primacy int
+				var length, position, judged, long, clear, found, primacy int
 				for k := range sessions {
 					in := innocent(rng, members, noise)
 					a := Audit(in)
@@ -364,14 +367,24 @@ func TestAuditFalsePositives(t *testing.T) {
 					if up(a.PositionBiasDetected) {
 						position++
 					}
+					if a.PositionBiasDetected != nil {
+						judged++
+					}
 					if k%4 > 0 {
 						continue
 					}
 					for i, s := range in.Scores {
 						in.Scores[i].Value = 6 + 3*math.Log(float64(in.Words[s.Candidate])/400) + 0.5*rng.NormFloat64()
 					}
-					if up(Audit(in).LengthAssociation) {
+					planted := Audit(in)
+					if up(planted.LengthAssociation) {
 						long++
+					}
+					if *planted.LengthScoreCorrelation > 0.9 {
+						clear++
+						if up(planted.LengthAssociation) {
+							found++
+						}
 					}
 					for i, s := range in.Scores {
 						if s.Position == 0 {
@@ -382,8 +395,15 @@ func TestAuditFalsePositives(t *testing.T) {
 						primacy++
 					}
 				}
+				percent := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+				t.Logf("innocent: length %.1f %%, position %.1f %% (judged in %.1f %%). Planted: length %.1f %%, of %d sessions with r > .9 %.1f %%; "+
+					"first place %.1f %%", percent(length, sessions), percent(position, sessions), percent(judged, sessions), percent(long, sessions/4),
+					clear, percent(found, clear), percent(primacy, sessions/4))
 				if length > sessions*6/100 || position > sessions*6/100 {
 					t.Errorf("of %d sessions without bias, %d have the flag of length and %d that of positions", sessions, length, position)
+				}
+				if members == 9 && found < clear*95/100 {
+					t.Errorf("of %d sessions whose scores follow length with r > .9, %d were found", clear, found)
 				}
 				if members == 9 && (long < sessions/4*95/100 || primacy < sessions/4*95/100) {
 					t.Errorf("of %d sessions that go by length %d were found, and %d of those that go by place", sessions/4, long, primacy)

@@ -51,9 +51,14 @@ func ballotsOf(random *rand.Rand, n, missing int, tau float64, ties bool) Option
 	return o
 }
 
-// levels returns how often sessions agree, and how often they agree or lean.
-func levels(o func(*rand.Rand) Options) (agree, lean, unknown float64) {
+// outcome is how often sessions have each level, and from which W on.
+type outcome struct{ agree, lean, unknown, agreeFrom, leanFrom float64 }
+
+// levels runs sessions. Those that agree count as leaning, too.
+func levels(o func(*rand.Rand) Options) outcome {
 	random := rand.New(rand.NewPCG(1, 2))
+	found := outcome{agreeFrom: 1, leanFrom: 1}
+	one := 1 / float64(*agreementSessions)
 	for i := range *agreementSessions {
 		var a council.Agreement
 		c := newCount(o(random), council.PolicyAvailable)
@@ -61,54 +66,62 @@ func levels(o func(*rand.Rand) Options) (agree, lean, unknown float64) {
 		c.chance(&a, int64(i))
 		switch a.Level {
 		case council.AgreementAgree:
-			agree++
-			lean++
+			found.agree += one
+			found.lean += one
+			found.agreeFrom = min(found.agreeFrom, *a.KendallW)
+			found.leanFrom = min(found.leanFrom, *a.KendallW)
 		case council.AgreementLean:
-			lean++
+			found.lean += one
+			found.leanFrom = min(found.leanFrom, *a.KendallW)
 		case council.AgreementUnknown:
-			unknown++
+			found.unknown += one
 		case council.AgreementNone:
 		}
 	}
-	n := float64(*agreementSessions)
-	return agree / n, lean / n, unknown / n
+	return found
 }
 
 // The levels are as often false, and as often found, as was computed beforehand: within two points and the error of the
-// simulation. Power is that at a mean tau of .2, .41 and .6.
+// simulation. The log has all figures.
 func TestAgreementLevels(t *testing.T) {
 	t.Parallel()
 	near := func(what string, got, want float64) {
+		t.Logf("%s: %.3f (%.3f)", what, got, want)
 		if tolerance := 0.02 + 3*math.Sqrt(max(want*(1-want), 0.01)/float64(*agreementSessions)); math.Abs(got-want) > tolerance {
 			t.Errorf("%s: %.3f, want %.3f within %.3f", what, got, want, tolerance)
 		}
 	}
+	taus := []float64{.2, .41, .54, .6}
 	for _, tt := range []struct {
-		n                int
-		agree, lean      float64
-		low, middle, top float64 // power of "agree", 0 where it was not computed
+		n                   int
+		agree, lean         float64
+		agreeFrom, leanFrom float64   // the W from which on
+		power               []float64 // of "agree" at these taus; none: it was not computed
 	}{
-		{4, .018, .09, .06, .14, .27},
-		{5, .045, .18, .26, .61, .86},
-		{6, .047, .19, .42, .83, .96},
-		{7, .05, .20, 0, 0, 0},
-		{8, .05, .20, .73, .97, .99},
-		{9, .05, .20, 0, 0, 0},
-		{12, .05, .20, .97, 1, 1},
+		{4, .018, .09, 1, .8, []float64{.06, .14, .22, .27}},
+		{5, .045, .18, .622, .444, []float64{.26, .61, .78, .86}},
+		{6, .047, .19, .45, .321, []float64{.42, .83, .94, .96}},
+		{7, .05, .20, .351, .251, nil},
+		{8, .05, .20, .284, .208, []float64{.73, .97, .99, 1}},
+		{9, .05, .20, .241, .176, nil},
+		{10, .05, .20, .206, .154, nil},
+		{11, .05, .20, .182, .136, nil},
+		{12, .05, .20, .161, .122, []float64{.97, 1, 1, 1}},
 	} {
-		agree, lean, _ := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, 0, 0, false) })
-		near(fmt.Sprint(tt.n, " members agree by chance"), agree, tt.agree)
-		near(fmt.Sprint(tt.n, " members agree or lean by chance"), lean, tt.lean)
-		for tau, want := range map[float64]float64{.2: tt.low, .41: tt.middle, .6: tt.top} {
-			if want > 0 {
-				agree, _, _ := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, 0, tau, false) })
-				near(fmt.Sprintf("%d members at a tau of %g", tt.n, tau), agree, want)
-			}
+		chance := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, 0, 0, false) })
+		near(fmt.Sprint(tt.n, " members agree by chance"), chance.agree, tt.agree)
+		near(fmt.Sprint(tt.n, " members agree or lean by chance"), chance.lean, tt.lean)
+		near(fmt.Sprint(tt.n, " members agree from W"), chance.agreeFrom, tt.agreeFrom)
+		near(fmt.Sprint(tt.n, " members lean from W"), chance.leanFrom, tt.leanFrom)
+		for i, want := range tt.power {
+			found := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, 0, taus[i], false) })
+			near(fmt.Sprintf("%d members at a tau of %g", tt.n, taus[i]), found.agree, want)
 		}
 	}
-	agree, lean, _ := levels(func(r *rand.Rand) Options { return ballotsOf(r, 6, 0, 0, true) })
-	if limit := 3 * math.Sqrt(.05*.95/float64(*agreementSessions)); agree > .051+limit || lean > .2+2*limit {
-		t.Errorf("with ties %.3f agree and %.3f lean by chance", agree, lean)
+	ties := levels(func(r *rand.Rand) Options { return ballotsOf(r, 6, 0, 0, true) })
+	t.Logf("with ties %.3f agree by chance, and %.3f agree or lean", ties.agree, ties.lean)
+	if limit := 3 * math.Sqrt(.05*.95/float64(*agreementSessions)); ties.agree > .051+limit || ties.lean > .2+2*limit {
+		t.Errorf("with ties %.3f agree and %.3f lean by chance", ties.agree, ties.lean)
 	}
 }
 
@@ -116,8 +129,8 @@ func TestAgreementLevels(t *testing.T) {
 func TestAgreementUnknown(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ n, missing int }{{2, 0}, {3, 0}, {4, 1}} {
-		if _, _, unknown := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, tt.missing, .9, false) }); unknown != 1 {
-			t.Errorf("%d members, %d without a ballot: %.3f unknown", tt.n, tt.missing, unknown)
+		if found := levels(func(r *rand.Rand) Options { return ballotsOf(r, tt.n, tt.missing, .9, false) }); found.unknown < .9999 {
+			t.Errorf("%d members, %d without a ballot: %.3f unknown", tt.n, tt.missing, found.unknown)
 		}
 	}
 }
