@@ -189,6 +189,9 @@ func New(o Options) (*Pipeline, error) {
 		o.NewID = newID
 	}
 	o.Tools, o.SideRequests = cmp.Or(o.Tools, council.ToolsRefuse), cmp.Or(o.SideRequests, council.SideMember)
+	if o.Same == nil {
+		o.Same = func(model string) string { return model }
+	}
 	if o.Validations == nil {
 		o.Validations = NewValidations()
 	}

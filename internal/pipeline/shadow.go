@@ -49,9 +49,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 		Question: plan.Question(), Synthesis: synthesis.Response, Top: text, SynthesisFirst: anonymize.SynthesisFirst(plan.Seed),
 		NewMarkers: r.markers(council.StageShadow),
 	}
-	authors := []string{plan.ModelOf(synthesis.Model), plan.ModelOf(top)}
+	authors := []string{p.o.Same(plan.ModelOf(synthesis.Model)), p.o.Same(plan.ModelOf(top))}
 	for _, reviewer := range plan.Reviewers {
-		if !slices.Contains(authors, reviewer.Model) {
+		if !slices.Contains(authors, p.o.Same(reviewer.Model)) {
 			in.Reviewers = append(in.Reviewers, reviewer)
 		}
 	}

@@ -150,7 +150,7 @@ func TestTwinsOfWhomTooFewAnswer(t *testing.T) {
 // Two names of one model at one provider are twins where Same says so, also in the list of reviewers.
 func TestTwinsUnderOtherNames(t *testing.T) {
 	h := build(t, members(5), func(o *pipeline.Options) {
-		o.Models, o.Reviewers = []string{"amber", "birch", "cedar"}, []string{"dune", "birch", "cedar", "amber"}
+		o.Models, o.Reviewers, o.ShadowRate = []string{"amber", "birch", "cedar"}, []string{"dune", "birch", "cedar", "amber"}, 1
 		o.Same = func(model string) string {
 			if model == "dune" {
 				return "amber"
@@ -158,7 +158,15 @@ func TestTwinsUnderOtherNames(t *testing.T) {
 			return model
 		}
 	})
-	s := h.run(t, council.Request{})
+	plan := h.plan(t, council.Request{})
+	s, err := h.Run(t.Context(), plan, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shadow := h.Shadow(t.Context(), plan, s) // amber is the chairman
+	if shadow == nil || len(shadow.Reviewers) == 0 || slices.ContainsFunc(shadow.Reviewers, func(r council.ShadowReview) bool { return r.ID == "dune" }) {
+		t.Errorf("the synthesis of amber was compared by %+v", shadow)
+	}
 	sameSlates(t, seen(s), map[string][]string{"dune": {"birch", "cedar"}, "birch": {"amber", "cedar"}, "cedar": {"amber", "birch"}})
 	if warned(s, council.WarnTwinsJudge) {
 		t.Errorf("warnings %v", s.Metadata.Warnings)
