@@ -7,7 +7,7 @@ import "cmp"
 // twins each seat is a model of its own.
 type Twins map[string]string
 
-// TwinsOf returns the twins among seats. same tells what a model's name stands for; nil: the name itself.
+// TwinsOf returns the twins among seats. The function same says what a model's name stands for. Without it, that is the name.
 func TwinsOf(seats []Member, same func(model string) string) Twins {
 	twins, first := Twins{}, map[string]string{}
 	for _, seat := range seats {
@@ -57,7 +57,7 @@ func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	return false
 }
 
-// TwinsAmong returns the twins of a plan once it is known who has answered, none where too few ballots would be left.
+// TwinsAmong returns the twins of a plan, given who has answered. It returns none if too few ballots would be left.
 func (p Plan) TwinsAmong(authors []string) Twins {
 	if !p.Twins.Carry(authors, p.Reviewers) {
 		return nil
@@ -65,8 +65,8 @@ func (p Plan) TwinsAmong(authors []string) Twins {
 	return p.Twins
 }
 
-// Carry reports whether a ranking can rest on these reviewers where none judges an answer of its own model: each has two
-// answers to compare at least, and each answer is judged twice at least.
+// Carry reports whether enough ballots are left if no reviewer judges an answer of its own model. Each reviewer needs two
+// answers to compare, and each answer two reviewers.
 func (t Twins) Carry(authors []string, reviewers []Member) bool {
 	ballots := map[string]int{}
 	for _, r := range reviewers {

@@ -272,8 +272,8 @@ func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
 	return members
 }
 
-// sameModel returns a function that tells what the name of a model stands for. Providers are the same where address, headers and
-// query are: their names and keys tell accounts apart, and no models.
+// sameModel returns a function that says what the name of a model stands for. Two providers are the same if their addresses,
+// headers and queries are. Their names and keys tell accounts apart, not models.
 func sameModel(cfg config.Config) func(name string) string {
 	providers := append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...)
 	return func(name string) string {

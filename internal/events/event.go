@@ -155,7 +155,7 @@ func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) 
 	return &found
 }
 
-// twins returns the seats of one model in a session, none where they judged each other.
+// twins returns the seats of one model in a session. It returns none if they judged each other.
 func twins(records []council.BiasMetricRecord) council.Twins {
 	var seats []council.Member
 	for _, r := range records {

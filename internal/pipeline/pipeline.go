@@ -69,7 +69,8 @@ type Options struct {
 	Seats   map[string]council.Member
 	Hash    func(members, reviewers []council.Member) string
 
-	// Same tells what the name of a model stands for: names of one model at one provider stand for the same. Nil: the name.
+	// Same says what the name of a model stands for: two names of one model at one provider stand for the same. Nil stands
+	// for a function that returns the name.
 	Same func(model string) string
 
 	Models            []string

@@ -275,8 +275,8 @@ func (p *Pipeline) seats(names []string) []council.Member {
 	return members
 }
 
-// twins returns the seats of one model and who reviews. No model judges its own answers, and each reviews once. Where too few
-// ballots would be left, there are no twins: every seat reviews, and judge says that twins judge each other.
+// twins returns the seats of one model and who reviews. No model judges its own answers, and each reviews once. If too few
+// ballots were left, all seats would review: then it returns no twins, and judge is true.
 func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twins, once []council.Member, judge bool) {
 	twins = council.TwinsOf(slices.Concat(members, reviewers), p.o.Same)
 	once = twins.Once(reviewers)

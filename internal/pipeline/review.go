@@ -67,8 +67,8 @@ func (r *run) beside(work, main func()) {
 	main()
 }
 
-// draw returns what the reviewers are shown. Where members are missing and too few ballots would be left, twins judge each
-// other. No seat reviews then that was not to review: what a session costs at most was said before it began.
+// draw returns what the reviewers are shown. If members failed and too few ballots would be left, twins judge each other. The
+// reviewers stay the same: the cost limits of the session were checked for these.
 func (r *run) draw() anonymize.Slates {
 	r.twins = r.plan.TwinsAmong(r.authors)
 	return anonymize.Draw(anonymize.Options{

@@ -32,7 +32,7 @@ type run struct {
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
 	answers map[string]string       // by author
-	twins   council.Twins           // seats whose answers count as the own ones of each other; nil: none do
+	twins   council.Twins           // Seats whose answers count as each other's own ones. It is nil if there are none.
 	votes   map[string]ranking.Vote // by reviewer, of the ballots that count
 	block   *string                 // block_id of the records; nil outside a probe
 	kept    *council.Log            // nil when the run is not kept

@@ -159,9 +159,9 @@ func (b ballot) firsts() int64 {
 // mark is what one ballot or several give to a candidate.
 type mark struct{ points, wins, votes int64 }
 
-// newCount returns the votes that are counted under a policy. A slate holds all
-// candidates but those of its reviewer's model, so that m takes few values and the units stay small:
-// for 40 candidates, whatever the ties and twins, sums over hundreds of ballots fit in 64 bits.
+// newCount returns the votes that are counted under a policy. A slate holds all candidates
+// but those of its reviewer's model. So m takes few values, and the units stay small: sums over
+// hundreds of ballots fit in 64 bits for 40 candidates, whatever the ties and twins.
 func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
 	slices.Sort(c.candidates)
