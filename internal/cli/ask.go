@@ -267,6 +267,7 @@ func (c askCmd) inProcess(
 		log = slog.New(plainLog{func(line string) { p.tell(std.Stderr, line) }})
 	}
 	var recorder pipeline.Recorder
+	var secret func() string // of question keys
 	var warnings []council.Warning
 	if cfg.KeepsRecords() {
 		s, _, err := daemon.OpenStore(cfg, nil, log) //nolint:contextcheck // a store lives until it is closed
@@ -274,7 +275,7 @@ func (c askCmd) inProcess(
 		switch {
 		case err == nil:
 			defer s.Close()
-			recorder = s
+			recorder, secret = s, daemon.QuestionSecret(ctx, cfg.BiasStore, log)
 		case isHeld:
 			warnings = append(warnings, council.Warning{
 				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",
@@ -293,7 +294,9 @@ func (c askCmd) inProcess(
 	if why != "" {
 		p.tell(std.Stderr, "not counted in the ledger of costs: "+why)
 	}
-	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Ledger: ledger, Log: log, Version: std.Version})
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config: cfg, Recorder: recorder, QuestionSecret: secret, Ledger: ledger, Log: log, Version: std.Version,
+	})
 	if err != nil {
 		return nil, "", err
 	}

@@ -129,6 +129,7 @@ func (c batchFlags) begin(
 	}
 	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // naming them here allows them
 	var recorder pipeline.Recorder
+	var secret func() string // of question keys
 	if records != "" {
 		cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
 		kept, err := openOnce(ctx, records)
@@ -136,11 +137,12 @@ func (c batchFlags) begin(
 			return nil, err
 		}
 		b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
+		secret = questionSecret(ctx, std, cfg, records, c.Simulate)
 		recorder, b.over = kept, func(session string) error { return kept.over(ctx, session) }
 	}
 	var calls *batch.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
-		Config: cfg, Simulated: sim, Recorder: recorder, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config: cfg, Simulated: sim, Recorder: recorder, QuestionSecret: secret, Log: slog.New(slog.DiscardHandler), Version: std.Version,
 		Hold: func(session string, bound spend.USD) (func(spend.USD), error) {
 			settle, err := calls.Hold(session, bound.Float64())
 			return func(cost spend.USD) { settle(cost.Float64()) }, err

@@ -715,6 +715,9 @@ func TestStoreExport(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	want := daemontest.Records(t, path)
+	for i := range want {
+		want[i].QuestionKey = nil // it is in no export below consent level 4
+	}
 	if err := os.Rename(path, path+".000001"); err != nil {
 		t.Fatal(err)
 	}

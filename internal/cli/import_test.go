@@ -29,7 +29,11 @@ func TestImportOfAnExport(t *testing.T) {
 	if code != exitOK || !strings.Contains(stdout, "Accepted: 36 lines\nRejected: 0 lines\n") || stderr != "" {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
-	if diff := cmp.Diff(daemontest.Records(t, records), daemontest.Records(t, again)); diff != "" {
+	want := daemontest.Records(t, records)
+	for i := range want {
+		want[i].QuestionKey = nil // it is in no export below consent level 4
+	}
+	if diff := cmp.Diff(want, daemontest.Records(t, again)); diff != "" {
 		t.Error(diff)
 	}
 }

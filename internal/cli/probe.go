@@ -72,7 +72,9 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	}
 	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
 	log := slog.New(slog.DiscardHandler)
-	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: sim, Log: log, Version: std.Version})
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config: cfg, Simulated: sim, QuestionSecret: questionSecret(ctx, std, cfg, c.Out, c.Simulate), Log: log, Version: std.Version,
+	})
 	if err != nil {
 		return err
 	}
@@ -112,6 +114,18 @@ func (c runProbeCmd) check(cfg config.Config) error {
 		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE: a probe's records do not belong with those of sessions")}
 	}
 	return nil
+}
+
+// questionSecret returns the secret of question keys for records in the file out. It is that of the records of sessions where
+// there are some, so that questions are known again in all files. What is simulated has no secret, and is the same again.
+func questionSecret(ctx context.Context, std IO, cfg config.Config, out string, simulated bool) func() string {
+	if simulated {
+		return func() string { return "simulated" }
+	}
+	if cfg.BiasPersistence {
+		out = cfg.BiasStore
+	}
+	return daemon.QuestionSecret(ctx, out, slog.New(plainLog{func(line string) { _, _ = fmt.Fprintln(terminal{std.Stderr}, line) }}))
 }
 
 // questions returns the questions, one for each block of the probe.

@@ -54,7 +54,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
 		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: instantCouncil()}, Recorder: out,
-		Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		QuestionSecret: questionSecret(ctx, std, cfg, c.Out, true), Log: slog.New(slog.DiscardHandler), Version: std.Version,
 	})
 	if err != nil {
 		return err

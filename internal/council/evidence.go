@@ -47,8 +47,9 @@ type ShadowRecord struct {
 	TopModel      string         `json:"top_model"` // the member that wrote the top-ranked answer
 	Lengths       ShadowLengths  `json:"lengths"`
 	QueryMetadata QueryMetadata  `json:"query_metadata"`
-	QueryHash     *string        `json:"query_hash"` // as in BiasMetricRecord
-	Reviewers     []ShadowReview `json:"reviewers"`  // in the order of the session's reviewers
+	QueryHash     *string        `json:"query_hash"`   // as in BiasMetricRecord
+	QuestionKey   *string        `json:"question_key"` // likewise; null in records from before there were any
+	Reviewers     []ShadowReview `json:"reviewers"`    // in the order of the session's reviewers
 }
 
 // ShadowLengths are the lengths of two texts, in Unicode code points.

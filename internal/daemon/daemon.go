@@ -173,7 +173,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
+		Config: cfg, Recorder: recorder, QuestionSecret: d.shareQuestions(ctx), Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
 		Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err

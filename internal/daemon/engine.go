@@ -35,9 +35,11 @@ type EngineOptions struct {
 	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones; no closed questions: those of examples
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
-	Evidence  *evidence         // nil: nobody is asked about whole sessions
-	Outbox    *events.Outbox    // nil: no events are sent
-	Log       *slog.Logger
+	// QuestionSecret is that of pipeline.Options.
+	QuestionSecret func() string
+	Evidence       *evidence      // nil: nobody is asked about whole sessions
+	Outbox         *events.Outbox // nil: no events are sent
+	Log            *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer
 	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
@@ -286,7 +288,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		Tools: cfg.Tools, SideRequests: cfg.SideRequests, DegradedNote: cfg.DegradedNote,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
-		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret,
 		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,
 		Judge: cfg.JudgeModel, JudgeSessions: cfg.DemographicsBackend == council.BackendJudge,
 		ClusterSessions: cfg.DemographicsBackend == council.BackendEmbedding,

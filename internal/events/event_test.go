@@ -32,7 +32,7 @@ func sessionRecords(id string) (records []council.BiasMetricRecord) {
 				},
 				ReviewerID: "vendor/" + reviewer, ModelID: "vendor/" + candidate, Position: new(position),
 				ResponseLengthChars: 100 + 10*c, ScoreValue: new(9 - float64(c)), ScoreScale: council.ScoreScale,
-				QueryHash: new("0123456789abcdef"), NShown: 2, OrderDesign: council.OrderBalanced, RankValue: &rank, Status: council.BallotOK,
+				QueryHash: new("0123456789abcdef"), QuestionKey: new("fedcba9876543210"), NShown: 2, OrderDesign: council.OrderBalanced, RankValue: &rank, Status: council.BallotOK,
 				RosterIDs: &council.SeatPair{Reviewer: reviewer, Candidate: candidate},
 			})
 			position++
@@ -101,6 +101,9 @@ func TestMake(t *testing.T) {
 	}
 	if four.SessionID != records[0].SessionID || !four.Time.Equal(began) || *four.QueryHash != *records[0].QueryHash {
 		t.Errorf("level 4 lacks the session's own id, time or hash: %+v", four)
+	}
+	if text, err := json.Marshal(four); err != nil || strings.Contains(string(text), *records[0].QuestionKey) {
+		t.Errorf("%v, the key of the question leaves the machine: %s", err, text)
 	}
 }
 

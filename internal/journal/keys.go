@@ -125,3 +125,31 @@ func (j *Journal) release(ctx context.Context, l *link, key, session string) err
 	defer cancel()
 	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
 }
+
+// Agree returns the value that all nodes of a cluster have under a name: that of the first node that gave one. It is nil
+// where no node gave any, and mine is nil. The name is none of a reservation. Errors are ErrUnavailable.
+func (j *Journal) Agree(ctx context.Context, name string, mine []byte) (agreed []byte, err error) {
+	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
+		try, cancel := l.within(ctx)
+		defer cancel()
+		entry, err := l.keys.Get(try, name)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			if mine == nil {
+				return nil
+			}
+			if _, err = l.keys.Create(try, name, mine); err == nil {
+				agreed = mine
+				return nil
+			}
+			if refusal(err) != "" {
+				return final{fmt.Errorf("%w: storing %s: %w", ErrUnavailable, name, err)}
+			}
+			return err // another node may have been faster: its value is read next
+		}
+		if err == nil {
+			agreed = entry.Value()
+		}
+		return err
+	})
+	return agreed, err
+}

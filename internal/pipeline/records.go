@@ -113,7 +113,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 	for member, text := range r.answers {
 		lengths[member] = utf8.RuneCountInString(text)
 	}
-	queryHash := r.queryHash()
+	queryHash, questionKey := r.queryHash(), r.questionKey()
 	identify := r.identities()
 	records = make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	members = make([][2]string, 0, cap(records))
@@ -127,7 +127,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
 				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
-				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash,
+				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash, QuestionKey: questionKey,
 				Own: r.twins.Own(v.Model, shown.Member), NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
 				Provider: council.ProviderPair{Reviewer: reviewerMaker, Candidate: maker}, BlockID: r.block,
@@ -208,6 +208,19 @@ func (r *run) queryHash() *string {
 		return nil
 	}
 	return new(anonymize.KeyedHash(r.p.o.HashSecret, r.plan.Question()))
+}
+
+// questionKey is queryHash at every level of consent, with the secret that the record store made for itself. It is nil where that is
+// not known.
+func (r *run) questionKey() *string {
+	if r.p.o.QuestionSecret == nil {
+		return nil
+	}
+	secret := r.p.o.QuestionSecret()
+	if secret == "" {
+		return nil
+	}
+	return new(anonymize.KeyedHash(secret, r.plan.Question()))
 }
 
 func optional(s string) *string {

@@ -743,6 +743,18 @@ func TestRecords(t *testing.T) {
 		r.CouncilConfig != "mine" {
 		t.Errorf("record %+v, hash %v", r, r.QueryHash)
 	}
+	// The key of the question is there at every level, and while its secret is known.
+	secret := "secret"
+	h = build(t, members(3), func(o *pipeline.Options) { o.Consent, o.QuestionSecret = 1, func() string { return secret } })
+	h.run(t, council.Request{Query: "abc"})
+	if r := h.notes.batches[0][0]; r.QuestionKey == nil || *r.QuestionKey != "9946dad4e00e913f" || r.QueryHash != nil {
+		t.Errorf("record %+v, key %v", r, r.QuestionKey)
+	}
+	secret = ""
+	h.run(t, council.Request{Query: "abc"})
+	if r := h.notes.batches[1][0]; r.QuestionKey != nil {
+		t.Errorf("without a secret the key is %s", *r.QuestionKey)
+	}
 }
 
 func TestCancel(t *testing.T) {

@@ -43,7 +43,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 		SchemaVersion: council.ShadowSchema, SessionID: session.ID, Timestamp: plan.Created, Rate: plan.ShadowRate, Wanted: plan.LabelWanted,
 		CouncilConfig: plan.Versions.CouncilConfig, Prompt: stage2.ShadowPromptVersion, Chairman: synthesis.Model, TopModel: top,
 		Lengths:       council.ShadowLengths{Synthesis: utf8.RuneCountInString(synthesis.Response), Top: utf8.RuneCountInString(text)},
-		QueryMetadata: r.queryMetadata(), QueryHash: r.queryHash(), Reviewers: []council.ShadowReview{},
+		QueryMetadata: r.queryMetadata(), QueryHash: r.queryHash(), QuestionKey: r.questionKey(), Reviewers: []council.ShadowReview{},
 	}
 	in := stage2.Shadow{
 		Question: plan.Question(), Synthesis: synthesis.Response, Top: text, SynthesisFirst: anonymize.SynthesisFirst(plan.Seed),

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/store"
+)
+
+// agreeFor is how long a start waits for the cluster to say which secret of question keys its nodes have.
+const agreeFor = 5 * time.Second
+
+// questionName is the name under which the nodes of a cluster share the secret of question keys.
+const questionName = "question-secret"
+
+// noQuestionKeys is what the log says of a secret that cannot be had. Records are kept without keys then.
+const noQuestionKeys = "records have no question keys, so that a report takes sessions of one question for independent ones"
+
+// QuestionSecret returns a function that returns the secret of question keys of the records at path, "" where it cannot be had. A
+// missing one is made.
+func QuestionSecret(ctx context.Context, path string, log *slog.Logger) func() string {
+	s, err := store.OpenQuestionSecret(ctx, path, log)
+	if err != nil {
+		log.ErrorContext(ctx, noQuestionKeys, "error", err)
+	}
+	return func() string { return s.Secret }
+}
+
+// questions is the secret of question keys of a node of a cluster.
+type questions struct {
+	journal *journal.Journal
+	path    string // of the records
+	log     *slog.Logger
+	own     store.QuestionSecret // of this node; a new one where there is no file
+	file    error                // why it has no file that can be used; nil: it has one
+	secret  atomic.Pointer[string]
+}
+
+// shareQuestions returns the source of the secret of question keys. On a cluster all nodes have one. Until the cluster has said
+// it, a node uses its own, if it has one: that is the cluster's, unless the node is new there.
+func (d *Daemon) shareQuestions(ctx context.Context) func() string {
+	if d.store == nil {
+		return nil
+	}
+	if d.journal == nil || !d.journal.Cluster() {
+		return QuestionSecret(ctx, d.cfg.BiasStore, d.log)
+	}
+	q := &questions{journal: d.journal, path: d.cfg.BiasStore, log: d.log}
+	switch q.own, q.file = store.OwnQuestionSecret(ctx, q.path, q.log); {
+	case q.file == nil:
+		q.secret.Store(&q.own.Secret)
+	case errors.Is(q.file, fs.ErrNotExist):
+		q.own = store.NewQuestionSecret(ctx, q.path)
+	default:
+		q.log.ErrorContext(ctx, "the secret of question keys is taken from the cluster, not from the file of this node", "error", q.file)
+	}
+	try, cancel := context.WithTimeout(ctx, agreeFor)
+	defer cancel()
+	if !q.agree(try) {
+		d.runBeside(ctx, "the secret of question keys", func(ctx context.Context) {
+			for pause(ctx) && !q.agree(ctx) {
+			}
+		})
+	}
+	return func() string {
+		if s := q.secret.Load(); s != nil {
+			return *s
+		}
+		return ""
+	}
+}
+
+// agree takes the secret that the nodes of the cluster have, or gives them the one of this node. It reports false while the
+// cluster has none.
+func (q *questions) agree(ctx context.Context) bool {
+	var mine []byte
+	if q.own.Secret != "" {
+		mine = q.own.Encode()
+	}
+	theirs, err := q.journal.Agree(ctx, questionName, mine)
+	if err != nil || theirs == nil {
+		return false
+	}
+	agreed, err := store.ParseQuestionSecret(theirs)
+	if err != nil {
+		q.log.ErrorContext(ctx, "the secret of question keys on the cluster is not used; remove it there, as docs/operations.md says of "+
+			"question keys, and restart all daemons", "error", err)
+		return true
+	}
+	q.secret.Store(&agreed.Secret)
+	same := agreed.Secret == q.own.Secret
+	switch {
+	case q.file == nil && same:
+		return true
+	case q.file == nil:
+		agreed.Anew = true
+		q.log.WarnContext(ctx, "this node had another secret of question keys than the cluster, and takes the cluster's: which of the next "+
+			"sessions repeat an earlier question of this node is not known", "file", store.QuestionFile(q.path))
+	case !errors.Is(q.file, fs.ErrNotExist):
+		return true // the file stays until somebody has looked at it
+	case same:
+		agreed.Tell(ctx, q.path, q.log)
+	}
+	if err := agreed.Keep(q.path); err != nil {
+		q.log.ErrorContext(ctx, "the secret of question keys is on the cluster alone", "error", err)
+	}
+	return true
+}

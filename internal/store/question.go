@@ -1,0 +1,181 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/councild/councild/internal/disk"
+)
+
+// QuestionSecret keys the hashes by which records tell which sessions asked the same question. It never leaves the machine, but
+// for the cluster that the machine belongs to.
+type QuestionSecret struct {
+	Secret string    `json:"secret"` // 64 hexadecimal digits
+	Made   time.Time `json:"made"`   // UTC
+	// Anew says that the records beside it had keys of another secret before. Repeats across that time are not known.
+	Anew bool `json:"anew"`
+}
+
+var validSecret = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// QuestionFile returns the name of the file that holds the secret of the record file at path: question.key beside it.
+func QuestionFile(path string) string {
+	return filepath.Join(filepath.Dir(Resolve(path)), "question.key")
+}
+
+// NewQuestionSecret returns a secret for the records at path. It writes nothing.
+func NewQuestionSecret(ctx context.Context, path string) QuestionSecret {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // it never fails
+	return QuestionSecret{Secret: hex.EncodeToString(secret), Made: time.Now().UTC(), Anew: hasQuestionKeys(ctx, path)}
+}
+
+// ReadQuestionSecret returns the secret of the record file at path. It makes none: where there is none, the error matches
+// fs.ErrNotExist.
+func ReadQuestionSecret(path string) (QuestionSecret, error) {
+	s, _, err := readQuestionSecret(path)
+	return s, err
+}
+
+// OpenQuestionSecret returns the secret of the record file at path, and makes one where there is none. Processes that do so at
+// the same time get the same one. An error says what to do about it; no file was changed then.
+func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
+	s, err := OwnQuestionSecret(ctx, path, log)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	name := QuestionFile(path)
+	if err = makeDir(filepath.Dir(name)); err == nil {
+		err = NewQuestionSecret(ctx, path).create(name)
+	}
+	if err != nil {
+		return QuestionSecret{}, fmt.Errorf("making the secret of question keys: %w; let this process write to that directory", err)
+	}
+	if s, err = OwnQuestionSecret(ctx, path, log); err == nil {
+		s.Tell(ctx, path, log)
+	}
+	return s, err
+}
+
+// Tell logs that the secret was made.
+func (s QuestionSecret) Tell(ctx context.Context, path string, log *slog.Logger) {
+	if s.Anew {
+		log.WarnContext(ctx, "the records have question keys, but their secret is gone, and another one was made: which of the next sessions "+
+			"repeat an earlier question is not known; to know it, stop, restore the file from a backup, and start again", "file", QuestionFile(path))
+		return
+	}
+	log.InfoContext(ctx, "made the secret of question keys; back it up with the records", "file", QuestionFile(path))
+}
+
+// OwnQuestionSecret is ReadQuestionSecret for a process that makes keys with the secret. It refuses a file of another user.
+func OwnQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
+	s, info, err := readQuestionSecret(path)
+	switch name := QuestionFile(path); {
+	case err != nil:
+		return QuestionSecret{}, err
+	case disk.Foreign(info):
+		return QuestionSecret{}, fmt.Errorf("%s belongs to another user, who may know the secret: make this process's user its owner (chown), "+
+			"or remove it to have another secret made", name)
+	case info.Mode().Perm()&0o077 != 0:
+		log.WarnContext(ctx, "other users of this machine may read the secret of question keys: take their rights away with chmod 600",
+			"file", name, "mode", info.Mode().Perm().String())
+	}
+	return s, nil
+}
+
+// Keep writes the secret in place of the one of the record file at path.
+func (s QuestionSecret) Keep(path string) error {
+	if err := disk.Replace(disk.OS{}, QuestionFile(path), s.Encode()); err != nil {
+		return fmt.Errorf("keeping the secret of question keys: %w; let this process write to that directory", err)
+	}
+	return nil
+}
+
+// Encode returns the content of the file of the secret.
+func (s QuestionSecret) Encode() []byte {
+	data, _ := json.Marshal(s) // it holds nothing that cannot be encoded
+	return append(data, '\n')
+}
+
+// create writes the secret to a new file. It is no error when another process was faster.
+func (s QuestionSecret) create(name string) error {
+	next := name + "." + rand.Text() + ".tmp" // of this process alone
+	f, err := disk.OS{}.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(s.Encode())
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Link(next, name) // a rename would replace the file of another process
+	}
+	if err = errors.Join(err, os.Remove(next)); errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return errors.Join(err, disk.OS{}.SyncDir(filepath.Dir(name)))
+}
+
+func readQuestionSecret(path string) (s QuestionSecret, info fs.FileInfo, err error) {
+	name := QuestionFile(path)
+	f, err := disk.OpenRegular(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil, err
+	}
+	var data []byte
+	if err == nil {
+		defer f.Close()
+		if info, err = f.Stat(); err == nil {
+			data, err = io.ReadAll(io.LimitReader(f, 1<<12))
+		}
+	}
+	if err == nil {
+		s, err = ParseQuestionSecret(data)
+	}
+	if err != nil {
+		return QuestionSecret{}, nil, fmt.Errorf("reading the secret of question keys in %s: %w; restore the file from a backup, "+
+			"let this process read it, or remove it to have another secret made", name, err)
+	}
+	return s, info, nil
+}
+
+// ParseQuestionSecret returns the secret in the content of its file.
+func ParseQuestionSecret(data []byte) (s QuestionSecret, err error) {
+	if err := json.Unmarshal(bytes.TrimSpace(data), &s); err != nil {
+		return QuestionSecret{}, fmt.Errorf("it is damaged: %w", err)
+	}
+	if !validSecret.MatchString(s.Secret) || s.Made.IsZero() {
+		return QuestionSecret{}, errors.New("it is damaged: it has no secret of 64 hexadecimal digits, or no time at which it was made")
+	}
+	return s, nil
+}
+
+// hasQuestionKeys reports whether the newest records at path have question keys.
+func hasQuestionKeys(ctx context.Context, path string) bool {
+	for f, err := range Files(path) {
+		if err != nil {
+			return false
+		}
+		some := false
+		for record, err := range f.Records(ctx) {
+			some = some || err == nil
+			if err == nil && record.QuestionKey != nil {
+				return true
+			}
+		}
+		if some {
+			return false
+		}
+	}
+	return false
+}
