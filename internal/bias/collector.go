@@ -31,7 +31,9 @@ type Options struct {
 	MinSessions int
 	// RetentionDays is the age, in days, from which records are deleted; nil: never.
 	RetentionDays *int
-	Settings      council.SettingNames // for the reasons of what is not reported
+	// SecretMade is when the secret of question keys was made anew; zero: it never was.
+	SecretMade time.Time
+	Settings   council.SettingNames // for the reasons of what is not reported
 	Query
 }
 
@@ -96,6 +98,7 @@ type told struct {
 // facts are what records tell of their session.
 type facts struct {
 	query    string        // what the sessions of one question share; "" when the records do not tell
+	key      string        // question_key behind keyMark; "" when the records do not tell
 	config   string        // council_config_version
 	category string        // that the caller named; "" for none
 	language string        // that the caller named; "" for none
@@ -105,9 +108,12 @@ type facts struct {
 	early    bool          // the positions are of a schema in which they are not trusted
 }
 
+// keyMark stands before a question_key, so that it is no query_hash and no block_id.
+const keyMark = "\x00"
+
 // add adds what later records tell. Where they differ, the first that tells decides.
 func (f *facts) add(later facts) {
-	f.query, f.config = cmp.Or(f.query, later.query), cmp.Or(f.config, later.config)
+	f.query, f.key, f.config = cmp.Or(f.query, later.query), cmp.Or(f.key, later.key), cmp.Or(f.config, later.config)
 	f.category, f.language = cmp.Or(f.category, later.category), cmp.Or(f.language, later.language)
 	f.order, f.embedder = cmp.Or(f.order, later.order), cmp.Or(f.embedder, later.embedder)
 	f.frozen, f.early = f.frozen || later.frozen, f.early || later.early
@@ -168,6 +174,9 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	// The frozen answers of a probe answer one question too.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
 		told.query = *hash
+	}
+	if record.QuestionKey != nil {
+		told.key = keyMark + *record.QuestionKey
 	}
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
 		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category ||

@@ -20,8 +20,8 @@ type ProbeChange struct {
 	// later probe more than in the earlier one, beside the other reviewers of the same
 	// answers, with its 95 % interval. It is null below two questions of each.
 	HarshnessChange stat.Estimate `json:"harshness_change"`
-	// Paired says that the questions of both probes are the same ones, as their hashes
-	// tell, and that the change is the mean over them. Otherwise the probes count as
+	// Paired says that the questions of both probes are the same ones, as their keys
+	// or hashes tell, and that the change is the mean over them. Otherwise the probes count as
 	// samples of their own.
 	Paired           bool `json:"paired"`
 	EarlierQuestions int  `json:"earlier_questions"` // with a relative harshness; both of them where they are paired
@@ -34,6 +34,12 @@ type ProbeChange struct {
 // questions the interval is Welch's (1947), of paired ones Student's.
 func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
 	before, after := slices.Collect(earlier), slices.Collect(later)
+	asked := stat.Groups{}
+	for _, r := range slices.Concat(before, after) {
+		if r.QueryHash != nil && r.QuestionKey != nil {
+			asked.Unite(*r.QueryHash, keyMark+*r.QuestionKey)
+		}
+	}
 	changes := map[string]*ProbeChange{}
 	of := func(id string) *ProbeChange {
 		if changes[id] == nil {
@@ -47,7 +53,7 @@ func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeCha
 	for _, c := range Consistency(slices.Values(after)) {
 		of(c.ReviewerID).Later = &c
 	}
-	x, y := harshnessByQuestion(before), harshnessByQuestion(after)
+	x, y := harshnessByQuestion(before, asked), harshnessByQuestion(after, asked)
 	out := make([]ProbeChange, 0, len(changes))
 	for _, id := range slices.Sorted(maps.Keys(changes)) {
 		c := changes[id]
@@ -100,8 +106,8 @@ func (c *ProbeChange) set(change, se, df float64) {
 
 // harshnessByQuestion returns the relative harshness of each reviewer on each question:
 // what it adds to the mean scores of the same frozen answers, own answers left out. Blocks
-// of one question, as its hash tells, count once.
-func harshnessByQuestion(records []council.BiasMetricRecord) map[string]map[string]float64 {
+// of one question, as its key or hash tells, count once. Asked says which keys and hashes are of one question.
+func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) map[string]map[string]float64 {
 	type cell struct{ n, total float64 }
 	type block struct {
 		question string
@@ -121,8 +127,11 @@ func harshnessByQuestion(records []council.BiasMetricRecord) map[string]map[stri
 			b = &block{question: *r.BlockID, scores: map[string]map[string]*cell{}}
 			blocks[*r.BlockID] = b
 		}
-		if r.QueryHash != nil {
-			b.question = *r.QueryHash
+		switch {
+		case r.QueryHash != nil:
+			b.question = asked.Of(*r.QueryHash)
+		case r.QuestionKey != nil:
+			b.question = asked.Of(keyMark + *r.QuestionKey)
 		}
 		if b.scores[r.ReviewerID] == nil {
 			b.scores[r.ReviewerID] = map[string]*cell{}

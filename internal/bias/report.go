@@ -31,6 +31,8 @@ type Report struct {
 	GeneratedAt   time.Time `json:"generated_at"`
 	Status        Status    `json:"status"`
 	Window        Window    `json:"window"`
+	// Repeats says which sessions ask a question again, as far as that is known.
+	Repeats Repeats `json:"repeats"`
 	// Filters are the members that the query names by the beginning of an id, or not at
 	// all.
 	Filters []Filter `json:"filters,omitempty"`
@@ -165,8 +167,8 @@ func (c *Collector) Report() Report {
 	w := c.window()
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
-		Window:         Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
-		Filters:        w.filters,
+		Window:  Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
+		Filters: w.filters, Repeats: w.repeats,
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{

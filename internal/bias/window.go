@@ -34,7 +34,8 @@ type window struct {
 	duplicates int      // records dropped because an earlier one says the same
 	filters    []Filter // what the members that were asked for stand for
 	early      bool     // some are of a schema whose positions are not trusted
-	embedder   string   // the model that measured how alike the answers of the latest such session are; "" for none
+	repeats    Repeats
+	embedder   string // the model that measured how alike the answers of the latest such session are; "" for none
 }
 
 // scores are the scores of one session as the estimators see them. Reviewers and
@@ -75,6 +76,7 @@ func (c *Collector) window() window {
 	reviewers, w.filters = matching(w.filters, names, "reviewer", c.o.Reviewer)
 	candidates, w.filters = matching(w.filters, names, "model", c.o.Model)
 	clusters := map[string]int{}
+	var in []*session
 	for _, s := range c.order {
 		w.duplicates += s.duplicates
 
@@ -85,6 +87,7 @@ func (c *Collector) window() window {
 			continue
 		}
 		w.records += kept
+		in = append(in, s)
 		w.early = w.early || s.early
 		// Sessions of unknown questions are clusters of their own.
 		known, ok := clusters[s.query]
@@ -97,6 +100,7 @@ func (c *Collector) window() window {
 		w.sessions = append(w.sessions, x)
 		w.embedder = cmp.Or(x.embedder, w.embedder)
 	}
+	w.repeats = c.repeats(in)
 	for _, x := range w.sessions {
 		if x.embedder != w.embedder { // its cosines are on another scale
 			for _, row := range x.style {
@@ -156,6 +160,21 @@ func (c *Collector) trimRows() {
 				s.add(t.facts)
 			}
 		}
+	}
+	c.uniteQuestions()
+}
+
+// uniteQuestions sets the query of the sessions to one value for each question. Records that have both a key and a hash of their
+// question say which records of either kind asked the same.
+func (c *Collector) uniteQuestions() {
+	asked := stat.Groups{}
+	for _, s := range c.order {
+		if s.key != "" && s.query != "" {
+			asked.Unite(s.key, s.query)
+		}
+	}
+	for _, s := range c.order {
+		s.query = asked.Of(cmp.Or(s.query, s.key))
 	}
 }
 

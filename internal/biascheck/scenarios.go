@@ -58,6 +58,7 @@ const (
 	tableFalse   = "Reports with a verdict of bias other than harshness, %, where nobody is favoured. Columns: sessions x members."
 	tableAny     = "Reports with any verdict, %, in the plain world. Columns: sessions x members."
 	tableSeldom  = "Reports with any verdict, %, where most sessions tell little and nobody is favoured. Columns: sessions x members."
+	tableRepeat  = "Reports with a verdict of bias other than harshness, %, where questions are asked again. Columns: sessions x members."
 	tableAnomaly = "Reports with an anomaly, %. Columns: sessions x members."
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
@@ -100,7 +101,7 @@ func scenarios() []Scenario {
 			}
 		}
 	}
-	return slices.Concat(all, plain[2:], seldomScenarios(), plantedScenarios(), seenScenarios(), styleScenarios())
+	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), plantedScenarios(), seenScenarios(), styleScenarios())
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody
@@ -157,6 +158,27 @@ func seldomWorlds() []Scenario {
 		{what: "one reviewer alone but for 1 of 20 sessions", seldom: 20, alone: true},
 		{what: "one reviewer alone but for 1 of 5 sessions", seldom: 5, alone: true},
 	}
+}
+
+// repeatedScenarios are worlds without a bias in which the sessions ask a few questions again and again.
+func repeatedScenarios() []Scenario {
+	var all []Scenario
+	for _, questions := range []int{10, 30} {
+		for _, s := range []Scenario{
+			{members: 4, sessions: 50, own: true},
+			{members: 5, sessions: 100},
+			{members: 3, sessions: 100, percent: 20},
+			{members: 7, sessions: 100, percent: 20},
+			{members: 5, sessions: 400, percent: 20},
+		} {
+			s.what, s.world.Questions = fmt.Sprintf("repeated questions %d", questions), questions
+			s.lines = []line{{
+				table: tableRepeat, row: s.what, column: fmt.Sprintf("%dx%d", s.sessions, s.members), high: 0.05, errors: 2, count: favouring(),
+			}}
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // planting is one planted bias. Its metric is to be found with some power, and its

@@ -47,6 +47,8 @@
 //     They share difficulty_s and the session's part of the length, and of the variance of
 //     answer, shift, noise and the answer's part of the length the half. Frozen: they
 //     share the answers and their lengths wholly, and a block id instead of the hash.
+//   - Questions: the sessions ask so many questions by turns, and have their question keys. Sessions of one question share what
+//     those of Runs share.
 //
 // With World.Embedded, records have that cosine. An embedding is the sum of vectors in 16
 // dimensions: one of the session (of length 2.5), of the model (.6), of the answer (.8), and AlikeMaker
@@ -106,6 +108,7 @@ const (
 	streamLevels
 	streamCurve
 	streamSCurve
+	streamQuestions
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
@@ -150,6 +153,7 @@ type World struct {
 	HeavyTails   bool      // noise is Student's t with three degrees of freedom
 	NoiseSpread  float64   // standard deviation of the logarithm of the noise's, over sessions
 	Runs         int       // sessions in a row that have one question; 0 and 1: each has its own
+	Questions    int       // that the sessions ask by turns; 0: each has its own
 	Frozen       bool      // the sessions of a run review the same answers, as a probe's do
 	Embedded     bool      // the records say how alike answers are
 	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
@@ -192,10 +196,11 @@ type generator struct {
 	members, reviewers                  []string // members are the first of the reviewers
 	makers                              []string // of the reviewers
 	draws, missing, tails, noise        *rand.Rand
-	runs                                *rand.Rand
+	runs, repeats                       *rand.Rand
 	quality, modelLength                []float64 // standard normal
 	factor, level, exponent, sCurve     []float64 // by reviewer
 	question                            chances   // of the run of sessions
+	questions                           []chances // that the sessions ask by turns
 	styles                              *styles   // nil: nothing is embedded
 	base, step, gap, correlated, shared float64
 }
@@ -228,7 +233,7 @@ func newGenerator(o Options) *generator {
 	}
 	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
 	g.draws, g.missing, g.tails = stream(streamPlain), stream(streamMissing), stream(streamTails)
-	g.noise, g.runs = stream(streamNoise), stream(streamRuns)
+	g.noise, g.runs, g.repeats = stream(streamNoise), stream(streamRuns), stream(streamQuestions)
 	if o.World.Embedded {
 		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], o.World.AlikeMaker)
 	}
@@ -294,7 +299,14 @@ func mix(x, y []float64, share float64) {
 // session appends the records of session s.
 func (g *generator) session(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
 	w, c := g.o.World, g.chances(g.draws)
-	var hash, block *string
+	var hash, block, key *string
+	if w.Questions > 0 {
+		if s < w.Questions {
+			g.questions = append(g.questions, g.chances(g.repeats))
+		}
+		c.share(g.questions[s%w.Questions], g.shared)
+		key = new(fmt.Sprintf("%016x", s%w.Questions))
+	}
 	if w.Runs > 1 {
 		if s%w.Runs == 0 {
 			g.question = g.chances(g.runs)
@@ -362,7 +374,7 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 			record := council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: id, Timestamp: start, ConsentLevel: 1,
 				ReviewerID: reviewer, ModelID: g.members[j], Position: &p, ResponseLengthChars: int(length[j]),
-				ScoreScale: council.ScoreScale, CouncilConfig: "biassim", QueryHash: hash, BlockID: block,
+				ScoreScale: council.ScoreScale, CouncilConfig: "biassim", QueryHash: hash, QuestionKey: key, BlockID: block,
 				Own: i == j, NShown: len(shown), OrderDesign: g.o.Order, Status: council.BallotError,
 				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
 			}

@@ -44,6 +44,11 @@ func options(cfg config.Config, q bias.Query) bias.Options {
 // collect reads the stores at the paths as one, from the newest file back: a record that
 // is in several of them counts once. A store that does not exist yet holds no sessions.
 func collect(ctx context.Context, paths []string, o bias.Options) (*bias.Collector, error) {
+	for _, path := range paths {
+		if s, err := store.ReadQuestionSecret(path); err == nil && s.Anew && s.Made.After(o.SecretMade) {
+			o.SecretMade = s.Made
+		}
+	}
 	all := bias.NewCollector(o)
 	if len(paths) > 1 {
 		var err error

@@ -37,6 +37,9 @@ func Text(r Report, verbose bool, names council.SettingNames) []byte {
 		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
 	writeFilters(&b, r.Filters)
+	if r.Repeats.Note != "" {
+		b.WriteString("\n" + wrap(r.Repeats.Note, "") + "\n")
+	}
 	writeSkipped(&b, r.Skipped)
 	writeEvidence(&b, r.Evidence)
 	return b.Bytes()

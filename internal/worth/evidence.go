@@ -170,21 +170,41 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 
 // Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1, that
 // preferred the synthesis, ties half. A session without a choice is left out, and so are the later ones of one
-// question, by query_hash: they are no further evidence, and the mean of them all would be another figure at each look.
+// question, by question_key or query_hash: they are no further evidence, and the mean of them all would be another figure at each look.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
-	asked := map[string]bool{}
+	asked, questionOf := map[string]bool{}, questions(records)
 	for _, r := range distinct(records) {
 		share, ok := judgeOf(r)
-		if !ok || r.QueryHash != nil && asked[*r.QueryHash] {
+		if question := questionOf(r); !ok || asked[question] {
 			continue
-		}
-		if r.QueryHash != nil {
-			asked[*r.QueryHash] = true
+		} else if question != "" {
+			asked[question] = true
 		}
 		shares = append(shares, share)
 	}
 	return shares
+}
+
+// questions returns a function that names the question of a record, "" where nobody knows it. Records that have both a key and a
+// hash of their question say which records of either kind asked the same.
+func questions(records []council.ShadowRecord) func(council.ShadowRecord) string {
+	asked := stat.Groups{}
+	names := func(r council.ShadowRecord) (hash, key string) {
+		if r.QueryHash != nil {
+			hash = "hash " + *r.QueryHash
+		}
+		if r.QuestionKey != nil {
+			key = "key " + *r.QuestionKey
+		}
+		return hash, key
+	}
+	for _, r := range records {
+		if hash, key := names(r); hash != "" && key != "" {
+			asked.Unite(hash, key)
+		}
+	}
+	return func(r council.ShadowRecord) string { return asked.Of(cmp.Or(names(r))) }
 }
 
 // distinct returns one record of each session, in the order in which the sessions began.
@@ -212,11 +232,9 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 	var synthesis, first []Pair
 	var ratios []float64
 	byID := map[string]*ShadowReviewer{}
+	questionOf := questions(records)
 	for _, r := range records {
-		cluster := r.SessionID
-		if r.QueryHash != nil { // sessions of one question are one cluster
-			cluster = "question " + *r.QueryHash
-		}
+		cluster := cmp.Or(questionOf(r), r.SessionID) // sessions of one question are one cluster
 		share, ok := judgeOf(r)
 		shown, n := 0.0, 0
 		for _, v := range r.Reviewers {

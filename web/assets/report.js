@@ -13,6 +13,7 @@ export async function report(section, signal, _, query) {
   const needed = `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`;
   section.append(el("div", {},
     el("p", { class: "lead" }, r.headline), covered(r), matched(r.filters),
+    r.repeats?.note ? el("p", { class: "hint" }, r.repeats.note) : "",
     r.status === "collecting" ? [el("p", {}, needed)] : [
       findings(r.metrics),
       el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `

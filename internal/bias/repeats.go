@@ -1,0 +1,80 @@
+package bias
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Repeats says what is known of sessions that ask a question again. Those of one question count once in every figure.
+type Repeats struct {
+	Questions int `json:"questions"` // that the sessions of the window ask, where they are known
+	Unknown   int `json:"unknown"`   // sessions of which nobody knows what they asked; each counts as a question of its own
+	// Alike is how many of the unknown sessions have answers of the same candidates, exactly as long, as an earlier one of the same
+	// category. Most of them ask a question again.
+	Alike int `json:"alike"`
+	// SecretMade is when the secret of question keys was made anew, where keys of both secrets are in the window: a question that
+	// was asked before and after counts as two.
+	SecretMade *time.Time `json:"secret_made"`
+	Note       string     `json:"note,omitempty"` // what the report cannot tell
+}
+
+// repeats returns what is known of the questions of the sessions of a window.
+func (c *Collector) repeats(in []*session) Repeats {
+	var r Repeats
+	known, alike, before, after := map[string]bool{}, map[string]bool{}, false, false
+	for _, s := range in {
+		if s.key != "" {
+			before, after = before || s.start.Before(c.o.SecretMade), after || !s.start.Before(c.o.SecretMade)
+		}
+		if s.query != "" {
+			known[s.query] = true
+			continue
+		}
+		r.Unknown++
+		if answers := s.answers(); alike[answers] {
+			r.Alike++
+		} else if answers != "" {
+			alike[answers] = true
+		}
+	}
+	r.Questions = len(known)
+	var notes []string
+	if r.Alike > 0 {
+		notes = append(notes, fmt.Sprintf("The report cannot tell whether questions were asked again: of %d sessions that do not say what they asked, "+
+			"%d have answers exactly as long as those of an earlier one. Each counts as a question of its own, so errors may be too small.",
+			r.Unknown, r.Alike))
+	}
+	if before && after {
+		r.SecretMade = new(c.o.SecretMade)
+		notes = append(notes, fmt.Sprintf("The report cannot tell which sessions since %s repeat an earlier question: the secret of question keys "+
+			"was made anew then. Such a question counts as two.", c.o.SecretMade.Format("2 January 2006, 15:04 MST")))
+	}
+	r.Note = strings.Join(notes, " ")
+	return r
+}
+
+// answers names the category, the candidates and the lengths of their answers, "" for fewer than two candidates. The rows are
+// sorted by reviewer and candidate.
+func (s *session) answers() string {
+	lengths := map[int32]int32{}
+	text := []byte(s.category)
+	for _, r := range s.rows {
+		if _, ok := lengths[r.candidate]; !ok {
+			lengths[r.candidate] = r.length
+		}
+	}
+	if len(lengths) < 2 {
+		return ""
+	}
+	for _, candidate := range slices.Sorted(maps.Keys(lengths)) {
+		text = append(text, ' ')
+		text = strconv.AppendInt(text, int64(candidate), 10)
+		text = append(text, ':')
+		text = strconv.AppendInt(text, int64(lengths[candidate]), 10)
+	}
+	return string(text)
+}
