@@ -357,7 +357,7 @@ func TestAuditFalsePositives(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(15, uint64(members)))
 				up := func(flag *bool) bool { return flag != nil && *flag }
-				var length, position, judged, long, clear, found, primacy int
+				var length, position, judged, long, above, found, primacy int
 				for k := range sessions {
 					in := innocent(rng, members, noise)
 					a := Audit(in)
@@ -381,7 +381,7 @@ func TestAuditFalsePositives(t *testing.T) {
 						long++
 					}
 					if *planted.LengthScoreCorrelation > 0.9 {
-						clear++
+						above++
 						if up(planted.LengthAssociation) {
 							found++
 						}
@@ -398,12 +398,12 @@ func TestAuditFalsePositives(t *testing.T) {
 				percent := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 				t.Logf("innocent: length %.1f %%, position %.1f %% (judged in %.1f %%). Planted: length %.1f %%, of %d sessions with r > .9 %.1f %%; "+
 					"first place %.1f %%", percent(length, sessions), percent(position, sessions), percent(judged, sessions), percent(long, sessions/4),
-					clear, percent(found, clear), percent(primacy, sessions/4))
+					above, percent(found, above), percent(primacy, sessions/4))
 				if length > sessions*6/100 || position > sessions*6/100 {
 					t.Errorf("of %d sessions without bias, %d have the flag of length and %d that of positions", sessions, length, position)
 				}
-				if members == 9 && found < clear*95/100 {
-					t.Errorf("of %d sessions whose scores follow length with r > .9, %d were found", clear, found)
+				if members == 9 && found < above*95/100 {
+					t.Errorf("of %d sessions whose scores follow length with r > .9, %d were found", above, found)
 				}
 				if members == 9 && (long < sessions/4*95/100 || primacy < sessions/4*95/100) {
 					t.Errorf("of %d sessions that go by length %d were found, and %d of those that go by place", sessions/4, long, primacy)
