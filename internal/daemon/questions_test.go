@@ -122,6 +122,9 @@ func TestNodesShareTheQuestionSecret(t *testing.T) {
 		group.Go(func() { all[i] = start(string(rune('a' + i))) })
 	}
 	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
 	shared := secret("a")
 	for _, name := range []string{"b", "c", "d"} {
 		if s := secret(name); s != shared {

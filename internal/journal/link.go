@@ -281,10 +281,11 @@ func (l *link) notReady(err error) bool {
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode == codeNoLeader || api.ErrorCode == codeNoServers ||
+			api.ErrorCode == jetstream.JSErrCodeStreamNotFound || // another node has just made it, and this server does not know it yet
 			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") && !strings.Contains(api.Description, "tag")
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, jetstream.ErrBucketNotFound) // another node has just made it, and this server does not know it yet
+		errors.Is(err, jetstream.ErrBucketNotFound) // as a stream that is not found
 }
 
 // mendStream returns what a user can do about a stream that does not open, with a
