@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
+	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/imports"
 )
 
@@ -30,7 +32,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	if err != nil {
 		return usageError{fmt.Errorf("--out names a new file: %w", err)}
 	}
-	s, err := imports.Read(ctx, imports.Format(c.From), in, out, func(r imports.Rejection) {
+	s, err := imports.Read(ctx, imports.Format(c.From), c.questionKey(ctx, std), in, out, func(r imports.Rejection) {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, r.Error())
 	})
 	if err = errors.Join(err, out.Close()); err != nil {
@@ -49,4 +51,22 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 		err = errors.Join(err, fmt.Errorf("%d lines of %s are no rows", s.Rejected, c.In))
 	}
 	return err
+}
+
+// questionKey returns what makes the keys of questions. It looks for the secret when the first question is named.
+func (c importCmd) questionKey(ctx context.Context, std IO) imports.Key {
+	secret := sync.OnceValue(func() string {
+		cfg, err := loadConfig()
+		if err != nil {
+			_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild: warning: the records have no question keys, because the settings cannot be read:", err)
+			return ""
+		}
+		return questionSecret(ctx, std, cfg, c.Out, false)()
+	})
+	return func(question string) *string {
+		if secret() == "" {
+			return nil
+		}
+		return new(anonymize.KeyedHash(secret(), question))
+	}
 }

@@ -100,9 +100,12 @@ type reader interface {
 	end(write func(any) error) error
 }
 
-// Read reads judgements and writes them as JSON lines, records or graded rows. It tells of every line that
-// it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
-func Read(ctx context.Context, from Format, in io.Reader, out io.Writer, rejected func(Rejection)) (s Summary, err error) {
+// Key returns the question_key of a question, from its text or the name that the input gives it; nil where there is no secret for it.
+type Key func(question string) *string
+
+// Read reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names
+// their questions. It tells of every line that it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
+func Read(ctx context.Context, from Format, key Key, in io.Reader, out io.Writer, rejected func(Rejection)) (s Summary, err error) {
 	buffered := bufio.NewWriter(out)
 	write := func(row any) error {
 		line, err := json.Marshal(row)
@@ -131,9 +134,9 @@ func Read(ctx context.Context, from Format, in io.Reader, out io.Writer, rejecte
 		s.Graded = true
 		err = readLines(ctx, in, &judgeBench{rows: map[string]*Row{}, judges: map[string]bool{}}, write, count)
 	case MTBenchPairs:
-		err = readLines(ctx, in, &mtBench{seen: map[string]bool{}}, write, count)
+		err = readLines(ctx, in, &mtBench{seen: map[string]bool{}, key: key}, write, count)
 	case CSV:
-		s.Graded, err = readTable(ctx, in, write, count)
+		s.Graded, err = readTable(ctx, key, in, write, count)
 	default:
 		return s, fmt.Errorf("%q is no format", from)
 	}

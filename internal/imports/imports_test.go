@@ -25,10 +25,13 @@ import (
 )
 
 // read returns the rows of a text and the codes of the lines that were rejected, as "line:code".
+// key is the key of a question, which in truth takes a secret.
+func key(question string) *string { return new(fmt.Sprintf("%016x", question)[:16]) }
+
 func read[T any](tb testing.TB, from imports.Format, text string) (s imports.Summary, rows []T, rejected []string) {
 	tb.Helper()
 	var out bytes.Buffer
-	s, err := imports.Read(tb.Context(), from, strings.NewReader(text), &out, func(r imports.Rejection) {
+	s, err := imports.Read(tb.Context(), from, key, strings.NewReader(text), &out, func(r imports.Rejection) {
 		rejected = append(rejected, fmt.Sprintf("%d:%s", r.Line, r.Code))
 	})
 	if err != nil {
@@ -339,7 +342,7 @@ func TestTables(t *testing.T) {
 		"session_id,timestamp,a\nb": "is not known: a table",
 	} {
 		var out bytes.Buffer
-		_, err := imports.Read(t.Context(), imports.CSV, strings.NewReader(header), &out, nil)
+		_, err := imports.Read(t.Context(), imports.CSV, key, strings.NewReader(header), &out, nil)
 		if _, ok := errors.AsType[*imports.HeaderError](err); !ok || !strings.Contains(err.Error(), want) || out.Len() > 0 {
 			t.Errorf("%q: %v, want %q", header, err, want)
 		}
@@ -355,13 +358,13 @@ func TestErrors(t *testing.T) {
 		imports.JudgeBench: pair("1", "law", "A>B", "m", "A>B", "B>A"), imports.MTBenchPairs: match(nil), imports.CSV: "id,score:a\n1,1\n",
 	} {
 		cut := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
-		if _, err := imports.Read(t.Context(), from, cut, io.Discard, nil); !errors.Is(err, broken) {
+		if _, err := imports.Read(t.Context(), from, key, cut, io.Discard, nil); !errors.Is(err, broken) {
 			t.Errorf("%s: reading: %v", from, err)
 		}
-		if _, err := imports.Read(t.Context(), from, strings.NewReader(text), failing{broken}, nil); !errors.Is(err, broken) {
+		if _, err := imports.Read(t.Context(), from, key, strings.NewReader(text), failing{broken}, nil); !errors.Is(err, broken) {
 			t.Errorf("%s: writing: %v", from, err)
 		}
-		if _, err := imports.Read(ended, from, strings.NewReader(text), io.Discard, nil); !errors.Is(err, context.Canceled) {
+		if _, err := imports.Read(ended, from, key, strings.NewReader(text), io.Discard, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: cancelled: %v", from, err)
 		}
 	}
@@ -392,7 +395,7 @@ func FuzzRead(f *testing.F) {
 			growth.Bounded(t, len(text), func() {
 				out.Reset()
 				last = 0
-				s, err = imports.Read(t.Context(), from, strings.NewReader(text), &out, func(r imports.Rejection) {
+				s, err = imports.Read(t.Context(), from, key, strings.NewReader(text), &out, func(r imports.Rejection) {
 					if r.Line <= last || r.Code == "" {
 						t.Errorf("%s: rejected is %+v after line %d", from, r, last)
 					}
@@ -493,7 +496,7 @@ func TestTimePerByte(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
 				text := tt.text(n)
 				return func() {
-					if _, err := imports.Read(t.Context(), tt.from, strings.NewReader(text), io.Discard, func(imports.Rejection) {}); err != nil {
+					if _, err := imports.Read(t.Context(), tt.from, key, strings.NewReader(text), io.Discard, func(imports.Rejection) {}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -503,6 +506,30 @@ func TestTimePerByte(t *testing.T) {
 }
 
 // A table of records has the columns that the export writes.
+// A table of records may name the questions: by their text, or by any name. The records have the keys, and not the names.
+func TestQuestionsOfATable(t *testing.T) {
+	const text = "session_id,timestamp,reviewer_id,model_id,response_length_chars,question,question_key\n" +
+		"s,2026-11-23T10:00:00Z,a/x,c,9,Why is the sky blue?,\n" + "t,2026-11-23T10:00:00Z,a/x,c,9,Why is the sky blue?,\n" +
+		"u,2026-11-23T10:00:00Z,a/x,c,9,,\n" + "v,2026-11-23T10:00:00Z,a/x,c,9,Why?,0123456789abcdef\n"
+	_, records, rejected := read[council.BiasMetricRecord](t, imports.CSV, text)
+	if len(rejected) > 0 || len(records) != 4 {
+		t.Fatalf("%d records, rejected %v", len(records), rejected)
+	}
+	if k := records[0].QuestionKey; k == nil || *k != *key("Why is the sky blue?") || *k != *records[1].QuestionKey {
+		t.Errorf("the keys of one question: %v, %v", k, records[1].QuestionKey)
+	}
+	if k := records[2].QuestionKey; k != nil {
+		t.Errorf("without a question the key is %s", *k)
+	}
+	if k := records[3].QuestionKey; k == nil || *k != "0123456789abcdef" {
+		t.Errorf("a key of the table became %v", k)
+	}
+	_, pairs, _ := read[council.BiasMetricRecord](t, imports.MTBenchPairs, match(nil))
+	if k := pairs[0].QuestionKey; k == nil || *k != *key("MT-bench question 81") || *k != *pairs[3].QuestionKey {
+		t.Errorf("the key of an MT-bench question is %v", k)
+	}
+}
+
 func TestRecordColumns(t *testing.T) {
 	row := make([]string, len(imports.RecordColumns()))
 	values := map[string]string{

@@ -16,6 +16,7 @@ import (
 // for each order, in one block. The score of an answer is 1 for a win, 0 for a loss and .5 for a tie.
 type mtBench struct {
 	seen map[string]bool // sessions with their reviewer
+	key  Key
 }
 
 // mtBenchLine is a pair of models at a question with the decisions of a judge.
@@ -58,7 +59,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 	record := council.BiasMetricRecord{
 		SchemaVersion: council.RecordSchema, Timestamp: time.UnixMilli(int64(l.Time * 1000)).UTC(), ConsentLevel: 1,
 		ReviewerID: l.Judge[0], ScoreScale: "0-1", CouncilConfig: string(MTBenchPairs) + "/" + l.Judge[1],
-		QueryHash: new(hex.EncodeToString(question[:8])), NShown: 2, BlockID: &block,
+		QueryHash: new(hex.EncodeToString(question[:8])), QuestionKey: m.key(fmt.Sprintf("MT-bench question %d", *l.Question)), NShown: 2, BlockID: &block,
 	}
 	models := []string{l.Model1, l.Model2}
 	lengths := []int{utf8.RuneCountInString(first), utf8.RuneCountInString(second)}

@@ -36,6 +36,9 @@ func RecordColumns() []string {
 	}
 }
 
+// columnQuestion is the column of a table of records that holds the text of the question, or any name of it.
+const columnQuestion = "question"
+
 // The columns of a table of graded rows. Behind the prefixes stands the name of an arm.
 const (
 	columnID    = "id"
@@ -45,7 +48,7 @@ const (
 )
 
 // readTable reads a table of records or of graded rows, as its header says.
-func readTable(ctx context.Context, in io.Reader, write func(any) error, count func(int64, error) error) (graded bool, err error) {
+func readTable(ctx context.Context, key Key, in io.Reader, write func(any) error, count func(int64, error) error) (graded bool, err error) {
 	buffered := bufio.NewReader(in)
 	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
@@ -55,7 +58,7 @@ func readTable(ctx context.Context, in io.Reader, write func(any) error, count f
 	if err != nil {
 		return false, &HeaderError{fmt.Sprintf("the first line is no header of a table: %s", err)}
 	}
-	t := table{header: slices.Clone(header), ids: map[string]bool{}}
+	t := table{header: slices.Clone(header), ids: map[string]bool{}, key: key}
 	if graded, err = t.check(); err != nil {
 		return false, err
 	}
@@ -86,6 +89,7 @@ func readTable(ctx context.Context, in io.Reader, write func(any) error, count f
 type table struct {
 	header []string
 	ids    map[string]bool // of graded rows so far
+	key    Key
 }
 
 // check says which kind of table it is, or what is wrong with its header.
@@ -97,7 +101,7 @@ func (t table) check() (graded bool, err error) {
 	for _, column := range t.header {
 		columns[column]++
 	}
-	for _, column := range RecordColumns() {
+	for _, column := range append(RecordColumns(), columnQuestion) {
 		records[column] = true
 	}
 	graded = columns[columnID] > 0
@@ -150,7 +154,7 @@ func (t table) row(cells []string, graded bool, write func(any) error) error {
 	if graded {
 		return t.graded(values, write)
 	}
-	return record(values, write)
+	return t.record(values, write)
 }
 
 // graded writes a graded row. An empty cell is null.
@@ -189,9 +193,15 @@ func (t table) graded(values map[string]string, write func(any) error) error {
 	return write(r)
 }
 
-// record writes a record. It is one when the record store reads it.
-func record(values map[string]string, write func(any) error) error {
+// record writes a record. It is one when the record store reads it. Of the question it holds the key alone.
+func (t table) record(values map[string]string, write func(any) error) error {
 	object := map[string]any{"schema_version": council.RecordSchema}
+	if question := values[columnQuestion]; question != "" && values["question_key"] == "" {
+		if key := t.key(question); key != nil {
+			values["question_key"] = *key
+		}
+	}
+	delete(values, columnQuestion)
 	nested := map[string][2]string{
 		"category": {"query_metadata", "category"}, "token_count_bucket": {"query_metadata", "token_count_bucket"},
 		"language": {"query_metadata", "language"}, "provider_reviewer": {"provider", "reviewer"},
