@@ -146,7 +146,7 @@ type Plan struct {
 	Language       string    `json:"language"`
 	// Twins are seats of one model, of which Reviewers has one. Without them each seat judges all answers but its own, as in
 	// plans of older versions.
-	Twins Twins `json:"twins,omitempty"`
+	Twins Twins `json:"twins"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
 	Deltas bool `json:"deltas"`
