@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 	shown := slices.Clone(report.Metrics)
 	flagged, described := 0, 0 // members
 	for _, m := range report.Metrics {
-		if m.Verdict != nil && *m.Verdict == "bias" {
+		if m.Verdict != nil && slices.Contains([]string{"favour", "differs", "changed", "association"}, *m.Verdict) {
 			shown = append(shown, m.Members...)
 			flagged += len(m.Members)
 		} else if m.Delta == nil {
@@ -176,10 +176,10 @@ func TestReportInWords(t *testing.T) {
 			want = append(want, "No ", " shown: ", size(*m.Findable)+" points", "would have been found in four of five such windows")
 		case *m.Verdict == "inconclusive":
 			want = append(want, "It is no finding: "+m.Reason)
-		case *m.Verdict == "negligible":
+		case *m.Verdict == "negligible" || *m.Verdict == "alike":
 			want = append(want, "No ", " that counts: ")
-		case *m.Verdict == "bias":
-			want = append(want, m.Subject+" scores "+size(*m.Estimate)+" points lower than the others on the same answers (")
+		case *m.Verdict == "differs":
+			want = append(want, "Ranks do not depend on it.", m.Subject+" scores "+size(*m.Estimate)+" points lower than the others on the same answers (")
 		}
 		if m.Estimate != nil {
 			want = append(want, size(*m.Estimate)+" points", " to ", "Tier: "+m.Confidence)
@@ -190,13 +190,13 @@ func TestReportInWords(t *testing.T) {
 			t.Errorf("no sentence says %q: %q", want, said)
 		}
 	}
-	for _, verdict := range []string{"bias", "inconclusive", "negligible", "not_identified"} {
+	for _, verdict := range []string{"differs", "inconclusive", "negligible", "not_identified"} {
 		if !verdicts[verdict] {
 			t.Errorf("no headline is %s", verdict)
 		}
 	}
-	if !strings.HasPrefix(said[0], "bias") {
-		t.Errorf("first of all it says %q", said[0])
+	if k := slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "differs") }); k <= 0 {
+		t.Errorf("levels do not stand apart from favours: %q", said)
 	}
 	places := value[[]string](p, `[...document.querySelectorAll("#report .plot .label")].map((l) => l.textContent)`+
 		`.filter((text) => text.startsWith("Place "))`)
@@ -215,13 +215,13 @@ func TestSentences(t *testing.T) {
 			`metric_name: "length_points_per_doubling", verdict: "association", point_estimate: 0.42, ci_lower: 0.3, ci_upper: 0.54`,
 			"An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.",
 		}, {
-			`metric_name: "self_preference", subject: "elm", verdict: "bias", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9`,
+			`metric_name: "self_preference", subject: "elm", verdict: "favour", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9`,
 			"elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
 		}, {
-			`metric_name: "position", subject: "0 of 5", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
+			`metric_name: "position", subject: "0 of 5", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
 			"Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
 		}, {
-			`metric_name: "style_mimicry", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
+			`metric_name: "style_mimicry", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
 			"An answer that is closer to the reviewer's own by 0.1 of similarity scores 0.3 points higher (0.2 to 0.4).",
 		}, {
 			`metric_name: "harshness", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"`,
@@ -230,7 +230,7 @@ func TestSentences(t *testing.T) {
 			`metric_name: "drift", subject: "elm", verdict: "negligible", point_estimate: -0.04, ci_lower: -0.13, ci_upper: 0.05`,
 			"No drift that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).",
 		}, {
-			`metric_name: "a_new_one", unit: "points", verdict: "bias", point_estimate: 1.5, ci_lower: null, ci_upper: null`,
+			`metric_name: "a_new_one", unit: "points", verdict: "favour", point_estimate: 1.5, ci_lower: null, ci_upper: null`,
 			"A new one: 1.50 points.",
 		},
 	} {

@@ -84,35 +84,29 @@ func TestReportByHand(t *testing.T) {
 		records = append(records, r)
 	}
 	start, end := now.Add(-10*time.Hour), now.Add(-time.Hour)
-	interval := func(r float64) (*float64, *float64) {
-		return new(math.Tanh(math.Atanh(r) - 1.959963984540054/math.Sqrt(37))),
-			new(math.Tanh(math.Atanh(r) + 1.959963984540054/math.Sqrt(37)))
-	}
 	lengthR, positionR := 5/math.Sqrt(55), 6/math.Sqrt(44)
-	lengthLow, lengthHigh := interval(lengthR)
 	described := func(name, unit, method string, figure, low, high *float64) Metric {
 		return Metric{
 			Name: name, Unit: unit, Method: method, PointEstimate: figure, CILower: low, CIUpper: high,
 			SampleSize: 10, Records: 40, Clusters: 10, WindowStart: &start, WindowEnd: &end,
-			Confidence: ConfidencePreliminary, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes",
+			Confidence: ConfidencePreliminary, Kind: KindDescription, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes",
 			Members: []Metric{},
 		}
 	}
 	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
-		SchemaVersion: "1.3.0", GeneratedAt: now, Status: StatusOK,
-		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, " +
+		SchemaVersion: "2.0.0", GeneratedAt: now, Status: StatusOK,
+		Apart: []string{},
+		Headline: "Nothing proven: these records leave 9 of 9 figures untested. Not tested: length points per doubling, position, length slope deviation, " +
 			"self preference, family affinity, harshness, affinity, anchoring, drift",
 
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
 		Skipped: []Skipped{},
 		Metrics: []Metric{
-			described("pooled_length_score_correlation", "correlation", "Pearson r over records with a Fisher z interval, descriptive",
-				&lengthR, lengthLow, lengthHigh),
-			described("position_score_correlation", "correlation",
-				"Pearson r over records, BCa interval over questions from 20 on, descriptive", &positionR, nil, nil),
+			described("pooled_length_score_correlation", "correlation", pearsonMethod, &lengthR, nil, nil),
+			described("position_score_correlation", "correlation", pearsonMethod, &positionR, nil, nil),
 			described("agreement", "Kendall's W",
 				"mean over sessions of Kendall's W of the scores, own answers left out, "+
 					"BCa interval over questions from 20 on, descriptive",

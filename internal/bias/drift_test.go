@@ -176,7 +176,7 @@ func TestTwoCouncilsInTurn(t *testing.T) {
 	}
 	r := collect(unlimited, records).Report()
 	drift := byName(r.Metrics)["drift"]
-	if *drift.Verdict != VerdictBias || !strings.HasPrefix(drift.Subject, biassim.Members()[0]+" from ") {
+	if *drift.Verdict != VerdictChanged || !strings.HasPrefix(drift.Subject, biassim.Members()[0]+" from ") {
 		t.Errorf("the planted drift is %s of %q: %s", *drift.Verdict, drift.Subject, drift.Reason)
 	}
 	if len(drift.Members) != 10 || drift.SampleSize != 100 {

@@ -155,7 +155,7 @@ func TestFavourAtTheEndIsFound(t *testing.T) {
 			found := 0
 			for seed := range uint64(reports) {
 				m := byName(collect(unlimited, inWorld(seed, 100, 5, tc.showOwn, biassim.World{Base: 8}, tc.effects)).Report().Metrics)[tc.headline]
-				if *m.Verdict == VerdictBias && m.Subject == tc.subject && *m.PointEstimate > 0 {
+				if *m.Verdict == VerdictFavour && m.Subject == tc.subject && *m.PointEstimate > 0 {
 					found++
 				}
 			}
@@ -184,7 +184,7 @@ func TestExplainedByEnds(t *testing.T) {
 				t.Errorf("%+v", member)
 			}
 		}
-		if verdict := *metrics["affinity"].Verdict; some && (verdict == VerdictNegligible || verdict == VerdictBias) {
+		if verdict := *metrics["affinity"].Verdict; some && (verdict == VerdictNegligible || verdict == VerdictFavour) {
 			t.Errorf("affinity is %q", verdict)
 		}
 	}

@@ -33,13 +33,14 @@ type ChangePoint struct {
 	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
 	PValue     float64   `json:"p_value"`   // by permuting questions
 	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
-	// Flagged means that q lies below the level for this number of questions, and that
-	// the levels are at least as far apart as the drift that counts.
-	Flagged     bool      `json:"flagged"`
-	Sessions    int       `json:"sessions"` // that the reviewer took part in
-	Clusters    int       `json:"clusters"` // sessions, those that answered one question counted once
-	WindowStart time.Time `json:"window_start"`
-	WindowEnd   time.Time `json:"window_end"`
+	// Verdict is changed where q lies below the level for this number of questions, and
+	// the levels are at least as far apart as the drift that counts. Otherwise it is inconclusive.
+	Verdict     Verdict     `json:"verdict"`
+	AlsoChanged []Alongside `json:"also_changed"` // then; none where nothing changed
+	Sessions    int         `json:"sessions"`     // that the reviewer took part in
+	Clusters    int         `json:"clusters"`     // sessions, those that answered one question counted once
+	WindowStart time.Time   `json:"window_start"`
+	WindowEnd   time.Time   `json:"window_end"`
 }
 
 // Anomalies are the cells, one reviewer on one question, that do not fit the
@@ -227,31 +228,120 @@ type drift struct {
 // drifts returns the linear trend of relative harshness over the sessions'
 // ordinals, for each stretch and reviewer with at least ten sessions: the slope and
 // its standard error by leaving out one question at a time, both times (S-1) for a
-// stretch of S sessions. The test is Student's t with one degree of freedom less
-// than questions. Fewer than ten questions have no standard error.
+// stretch of S sessions. Sessions are compared within their topic, and the error allows for what neighbours
+// have in common (see [excesses]). The test is Student's t with one degree of freedom less
+// than questions at most. Fewer than ten questions have no standard error.
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
-		span := float64(len(part) - 1)
+		from, span := len(all), float64(len(part)-1)
+		var residuals [][]float64
 		for reviewer := range w.names {
 			at, h := series(len(part), func(s int) float64 { return fits[part[s]].Effect[reviewer] })
 			if len(at) < preliminaryFrom {
 				continue
 			}
-			ordinals, clusters, distinct := make([]float64, len(at)), make([]int, len(at)), map[int]bool{}
+			topics, ordinals, clusters, distinct := make([]string, len(at)), make([]float64, len(at)), make([]int, len(at)), map[int]bool{}
 			for k, s := range at {
-				ordinals[k], clusters[k] = float64(s), w.sessions[part[s]].cluster
+				x := &w.sessions[part[s]]
+				topics[k], ordinals[k], clusters[k] = x.category, float64(s), x.cluster
 				distinct[clusters[k]] = true
 			}
+			ordinals, h = within(topics, ordinals), within(topics, h)
 			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct)}
 			d.SE, d.DF = math.NaN(), float64(len(distinct)-1)
-			if slope, se, ok := stat.Trend(ordinals, h, clusters); ok && d.questions >= preliminaryFrom {
+			slope, se, ok := stat.Trend(ordinals, h, clusters)
+			if ok && d.questions >= preliminaryFrom {
 				d.Estimate, d.SE = slope*span, se*span
 			}
-			all = append(all, d)
+			all, residuals = append(all, d), append(residuals, detrended(ordinals, h))
+		}
+		factors, df := excesses(residuals)
+		for k := range factors {
+			d := &all[from+k]
+			d.SE, d.DF = d.SE*math.Sqrt(factors[k]), min(d.DF, df[k])
 		}
 	}
 	return all
+}
+
+// detrended returns values, whose mean is 0, without their trend over t, whose mean is 0.
+func detrended(t, values []float64) []float64 {
+	slope := stat.Dot(t, values) / stat.Dot(t, t)
+	rest := make([]float64, len(values))
+	for k, v := range values {
+		rest[k] = v - slope*t[k]
+	}
+	return rest
+}
+
+// stepless returns values as deviations from their mean before k and from that from k on.
+func stepless(values []float64, k int) []float64 {
+	before, after := stat.Mean(values[:k]), stat.Mean(values[k:])
+	rest := slices.Clone(values)
+	for i := range rest {
+		if i < k {
+			rest[i] -= before
+		} else {
+			rest[i] -= after
+		}
+	}
+	return rest
+}
+
+// within returns the deviations of values from the mean of their topic.
+func within(topics []string, values []float64) []float64 {
+	sum, n := map[string]float64{}, map[string]float64{}
+	for k, topic := range topics {
+		sum[topic] += values[k]
+		n[topic]++
+	}
+	deviations := make([]float64, len(values))
+	for k, topic := range topics {
+		deviations[k] = values[k] - sum[topic]/n[topic]
+	}
+	return deviations
+}
+
+// excesses returns for each series, in the order of time and without its trend, how many times larger the variance of its slow
+// parts is than that of independent values, at least 1, and on how many degrees of freedom that is known. Neighbouring
+// questions are often about one thing that a reviewer scores otherwise than the rest, and a mean of such questions varies
+// more than their number says.
+//
+// The slow parts are cosines with periods down to some forty questions (equal-weighted cosine estimate of a long-run variance:
+// Mueller 2007; Lazarus, Lewis, Stock and Watson 2018). The first cosine is left out, because the trend has taken it up.
+// Because they are few, the ratios of the series are drawn towards each other, see [stat.ModeratedVariances].
+func excesses(all [][]float64) (factors, df []float64) {
+	const (
+		period = 20   // questions to a cosine
+		slower = 1.25 // the excess in runs of ten questions, over that of these cosines, whose periods are not all much longer
+	)
+	squares, known, total := make([]float64, len(all)), make([]float64, len(all)), 0.
+	for i, x := range all {
+		n, variance := float64(len(x)), stat.Variance(x)
+		if !(variance > tiny*tiny) {
+			continue
+		}
+		known[i] = max(2, math.Floor(n/period))
+		total += known[i]
+		for k := 2.; k < 2+known[i]; k++ {
+			sum := 0.
+			for t, v := range x {
+				sum += v * math.Cos(math.Pi*k*(float64(t)+0.5)/n)
+			}
+			squares[i] += 2 / n * sum * sum / variance
+		}
+	}
+	factors, df, ok := stat.ModeratedVariances(squares, known)
+	if !ok {
+		return slices.Repeat([]float64{1}, len(all)), slices.Repeat([]float64{1e9}, len(all))
+	}
+	for i := range factors {
+		factors[i] = max(1, 1+slower*(factors[i]-1))
+		// The harshness of all reviewers sums to 0, so that one of them adds nothing.
+		df[i] = min(df[i], max(known[i], total*(1-1/float64(len(all)))))
+	}
+	return factors, df
 }
 
 // series returns the values, of n, that are not NaN, and their indices.
@@ -279,33 +369,58 @@ func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	points, p := []ChangePoint{}, make([]float64, 0, len(w.names))
+	var of []stretch // by change point
 	for _, part := range split {
 		asked := questions(w, fits, part)
 		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where a reviewer took no part
+		var residuals [][]float64
 		for reviewer, id := range w.names {
 			at, h := seriesOf(asked, reviewer)
 			if len(h) < preliminaryFrom || stat.Constant(h) {
 				continue
 			}
-			statistic, k := stat.CUSUM(h)
-			mean := stat.Mean(h)
+			topics, ordinals := make([]string, len(at)), make([]float64, len(at))
 			for i, q := range at {
-				deviations[q][len(points)-len(p)] = h[i] - mean // len(p) points are of earlier stretches
+				topics[i], ordinals[i] = w.sessions[asked[q].first].category, float64(q)
 			}
+			compared := within(topics, h)
+			if stat.Constant(compared) {
+				continue
+			}
+			statistic, k := stat.CUSUM(compared)
+			for i, q := range at {
+				deviations[q][len(points)-len(p)] = compared[i] // len(p) points are of earlier stretches
+			}
+			// What is left beside a trend or a step, whichever fits better: a change that is there does not hide itself.
+			trend, step := detrended(within(topics, ordinals), compared), stepless(compared, k)
+			if stat.Dot(step, step) < stat.Dot(trend, trend) {
+				trend = step
+			}
+			residuals = append(residuals, trend)
 			_, sessions := series(len(part), func(s int) float64 { return fits[part[s]].Effect[reviewer] })
 			first := w.sessions[asked[at[k]].first]
+			of = append(of, part)
 			points = append(points, ChangePoint{
+				Verdict: VerdictInconclusive, AlsoChanged: []Alongside{},
 				ReviewerID: id, SessionID: first.id, Start: first.start,
 				Before: stat.Mean(h[:k]), After: stat.Mean(h[k:]), Statistic: statistic, Sessions: len(sessions), Clusters: len(h),
 				WindowStart: w.sessions[part[0]].start, WindowEnd: w.sessions[part[len(part)-1]].start,
 			})
 		}
-		p = append(p, stat.PermuteCUSUM(deviations, len(points)-len(p), random)...)
+		factors, df := excesses(residuals)
+		for i := range factors { // as far as they are known
+			wider := stat.StudentQuantile(0.975, df[i]) / stat.NormalQuantile(0.975)
+			factors[i] *= wider * wider
+		}
+		p = append(p, stat.PermuteCUSUM(deviations, factors, random)...)
 	}
 	for i, q := range stat.BenjaminiHochberg(p) {
 		c := &points[i]
 		c.PValue, c.QValue = p[i], q
-		c.Flagged = q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift
+		if q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift {
+			c.Verdict = VerdictChanged
+			c.AlsoChanged = w.alongside(of[i].around(w, c.Start))
+		}
 	}
 	return points
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -15,6 +14,13 @@ import (
 
 const (
 	lengthAssociation  = "length_points_per_doubling"
+	harshnessName      = "harshness"
+	driftName          = "drift"
+	positionName       = "position"
+	selfName           = "self_preference"
+	familyName         = "family_affinity"
+	affinityName       = "affinity"
+	slopesName         = "length_slope_deviation"
 	anchoringName      = "anchoring"
 	styleName          = "style_mimicry"
 	standardisedSuffix = "_standardised"
@@ -87,8 +93,8 @@ type placed struct {
 
 // headlines returns the metrics of a window that are tested, with their verdicts,
 // followed by those that describe positions under a shared order and discrimination, and
-// a summary of the verdicts in one sentence.
-func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
+// a summary of the verdicts.
+func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text summary) {
 	h := findings{models: newModels(w), c: c, span: span}
 	var length, position, slopes, harshness, affinity, anchoring, drift Metric
 	var favours, style, shared []Metric
@@ -105,9 +111,10 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 	)
 	family := slices.Concat([]Metric{length, position, slopes}, favours, style, []Metric{harshness, affinity, anchoring, drift})
 	h.judge(family)
+	family[len(family)-1].keepAlongside()
 	metrics = slices.Concat(family, shared, []Metric{h.discrimination()})
 	c.setTiers(metrics)
-	return metrics, summary(family)
+	return metrics, c.summarise(family, len(w.sessions))
 }
 
 // setTiers sets the tiers of metrics and their members by what these turned out to rest on.
@@ -120,14 +127,14 @@ func (c *Collector) setTiers(metrics []Metric) {
 
 func (h *findings) metric(name, unit, method string, t tally, delta float64) Metric {
 	m := h.c.metric(name, unit, method, t, h.span)
-	m.Delta = &delta
+	m.Delta, m.Kind = &delta, kindOf(name)
 	return m
 }
 
 // member returns a member of a headline without its figure.
 func (h *findings) member(of Metric, subject string, t tally) Metric {
 	m := h.metric(of.Name+"|"+subject, of.Unit, of.Method, t, *of.Delta)
-	m.Subject = subject
+	m.Subject, m.Kind = subject, of.Kind
 	return m
 }
 
@@ -164,7 +171,7 @@ func (h *findings) length() Metric {
 }
 
 func (h *findings) slopes() Metric {
-	m := h.metric("length_slope_deviation", perDoubling,
+	m := h.metric(slopesName, perDoubling,
 		"every candidate of a session absorbed (M5), "+thrice+leastSquares, h.scored, deltaEffect)
 	level, n := testable(h.reviewers)
 	if n < 2 {
@@ -198,7 +205,7 @@ func (h *findings) setFurther(each []Metric, pulls func(member int) pull, figure
 }
 
 func (h *findings) harshness() Metric {
-	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares,
+	m := h.metric(harshnessName, points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares,
 		h.scored, deltaEffect)
 	level, n := testable(h.judges)
 	if n < 2 {
@@ -215,8 +222,8 @@ func (h *findings) harshness() Metric {
 // reviewers.
 func (h *findings) favours() []Metric {
 	const method = "every candidate and reviewer of a session absorbed (M3), " + thrice + leastSquares
-	self := h.metric("self_preference", points, method, h.self, deltaEffect)
-	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
+	self := h.metric(selfName, points, method, h.self, deltaEffect)
+	family := h.metric(familyName, points, method, h.family, deltaEffect)
 	if !h.self.testable() {
 		self.missing(fmt.Sprintf(noOwn, h.c.o.Settings.Of(council.SettingSelfReviewRate)))
 	}
@@ -243,6 +250,7 @@ func (h *findings) favours() []Metric {
 		figure := func(f *stat.Fit) stat.Contrast { return f.Contrast(only(f.N, levels-1+k)) }
 		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method,
 			tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
+		alike.Kind = m.Kind
 		m.setContrast(figure(raw))
 		alike.setContrast(figure(standardised))
 		switch {
@@ -308,7 +316,7 @@ func (h *findings) noSecond() string {
 }
 
 func (h *findings) affinity() Metric {
-	m := h.metric("affinity", points,
+	m := h.metric(affinityName, points,
 		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+thrice+leastSquares,
 		h.scored, deltaEffect)
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0].FitSolos()
@@ -356,7 +364,7 @@ func (h *findings) affinity() Metric {
 // position returns the position effects. Their members are the effect of each place, and
 // the shapes.
 func (h *findings) position() Metric {
-	m := h.metric("position", points,
+	m := h.metric(positionName, points,
 		"largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered,
 		deltaPosition)
 	var all []placed
@@ -542,7 +550,7 @@ func (h *findings) withoutOrders() string {
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
 func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
-	m := h.metric("drift", "points over the window",
+	m := h.metric(driftName, "points over the window",
 		"trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored,
 		deltaDrift)
 	trends := drifts(h.w, fits, split)
@@ -562,6 +570,7 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 		}
 		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
+		member.AlsoChanged = h.w.alongside(d.thirds())
 		if d.SE > tiny {
 			member.set(d.Effect)
 		} else {
@@ -598,13 +607,13 @@ func (h *findings) sharedOrder() []Metric {
 		"largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares,
 		all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], fits)
-	m.Delta, m.Reason = nil, sharedOrder
+	m.Delta, m.Kind, m.Reason = nil, KindDescription, sharedOrder
 	if best := largest(pointers(m.Members)); best != nil {
 		m.takeFigure(best, len(m.Members))
 	}
 	for i := range m.Members {
 		effect := &m.Members[i]
-		effect.PValue, effect.Test, effect.Delta = nil, nil, nil
+		effect.PValue, effect.Test, effect.Delta, effect.Kind = nil, nil, nil, KindDescription
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
@@ -613,89 +622,35 @@ func (h *findings) sharedOrder() []Metric {
 }
 
 // judge sets the q values of the headlines, the effects that would have been found, and
-// the verdicts; and the verdicts of the members of a flagged headline.
+// the verdicts; and the verdicts of the members of a headline at which something was found. Headlines of one
+// kind are adjusted among each other: that every reviewer scores at another level makes no favour more likely.
 func (h *findings) judge(family []Metric) {
-	headlines := adjust(family, all)
-	for _, m := range headlines {
-		h.setFindable(m, float64(len(headlines)))
-		tested := m.tested()
-		passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
-			return !member.passes() || *m.QValue >= level(member.Clusters)
-		})
-		// The member of the least p may be too small to count where another is not, or have
-		// too few sessions for the level at which another counts.
-		if m.Subject != "" && len(passing) > 0 {
-			m.showMember(largest(passing), len(tested))
-		}
-		h.c.setVerdict(m)
-		if *m.Verdict != VerdictBias {
-			continue
-		}
-		for _, member := range tested {
-			h.c.setVerdict(member)
+	for _, kind := range []Kind{KindFavour, KindLevel, KindChange, KindAssociation} {
+		headlines := adjust(family, func(m Metric) bool { return m.Kind == kind })
+		for _, m := range headlines {
+			h.setFindable(m, float64(len(headlines)))
+			h.judgeOne(m)
 		}
 	}
 }
 
-// summary returns one sentence about the verdicts of the headlines.
-func summary(family []Metric) string {
-	var found, untested []string
-	var sessions int
-	var finest, coarsest *Metric
-	short, association := "", ""
-	for i := range family {
-		m := &family[i]
-		name := strings.ReplaceAll(m.Name, "_", " ")
-		if m.Subject != "" {
-			name += " (" + m.SubjectName() + ")"
-		}
-		switch *m.Verdict {
-		case VerdictBias:
-			found = append(found, fmt.Sprintf("%s %+.2f %s", name, *m.PointEstimate, m.Unit))
-		case VerdictInsufficient:
-			short = cmp.Or(short, m.Reason)
-			untested = append(untested, name)
-		case VerdictNotIdentified:
-			untested = append(untested, name)
-		case VerdictAssociation:
-			association = fmt.Sprintf("; %+.2f %s, which better answers may explain", *m.PointEstimate, m.Unit)
-		default:
-			if m.Name == lengthAssociation {
-				continue // it could not have been called a bias
-			}
-			sessions = max(sessions, m.Clusters)
-			if m.Unit != points {
-				continue
-			}
-			if finest == nil || *m.MinimumDetectableEffect < *finest.MinimumDetectableEffect {
-				finest = m
-			}
-			if coarsest == nil || *m.MinimumDetectableEffect > *coarsest.MinimumDetectableEffect {
-				coarsest = m
-			}
-		}
+func (h *findings) judgeOne(m *Metric) {
+	tested := m.tested()
+	passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
+		return !member.passes() || *m.QValue >= level(member.Clusters)
+	})
+	// The member of the least p may be too small to count where another is not, or have
+	// too few sessions for the level at which another counts.
+	if m.Subject != "" && len(passing) > 0 {
+		m.showMember(largest(passing), len(tested))
 	}
-	text := "No verdict yet: " + short
-	switch {
-	case len(found) > 0:
-		return "Bias found: " + strings.Join(found, ", ") + association
-	case sessions > 0:
-		text = "No bias found"
-		if finest != nil {
-			text += fmt.Sprintf("; with %d sessions an effect of %.2f points", sessions, *finest.MinimumDetectableEffect)
-			if finest != coarsest {
-				text += fmt.Sprintf(" (%s) to %.2f points (%s)", finest.Name, *coarsest.MinimumDetectableEffect, coarsest.Name)
-			}
-			text += " would have been found in four of five such windows"
-		}
-	case short == "":
-		text = "These records cannot tell any bias"
+	h.c.setVerdict(m)
+	if !m.Found() || m.Kind == KindAssociation {
+		return
 	}
-	text += association
-	if len(untested) > 0 && (sessions > 0 || short == "") {
-		text += "; not tested: " + strings.Join(untested, ", ")
+	for _, member := range tested {
+		h.c.setVerdict(member)
 	}
-	return text
 }
 
 // setFindable sets the effect that the verdict of a headline, tested among so many
@@ -706,21 +661,83 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		return
 	}
 	level := level(m.Clusters) / headlines
-	if m.Name == "position" {
+	if m.Name == positionName {
 		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))
+		m.setSingle(h.leastShare(m.Name))
 		return
 	}
 	if m.Subject == "" {
 		m.MinimumDetectableEffect = new(m.findable(level))
+		m.setSingle(cmp.Or(m.leastWeight(), h.leastShare(m.Name)))
 	}
 	tested := m.tested()
 	for _, member := range tested {
 		effect := member.findable(level / float64(len(tested)))
 		member.MinimumDetectableEffect = &effect
 		if m.Subject != "" && effect > *cmp.Or(m.MinimumDetectableEffect, new(0.)) {
-			m.MinimumDetectableEffect = &effect
+			m.MinimumDetectableEffect, m.DetectableSingle = &effect, &effect
 		}
 	}
+}
+
+// setSingle sets the effect of a single reviewer that is found through the mean of all, where each has at least that share
+// in it. 0 stands for an effect that no single reviewer has.
+func (m *Metric) setSingle(share float64) {
+	if share > 0 {
+		m.DetectableSingle = new(*m.MinimumDetectableEffect / share)
+	}
+}
+
+// leastWeight returns the least weight of a reviewer in the mean of all, by the errors of the reviewers' own figures. It is 0
+// where they have none.
+func (m *Metric) leastWeight() float64 {
+	sum, least := 0., 0.
+	for _, member := range m.Members {
+		if member.Subject == "" || member.StandardError == nil {
+			continue
+		}
+		weight := 1 / (*member.StandardError * *member.StandardError)
+		sum += weight
+		if least == 0 || weight < least {
+			least = weight
+		}
+	}
+	if sum == 0 {
+		return 0
+	}
+	return least / sum
+}
+
+// leastShare returns the least share of a reviewer in the records that a headline rests on. Reviewers with too few sessions
+// for a figure of their own are left out.
+func (h *findings) leastShare(headline string) float64 {
+	enters := map[string]func(cell) bool{
+		positionName:  func(c cell) bool { return c.position[c.i][c.j] >= 0 },
+		anchoringName: func(c cell) bool { return c.position[c.i][c.j] >= 0 },
+		selfName:      func(c cell) bool { return c.own[c.i][c.j] },
+		familyName:    func(c cell) bool { return c.family[c.i][c.j] },
+		styleName:     func(c cell) bool { return !math.IsNaN(c.style[c.i][c.j]) },
+	}[headline]
+	if enters == nil {
+		return 0
+	}
+	tallies := make([]tally, len(h.w.names))
+	for c := range h.w.cells(h.w.byCluster()) {
+		if enters(c) {
+			tallies[c.reviewer].add(c.cluster, c.session)
+		}
+	}
+	sum, least := 0, 0
+	for _, t := range tallies {
+		if !t.testable() {
+			continue
+		}
+		sum += t.records
+		if least == 0 || t.records < least {
+			least = t.records
+		}
+	}
+	return float64(least) / float64(max(1, sum))
 }
 
 // findablePosition returns the advantage of the first place over the others that

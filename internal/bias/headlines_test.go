@@ -51,26 +51,28 @@ func verdicts(r Report) map[string]Verdict {
 func TestVerdictsOnVectors(t *testing.T) {
 	planted := collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report()
 	want := map[string]Verdict{
-		"length_points_per_doubling": VerdictInconclusive, "position": VerdictBias, "length_slope_deviation": VerdictInconclusive,
-		"self_preference": VerdictBias, "family_affinity": VerdictInconclusive, "harshness": VerdictBias, "affinity": VerdictInconclusive,
-		"anchoring": VerdictBias, "drift": VerdictInconclusive, "ballot_similarity": VerdictInsufficient, // the records have no ranks
+		"length_points_per_doubling": VerdictInconclusive, "position": VerdictFavour, "length_slope_deviation": VerdictInconclusive,
+		"self_preference": VerdictFavour, "family_affinity": VerdictInconclusive, "harshness": VerdictDiffers, "affinity": VerdictInconclusive,
+		"anchoring": VerdictFavour, "drift": VerdictInconclusive, "ballot_similarity": VerdictInsufficient, // the records have no ranks
 	}
 	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
 		t.Errorf("planted (-want +got):\n%s", diff)
 	}
-	const headline = "Bias found: position (place 1) +0.39 points, self preference +0.54 points, harshness (openai/m0) -0.61 points, " +
-		"anchoring -0.25 points per point that the first answer is better"
+	const headline = "Favour found: the reviewers favour place 1 by 0.39 points (0.27 to 0.51); " +
+		"the reviewers favour their own answers by 0.54 points (0.41 to 0.67); " +
+		"the first answer moves the scores of the others by -0.25 points per point that the first answer is better"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)
 	}
 	null := collect(unlimited, readRecords(t, "e2e_null.jsonl")).Report()
 	for name, verdict := range verdicts(null) {
-		if verdict != VerdictInconclusive && verdict != VerdictNegligible && name != "ballot_similarity" {
+		if verdict != VerdictInconclusive && verdict != VerdictNegligible && verdict != VerdictAlike && name != "ballot_similarity" {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	text := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.14 points (affinity) " +
-		"would have been found in four of five such windows"
+	text := "Nothing proven. With 40 sessions these would have been found in four of five such windows: an effect that all " +
+		"reviewers share of 0.25 points (position) to 0.54 points (family affinity); " +
+		"an effect of a single reviewer of 1.08 points (family affinity) to 2.24 points (self preference)"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}
@@ -85,15 +87,15 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 			if member.Verdict == nil {
 				continue
 			}
-			if m.Verdict == nil || *m.Verdict != VerdictBias {
+			if !m.Found() {
 				t.Errorf("%s: %q below an unflagged headline", member.Name, *member.Verdict)
 			}
 			flagged[member.Name] = *member.Verdict
 		}
 	}
 	for name, want := range map[string]Verdict{
-		"harshness|openai/m0": VerdictBias, "harshness|google/m3": VerdictBias, "harshness|anthropic/m2": VerdictNegligible,
-		"self_preference|openai/m0": VerdictBias,
+		"harshness|openai/m0": VerdictDiffers, "harshness|google/m3": VerdictDiffers, "harshness|anthropic/m2": VerdictAlike,
+		"self_preference|openai/m0": VerdictFavour,
 	} {
 		if flagged[name] != want {
 			t.Errorf("%s: %q, want %q", name, flagged[name], want)
@@ -111,7 +113,7 @@ func TestUnbiasedReportsStayQuiet(t *testing.T) {
 		for seed := range uint64(reports) {
 			found := verdicts(collect(unlimited, generated(seed, 20, council.OrderBalanced, showOwn, biassim.Effects{})).Report())
 			for _, verdict := range found {
-				if verdict == VerdictBias {
+				if verdict == VerdictFavour {
 					flagged++
 					break
 				}
@@ -137,16 +139,17 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 		effects biassim.Effects
 		want    string // headline and subject
 		verdict Verdict
+		said    string
 	}{
-		{"position", biassim.Effects{Position: []float64{0.5}}, "position 0", VerdictBias},
-		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation},
-		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictBias},
-		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictBias},
-		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictBias},
-		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictBias},
-		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictBias},
-		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictBias},
-		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictBias},
+		{"position", biassim.Effects{Position: []float64{0.5}}, "position 0", VerdictFavour, "the reviewers favour place 1 by"},
+		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation, "Longer answers score higher by"},
+		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictFavour, "anthropic/m2 rewards length more than the others, by"},
+		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictFavour, "the reviewers favour their own answers by"},
+		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "the reviewers favour answers of their own provider by"},
+		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictDiffers, "google/m3 scores "},
+		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictFavour, "anthropic/m2 favours answers of meta/m4 by"},
+		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "the first answer moves the scores of the others by -"},
+		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictChanged, "openai/m1 came to score higher, by"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := collect(unlimited, generated(1, 100, council.OrderBalanced, true, tc.effects)).Report()
@@ -160,12 +163,10 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 					t.Errorf("%s is about %q", m.Name, m.Subject)
 				}
 			}
-			if tc.verdict == VerdictAssociation && !strings.HasPrefix(r.Headline, "No bias found; with 100 sessions ") {
-				t.Errorf("headline: %s", r.Headline)
-			}
-			said := strings.Contains(r.Headline, strings.ReplaceAll(strings.Fields(tc.want)[0], "_", " "))
-			if said != (tc.verdict == VerdictBias) || said != strings.HasPrefix(r.Headline, "Bias found: ") {
-				t.Errorf("headline: %s", r.Headline)
+			favour := tc.verdict == VerdictFavour
+			if !favour && !strings.HasPrefix(r.Headline, "Nothing proven. With 100 sessions ") || !strings.Contains(
+				strings.Join(append(r.Apart, r.Headline), "\n"), tc.said) || favour != strings.HasPrefix(r.Headline, "Favour found: ") {
+				t.Errorf("headline: %s\napart: %q", r.Headline, r.Apart)
 			}
 		})
 	}
@@ -194,7 +195,7 @@ func oneReviewer() []council.BiasMetricRecord {
 // and is better, is not taken for an effect of standing second.
 func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	report := collect(unlimited, oneReviewer()).Report()
-	if !strings.HasPrefix(report.Headline, "These records cannot tell any bias; not tested: position,") {
+	if !strings.HasPrefix(report.Headline, "Nothing proven: these records leave 8 of 9 figures untested. Not tested: position,") {
 		t.Errorf("headline: %s", report.Headline)
 	}
 	metrics := byName(report.Metrics)
@@ -289,7 +290,7 @@ func TestSizeThatTellsNothing(t *testing.T) {
 	}
 	got := byName(collect(unlimited, records).Report().Metrics)["position"]
 	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate ||
-		*got.Verdict != VerdictBias {
+		*got.Verdict != VerdictFavour {
 		t.Errorf("%+v", got)
 	}
 	alone := byName(collect(unlimited, records[40*25:]).Report().Metrics)["position"]
@@ -334,7 +335,7 @@ func TestNewcomersStandBack(t *testing.T) {
 		}
 	}
 	metrics := byName(collect(unlimited, records).Report().Metrics)
-	if m := metrics["harshness"]; m.Subject == "new/n" || *m.Verdict != VerdictBias || m.Clusters != 60 {
+	if m := metrics["harshness"]; m.Subject == "new/n" || *m.Verdict != VerdictDiffers || m.Clusters != 60 {
 		t.Errorf("about %s: %q, %d sessions", m.Subject, *m.Verdict, m.Clusters)
 	}
 	if m := metrics["harshness|new/n"]; m.Clusters != 12 || *m.PValue > 1e-6 || m.QValue != nil || m.Verdict != nil {
@@ -418,7 +419,7 @@ func TestReportOfAnything(t *testing.T) {
 func TestSetVerdict(t *testing.T) {
 	base := func() Metric {
 		return Metric{
-			Name: "x", Unit: points, PointEstimate: new(0.5), StandardError: new(0.1), Test: &Test{Name: "t", DF: []float64{59}},
+			Name: "x", Kind: KindFavour, Unit: points, PointEstimate: new(0.5), StandardError: new(0.1), Test: &Test{Name: "t", DF: []float64{59}},
 			QValue:                  new(0.001),
 			MinimumDetectableEffect: new(0.28), Delta: new(0.25), Clusters: 60, Members: []Metric{},
 		}
@@ -428,16 +429,19 @@ func TestSetVerdict(t *testing.T) {
 		mutate func(*Metric)
 		want   Verdict
 	}{
-		{"large and significant", func(*Metric) {}, VerdictBias},
-		{"negative", func(m *Metric) { m.PointEstimate = new(-0.5) }, VerdictBias},
-		{"at delta", func(m *Metric) { m.PointEstimate = new(0.25) }, VerdictBias},
+		{"large and significant", func(*Metric) {}, VerdictFavour},
+		{"negative", func(m *Metric) { m.PointEstimate = new(-0.5) }, VerdictFavour},
+		{"at delta", func(m *Metric) { m.PointEstimate = new(0.25) }, VerdictFavour},
 		{"below delta", func(m *Metric) { m.PointEstimate = new(0.24) }, VerdictInconclusive},
 		{"not significant", func(m *Metric) { m.QValue = new(0.05) }, VerdictInconclusive},
-		{"q of .04 from 50 sessions", func(m *Metric) { m.QValue, m.Clusters = new(0.04), 50 }, VerdictBias},
+		{"q of .04 from 50 sessions", func(m *Metric) { m.QValue, m.Clusters = new(0.04), 50 }, VerdictFavour},
 		{"q of .04 below", func(m *Metric) { m.QValue, m.Clusters = new(0.04), 49 }, VerdictInconclusive},
-		{"q of .02 below", func(m *Metric) { m.QValue, m.Clusters = new(0.02), 20 }, VerdictBias},
+		{"q of .02 below", func(m *Metric) { m.QValue, m.Clusters = new(0.02), 20 }, VerdictFavour},
 		{"under the minimum", func(m *Metric) { m.Clusters = 19 }, VerdictInsufficient},
-		{"length", func(m *Metric) { m.Name = lengthAssociation }, VerdictAssociation},
+		{"length", func(m *Metric) { m.Kind = KindAssociation }, VerdictAssociation},
+		{"level", func(m *Metric) { m.Kind = KindLevel }, VerdictDiffers},
+		{"change", func(m *Metric) { m.Kind = KindChange }, VerdictChanged},
+		{"level inside delta", func(m *Metric) { m.Kind, m.PointEstimate, m.QValue = KindLevel, new(0.08), new(0.4) }, VerdictAlike},
 		// 1.671 standard errors on either side: the 90 % interval on 59 degrees of freedom.
 		{"inside delta", func(m *Metric) { m.PointEstimate, m.QValue = new(0.08), new(0.4) }, VerdictNegligible},
 		{"anchoring is never negligible", func(m *Metric) {
@@ -457,7 +461,7 @@ func TestSetVerdict(t *testing.T) {
 		}, VerdictNegligible},
 		{"confirmed", func(m *Metric) {
 			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.01)}}
-		}, VerdictBias},
+		}, VerdictFavour},
 		{"confirmed by chance only", func(m *Metric) {
 			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.06)}}
 		}, VerdictInconclusive},
@@ -483,7 +487,7 @@ func TestSetVerdict(t *testing.T) {
 func TestMembersWithUnlikeNumbersOfSessions(t *testing.T) {
 	metric := func(name string, sessions int, estimate float64) Metric {
 		return Metric{
-			Name: "x|" + name, Subject: name, Unit: points, PointEstimate: new(estimate), StandardError: new(0.1), Clusters: sessions,
+			Name: "x|" + name, Kind: KindFavour, Subject: name, Unit: points, PointEstimate: new(estimate), StandardError: new(0.1), Clusters: sessions,
 			Test: &Test{Name: "t", DF: []float64{float64(sessions - 1)}}, PValue: new(0.01), Delta: new(0.25),
 		}
 	}
@@ -496,7 +500,7 @@ func TestMembersWithUnlikeNumbersOfSessions(t *testing.T) {
 		family := []Metric{headline, other}
 		(&findings{c: NewCollector(unlimited)}).judge(family)
 		// q is .04: below the level of 60 sessions, above that of 30.
-		if got := family[0]; *got.Verdict != VerdictBias || got.Subject != "many" {
+		if got := family[0]; *got.Verdict != VerdictFavour || got.Subject != "many" {
 			t.Errorf("least p of %s: %q about %s, q %.3g", shown.Subject, *got.Verdict, got.Subject, *got.QValue)
 		}
 	}

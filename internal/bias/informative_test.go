@@ -52,7 +52,7 @@ func TestSessionsOfOneBallotDoNotCount(t *testing.T) {
 		for seed := range uint64(windows) {
 			c := collect(unlimited, alone(seed, w.first, w.second, w.both))
 			r := c.Report()
-			if strings.HasPrefix(r.Headline, "Bias found") {
+			if strings.HasPrefix(r.Headline, "Favour found") {
 				found++
 			}
 			for _, name := range []string{"position", "harshness"} {

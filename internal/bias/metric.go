@@ -34,8 +34,10 @@ type Metric struct {
 	WindowEnd     *time.Time `json:"window_end"`
 	Method        string     `json:"method"`
 	Confidence    Confidence `json:"statistical_confidence"`
+	// Kind says what the verdict is about.
+	Kind Kind `json:"kind"`
 	// Verdict is null for a figure that describes and is not tested, and for a
-	// member that has a figure unless its headline is a bias.
+	// member that has a figure unless something was found at its headline.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
 
@@ -53,7 +55,12 @@ type Metric struct {
 	// the largest of theirs; of position it is the advantage of the first place over
 	// the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
-	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
+	// DetectableSingle is the same where one reviewer alone has the effect, whichever it is. Where the verdict rests on
+	// all reviewers in common, an effect of one of them has to be several times as large. Null where there is no such effect.
+	DetectableSingle *float64 `json:"detectable_single"`
+	Delta            *float64 `json:"delta"` // the least effect that counts, in the metric's unit
+	// AlsoChanged is, of a change that was found, what else changed then.
+	AlsoChanged []Alongside `json:"also_changed,omitempty"`
 
 	Clusters         int      `json:"clusters"` // sessions that tell of the figure, those that answered one question counted once
 	StandardError    *float64 `json:"standard_error"`
@@ -103,6 +110,54 @@ const (
 	ConfidenceHigh         Confidence = "high"         // 50 and more
 )
 
+// Kind is what a metric is about. Metrics of each kind are a family of tests by themselves.
+type Kind string
+
+// The kinds.
+const (
+	KindFavour      Kind = "favour"      // who or what gets better scores than it is worth: this can move a result
+	KindLevel       Kind = "level"       // how high a reviewer scores everybody: ranks do not depend on it
+	KindChange      Kind = "change"      // a reviewer that scores otherwise than before
+	KindAssociation Kind = "association" // what better answers may explain
+	KindDescription Kind = "description" // not tested
+)
+
+// kindOf returns the kind of a headline.
+func kindOf(name string) Kind {
+	switch name {
+	case harshnessName:
+		return KindLevel
+	case driftName:
+		return KindChange
+	case lengthAssociation:
+		return KindAssociation
+	default:
+		return KindFavour
+	}
+}
+
+// Found returns the verdict of a metric of that kind which is significant, and at least delta.
+func (k Kind) Found() Verdict {
+	switch k {
+	case KindLevel:
+		return VerdictDiffers
+	case KindChange:
+		return VerdictChanged
+	case KindAssociation:
+		return VerdictAssociation
+	case KindFavour, KindDescription:
+	}
+	return VerdictFavour
+}
+
+// none returns the verdict of a metric of that kind whose 90 % interval lies inside +-delta.
+func (k Kind) none() Verdict {
+	if k == KindLevel {
+		return VerdictAlike
+	}
+	return VerdictNegligible
+}
+
 // Verdict is the conclusion about a metric.
 type Verdict string
 
@@ -110,11 +165,30 @@ type Verdict string
 const (
 	VerdictInsufficient  Verdict = "insufficient"   // too few sessions
 	VerdictNotIdentified Verdict = "not_identified" // these records cannot tell
-	VerdictBias          Verdict = "bias"           // significant, and at least delta
-	VerdictAssociation   Verdict = "association"    // as bias, where quality may explain it
+	VerdictFavour        Verdict = "favour"         // significant, and at least delta
+	VerdictDiffers       Verdict = "differs"        // the same, of a level
+	VerdictChanged       Verdict = "changed"        // the same, of a change
+	VerdictAssociation   Verdict = "association"    // the same, where quality may explain it
 	VerdictNegligible    Verdict = "negligible"     // the 90 % interval lies inside +-delta
+	VerdictAlike         Verdict = "alike"          // the same, of a level
 	VerdictInconclusive  Verdict = "inconclusive"   // none of these
 )
+
+// Found reports whether the verdict is that there is an effect.
+func (v Verdict) Found() bool {
+	return v == VerdictFavour || v == VerdictDiffers || v == VerdictChanged || v == VerdictAssociation
+}
+
+// Missing reports whether no verdict could be given.
+func (v Verdict) Missing() bool {
+	return v == VerdictInsufficient || v == VerdictNotIdentified || v == VerdictInconclusive
+}
+
+// Is reports whether that is the verdict on a metric.
+func (m Metric) Is(v Verdict) bool { return m.Verdict != nil && *m.Verdict == v }
+
+// Found reports whether the verdict on a metric is that there is an effect.
+func (m Metric) Found() bool { return m.Verdict != nil && m.Verdict.Found() }
 
 // resampled is the method of an interval by bootstrap.
 const resampled = "BCa interval over questions from 20 on, descriptive"
@@ -170,7 +244,7 @@ func (c *Collector) confidence(sessions int) Confidence {
 	}
 }
 
-// The least effects that count as a bias, in points on 1-10.
+// The least effects that count, in points on 1-10.
 const (
 	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
 	deltaPosition  = 0.15
@@ -200,7 +274,7 @@ const tiny = 1e-10
 // metric returns a metric of the window without a figure.
 func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
 	return Metric{
-		Name: name, Unit: unit, Method: method, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
+		Name: name, Unit: unit, Method: method, Kind: KindDescription, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
 		WindowStart: w.Start, WindowEnd: w.End, Confidence: c.confidence(t.clusters), Members: []Metric{},
 	}
 }
@@ -364,7 +438,7 @@ func withoutMembers(members []Metric, otherwise string) string {
 // showMember makes a headline show one of so many tested members.
 func (m *Metric) showMember(member *Metric, among int) {
 	m.takeFigure(member, among)
-	m.Test, m.SecondFit, m.ThirdFit = member.Test, member.SecondFit, member.ThirdFit
+	m.Test, m.SecondFit, m.ThirdFit, m.AlsoChanged = member.Test, member.SecondFit, member.ThirdFit, member.AlsoChanged
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
@@ -423,19 +497,25 @@ func (c *Collector) setVerdict(m *Metric) {
 		return
 	}
 	verdict := VerdictInconclusive
-	reason := fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows",
-		*m.MinimumDetectableEffect, m.Unit)
+	reason := fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
+	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
+		reason = fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
+			"and one of %.2f that a single reviewer has", *m.MinimumDetectableEffect, m.Unit, *s)
+	}
 	switch {
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
-	case m.passes() && m.Name == lengthAssociation:
+	case m.passes() && m.Kind == KindAssociation:
 		verdict, reason = VerdictAssociation, lengthIsMixed
 	case m.passes():
-		verdict, reason = VerdictBias, fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
+		verdict, reason = m.Kind.Found(), fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
+		if m.Kind == KindLevel {
+			reason += "; ranks do not depend on it"
+		}
 	case m.Name == anchoringName && !m.significant():
 		reason = shrinks
 	case m.Name != anchoringName && m.negligible():
-		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
+		verdict, reason = m.Kind.none(), fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
 	case m.explained():
 		reason = scaleUse
 	case m.significant():

@@ -11,7 +11,7 @@ import (
 )
 
 // MonitorSchema is the schema version of a [Monitor].
-const MonitorSchema = "1.0.0"
+const MonitorSchema = "2.0.0"
 
 // MonitorFrom is how many questions the figures of a monitor take: its e values are good as
 // far as estimates are normal.
@@ -53,6 +53,7 @@ type Monitor struct {
 // Watched is a headline of a monitor.
 type Watched struct {
 	Name string `json:"headline"`
+	Kind Kind   `json:"kind"` // favour, or level: one that ranks do not depend on, and that is no alarm
 	Unit string `json:"unit"`
 	// Subject is the member of the headline that the figure is taken from: of those that
 	// carry an alarm the largest, else the one with the greatest e value. "": the headline
@@ -69,8 +70,10 @@ type Watched struct {
 	Members  int      `json:"members"`  // that e is the mean of
 	Clusters int      `json:"clusters"` // sessions behind the figure, those that answered one question counted once
 	Delta    *float64 `json:"delta"`    // the least effect that counts, in the unit; null: any
-	Alarm    bool     `json:"alarm"`
-	Reason   string   `json:"reason"` // for the alarm, or for there being none
+	// Found says that there is an effect which is large enough to count. Of a favour it is an Alarm.
+	Found  bool   `json:"found"`
+	Alarm  bool   `json:"alarm"`
+	Reason string `json:"reason"` // for what was found, or for there being nothing
 }
 
 // Monitor computes the monitor over what was added so far, and over the preference in shadow
@@ -187,7 +190,7 @@ func (m *Metric) strictest() *float64 {
 
 // newWatched returns a headline without a decision.
 func newWatched(m *Metric, figures []watchedFigure) Watched {
-	w := Watched{Name: m.Name, Unit: m.Unit, Members: len(figures), Delta: m.Delta, Clusters: m.Clusters}
+	w := Watched{Name: m.Name, Kind: m.Kind, Unit: m.Unit, Members: len(figures), Delta: m.Delta, Clusters: m.Clusters}
 	if len(figures) == 0 {
 		w.Reason = m.tooFew(MonitorFrom, "the monitor")
 		if m.Verdict != nil && *m.Verdict == VerdictNotIdentified {
@@ -212,7 +215,7 @@ func (w *Watched) show(m *Metric, among int) {
 
 // watchShadow returns the preference in shadow sessions without a decision.
 func watchShadow(shadow []float64) Watched {
-	w := Watched{Name: shadowPreference, Unit: "share for the synthesis", Clusters: len(shadow), Reason: "there are no shadow sessions"}
+	w := Watched{Name: shadowPreference, Kind: KindFavour, Unit: "share for the synthesis", Clusters: len(shadow), Reason: "there are no shadow sessions"}
 	if len(shadow) == 0 {
 		return w
 	}
@@ -223,33 +226,41 @@ func watchShadow(shadow []float64) Watched {
 	return w
 }
 
-// decide says which headlines are an alarm: those that e-BH finds among all of them and, where
+// decide says at which headlines something is found: those that e-BH finds among the headlines of one kind and, where
 // there is a least effect that counts, whose figure is that large. A headline without an e
 // value counts as one with 0.
 func (m *Monitor) decide(figures [][]watchedFigure) {
-	e := make([]float64, len(m.Watched))
-	for i, w := range m.Watched {
-		if w.LogE != nil {
-			e[i] = math.Exp(*w.LogE)
+	for _, kind := range []Kind{KindFavour, KindLevel} {
+		var of []int
+		var e []float64
+		for i, w := range m.Watched {
+			if w.Kind != kind {
+				continue
+			}
+			of, e = append(of, i), append(e, 0)
+			if w.LogE != nil {
+				e[len(e)-1] = math.Exp(*w.LogE)
+			}
 		}
-	}
-	stands, found := stat.EBH(e, m.Level), 0
-	for _, stands := range stands {
-		if stands {
-			found++
+		stands, found := stat.EBH(e, m.Level), 0
+		for _, stands := range stands {
+			if stands {
+				found++
+			}
 		}
-	}
-	needed := math.Log(float64(len(e)) / (m.Level * float64(found)))
-	for i := range m.Watched {
-		w := &m.Watched[i]
-		switch {
-		case w.LogE == nil:
-		case i < len(figures):
-			w.judge(figures[i], stands[i], needed)
-		case stands[i]:
-			w.Alarm, w.Reason = true, fmt.Sprintf("log e = %.1f: the reviewers' choice is not by chance", *w.LogE)
-		default:
-			w.Reason = noEffect
+		needed := math.Log(float64(len(e)) / (m.Level * float64(found)))
+		for k, i := range of {
+			w := &m.Watched[i]
+			switch {
+			case w.LogE == nil:
+			case i < len(figures):
+				w.judge(figures[i], stands[k], needed)
+			case stands[k]:
+				w.Found, w.Reason = true, fmt.Sprintf("log e = %.1f: the reviewers' choice is not by chance", *w.LogE)
+			default:
+				w.Reason = noEffect
+			}
+			w.Alarm = w.Found && kind == KindFavour
 		}
 	}
 }
@@ -270,7 +281,10 @@ func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 	switch {
 	case len(carrying) > 0:
 		best.Metric = largest(carrying)
-		w.Alarm, w.Reason = true, fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
+		w.Found, w.Reason = true, fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
+		if w.Kind == KindLevel {
+			w.Reason += "; ranks do not depend on it, so this is no alarm"
+		}
 	case stands:
 		w.Reason = fmt.Sprintf("log e = %.1f, but smaller than the %.2g %s that count", *w.LogE, *w.Delta, w.Unit)
 	default:

@@ -46,7 +46,6 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 		{"length_slope_deviation", "openai/m1", biassim.Effects{LengthSlope: second(0.8)}},
 		{"self_preference", "", biassim.Effects{Self: 0.5}},
 		{"family_affinity", "", biassim.Effects{Family: 0.8}},
-		{"harshness", "openai/m1", biassim.Effects{Harshness: second(-0.8)}},
 		{"affinity", "anthropic/m2>google/m3", biassim.Effects{Pair: map[[2]int]float64{{2, 3}: 1.2}}},
 		{"anchoring", "", biassim.Effects{Anchoring: -0.5}},
 	} {
@@ -60,7 +59,7 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 				t.Errorf("alarms (-want +got):\n%s", diff)
 			}
 			w := watched(t, m, tt.headline)
-			if w.LogE == nil || *w.LogE < math.Log(160) {
+			if w.LogE == nil || *w.LogE < math.Log(140) {
 				t.Errorf("an alarm at log e = %v", w.LogE)
 			}
 			if *w.CILower <= 0 && *w.CIUpper >= 0 {
@@ -70,6 +69,18 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 				t.Errorf("headline %q", m.Headline)
 			}
 		})
+	}
+}
+
+// Ranks do not depend on how high a reviewer scores everybody: the monitor finds it, and raises no alarm.
+func TestLevelIsNoAlarm(t *testing.T) {
+	m := collect(unlimited, generated(5, 300, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0, -0.8}})).Monitor(nil)
+	w := watched(t, m, "harshness")
+	if len(alarms(m)) > 0 || !w.Found || w.Kind != KindLevel || w.Subject != "openai/m1" || *w.LogE < math.Log(20) {
+		t.Errorf("%s: %+v", m.Headline, w)
+	}
+	if m.Headline != "No alarm after 300 sessions" {
+		t.Errorf("headline %q", m.Headline)
 	}
 }
 

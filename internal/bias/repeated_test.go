@@ -31,7 +31,7 @@ func TestRepeatedQuestions(t *testing.T) {
 				c.Add(r)
 			}
 			if slices.ContainsFunc(c.Report().Metrics, func(m Metric) bool {
-				return m.Verdict != nil && *m.Verdict == VerdictBias && m.Name != "harshness"
+				return m.Is(VerdictFavour)
 			}) {
 				found++
 			}

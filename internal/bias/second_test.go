@@ -55,14 +55,16 @@ func TestMaskedMemberIsFound(t *testing.T) {
 		t.Fatalf("not the case to be tested: %+.3f (p %.2g) beside %+.3f (p %.2g)", *steady.PointEstimate, *steady.PValue,
 			*harsh.PointEstimate, *harsh.PValue)
 	}
-	if *headline.Verdict != VerdictBias || headline.Subject != "meta/m4" || *headline.PointEstimate != *harsh.PointEstimate {
+	if *headline.Verdict != VerdictDiffers || headline.Subject != "meta/m4" || *headline.PointEstimate != *harsh.PointEstimate {
 		t.Fatalf("headline about %s: %q, %+.3f", headline.Subject, *headline.Verdict, *headline.PointEstimate)
 	}
-	if *harsh.Verdict != VerdictBias || *steady.Verdict == VerdictBias {
+	if *harsh.Verdict != VerdictDiffers || *steady.Verdict == VerdictDiffers {
 		t.Errorf("harsh reviewer %q, steady one %q", *harsh.Verdict, *steady.Verdict)
 	}
-	if want := fmt.Sprintf("harshness (meta/m4) %+.2f points", *harsh.PointEstimate); !strings.Contains(report.Headline, want) {
-		t.Errorf("the headline %q lacks %q", report.Headline, want)
+	want := fmt.Sprintf("meta/m4 scores %.2f points (", -*harsh.PointEstimate)
+	if !slices.ContainsFunc(report.Apart, func(text string) bool { return strings.HasPrefix(text, want) }) ||
+		!strings.HasPrefix(report.Headline, "Nothing proven. ") {
+		t.Errorf("%q and %q lack %q", report.Headline, report.Apart, want)
 	}
 }
 
@@ -89,7 +91,7 @@ func favoursNobody(t *testing.T, sessions, members int, world biassim.World) {
 	for seed := range uint64(reports) {
 		found := verdicts(collect(unlimited, inWorld(seed, sessions, members, seed%2 == 0, world, biassim.Effects{})).Report())
 		for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
-			if found[headline] == VerdictBias {
+			if found[headline] == VerdictFavour {
 				flagged++
 				break
 			}
@@ -196,7 +198,7 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 		t.Errorf("%d of 30 intervals hold the truth", held)
 	}
 	report := collect(unlimited, generated(1, 100, council.OrderBalanced, false, biassim.Effects{Family: 0.9})).Report()
-	if got := verdicts(report)["family_affinity"]; got != VerdictBias {
+	if got := verdicts(report)["family_affinity"]; got != VerdictFavour {
 		t.Errorf("a large favour for the family is %q", got)
 	}
 }
@@ -207,27 +209,35 @@ func TestDetectableIsDetected(t *testing.T) {
 	reports := race.Fewer(60)
 	least := 0.8*float64(reports) - 3.3*math.Sqrt(0.8*0.2*float64(reports))
 	for _, tc := range []struct {
-		headline string
-		effects  func(points float64) biassim.Effects
+		name, headline string
+		single         bool
+		effects        func(points float64) biassim.Effects
 	}{
-		{"position", func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
-		{"self_preference", func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
-		{"harshness", func(x float64) biassim.Effects {
+		{"position", "position", false, func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
+		{"self", "self_preference", false, func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
+		{"self of one", "self_preference", true, func(x float64) biassim.Effects {
+			return biassim.Effects{Pair: map[[2]int]float64{{3, 3}: x}}
+		}},
+		{"harshness", "harshness", true, func(x float64) biassim.Effects {
 			return biassim.Effects{Harshness: []float64{-x, x / 4, x / 4, x / 4, x / 4}}
 		}},
 	} {
-		t.Run(tc.headline, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			size := 0.
 			for seed := range uint64(5) {
 				m := byName(collect(unlimited, generated(seed, 50, council.OrderBalanced, true,
 					biassim.Effects{})).Report().Metrics)[tc.headline]
-				size += *m.MinimumDetectableEffect / 5
+				if tc.single {
+					size += *m.DetectableSingle / 5
+				} else {
+					size += *m.MinimumDetectableEffect / 5
+				}
 			}
 			effects := tc.effects(size)
 			found := 0
 			for seed := range uint64(reports) {
 				if verdicts(collect(unlimited, generated(100+seed, 50, council.OrderBalanced, true,
-					effects)).Report())[tc.headline] == VerdictBias {
+					effects)).Report())[tc.headline].Found() {
 					found++
 				}
 			}

@@ -72,7 +72,7 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 	r := reportOf(o, 1)
 	flagged := 0
 	for _, c := range r.ChangePoints {
-		if !c.Flagged {
+		if c.Verdict != VerdictChanged {
 			continue
 		}
 		flagged++

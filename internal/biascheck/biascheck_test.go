@@ -46,7 +46,7 @@ func TestFiguresAreWithinBounds(t *testing.T) {
 // although it needs a test.
 func TestFiguresOutOfBounds(t *testing.T) {
 	all := []Scenario{{what: "plain", members: 5, sessions: 10, lines: []line{
-		{table: "a table", row: "everything is flagged", column: "10", low: 1, high: 1, count: flagged()},
+		{table: "a table", row: "everything is found", column: "10", low: 1, high: 1, count: favouring()},
 		{table: "a table", row: "of an unknown metric", column: "10", high: 1, count: rejected("unknown")},
 		{table: "a table", row: "of one that need not be tested", column: "10", high: 1, untried: true, count: rejected("unknown")},
 	}}}

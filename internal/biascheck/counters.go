@@ -82,16 +82,13 @@ func identified(name string) counter {
 	})
 }
 
-// significant counts reports with a headline that is significant after adjustment.
+// significant counts reports with a favour that is significant after adjustment, whatever its size.
 func significant() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
-		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.QValue != nil && *m.QValue < level(r) })
+		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool {
+			return m.Kind == bias.KindFavour && m.QValue != nil && *m.QValue < level(r)
+		})
 	})
-}
-
-// flagged counts reports with a headline that is a bias or an association.
-func flagged() counter {
-	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool { return slices.ContainsFunc(r.Metrics, found) })
 }
 
 // level returns the false discovery rate at which the report flags.
@@ -102,24 +99,23 @@ func level(r bias.Report) float64 {
 	return r.Levels.High
 }
 
-// found reports whether the verdict of a metric is that there is an effect.
-func found(m bias.Metric) bool {
-	return m.Verdict != nil && (*m.Verdict == bias.VerdictBias || *m.Verdict == bias.VerdictAssociation)
-}
-
-// favouring counts reports that call anything but harshness a bias. An association of
-// length and score is none.
+// favouring counts reports with a verdict of favour.
 func favouring() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
-		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool {
-			return m.Verdict != nil && *m.Verdict == bias.VerdictBias && m.Name != "harshness"
-		})
+		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Is(bias.VerdictFavour) })
 	})
 }
 
-// verdict counts reports in which that headline is a bias or an association.
+// verdict counts reports in which something is found at that headline.
 func verdict(headline string) counter {
-	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return found(metrics[headline]) })
+	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return metrics[headline].Found() })
+}
+
+// changedAt counts reports in which some reviewer changed at some time.
+func changedAt() counter {
+	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
+		return slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found)
+	})
 }
 
 // needsFurther reports whether a headline needs the further fits to agree.
@@ -127,7 +123,7 @@ func needsFurther(headline string) bool {
 	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity", styleMimicry}, headline)
 }
 
-// firstVerdict counts reports in which that headline would be a bias by the first fit
+// firstVerdict counts reports in which that headline would be a favour by the first fit
 // alone, of all headlines.
 func firstVerdict(headline string) counter {
 	large := func(m bias.Metric) bool { return m.PValue != nil && math.Abs(*m.PointEstimate) >= *m.Delta }
@@ -135,7 +131,7 @@ func firstVerdict(headline string) counter {
 		var p []float64 // of the headlines
 		at, passes := -1, false
 		for _, m := range r.Metrics {
-			if m.Verdict == nil || m.PValue == nil {
+			if m.Kind != bias.KindFavour || m.Verdict == nil || m.PValue == nil {
 				continue
 			}
 			tested := []bias.Metric{m}

@@ -55,10 +55,11 @@ const planted = 2
 
 // The tables.
 const (
-	tableFalse   = "Reports with a verdict of bias other than harshness, %, where nobody is favoured. Columns: sessions x members."
-	tableAny     = "Reports with any verdict, %, in the plain world. Columns: sessions x members."
-	tableSeldom  = "Reports with any verdict, %, where most sessions tell little and nobody is favoured. Columns: sessions x members."
-	tableRepeat  = "Reports with a verdict of bias other than harshness, %, where questions are asked again. Columns: sessions x members."
+	tableFalse   = "Reports with a verdict of favour, %, where nobody is favoured. Columns: sessions x members."
+	tableApart   = "Reports with a verdict apart from favours, %, in the plain world. Columns: sessions x members."
+	tableSeldom  = "Reports with a verdict of favour, %, where most sessions tell little and nobody is favoured. Columns: sessions x members."
+	tableTopics  = "Reports with a verdict, %, where nobody is favoured and time or topics matter. Columns: sessions x members."
+	tableRepeat  = "Reports with a verdict of favour, %, where questions are asked again. Columns: sessions x members."
 	tableAnomaly = "Reports with an anomaly, %. Columns: sessions x members."
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
@@ -101,7 +102,8 @@ func scenarios() []Scenario {
 			}
 		}
 	}
-	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), plantedScenarios(), seenScenarios(), styleScenarios())
+	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), plantedScenarios(), seenScenarios(), styleScenarios(),
+		worldScenarios())
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody
@@ -143,7 +145,7 @@ func seldomScenarios() []Scenario {
 				s := world
 				s.sessions, s.members = sessions, members
 				s.lines = []line{{
-					table: tableSeldom, row: s.row(), column: fmt.Sprintf("%dx%d", sessions, members), high: 0.05, errors: 2, count: flagged(),
+					table: tableSeldom, row: s.row(), column: fmt.Sprintf("%dx%d", sessions, members), high: 0.05, errors: 2, count: favouring(),
 				}}
 				all = append(all, s)
 			}
@@ -377,23 +379,61 @@ func (s Scenario) row() string {
 
 // innocentLines are the lines of a world in which nobody is favoured.
 func (s Scenario) innocentLines() []line {
-	bound := 0.05
-	if s.world.Constant != nil { // its harshness is true, and loosens the adjustment of the others
-		bound = 0.075
-	}
 	lines := []line{
-		{table: tableFalse, high: bound, count: favouring()},
+		{table: tableFalse, high: 0.05, count: favouring()},
 		{table: tableAnomaly, high: 0.07, untried: true, count: anomalous},
 		{table: tableDrift, high: 0.07, untried: true, count: rejected("drift|")},
 		{table: tableChange, high: 0.07, untried: true, count: changed},
 	}
 	if s.what == "plain" {
-		lines = append(lines, line{table: tableAny, high: 0.05, count: flagged()})
+		lines = append(lines,
+			line{table: tableApart, row: "harshness", high: 0.05, count: verdict("harshness")},
+			line{table: tableApart, row: "drift", high: 0.05, count: verdict("drift")},
+			line{table: tableApart, row: "change points", high: 0.05, count: changedAt()},
+			line{table: tableApart, row: "length", high: 0.05, count: verdict("length_points_per_doubling")})
 	}
+	return s.bySize(lines)
+}
+
+// bySize completes the lines of a table whose columns are sizes.
+func (s Scenario) bySize(lines []line) []line {
 	for i := range lines {
-		lines[i].row, lines[i].column, lines[i].errors = s.row(), fmt.Sprintf("%dx%d", s.sessions, s.members), 2
+		l := &lines[i]
+		l.row = strings.TrimSuffix(s.row()+": "+l.row, ": ")
+		l.column, l.errors = fmt.Sprintf("%dx%d", s.sessions, s.members), 2
 	}
 	return lines
+}
+
+// worldScenarios are worlds without a favour in which topics or time matter.
+func worldScenarios() []Scenario {
+	var all []Scenario
+	for _, world := range []Scenario{
+		{what: "topics in runs of ten", world: biassim.World{Topics: 10, TopicSD: 0.4}},
+		{what: "topics in runs of ten, not named", world: biassim.World{Topics: 10, TopicSD: 0.4, Untold: true}},
+		{
+			what: "a reviewer's scale changes in mid-window", world: biassim.World{Rescaled: one(0.6)},
+			effects: biassim.Effects{Jump: one(-1.2)},
+		},
+	} {
+		for _, size := range []struct{ sessions, members, percent int }{
+			{50, 4, 50}, {100, 5, 50}, {400, 5, 20}, {100, 3, 20}, {100, 8, 20}, {100, 12, 20},
+		} {
+			s := world
+			s.sessions, s.members, s.percent, s.own = size.sessions, size.members, size.percent, size.sessions == 50
+			changes := 0.05
+			if s.world.Rescaled != nil {
+				changes = 1
+			}
+			s.lines = s.bySize([]line{
+				{table: tableTopics, row: "favour", high: 0.05, count: favouring()},
+				{table: tableTopics, row: "drift", high: changes, count: verdict("drift")},
+				{table: tableTopics, row: "change points", high: changes, count: changedAt()},
+			})
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // nullLines are those of the plain world with five members.
@@ -426,8 +466,8 @@ func (s Scenario) nullLines() []line {
 		lines = []line{{row: "position judged", count: identified("position")}}
 	}
 	lines = append(lines,
-		line{row: "reports with a significant headline", high: 0.075, count: significant()},
-		line{row: "reports with a verdict", high: bound, count: flagged()})
+		line{row: "reports with a significant favour", high: 0.075, count: significant()},
+		line{row: "reports with a verdict of favour", high: bound, count: favouring()})
 	for i := range lines {
 		lines[i].table = tableNull
 		lines[i].column = strings.TrimSuffix(fmt.Sprintf("%d%c %s", s.sessions, own, s.order), " ")

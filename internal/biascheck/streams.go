@@ -21,9 +21,8 @@ import (
 
 // The tables of streams.
 const (
-	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm other than harshness, one of harshness, " +
-		"evidence of any size."
-	tableShifts = "Streams in which the monitor has found what is planted, %. Columns: sessions."
+	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm, another level of scores, evidence of any size."
+	tableShifts  = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
 // streamSessions is how long a stream is.
@@ -186,9 +185,9 @@ func (s Stream) shadow(seed uint64) []float64 {
 	return x
 }
 
-// alarm finds the alarm of the headline that is affected.
+// alarm finds the alarm of the headline that is affected, or its level.
 func alarm(s Stream, m bias.Monitor) bool {
-	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name == s.affected })
+	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Found && w.Name == s.affected })
 }
 
 // otherAlarm finds an alarm of another headline.
@@ -204,15 +203,21 @@ func anyEvidence(_ Stream, m bias.Monitor) bool { return len(stand(m)) > 0 }
 
 // stand returns the headlines that stand by their e values alone.
 func stand(m bias.Monitor) (names []string) {
-	e := make([]float64, len(m.Watched))
-	for i, w := range m.Watched {
-		if w.LogE != nil {
-			e[i] = math.Exp(*w.LogE)
+	for _, kind := range []bias.Kind{bias.KindFavour, bias.KindLevel} {
+		var of []string
+		var e []float64
+		for _, w := range m.Watched {
+			if w.Kind == kind {
+				of, e = append(of, w.Name), append(e, 0)
+				if w.LogE != nil {
+					e[len(e)-1] = math.Exp(*w.LogE)
+				}
+			}
 		}
-	}
-	for i, stands := range stat.EBH(e, alpha) {
-		if stands {
-			names = append(names, m.Watched[i].Name)
+		for i, stands := range stat.EBH(e, alpha) {
+			if stands {
+				names = append(names, of[i])
+			}
 		}
 	}
 	return names
@@ -224,12 +229,9 @@ func streams() []Stream {
 	innocent := func(data Scenario, members int, own bool) {
 		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, 6
 		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
-		bound, harsh := 0.05, 0.05
+		bound, level := 0.05, 0.05
 		if w := data.world; w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
-			harsh = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
-		}
-		if data.world.Constant != nil {
-			bound = 0.075 // its harshness loosens the adjustment of the others
+			level = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
 		}
 		if data.world.SCurve > 0 {
 			bound = 1 // no bound: the third fit does not take all of it out
@@ -239,7 +241,7 @@ func streams() []Stream {
 			s.lines = append(s.lines, streamLine{l, streamSessions, finds})
 		}
 		add("alarm", bound, otherAlarm)
-		add("harsh", harsh, alarm)
+		add("level", level, alarm)
 		add("any size", 1, anyEvidence)
 		all = append(all, s)
 	}

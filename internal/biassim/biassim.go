@@ -49,6 +49,10 @@
 //     share the answers and their lengths wholly, and a block id instead of the hash.
 //   - Questions: the sessions ask so many questions by turns, and have their question keys. Sessions of one question share what
 //     those of Runs share.
+//   - Topics: so many sessions, one after another, are about one topic, drawn at random from the categories. It adds to
+//     the scores of each reviewer, and to the merit of each member's answers, a part of its own with a standard deviation
+//     of TopicSD. The records name the category, unless Untold.
+//   - Rescaled: the Factor of a reviewer from the middle session on, as a multiple of the one before.
 //
 // With World.Embedded, records have that cosine. An embedding is the sum of vectors in 16
 // dimensions: one of the session (of length 2.5), of the model (.6), of the answer (.8), and AlikeMaker
@@ -109,14 +113,18 @@ const (
 	streamCurve
 	streamSCurve
 	streamQuestions
+	streamTopics
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
 func Members() []string { return Council(5) }
 
-// Council returns the ids of n members, 1 to 7. The first two have the same maker.
+// Council returns the ids of n members, 1 to 12. The first two have the same maker.
 func Council(n int) []string {
-	all := []string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4", "mistral/m5", "qwen/m6"}
+	all := []string{
+		"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4", "mistral/m5", "qwen/m6", "deepseek/m7", "microsoft/m8",
+		"amazon/m9", "nvidia/m10", "ibm/m11",
+	}
 	return all[:n]
 }
 
@@ -155,6 +163,10 @@ type World struct {
 	Runs         int       // sessions in a row that have one question; 0 and 1: each has its own
 	Questions    int       // that the sessions ask by turns; 0: each has its own
 	Frozen       bool      // the sessions of a run review the same answers, as a probe's do
+	Topics       int       // sessions in a row about one topic; 0: there are no topics
+	TopicSD      float64   // of what a topic adds to a reviewer's scores, and to a member's merit
+	Untold       bool      // the records do not name the topics
+	Rescaled     []float64 // by reviewer: its factor from the middle session on, times this; 0, or beyond the list: as before
 	Embedded     bool      // the records say how alike answers are
 	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
 	// lie together; 0: not at all.
@@ -202,6 +214,9 @@ type generator struct {
 	question                            chances   // of the run of sessions
 	questions                           []chances // that the sessions ask by turns
 	styles                              *styles   // nil: nothing is embedded
+	topics                              []topic   // by category; none in a world without topics
+	topicDraws                          *rand.Rand
+	topic                               int // of the session
 	base, step, gap, correlated, shared float64
 }
 
@@ -243,7 +258,35 @@ func newGenerator(o Options) *generator {
 	g.level = deal(stream(streamLevels), len(g.reviewers), func(x float64) float64 { return g.base + o.World.Levels*x })
 	g.exponent = deal(stream(streamCurve), len(g.reviewers), func(x float64) float64 { return math.Pow(1+o.World.Curve, x) })
 	g.sCurve = deal(stream(streamSCurve), len(g.reviewers), func(x float64) float64 { return o.World.SCurve * x })
+	if o.World.Topics > 0 {
+		g.topicDraws = stream(streamTopics)
+		for _, category := range council.Categories() {
+			g.topics = append(g.topics, topic{category, normals(g.topicDraws, len(g.reviewers)), normals(g.topicDraws, len(g.members))})
+		}
+	}
 	return g
+}
+
+// topic is what the questions of a category have in common, as standard normal deviates.
+type topic struct {
+	category          string
+	shifts, qualities []float64 // by reviewer and by member
+}
+
+// atTopic returns what the topic of session s adds to the scores of each reviewer and to the merit of each member, and the
+// category as the records name it.
+func (g *generator) atTopic(s int) (shifts, merits []float64, category *string) {
+	if len(g.topics) == 0 {
+		return nil, nil, nil
+	}
+	if s%g.o.World.Topics == 0 {
+		g.topic = g.topicDraws.IntN(len(g.topics))
+	}
+	t := g.topics[g.topic]
+	if !g.o.World.Untold {
+		category = &t.category
+	}
+	return t.shifts, t.qualities, category
 }
 
 // deal returns the values of a function at n points that stand evenly from -1 to 1, in an order drawn at random.
@@ -318,8 +361,9 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 		}
 	}
 	merit, length := make([]float64, len(g.members)), make([]float64, len(g.members))
+	topicShifts, topicMerits, category := g.atTopic(s)
 	for j := range g.members {
-		merit[j] = g.gap*g.quality[j] + answerSD*c.answers[j]
+		merit[j] = g.gap*g.quality[j] + answerSD*c.answers[j] + w.TopicSD*at(topicMerits, j)
 		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
 		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
 	}
@@ -345,13 +389,18 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 			shown[p] = slices.Index(g.members, answer.Member)
 			mean += merit[shown[p]] / float64(len(shown))
 		}
+		factor := g.factor[i]
+		if again := at(w.Rescaled, i); again != 0 && share >= 0.5 {
+			factor *= again
+		}
 		scores := make([]float64, len(shown))
 		for p, j := range shown {
 			scores[p] = at(w.Constant, i)
 			if scores[p] != 0 {
 				continue
 			}
-			scores[p] = g.level[i] + g.factor[i]*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
+			scores[p] = g.level[i] + w.TopicSD*at(topicShifts, i) +
+				factor*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
 			scores[p] += g.planted(i, j, p, share) + (g.o.Effects.Length+at(g.o.Effects.LengthSlope, i))*math.Log2(length[j]/typicalLength)
 			if p > 0 {
 				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
@@ -378,6 +427,7 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				Own: i == j, NShown: len(shown), OrderDesign: g.o.Order, Status: council.BallotError,
 				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
 			}
+			record.QueryMetadata.Category = category
 			if similar != nil {
 				record.StyleSimilarity, record.EmbeddingModel = &similar[j], "biassim"
 			}

@@ -36,7 +36,7 @@ const (
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias, or " +
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found one, or " +
 	"ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command goes on; 130 interrupted."
 
 type commands struct {

@@ -525,7 +525,7 @@ func TestFailOnBias(t *testing.T) {
 		records, verdict string
 		code             int
 	}{
-		{"e2e_planted", "bias was found", 3},
+		{"e2e_planted", "found: position, self_preference, anchoring\n", 3},
 		{"e2e_null", "", 0},
 	} {
 		args := []string{"bias-report", "--fail-on", "bias", "--sessions", "0", "--days", "0", "--input", "../bias/testdata/" + tt.records + ".jsonl"}
@@ -577,7 +577,7 @@ func TestMonitor(t *testing.T) {
 		{"--input " + biased, 0, "position: place 1", ""},
 		{"--input " + biased + " --fail-on bias", 3, "ALARM", "Alarm after 140 sessions: position (place 1)"},
 		{"--input " + biased + " --fail-on bias --format json", 3, `"council_config_version": "biassim"`, "Alarm"},
-		{"--input " + biased + " --fail-on bias --format csv", 3, "position,place 1,points,", "Alarm"},
+		{"--input " + biased + " --fail-on bias --format csv", 3, "position,favour,place 1,points,", "Alarm"},
 		{"--input " + biased + " --fail-on bias --format html", 3, "<h1>Bias monitor</h1>", "Alarm"},
 		{"--input ../bias/testdata/e2e_planted.jsonl --fail-on bias", 0, "Collecting data (40 of 100 sessions)", "60 more sessions are needed"},
 		{"--sessions 10", 2, "", "--since does"},

@@ -139,19 +139,23 @@ type biasReportCmd struct {
 
 	Evidence []string `help:"Evidence file to read (repeatable, read as one); default LLM_COUNCIL_EVIDENCE_STORE, and none with --input." placeholder:"FILE" sep:"none"`
 
-	FailOn  string `help:"End with exit code 3 when the verdict on a headline is this, or with --monitor on an alarm: ${enum}." enum:",bias" default:""`
-	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
+	FailOn  []string `name:"fail-on" help:"End with exit code 3 when a favour, another level of scores or a change is found, or with --monitor on an alarm: favour, level, change, or several. bias is another word for favour." placeholder:"A,B"`
+	Verbose bool     `help:"Show the reviewers' profiles and the positions in full."`
 }
 
-// Run runs the command. Its error is a findingError when a bias was found that it shall
+// Run runs the command. Its error is a findingError when something was found that it shall
 // fail on.
 func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	cfg, paths, err := c.load()
 	if err != nil {
 		return err
 	}
+	failOn, err := c.kinds()
+	if err != nil {
+		return err
+	}
 	if c.Monitor {
-		return c.monitor(ctx, std, cfg, paths)
+		return c.monitor(ctx, std, cfg, paths, failOn)
 	}
 	q := c.query()
 	q.Split = c.Split
@@ -168,7 +172,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	}
 	err = writeAs(std.Stdout, c.Format, r, func(r render.Report) []byte { return render.CSV(r.Report) }, render.HTML,
 		func(r render.Report) []byte { return render.Text(r, c.Verbose, config.SettingNames()) })
-	if err != nil || c.FailOn == "" {
+	if err != nil || len(failOn) == 0 {
 		return err
 	}
 	if r.Status == bias.StatusCollecting {
@@ -176,14 +180,35 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	}
 	var found []string
 	for _, m := range r.Metrics {
-		if m.Verdict != nil && *m.Verdict == bias.VerdictBias {
+		if m.Found() && slices.Contains(failOn, m.Kind) {
 			found = append(found, m.Name)
 		}
 	}
+	if slices.Contains(failOn, bias.KindChange) && slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found) {
+		found = append(found, "change_points")
+	}
 	if len(found) > 0 {
-		return findingError{fmt.Errorf("bias was found: %s", strings.Join(found, ", "))}
+		return findingError{fmt.Errorf("found: %s", strings.Join(found, ", "))}
 	}
 	return nil
+}
+
+// kinds returns the kinds of metrics on which the command is to fail.
+func (c *biasReportCmd) kinds() ([]bias.Kind, error) {
+	var kinds []bias.Kind
+	for _, word := range c.FailOn {
+		switch word {
+		case "favour", "bias":
+			kinds = append(kinds, bias.KindFavour)
+		case "level":
+			kinds = append(kinds, bias.KindLevel)
+		case "change":
+			kinds = append(kinds, bias.KindChange)
+		default:
+			return nil, usageError{fmt.Errorf("--fail-on does not know %q: use favour, level, change, or several with commas", word)}
+		}
+	}
+	return kinds, nil
 }
 
 // evidenceFiles returns the evidence files to read.
@@ -201,7 +226,7 @@ func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 
 // monitor prints the monitor. Its error is a findingError when there is an alarm that it shall
 // fail on.
-func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, paths []string) error {
+func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, paths []string, failOn []bias.Kind) error {
 	if c.Sessions != nil || c.Days != nil || c.Split != "" {
 		return usageError{errors.New("--monitor takes all sessions: --sessions, --days and --split do not go with it, --since does")}
 	}
@@ -215,13 +240,13 @@ func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, 
 	}
 	err = writeAs(std.Stdout, c.Format, m, render.MonitorCSV, render.MonitorHTML,
 		func(m bias.Monitor) []byte { return render.Monitor(m, config.SettingNames()) })
-	if err != nil || c.FailOn == "" {
+	if err != nil || len(failOn) == 0 {
 		return err
 	}
 	if m.Status == bias.StatusCollecting {
 		_, _ = fmt.Fprintf(std.Stderr, "councild: no alarm yet: %d more sessions are needed, so --fail-on found nothing\n", m.SessionsNeeded)
 	}
-	if slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm }) {
+	if slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Found && slices.Contains(failOn, w.Kind) }) {
 		return findingError{errors.New(m.Headline)}
 	}
 	return nil

@@ -22,7 +22,7 @@ func TestVerdictsAreComputedBeside(t *testing.T) {
 		v := newVerdicts(func(context.Context, bias.Query) (bias.Report, error) {
 			computed++
 			time.Sleep(takes)
-			found, tells := bias.VerdictBias, bias.Metric{Name: "length_association"}
+			found, tells := bias.VerdictDiffers, bias.Metric{Name: "length_association"}
 			return bias.Report{Metrics: []bias.Metric{{Name: "harshness", Subject: "cedar", Verdict: &found}, tells}}, fails
 		}, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
@@ -49,7 +49,7 @@ func TestVerdictsAreComputedBeside(t *testing.T) {
 		if got := scrape(0); got != nil {
 			t.Errorf("before anything is known: %v", got)
 		}
-		want := map[string]string{"harshness": "bias"}
+		want := map[string]string{"harshness": "differs"}
 		for range 6 { // until 62 s after the first scrape
 			if diff := cmp.Diff(want, scrape(10*time.Second)); diff != "" {
 				t.Error(diff)

@@ -19,8 +19,8 @@ import (
 func CSV(r bias.Report) []byte {
 	rows := [][]string{{
 		"metric_name", "subject", "headline", "unit", "point_estimate", "ci_lower", "ci_upper", "sample_size", "records",
-		"window_start", "window_end", "statistical_confidence", "verdict", "reason", "p_value", "q_value",
-		"minimum_detectable_effect", "delta", "method",
+		"window_start", "window_end", "statistical_confidence", "kind", "verdict", "reason", "p_value", "q_value",
+		"minimum_detectable_effect", "detectable_single", "delta", "method",
 	}}
 	for _, m := range r.Metrics {
 		rows = append(rows, cells(m, ""))
@@ -137,8 +137,8 @@ func cells(m bias.Metric, headline string) []string {
 	row := []string{
 		m.Name, m.Subject, headline, m.Unit, number(m.PointEstimate), number(m.CILower), number(m.CIUpper),
 		strconv.Itoa(m.SampleSize), strconv.Itoa(m.Records), instant(m.WindowStart), instant(m.WindowEnd),
-		string(m.Confidence), verdict(m), m.Reason, number(m.PValue), number(m.QValue),
-		number(m.MinimumDetectableEffect), number(m.Delta), m.Method,
+		string(m.Confidence), string(m.Kind), verdict(m), m.Reason, number(m.PValue), number(m.QValue),
+		number(m.MinimumDetectableEffect), number(m.DetectableSingle), number(m.Delta), m.Method,
 	}
 	for i, cell := range row {
 		if _, err := strconv.ParseFloat(cell, 64); err != nil { // -0.5 is a number and no formula

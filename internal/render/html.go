@@ -5,6 +5,7 @@ import (
 	"cmp"
 	_ "embed"
 	"html/template"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,13 +49,13 @@ func functions() template.FuncMap {
 		"words":   words,
 		"label":   label,
 		"q":       readableP,
-		"verdict": verdict,
-		"filter":  filterNote,
-		"place":   func(position int) int { return position + 1 },
-		"title":   func() string { return evidenceTitle },
-		"note":    func() string { return evidenceNote },
+		"verdict": verdict, "volatile": volatile, "apart": func() string { return apartTitle },
+		"filter": filterNote,
+		"place":  func(position int) int { return position + 1 },
+		"title":  func() string { return evidenceTitle },
+		"note":   func() string { return evidenceNote },
 
-		"notes": monitorNotes, "estimated": estimated, "within": watchedInterval,
+		"notes": monitorNotes, "finding": finding, "estimated": estimated, "within": watchedInterval,
 		"sentences": sentences, "preferences": preferences, "agreements": agreements,
 	}
 }
@@ -100,39 +101,38 @@ type metricsPlot struct {
 	Plot              *plot
 }
 
-// plotsOf returns the plots of a report. Tested headlines come first, by unit, then
-// the members of those that are flagged. Metrics that are not tested follow in the
-// same way.
+// plotsOf returns the plots of a report. Favours come first, by unit, then the members of those that are flagged. Levels,
+// changes and associations, and then metrics that are not tested, follow in the same way.
 func plotsOf(r bias.Report) []metricsPlot {
 	const (
-		describes = "These figures describe the records. They are not tested, and none proves a bias or rules one out."
-		tests     = "The shaded band holds effects too small to count as a bias. Each line is a 95 % interval."
+		describes = "These figures describe the records. They are not tested, and none proves a favour or rules one out."
+		tests     = "The shaded band holds effects too small to count. Each line is a 95 % interval."
 		source    = "The members of a flagged headline show where it comes from."
 	)
-	var all []metricsPlot
+	var plots []metricsPlot
 	add := func(title, unit, note string, metrics []bias.Metric) {
-		all = append(all, metricsPlot{title, unit, note, "plot" + strconv.Itoa(len(all)), metrics, plotMetrics(metrics)})
+		plots = append(plots, metricsPlot{title, unit, note, "plot" + strconv.Itoa(len(plots)), metrics, plotMetrics(metrics)})
 	}
-	for _, kind := range []struct {
-		tested               bool
+	for _, part := range []struct {
+		kinds                []bias.Kind
 		title, note, members string
 	}{
-		{true, "What was tested", tests, source},
-		{false, "What is described", describes, describes},
+		{[]bias.Kind{bias.KindFavour}, "Favours", tests, source},
+		{[]bias.Kind{bias.KindLevel, bias.KindChange, bias.KindAssociation}, "Apart from favours", apartTitle + ". " + tests, source},
+		{[]bias.Kind{bias.KindDescription}, "What is described", describes, describes},
 	} {
-		group := only(r.Metrics, func(m bias.Metric) bool { return (m.Verdict != nil && m.Delta != nil) == kind.tested })
+		all := only(r.Metrics, func(m bias.Metric) bool { return slices.Contains(part.kinds, m.Kind) })
+		group := all
 		for len(group) > 0 {
 			unit := group[0].Unit
-			add(kind.title, unit, kind.note, only(group, func(m bias.Metric) bool { return m.Unit == unit }))
+			add(part.title, unit, part.note, only(group, func(m bias.Metric) bool { return m.Unit == unit }))
 			group = only(group, func(m bias.Metric) bool { return m.Unit != unit })
 		}
-		for _, m := range only(r.Metrics, unfolds) {
-			if (m.Delta != nil) == kind.tested {
-				add(words(m.Name)+", one by one", m.Unit, kind.members, m.Members)
-			}
+		for _, m := range only(all, unfolds) {
+			add(words(m.Name)+", one by one", m.Unit, part.members, m.Members)
 		}
 	}
-	return all
+	return plots
 }
 
 // plotMetrics returns the plot of some metrics.

@@ -38,7 +38,7 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 		}, "\t")
 	})
 	for _, w := range m.Watched {
-		if w.Alarm || w.LogE == nil {
+		if w.Found || w.LogE == nil {
 			b.WriteString("\n" + watchedLabel(w) + "\n" + wrap(w.Reason, "  ") + "\n")
 		}
 	}
@@ -51,12 +51,14 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 // field names of the JSON form. An undefined figure is an empty cell.
 func MonitorCSV(m bias.Monitor) []byte {
 	rows := append(make([][]string, 0, 1+len(m.Watched)), []string{
-		"headline", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e", "members", "clusters", "delta", "alarm", "reason",
+		"headline", "kind", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e", "members", "clusters", "delta", "found",
+		"alarm", "reason",
 	})
 	for _, w := range m.Watched {
 		rows = append(rows, []string{
-			w.Name, Cell(w.Subject), w.Unit, number(w.PointEstimate), number(w.CILower), number(w.CIUpper), number(w.LogE),
-			strconv.Itoa(w.Members), strconv.Itoa(w.Clusters), number(w.Delta), strconv.FormatBool(w.Alarm), w.Reason,
+			w.Name, string(w.Kind), Cell(w.Subject), w.Unit, number(w.PointEstimate), number(w.CILower), number(w.CIUpper), number(w.LogE),
+			strconv.Itoa(w.Members), strconv.Itoa(w.Clusters), number(w.Delta), strconv.FormatBool(w.Found),
+			strconv.FormatBool(w.Alarm), w.Reason,
 		})
 	}
 	return table(rows)
@@ -85,19 +87,27 @@ func monitorNotes(m bias.Monitor) []string {
 	if m.Status == bias.StatusCollecting {
 		return notes
 	}
+	favours := only(m.Watched, func(w bias.Watched) bool { return w.Kind == bias.KindFavour })
 	return append(notes, fmt.Sprintf("An alarm takes log e = %.1f, less where several headlines rise, and an effect that counts. "+
-		"You may look as often as you like: at most %.0f %% of councils without a bias ever see one.",
-		math.Log(float64(len(m.Watched))/m.Level), 100*m.Level))
+		"You may look as often as you like: at most %.0f %% of councils without a favour ever see one. Harshness raises no alarm, "+
+		"because ranks do not depend on it.", math.Log(float64(len(favours))/m.Level), 100*m.Level))
 }
 
 func watchedLabel(w bias.Watched) string { return label(bias.Metric{Name: w.Name, Subject: w.Subject}) }
 
 func alarm(w bias.Watched) string {
-	if w.Alarm {
+	switch {
+	case w.Alarm:
 		return "ALARM"
+	case w.Found:
+		return finding(w)
+	default:
+		return "-"
 	}
-	return "-"
 }
+
+// finding returns the word for what was found and is no alarm.
+func finding(w bias.Watched) string { return string(w.Kind.Found()) }
 
 // estimated returns the estimate of a headline, with its sign unless it is a share.
 func estimated(format string, w bias.Watched) string {

@@ -20,9 +20,7 @@ import (
 )
 
 // flagged reports whether the verdict on a metric is that something was found.
-func flagged(m bias.Metric) bool {
-	return m.Verdict != nil && (*m.Verdict == bias.VerdictBias || *m.Verdict == bias.VerdictAssociation)
-}
+func flagged(m bias.Metric) bool { return m.Found() }
 
 // unfolds reports whether the members of a metric are shown. Members of a headline
 // prove nothing by themselves, so they are shown only when it is flagged. Members of

@@ -94,7 +94,7 @@ func TestTextOfEvents(t *testing.T) {
 	name := strings.Repeat("name ", 12)
 	r := bias.Report{
 		ChangePoints: []bias.ChangePoint{
-			{ReviewerID: name, Start: now, Before: -0.25, After: 1, Flagged: true},
+			{ReviewerID: name, Start: now, Before: -0.25, After: 1, Verdict: bias.VerdictChanged},
 			{ReviewerID: "unflagged", Start: now},
 		},
 		Anomalies: bias.Anomalies{Found: []bias.Anomaly{{Start: now, ReviewerID: name, Value: -3.125, Usual: 0.5}}},
@@ -288,7 +288,7 @@ func elements(t *testing.T, page string) (plots, tables, marks int) {
 func TestHTMLOfAFlaggedReport(t *testing.T) {
 	page := string(HTML(Report{Report: reports(t)["flagged"]}))
 	golden(t, "flagged.html", []byte(page))
-	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="bias">change</b>`, "Unusual sessions", "s000007"} {
+	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="changed">changed</b>`, "Unusual sessions", "s000007"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -107,27 +107,33 @@ func writeSkipped(b *bytes.Buffer, skipped []bias.Skipped) {
 
 func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
+	if len(r.Apart) > 0 {
+		b.WriteString(apartTitle + ":\n")
+		for _, text := range r.Apart {
+			b.WriteString(wrap(text+".", "  ") + "\n")
+		}
+		b.WriteString("\n")
+	}
 	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
 		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
 	b.WriteString(windowNote(r.Window) + "\n")
-	if slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Confidence == bias.ConfidencePreliminary }) {
-		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
-	}
-	tested := only(r.Metrics, func(m bias.Metric) bool { return m.Delta != nil })
-	described := only(r.Metrics, func(m bias.Metric) bool { return m.Delta == nil })
-
-	writeMetrics(b, "\nTested (FINDS: the effect found in four of five such windows):\n\n", tested)
-	for _, m := range tested {
-		// Without a figure, the reason says why there is none.
-		if verbose || flagged(m) || m.PointEstimate == nil {
-			writeReason(b, m, verbose)
+	if volatile := only(r.Metrics, volatile); len(volatile) > 0 {
+		names := make([]string, len(volatile))
+		for i, m := range volatile {
+			names[i] = words(m.Name)
 		}
+		b.WriteString(wrap("High volatility: a few more sessions may change these figures a lot: "+strings.Join(names, ", ")+".", "") + "\n")
 	}
-	writeMembers(b, tested)
-	writeMetrics(b, "\nDescribed, not tested: none of these proves a bias or rules one out.\n\n", described)
+	favours := only(r.Metrics, func(m bias.Metric) bool { return m.Kind == bias.KindFavour })
+	apart := only(r.Metrics, func(m bias.Metric) bool { return m.Kind != bias.KindFavour && m.Kind != bias.KindDescription })
+	described := only(r.Metrics, func(m bias.Metric) bool { return m.Kind == bias.KindDescription })
+
+	writeTested(b, "\nFavours (FINDS: the effect found in four of five such windows):\n\n", favours, verbose)
+	writeTested(b, "\n"+apartTitle+":\n\n", apart, verbose)
+	writeMetrics(b, "\nDescribed, not tested: none of these proves a favour or rules one out.\n\n", described)
 	writeMembers(b, described)
-	if verbose {
-		for _, m := range described {
+	for _, m := range described {
+		if verbose || missing(m) {
 			writeReason(b, m, verbose)
 		}
 	}
@@ -140,6 +146,29 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
 	})
 	writeSplits(b, r.Splits)
+}
+
+// apartTitle says what levels, changes and associations are.
+const apartTitle = "Seen apart from favours; none of it moves a ranking by itself"
+
+// volatile reports whether a few more sessions may change the figure of a metric a lot.
+func volatile(m bias.Metric) bool {
+	return m.PointEstimate != nil && m.Confidence == bias.ConfidencePreliminary
+}
+
+// missing reports whether a metric has no verdict although it was to have one.
+func missing(m bias.Metric) bool { return m.Verdict != nil && m.Verdict.Missing() }
+
+// writeTested writes metrics that are tested, with the reasons for their verdicts, and the members of those at which something
+// was found.
+func writeTested(b *bytes.Buffer, title string, metrics []bias.Metric, verbose bool) {
+	writeMetrics(b, title, metrics)
+	for _, m := range metrics {
+		if verbose || flagged(m) || missing(m) {
+			writeReason(b, m, verbose)
+		}
+	}
+	writeMembers(b, metrics)
 }
 
 func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
@@ -155,6 +184,11 @@ func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
 func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 	for _, m := range only(metrics, unfolds) {
 		writeMetrics(b, "\n"+words(m.Name)+", one by one:\n\n", m.Members)
+		for _, member := range m.Members {
+			if missing(member) {
+				writeReason(b, member, false)
+			}
+		}
 	}
 }
 
@@ -172,7 +206,7 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 		changed = "\nReviewers that changed (below 0 is harsher than the others):\n\n"
 		unusual = "\nUnusual sessions (below 0 is harsher than the others):\n\n"
 	)
-	changes := only(r.ChangePoints, func(c bias.ChangePoint) bool { return c.Flagged })
+	changes := only(r.ChangePoints, func(c bias.ChangePoint) bool { return c.Verdict == bias.VerdictChanged })
 	writeTable(b, changed, "REVIEWER\tFROM\tBEFORE\tAFTER", changes, func(c bias.ChangePoint) string {
 		return fmt.Sprintf("%s\t%s\t%+.2f\t%+.2f", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
 	})

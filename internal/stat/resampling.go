@@ -125,9 +125,11 @@ func CUSUM(y []float64) (statistic float64, at int) {
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
 }
 
-// PermuteCUSUM returns, for the first n of the columns that hold deviations from a mean
-// of 0, the p of the largest absolute partial sum under permutation of the rows.
-func PermuteCUSUM(deviations [][]float64, n int, random *rand.PCG) []float64 {
+// PermuteCUSUM returns, for the first columns that hold deviations from a mean
+// of 0, the p of the largest absolute partial sum under permutation of the rows. There is a factor for each of them: how many
+// times larger the variance of sums of neighbours is than that of independent values.
+func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
+	n := len(factors)
 	order := slices.Clone(pool(deviations))
 	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
 	for i := range limits {
@@ -136,7 +138,7 @@ func PermuteCUSUM(deviations [][]float64, n int, random *rand.PCG) []float64 {
 			sum += row[i]
 			limits[i] = max(limits[i], math.Abs(sum))
 		}
-		limits[i] *= 1 - 1e-9 // orders that differ by rounding are equal
+		limits[i] *= (1 - 1e-9) / math.Sqrt(factors[i]) // orders that differ by rounding are equal
 	}
 	for range permutations {
 		for s := len(order) - 1; s > 0; s-- {

@@ -232,7 +232,7 @@ func TestPermutationMatchesBridge(t *testing.T) {
 			}
 		}
 	}
-	for column, p := range PermuteCUSUM(deviations, 2, rand.NewPCG(18, 0)) {
+	for column, p := range PermuteCUSUM(deviations, []float64{1, 1}, rand.NewPCG(18, 0)) {
 		statistic, _ := CUSUM(series[column])
 		if bridge := bridgeP(statistic); p > bridge+0.02 || p < bridge-0.12 {
 			t.Errorf("column %d: statistic %v, p %v, by the bridge %v", column, statistic, p, bridge)

@@ -4,7 +4,7 @@
 import { call, get, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, save, table } from "./dom.js";
 import { plot } from "./plot.js";
-import { place, sentence, topic } from "./words.js";
+import { alongside, place, sentence, topic } from "./words.js";
 
 // report shows the bias report of the sessions that a query selects.
 export async function report(section, signal, _, query) {
@@ -15,10 +15,13 @@ export async function report(section, signal, _, query) {
     el("p", { class: "lead" }, r.headline), covered(r), matched(r.filters),
     r.repeats?.note ? el("p", { class: "hint" }, r.repeats.note) : "",
     r.status === "collecting" ? [el("p", {}, needed)] : [
-      findings(r.metrics),
-      el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `
+      findings(r.metrics.filter((m) => m.kind === "favour")),
+      el("p", {}, "Seen apart from favours. None of it moves a ranking by itself."),
+      findings(r.metrics.filter((m) => m.kind !== "favour")),
+      el("p", { class: "hint" }, `An effect is found when its q is below ${number(r.levels.below_50_sessions)} `
         + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
-        + "“Would be found” is the effect that would be found with a probability of 80 %."),
+        + "“Would be found” is the effect that would be found with a probability of 80 %, and “Of one reviewer” the same where one "
+        + "reviewer alone has it."),
       splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series),
       positions(r.positions), modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], evidence(r.evidence), skipped(r.skipped), notMeasured(r.not_measured)));
@@ -184,13 +187,13 @@ function matched(filters) {
 // findings says of each headline in a sentence what was found, and what could have been.
 // What stands out comes first.
 function findings(metrics) {
-  const order = ["bias", "association", "inconclusive", "negligible", "not_identified", "insufficient"];
+  const order = ["favour", "inconclusive", "negligible", "not_identified", "insufficient", "differs", "changed", "association", "alike"];
   const tested = metrics.filter((m) => m.verdict !== null && m.delta != null)
     .sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
   return el("ul", { class: "findings" }, tested.map((m) => el("li", {},
     el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), " ",
     el("div", {}, sentence(m), m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
-      m.verdict === "bias" && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === "bias" && x.subject !== m.subject)
+      found(m) && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === m.verdict && x.subject !== m.subject)
         .map((x) => el("li", {}, sentence(x)))) : null))));
 }
 
@@ -219,7 +222,7 @@ function units(metrics) {
 // measured shows the metrics of one unit, and the members of those that are flagged or
 // only describe. The members of any other headline prove nothing.
 function measured(unit, metrics) {
-  const unfolded = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association" || m.delta == null);
+  const unfolded = metrics.filter((m) => found(m) || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
     unfolded.filter((m) => m.members.length).map((m) => [
       el("h3", {}, `${title(m.metric_name)}, one by one`),
@@ -234,8 +237,12 @@ const name = (m) => topic(m) + (m.subject ? ` (${subject(m)})` : "");
 // subject names who or what a figure is about. Places are counted from 1.
 const subject = (m) => (m.metric_name.startsWith("position") ? place(m.subject) : m.subject);
 
+// found says whether there is an effect.
+const found = (m) => ["favour", "differs", "changed", "association"].includes(m.verdict);
+
 const verdicts = {
-  bias: "bias", association: "association", negligible: "negligible", inconclusive: "inconclusive",
+  favour: "favour", differs: "differs", changed: "changed", association: "association", negligible: "negligible", alike: "alike",
+  inconclusive: "inconclusive",
   not_identified: "not identified", insufficient: "too few sessions",
 };
 
@@ -243,7 +250,7 @@ function figure(title, metrics, label) {
   return [
     plot(`Estimates with 95 % intervals: ${title}`, metrics.map((m) => ({
       label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta,
-      note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
+      note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "favour",
     })), metrics[0].unit === "Kendall's W" ? { low: 0, high: 1 } : undefined),
     folded(`Figures: ${title}`, [
       { title: "Metric", cell: (m) => label(m) },
@@ -252,6 +259,7 @@ function figure(title, metrics, label) {
       { title: "Verdict", cell: (m) => verdicts[m.verdict] ?? "descriptive" },
       { title: "q", numeric: true, cell: (m) => chance(m.q_value) },
       { title: "Would be found", numeric: true, cell: (m) => number(m.minimum_detectable_effect) },
+      { title: "Of one reviewer", numeric: true, cell: (m) => number(m.detectable_single) },
       { title: "Sessions", numeric: true, cell: (m) => String(m.sample_size) },
       { title: "Records", numeric: true, cell: (m) => String(m.records) },
       { title: "Tier", cell: (m) => m.statistical_confidence },
@@ -421,7 +429,10 @@ function changes(rows) {
     { title: "Before", numeric: true, cell: (c) => number(c.before) },
     { title: "After", numeric: true, cell: (c) => number(c.after) },
     { title: "q", numeric: true, cell: (c) => chance(c.q_value) },
-    { title: "Verdict", cell: (c) => (c.flagged ? "change" : "no more than chance") },
+    {
+      title: "Verdict", cell: (c) => (c.verdict === "changed" ? ["changed", alongside(c.also_changed)].filter(Boolean).join(". ")
+        : "no more than chance"),
+    },
   ], rows));
 }
 

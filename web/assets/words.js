@@ -58,6 +58,10 @@ const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 const stop = (text) => (/(^|[.!?])$/.test(text) ? text : `${text}.`);
 
+// alongside says what else changed when a reviewer did.
+export const alongside = (changed) => (changed?.length
+  ? `Then changed too: ${changed.map((a) => `${a.what} ${a.name} (${a.before} to ${a.after})`).join(", ")}.` : "");
+
 // sentence says what was found of a figure and, where nothing was, what could have been.
 // Models' names keep their case.
 export function sentence(m) {
@@ -66,12 +70,16 @@ export function sentence(m) {
   const said = effect(m), found = stop(m.subject && said.startsWith(m.subject.split(">")[0]) ? said : capital(said));
   switch (m.verdict) {
     case "association": return `${found} The quality of the answers may explain it.`;
+    case "differs": return `${found} Ranks do not depend on it.`;
+    case "changed": return [found, alongside(m.also_changed)].filter(Boolean).join(" ");
+    case "alike":
     case "negligible": return `No ${subject} that counts: ${stop(said)}`;
     case "inconclusive": {
       const [first, rest] = m.reason.split("; ");
       if (first !== "no effect shown") return `${found} It is no finding: ${stop(m.reason)}`;
       const least = m.minimum_detectable_effect;
-      const findable = least == null ? "" : `${size(least)} ${m.unit} would have been found in four of five such windows.`;
+      const single = m.detectable_single, of = single > least ? ["that all reviewers share ", ` and ${size(single)} of a single reviewer`] : ["", ""];
+      const findable = least == null ? "" : `${size(least)} ${m.unit} ${of[0]}would have been found in four of five such windows${of[1]}.`;
       return `No ${subject} shown: ${stop(said)} ${rest?.startsWith("one of ") ? "" : `${capital(stop(rest ?? ""))} `}${findable}`;
     }
     case "insufficient": return `${found} It is no finding: ${stop(m.reason)}`;

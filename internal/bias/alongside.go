@@ -1,0 +1,130 @@
+package bias
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Alongside is something else that changed when a reviewer's scores did.
+type Alongside struct {
+	What   AlongsideKind `json:"what"`
+	Name   string        `json:"name"`   // the category, or the id of the member
+	Before string        `json:"before"` // the version; else the share of the sessions, such as 20 %
+	After  string        `json:"after"`
+}
+
+// AlongsideKind is what may change beside a reviewer's scores.
+type AlongsideKind string
+
+// What may change.
+const (
+	AlongsideTopic  AlongsideKind = "category" // the share of the sessions of a category
+	AlongsideMember AlongsideKind = "member"   // the share of the sessions in which a member took part
+)
+
+const (
+	// nearby is how many sessions before a change, and after it, are looked at for what else changed.
+	nearby = preliminaryFrom
+	// notable is how much the share of something in these sessions has to differ.
+	notable = 0.5
+)
+
+// alongside returns what changed between some sessions and later ones.
+func (w *window) alongside(before, after stretch) []Alongside {
+	found := []Alongside{}
+	for _, of := range []struct {
+		what AlongsideKind
+		in   func(x *scores) []string
+	}{{AlongsideTopic, topicOf}, {AlongsideMember, w.membersOf}} {
+		earlier, later := w.shares(before, of.in), w.shares(after, of.in)
+		names := map[string]bool{}
+		for _, shares := range []map[string]float64{earlier, later} {
+			for name := range shares {
+				names[name] = true
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if a, b := earlier[name], later[name]; a-b >= notable || b-a >= notable {
+				found = append(found, Alongside{of.what, name, percent(a), percent(b)})
+			}
+		}
+	}
+	return found
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
+
+// topicOf returns the category of a session, where its caller named one.
+func topicOf(x *scores) []string {
+	if x.category == "" {
+		return nil
+	}
+	return []string{x.category}
+}
+
+// membersOf returns who took part in a session.
+func (w *window) membersOf(x *scores) (ids []string) {
+	all := slices.Concat(x.reviewers, x.candidates)
+	slices.Sort(all)
+	for _, member := range slices.Compact(all) {
+		ids = append(ids, w.names[member])
+	}
+	return ids
+}
+
+// shares returns the share of the sessions in which each name occurs.
+func (w *window) shares(sessions stretch, in func(x *scores) []string) map[string]float64 {
+	shares := map[string]float64{}
+	for _, s := range sessions {
+		for _, name := range in(&w.sessions[s]) {
+			shares[name] += 1 / float64(len(sessions))
+		}
+	}
+	return shares
+}
+
+// Found reports whether there was a change.
+func (c ChangePoint) Found() bool { return c.Verdict == VerdictChanged }
+
+// says says of a change point that was found who changed, since when, and what else changed then.
+func (c *ChangePoint) says() string {
+	return fmt.Sprintf("%s scores %s since %s, by %.2f points%s", c.ReviewerID, higherOrLower(c.After > c.Before),
+		c.Start.UTC().Format("2 January 2006"), max(c.After-c.Before, c.Before-c.After), alongside(c.AlsoChanged))
+}
+
+// alongside says what else changed, "" where nothing did.
+func alongside(changed []Alongside) string {
+	if len(changed) == 0 {
+		return ""
+	}
+	texts := make([]string, len(changed))
+	for i, a := range changed {
+		texts[i] = fmt.Sprintf("%s %s (%s to %s)", a.What, a.Name, a.Before, a.After)
+	}
+	return "; then changed too: " + strings.Join(texts, ", ")
+}
+
+// thirds returns the first and the last third of a stretch.
+func (part stretch) thirds() (before, after stretch) {
+	n := len(part) / 3
+	return part[:n], part[len(part)-n:]
+}
+
+// keepAlongside leaves what else changed to where a change was found.
+func (m *Metric) keepAlongside() {
+	if !m.Found() {
+		m.AlsoChanged = nil
+	}
+	for i := range m.Members {
+		m.Members[i].keepAlongside()
+	}
+}
+
+// around returns the sessions of a stretch just before a time, and those just from then on.
+func (part stretch) around(w *window, at time.Time) (before, after stretch) {
+	k, _ := slices.BinarySearchFunc(part, at, func(s int, at time.Time) int { return w.sessions[s].start.Compare(at) })
+	return part[max(0, k-nearby):k], part[k:min(len(part), k+nearby)]
+}
