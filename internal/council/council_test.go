@@ -88,7 +88,7 @@ func TestMissingIsNull(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"model":"","status":"","response":null,"reasoning":null,"finish_reason":null,"latency_ms":0,"attempts":0,"usage":{"input_tokens":null,` +
-		`"output_tokens":null,"cost_usd":null,"partial":false},"error":null}`
+		`"output_tokens":null,"reasoning_tokens":null,"cost_usd":null,"partial":false},"model_version":null,"error":null}`
 	if string(session) != want {
 		t.Errorf("got %s", session)
 	}

@@ -52,6 +52,9 @@ type Spent struct {
 	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
 	Attempts  int     `json:"attempts"`   // requests sent
 	Usage     Usage   `json:"usage"`
+	// ModelVersion is the name of the model in the reply that counts, as its provider gave it. It is often more exact than
+	// the name that was asked for, and may also be the same. Nil means that no reply counts, or that it named no model.
+	ModelVersion *string `json:"model_version"`
 	// LeftOut holds the options that are set and that the model does not take, by their names in
 	// requests: it was asked without them.
 	LeftOut []string `json:"left_out,omitempty"`
@@ -59,7 +62,7 @@ type Spent struct {
 	PromptCut bool `json:"prompt_cut,omitempty"`
 }
 
-// Add adds what further calls took.
+// Add adds what further calls took. ModelVersion stays: the caller knows which reply counts.
 func (s *Spent) Add(more Spent) {
 	for _, option := range more.LeftOut {
 		if !slices.Contains(s.LeftOut, option) {

@@ -11,8 +11,11 @@ import (
 type Usage struct {
 	InputTokens  *int64   `json:"input_tokens"`
 	OutputTokens *int64   `json:"output_tokens"`
-	CostUSD      *float64 `json:"cost_usd"`
-	Partial      bool     `json:"partial"`
+	// ReasoningTokens are those of the output tokens that the model took to think: of the calls that report them, because many
+	// providers never do. Partial does not speak of them.
+	ReasoningTokens *int64   `json:"reasoning_tokens"`
+	CostUSD         *float64 `json:"cost_usd"`
+	Partial         bool     `json:"partial"`
 }
 
 // Larger figures for one request are not believed. The largest models read some ten
@@ -25,7 +28,7 @@ const (
 // Believable returns the usage of one request without its impossible figures, and the
 // number of these: below zero, not a number, or above the limits.
 func (u Usage) Believable() (believed Usage, doubted int) {
-	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens} {
+	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens} {
 		if *n != nil && !BelievableTokens(**n) {
 			*n = nil
 			doubted++
@@ -62,6 +65,10 @@ func (u Usage) Plus(v Usage) Usage {
 	sum.Partial = u.Partial || v.Partial
 	sum.InputTokens = plus(sum.InputTokens, u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
 	sum.OutputTokens = plus(sum.OutputTokens, u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
+	sum.ReasoningTokens = cmp.Or(u.ReasoningTokens, v.ReasoningTokens)
+	if u.ReasoningTokens != nil && v.ReasoningTokens != nil {
+		sum.ReasoningTokens = new(addTokens(*u.ReasoningTokens, *v.ReasoningTokens))
+	}
 	sum.CostUSD = plus(sum.CostUSD, u.CostUSD, v.CostUSD, &sum.Partial, AddUSD)
 	return sum
 }

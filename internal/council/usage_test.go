@@ -32,6 +32,14 @@ func TestUsagePlus(t *testing.T) {
 			name: "a figure that nobody tells", a: noCost, b: noCost,
 			want: council.Usage{InputTokens: new(int64(2)), OutputTokens: new(int64(4))},
 		},
+		{
+			name: "reasoning that one call reports", a: council.Usage{ReasoningTokens: new(int64(5))}, b: council.NoUsage(),
+			want: council.Usage{ReasoningTokens: new(int64(5))},
+		},
+		{
+			name: "reasoning that both report", a: council.Usage{ReasoningTokens: new(int64(5))}, b: council.Usage{ReasoningTokens: new(int64(0))},
+			want: council.Usage{ReasoningTokens: new(int64(5))},
+		},
 		{name: "a part stays a part", a: partial(usage(1, 2, 3)), b: usage(1, 2, 3), want: partial(usage(2, 4, 6))},
 		{
 			name: "the largest", a: usage(math.MaxInt64, math.MaxInt64, math.MaxFloat64), b: usage(1, math.MaxInt64, math.MaxFloat64),

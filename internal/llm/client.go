@@ -398,6 +398,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			m.refuses.learn(&call, learned)
 			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
 			total.Vectors, total.Reasoning, total.PromptCut = reply.Vectors, reply.Reasoning, reply.PromptCut
+			total.ModelVersion = reply.ModelVersion
 			return nil
 		}
 		last = failure
@@ -573,6 +574,7 @@ func (c *Client) attempt(
 	r.text, r.reasoning = p.keys.removed(r.text), p.keys.removed(r.reasoning) // in case the provider repeated one
 	completion.Text, completion.FinishReason, completion.Vectors = r.text, r.finish, r.vectors
 	completion.Reasoning, completion.PromptCut = r.reasoning, cutsPrompt(call, r)
+	completion.ModelVersion = r.version(p.keys)
 	if r.void && x.passedOn {
 		call.OnVoid()
 	}

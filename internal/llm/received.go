@@ -19,6 +19,7 @@ type received struct {
 	reasoning             string          // what the provider sends apart from the text; of a whole reply, also what stood in it
 	divided               bool            // thinking was taken out of text
 	void                  bool            // what was passed on is thinking: all of text is still to be passed on
+	model                 json.RawMessage // as the provider calls the model that replied; in a stream the last name that is not empty
 	chosen                bool            // there is a choice of index 0, the only one that was asked for
 	whole                 bool            // its text is that of a whole message, not of a piece of one
 	fault                 json.RawMessage // the error that it reports; nil: none
@@ -36,6 +37,26 @@ func (r *received) count(f *figures) {
 		r.usage, r.kinds, r.doubted = f.read()
 	}
 }
+
+// maxVersion is how many bytes the name of a model in a reply may have.
+const maxVersion = 200
+
+// version returns the name of the model in the reply, nil where there is none that can be shown.
+func (r *received) version(hidden keys) *string {
+	var name string
+	if !isNamed(r.model) || json.Unmarshal(r.model, &name) != nil {
+		return nil
+	}
+	name = strings.TrimSpace(name)
+	if name == "" || len(name) > maxVersion || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsGraphic(c) }) {
+		return nil
+	}
+	name = hidden.removed(name)
+	return &name
+}
+
+// isNamed reports whether a reply says the name of its model: some begin a stream with an empty one.
+func isNamed(model json.RawMessage) bool { return given(model) && string(model) != `""` }
 
 // choice is the part of a choice that is read.
 type choice struct {
@@ -86,6 +107,7 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 // anyReply is readReply for replies in any form.
 func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	var body struct {
+		Model   json.RawMessage `json:"model"`
 		Choices json.RawMessage `json:"choices"`
 		Usage   json.RawMessage `json:"usage"`
 		Error   json.RawMessage `json:"error"`
@@ -97,6 +119,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	if err != nil {
 		return r, err
 	}
+	r.model = body.Model
 	r.count(readUsage(body.Usage))
 	err = each(ctx, body.Choices, func(c choice) (err error) {
 		if c.Index.value != 0 || r.chosen {

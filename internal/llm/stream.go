@@ -137,6 +137,9 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		c, err := x.chunk(ctx, data)
 		r.whole = r.whole || c.whole
 		r.finish = cmp.Or(c.finish, r.finish)
+		if isNamed(c.model) && !bytes.Equal(c.model, r.model) {
+			r.model = append(r.model[:0], c.model...)
+		}
 		if c.used != nil {
 			if r.used != nil {
 				c.used.merge(r.used)

@@ -119,6 +119,16 @@ func (f *figures) kinds() Kinds {
 	return Kinds{cached, written, max(reasoning, beside)}
 }
 
+// reasons reports whether the provider says how many tokens the reasoning took.
+func (f *figures) reasons() bool {
+	for _, figure := range []figure{f.OutputParts.Reasoning, f.Reasoning} {
+		if _, ok := figure.tokens(); ok && figure.given {
+			return true
+		}
+	}
+	return false
+}
+
 // read returns what the request consumed, and counts the figures that are not believed. A completion has at least one
 // token on either side, so a 0 stands for a figure that was not given.
 //
@@ -142,6 +152,7 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 	}
 	input, completion, total := believed(f.Input), believed(f.Output), believed(f.Total)
 	k = f.kinds()
+	tokens := [3]int64{2: k.Reasoning} // one allocation for all; what totals suggest of reasoning below is a bound for prices
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache
 	}
@@ -155,12 +166,15 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 	if completion > 0 {
 		k.Reasoning = max(k.Reasoning, output-completion) // what stands outside the completion are thoughts
 	}
-	tokens := [2]int64{input, output} // one allocation for both
+	tokens[0], tokens[1] = input, output
 	if input > 0 {
 		u.InputTokens = &tokens[0]
 	}
 	if output > 0 {
 		u.OutputTokens = &tokens[1]
+		if f.reasons() {
+			u.ReasoningTokens = &tokens[2]
+		}
 	}
 	var known bool
 	if u.CostUSD, known = f.cost(); !known {

@@ -158,6 +158,10 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 			Kinds{Reasoning: 400},
 			0,
 		},
+		{
+			"no thoughts", `{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9,"completion_tokens_details":{"reasoning_tokens":0}}`, 5, 4,
+			Kinds{}, 0,
+		},
 		{"a total of the prompt alone", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":100}`, 100, 50, Kinds{}, 0},
 		{"a total of 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":0}`, 100, 50, Kinds{}, 0},
 		{"no total", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":null}`, 100, 50, Kinds{}, 0},
@@ -204,6 +208,14 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 		},
 	} {
 		want := council.Usage{}
+		// What the provider calls reasoning counts, and no more: that totals leave thinking unnamed is a guess.
+		if n, ok := map[string]int64{
+			"xAI's reasoning": 20000, "short reasoning beside a long completion": 809, "reasoning without a total": 20000,
+			"reasoning that the total leaves out": 20000, "more than the reasoning explains": 300, "thoughts and no text": 60,
+			"thoughts alone": 60, "OpenAI's reasoning is part of the completion": 200, "all of it is reasoning": 400, "no thoughts": 0,
+		}[tt.name]; ok {
+			want.ReasoningTokens = &n
+		}
 		if tt.input > 0 {
 			want.InputTokens = &tt.input
 		}

@@ -177,6 +177,11 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 				used = new(figures)
 				s.usage(used)
 			}
+		case `"model"`:
+			s.next()
+			begin := s.at
+			s.skip(1)
+			r.model = data[begin:s.at]
 		case `"error"`:
 			s.bad = !s.null() || s.bad
 		default:

@@ -113,6 +113,10 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 	for member, text := range r.answers {
 		lengths[member] = utf8.RuneCountInString(text)
 	}
+	spent := map[string]council.Spent{} // for the answers
+	for _, a := range r.session.Stage1 {
+		spent[a.Model] = a.Spent
+	}
 	queryHash, questionKey := r.queryHash(), r.questionKey()
 	identify := r.identities()
 	records = make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
@@ -131,6 +135,8 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 				Own: r.twins.Own(v.Model, shown.Member), NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
 				Provider: council.ProviderPair{Reviewer: reviewerMaker, Candidate: maker}, BlockID: r.block,
+				ModelVersions:           council.VersionPair{Reviewer: v.ModelVersion, Candidate: spent[shown.Member].ModelVersion},
+				ResponseReasoningTokens: spent[shown.Member].Usage.ReasoningTokens,
 			})
 			if r.plan.CouncilName != "" {
 				records[len(records)-1].RosterIDs = &council.SeatPair{Reviewer: v.Model, Candidate: shown.Member}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -228,6 +229,7 @@ func TestSession(t *testing.T) {
 			SchemaVersion: "1.4.0", SessionID: s.ID, ConsentLevel: 1, ScoreScale: "1-10", CouncilConfig: "review-1",
 			QueryMetadata: council.QueryMetadata{Category: new("coding"), Language: new("en"), TokenCountBucket: new("0-100")},
 			NShown:        3, OrderDesign: council.OrderBalanced, Status: council.BallotOK,
+			ModelVersions: council.VersionPair{Reviewer: &r.ReviewerID, Candidate: &r.ModelID},
 			Provider: council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID},
 			// Compared above.
 			Timestamp: r.Timestamp, ReviewerID: r.ReviewerID, ModelID: r.ModelID, Position: r.Position,
@@ -239,6 +241,45 @@ func TestSession(t *testing.T) {
 	}
 	if len(seats) != 12 {
 		t.Errorf("%d pairs of reviewer and candidate, want 12", len(seats))
+	}
+}
+
+// The session and its records say which version of each model replied, and how many tokens it took to think.
+func TestVersionsAndReasoning(t *testing.T) {
+	models := members(3)
+	models[0].Version, models[0].Reasoning = "amber-2025-08-07", new(120)
+	models[1].Reasoning = new(0)
+	for _, deltas := range []bool{false, true} {
+		h := build(t, models)
+		plan := h.plan(t, council.Request{})
+		plan.Deltas, plan.AnswerDeltas = deltas, deltas
+		s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(council.Event) {}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []struct {
+			version   string
+			reasoning *int64
+		}{{"amber-2025-08-07", new(int64(120))}, {"birch", new(int64(0))}, {"cedar", nil}} {
+			for _, spent := range []council.Spent{s.Stage1[i].Spent, s.Stage2[i].Spent} {
+				if *spent.ModelVersion != want.version || !reflect.DeepEqual(spent.Usage.ReasoningTokens, want.reasoning) {
+					t.Errorf("%s replied as %v with %+v", s.Stage1[i].Model, *spent.ModelVersion, spent.Usage)
+				}
+			}
+			for _, r := range h.notes.batches[0] {
+				name := s.Stage1[i].Model
+				if r.ReviewerID == name && *r.ModelVersions.Reviewer != want.version ||
+					r.ModelID == name && (*r.ModelVersions.Candidate != want.version || !reflect.DeepEqual(r.ResponseReasoningTokens, want.reasoning)) {
+					t.Errorf("a record of %s has %+v and %v", name, r.ModelVersions, r.ResponseReasoningTokens)
+				}
+			}
+		}
+		if *s.Stage3.ModelVersion != "amber-2025-08-07" || *s.Metadata.Usage.Total.ReasoningTokens != 360 || s.Metadata.Usage.Total.Partial {
+			t.Errorf("the chairman is %v, and all used %+v", *s.Stage3.ModelVersion, s.Metadata.Usage.Total)
+		}
+		if s.Metadata.Versions.CouncilConfig != "review-1" {
+			t.Errorf("a version of a model is no other council: %s", s.Metadata.Versions.CouncilConfig)
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ func (c *Completer) Complete(ctx context.Context, call council.Call) (council.Co
 		second, err = c.Next.Complete(ctx, call)
 		second.Spent, completion.Spent = completion.Spent, second.Spent
 		second.Add(completion.Spent)
+		second.ModelVersion = completion.ModelVersion
 		if completion = second; err != nil {
 			return completion, err
 		}

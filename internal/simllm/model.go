@@ -44,6 +44,11 @@ type Model struct {
 	// Ability is what it makes of the questions of Options.Closed; nil: they are questions like any other.
 	Ability *Ability
 
+	// Version is what its replies call it; "" stands for Name.
+	Version string
+	// Reasoning is how many tokens of reasoning each reply reports, beside those of its text; nil reports none.
+	Reasoning *int
+
 	// Latency is the time from the request read to the first byte of the reply.
 	Latency Latency
 	// FirstChunk takes the place of Latency in a stream; 0 keeps Latency.

@@ -151,7 +151,7 @@ func (m *model) message(q *request, fault FaultKind) (msg message, finish string
 func (m *model) completion(q *request, object string) completion {
 	id := digest(m.Name, q.key)
 	return completion{
-		ID: "simulated-" + hex.EncodeToString(id[:12]), Object: object, Model: m.Name, SystemFingerprint: fingerprint,
+		ID: "simulated-" + hex.EncodeToString(id[:12]), Object: object, Model: cmp.Or(m.Version, m.Name), SystemFingerprint: fingerprint,
 		Choices: []choice{},
 	}
 }
@@ -173,6 +173,10 @@ func (m *model) usage(q *request, msg message) *usage {
 		}
 	}
 	u := usage{PromptTokens: tokens(q.promptBytes), CompletionTokens: tokens(written)}
+	if m.Reasoning != nil {
+		u.CompletionTokens += *m.Reasoning
+		u.Details = &details{*m.Reasoning}
+	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 	if m.Price != (Price{}) && !q.body.unpriced {
 		u.Cost = new((float64(u.PromptTokens)*m.Price.Input + float64(u.CompletionTokens)*m.Price.Output) / 1e6)

@@ -156,6 +156,11 @@ type usage struct {
 	CompletionTokens int      `json:"completion_tokens"`
 	TotalTokens      int      `json:"total_tokens"`
 	Cost             *float64 `json:"cost,omitempty"` // US dollars
+	Details          *details `json:"completion_tokens_details,omitempty"`
+}
+
+type details struct {
+	Reasoning int `json:"reasoning_tokens"`
 }
 
 // bytesPerToken is the estimate behind the usage figures.

@@ -1,6 +1,7 @@
 package stage2
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -108,6 +109,9 @@ func repair(ctx context.Context, c council.Completer, call council.Call, r *coun
 	}
 	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
 	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
+	if r.Repaired {
+		r.ModelVersion = cmp.Or(completion.ModelVersion, r.ModelVersion)
+	}
 	return ballot, r.Repaired
 }
 

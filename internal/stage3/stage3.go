@@ -94,7 +94,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		s.Add(completion.Spent)
 		if failure == nil {
 			s.Model, s.Response, s.Reasoning = chairman.ID, completion.Text, completion.Thought()
-			s.FinishReason, s.Status = completion.Finish(), council.OutcomeOK
+			s.FinishReason, s.ModelVersion, s.Status = completion.Finish(), completion.ModelVersion, council.OutcomeOK
 			if o.JSON {
 				s.Parsed = new(json.RawMessage(completion.Text))
 			}
