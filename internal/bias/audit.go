@@ -36,7 +36,7 @@ type Score struct {
 type AuditInput struct {
 	Order      council.Order // how the reviewers' orders were drawn
 	Thresholds Thresholds
-	Words      map[string]int // words of each answer, by member id
+	Chars      map[string]int // length of each answer in characters (Unicode code points), by member id
 	Scores     []Score        // only scores that were given, each finite
 	// Twins are seats of one model. Their answers are hidden from each other like own ones.
 	Twins council.Twins
@@ -48,6 +48,8 @@ type AuditInput struct {
 // with these decisions:
 //
 //   - Own reviews never enter.
+//   - The length of an answer is its number of characters, as in the records. ADR-015 counts words between blanks: Chinese,
+//     Japanese and Thai have none.
 //   - Figures are not rounded.
 //   - The p of the length correlation is exact (Student t on n-2 degrees of
 //     freedom, n answers); below three answers, or where lengths or scores do
@@ -99,17 +101,17 @@ func Audit(in AuditInput) council.BiasAudit {
 const factorLength, factorPosition = "length", "position"
 
 func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]float64) {
-	var words, means []float64
+	var lengths, means []float64
 	for _, candidate := range slices.Sorted(maps.Keys(byCandidate)) {
-		if n, ok := in.Words[candidate]; ok {
-			words = append(words, float64(n))
+		if n, ok := in.Chars[candidate]; ok {
+			lengths = append(lengths, float64(n))
 			means = append(means, stat.Mean(byCandidate[candidate]))
 		}
 	}
-	a.SampleSizes.Answers = len(words)
-	r, ok := stat.Pearson(words, means)
+	a.SampleSizes.Answers = len(lengths)
+	r, ok := stat.Pearson(lengths, means)
 	switch {
-	case len(words) < minScoredAnswers:
+	case len(lengths) < minScoredAnswers:
 		a.NotJudged[factorLength] = "fewer than five answers were scored"
 	case !ok:
 		a.NotJudged[factorLength] = "the lengths or the mean scores do not vary"
@@ -117,14 +119,14 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 	if !ok {
 		return
 	}
-	p := stat.PearsonP(r, len(words))
+	p := stat.PearsonP(r, len(lengths))
 	a.LengthScoreCorrelation, a.LengthScorePValue = &r, &p
-	if len(words) > 3 {
-		if low, high, ok := stat.FisherInterval(r, len(words)); ok {
+	if len(lengths) > 3 {
+		if low, high, ok := stat.FisherInterval(r, len(lengths)); ok {
 			a.LengthScoreCILower, a.LengthScoreCIUpper = &low, &high
 		}
 	}
-	if len(words) >= minScoredAnswers {
+	if len(lengths) >= minScoredAnswers {
 		a.LengthAssociation = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < lengthLevel)
 	}
 }

@@ -30,7 +30,7 @@ var (
 func threeMembers() AuditInput {
 	return AuditInput{
 		Order: council.OrderBalanced, Thresholds: seedThresholds,
-		Words: map[string]int{"a": 100, "b": 200, "c": 300},
+		Chars: map[string]int{"a": 100, "b": 200, "c": 300},
 		Scores: []Score{
 			{Reviewer: "a", Candidate: "b", Position: 0, Value: 6},
 			{Reviewer: "a", Candidate: "c", Position: 1, Value: 8},
@@ -137,11 +137,11 @@ func TestAuditPosition(t *testing.T) {
 // gets points of its own, and each reviewer's scores of equal answers differ a little.
 func firstPlace(points float64) AuditInput {
 	const n = 9
-	in := AuditInput{Order: council.OrderBalanced, Thresholds: seedThresholds, Words: map[string]int{}, Shown: map[string][]string{}}
+	in := AuditInput{Order: council.OrderBalanced, Thresholds: seedThresholds, Chars: map[string]int{}, Shown: map[string][]string{}}
 	random := rand.New(rand.NewPCG(9, 9))
 	for i := range n {
 		reviewer := strconv.Itoa(i)
-		in.Words[reviewer] = 100 + 10*(i*i%7)
+		in.Chars[reviewer] = 100 + 10*(i*i%7)
 		for p := range n - 1 {
 			candidate := strconv.Itoa((i + 1 + p) % n)
 			in.Shown[reviewer] = append(in.Shown[reviewer], candidate)
@@ -160,7 +160,7 @@ func TestAuditOfGaps(t *testing.T) {
 	in := firstPlace(0)
 	in.Shown = nil
 	unscored := slices.DeleteFunc(slices.Clone(in.Scores), func(s Score) bool { return s.Candidate == "4" || s.Candidate == "5" })
-	if a := Audit(AuditInput{Order: in.Order, Thresholds: in.Thresholds, Words: in.Words, Scores: unscored}); a.SampleSizes.Scores != 56 {
+	if a := Audit(AuditInput{Order: in.Order, Thresholds: in.Thresholds, Chars: in.Chars, Scores: unscored}); a.SampleSizes.Scores != 56 {
 		t.Errorf("%+v", a.SampleSizes)
 	}
 	in.Scores[1].Position = in.Scores[0].Position
@@ -174,10 +174,10 @@ func TestAuditOfGaps(t *testing.T) {
 // onOneSlate is a session under a shared order: one reviewer scores n answers,
 // each one word and, to begin with, one point better than the one before.
 func onOneSlate(n int) AuditInput {
-	in := AuditInput{Order: council.OrderShared, Thresholds: seedThresholds, Words: map[string]int{}}
+	in := AuditInput{Order: council.OrderShared, Thresholds: seedThresholds, Chars: map[string]int{}}
 	for j := range n {
 		candidate := fmt.Sprintf("m%02d", j)
-		in.Words[candidate] = j + 1
+		in.Chars[candidate] = j + 1
 		in.Scores = append(in.Scores, Score{Reviewer: "r", Candidate: candidate, Position: j, Value: 1 + float64(j)/2})
 	}
 	return in
@@ -204,7 +204,7 @@ func TestAuditLength(t *testing.T) {
 			}
 		}, new(-1.), new(0.), yes, "indeterminate"},
 		{"under the threshold", 10, func(in *AuditInput) { in.Thresholds.LengthCorrelation = 1 }, new(1.), new(0.), no, "indeterminate"},
-		{"an answer of unknown length", 5, func(in *AuditInput) { delete(in.Words, "m03") }, new(1.), new(0.), nil, "indeterminate"},
+		{"an answer of unknown length", 5, func(in *AuditInput) { delete(in.Chars, "m03") }, new(1.), new(0.), nil, "indeterminate"},
 		{"an answer without a score", 5, func(in *AuditInput) { in.Scores = in.Scores[1:] }, new(1.), new(0.), nil, "indeterminate"},
 		{"equal scores", 10, func(in *AuditInput) {
 			for i := range in.Scores {
@@ -221,8 +221,8 @@ func TestAuditLength(t *testing.T) {
 			}
 		}, nil, nil, nil, "indeterminate"},
 		{"equal lengths", 10, func(in *AuditInput) {
-			for candidate := range in.Words {
-				in.Words[candidate] = 250
+			for candidate := range in.Chars {
+				in.Chars[candidate] = 250
 			}
 		}, nil, nil, nil, "indeterminate"},
 		// Up five points and down again: r = 0.
@@ -322,11 +322,11 @@ func simulated(rng *rand.Rand, n int) AuditInput { return innocent(rng, n, 0.8) 
 
 // innocent is simulated with another noise.
 func innocent(rng *rand.Rand, n int, noise float64) AuditInput {
-	in := AuditInput{Order: council.OrderBalanced, Thresholds: seedThresholds, Words: map[string]int{}}
+	in := AuditInput{Order: council.OrderBalanced, Thresholds: seedThresholds, Chars: map[string]int{}}
 	quality := make([]float64, n)
 	for j := range n {
 		quality[j] = 6.5 + rng.NormFloat64()
-		in.Words[strconv.Itoa(j)] = int(math.Exp(6 + 0.4*rng.NormFloat64()))
+		in.Chars[strconv.Itoa(j)] = int(math.Exp(6 + 0.4*rng.NormFloat64()))
 	}
 	for i := range n {
 		mood := 0.3 * rng.NormFloat64()
@@ -374,7 +374,7 @@ func TestAuditFalsePositives(t *testing.T) {
 						continue
 					}
 					for i, s := range in.Scores {
-						in.Scores[i].Value = 6 + 3*math.Log(float64(in.Words[s.Candidate])/400) + 0.5*rng.NormFloat64()
+						in.Scores[i].Value = 6 + 3*math.Log(float64(in.Chars[s.Candidate])/400) + 0.5*rng.NormFloat64()
 					}
 					planted := Audit(in)
 					if up(planted.LengthAssociation) {

@@ -207,7 +207,7 @@ type Tally struct {
 // BiasAudit holds ADR-015's indicators of one session. One session cannot prove
 // a bias: every figure is an indicator. A figure that is undefined is null.
 type BiasAudit struct {
-	LengthScoreCorrelation *float64 `json:"length_score_correlation"` // Pearson r of word count and mean score
+	LengthScoreCorrelation *float64 `json:"length_score_correlation"` // Pearson r of length in characters and mean score
 	// LengthScoreCILower and LengthScoreCIUpper are the 95 % interval of the correlation
 	// (Fisher's z), null below four answers.
 	LengthScoreCILower    *float64           `json:"length_score_ci_lower"`
@@ -244,7 +244,7 @@ type ReviewerEffect struct {
 // BiasIndicators is ADR-018's summary of a BiasAudit.
 type BiasIndicators struct {
 	PositionVariance  *float64 `json:"position_variance"`
-	LengthCorrelation *float64 `json:"length_correlation"`
+	LengthCorrelation *float64 `json:"length_correlation"` // LengthScoreCorrelation
 	ReviewerAgreement *float64 `json:"reviewer_agreement"` // Kendall's W of the ballots
 	Flags             []string `json:"flags"`              // LENGTH_ASSOCIATION, POSITION_BIAS_DETECTED
 }

@@ -9,8 +9,8 @@ import (
 // reported it. Partial says that calls without a report are missing from a figure, which
 // is then the least that was consumed.
 type Usage struct {
-	InputTokens  *int64   `json:"input_tokens"`
-	OutputTokens *int64   `json:"output_tokens"`
+	InputTokens  *int64 `json:"input_tokens"`
+	OutputTokens *int64 `json:"output_tokens"`
 	// ReasoningTokens are those of the output tokens that the model took to think: of the calls that report them, because many
 	// providers never do. Partial does not speak of them.
 	ReasoningTokens *int64   `json:"reasoning_tokens"`

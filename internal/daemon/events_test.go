@@ -23,7 +23,9 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/events"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
+	"github.com/google/go-cmp/cmp"
 )
 
 // publishing is a roster in which one of three models has a public name.
@@ -140,6 +142,17 @@ func TestEventsOnTheWire(t *testing.T) {
 			}
 			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.Events) != 1 {
 				t.Fatalf("%s: %v", body, err)
+			}
+			if level >= 3 { // one name, one figure
+				own := *session.Metadata.BiasIndicators
+				for _, figure := range []*float64{own.PositionVariance, own.LengthCorrelation, own.ReviewerAgreement} {
+					if figure != nil {
+						*figure = stat.Round(*figure)
+					}
+				}
+				if diff := cmp.Diff(&own, sent.Events[0].BiasIndicators); diff != "" || own.LengthCorrelation == nil {
+					t.Errorf("the indicators of the session and of its event (-session +event):\n%s", diff)
+				}
 			}
 			want := events.Make(d.Records(t), events.Options{
 				Level: level, Policy: council.PolicyAvailable, Audit: &bias.Thresholds{LengthCorrelation: .3, PositionVariance: .5},

@@ -40,7 +40,7 @@ type Event struct {
 	Day       string    `json:"day"`      // on which the session began (UTC), as in 2026-11-20
 	Category  *string   `json:"category"` // that the caller named, one of council.Categories; null: none
 	Rankings  []Ranking `json:"rankings"` // the best first; at least one
-	// BiasIndicators are computed from the records: the length of an answer is its number of characters. Level 3; absent
+	// BiasIndicators are those of the session, computed again from the records and rounded. Level 3; absent
 	// where the audit is switched off.
 	BiasIndicators *council.BiasIndicators `json:"bias_indicators,omitempty"`
 	QueryMetadata  *council.QueryMetadata  `json:"query_metadata,omitempty"` // level 3
@@ -117,11 +117,15 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 
 // indicators returns ADR-018's summary of a session.
 func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) *council.BiasIndicators {
-	in := bias.AuditInput{Order: records[0].OrderDesign, Thresholds: thresholds, Words: map[string]int{}, Twins: twins(records)}
+	in := bias.AuditInput{
+		Order: records[0].OrderDesign, Thresholds: thresholds, Twins: twins(records),
+		Chars: map[string]int{}, Shown: map[string][]string{},
+	}
 	votes := map[string]*ranking.Vote{}         // by reviewer
 	places := map[string]map[float64][]string{} // by reviewer and rank
 	for _, r := range records {
-		in.Words[r.ModelID] = r.ResponseLengthChars
+		in.Chars[r.ModelID] = r.ResponseLengthChars
+		in.Shown[r.ReviewerID] = append(in.Shown[r.ReviewerID], r.ModelID) // the records stand in the order of the slate
 		if r.ScoreValue != nil && r.Position != nil {
 			in.Scores = append(in.Scores, bias.Score{
 				Reviewer: r.ReviewerID, Candidate: r.ModelID, Position: *r.Position, Own: r.Own, Value: *r.ScoreValue,
@@ -137,7 +141,7 @@ func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) 
 			places[r.ReviewerID][*r.RankValue] = append(places[r.ReviewerID][*r.RankValue], r.ModelID)
 		}
 	}
-	o := ranking.Options{Candidates: slices.Sorted(maps.Keys(in.Words)), Policy: council.PolicyAvailable}
+	o := ranking.Options{Candidates: slices.Sorted(maps.Keys(in.Chars)), Policy: council.PolicyAvailable}
 	for _, reviewer := range slices.Sorted(maps.Keys(votes)) {
 		for _, rank := range slices.Sorted(maps.Keys(places[reviewer])) {
 			votes[reviewer].Places = append(votes[reviewer].Places, places[reviewer][rank])

@@ -109,10 +109,7 @@ func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, creat
 // both.
 func (r *run) records() (records []council.BiasMetricRecord, members [][2]string) {
 	metadata := r.queryMetadata()
-	lengths := map[string]int{} // of the answers, in characters
-	for member, text := range r.answers {
-		lengths[member] = utf8.RuneCountInString(text)
-	}
+	lengths := r.lengths()
 	spent := map[string]council.Spent{} // for the answers
 	for _, a := range r.session.Stage1 {
 		spent[a.Model] = a.Spent
@@ -144,6 +141,15 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 		}
 	}
 	return records, members
+}
+
+// lengths returns the lengths of the answers in characters, by member.
+func (r *run) lengths() map[string]int {
+	lengths := make(map[string]int, len(r.answers))
+	for member, text := range r.answers {
+		lengths[member] = utf8.RuneCountInString(text)
+	}
+	return lengths
 }
 
 // identities returns a function that says the identity in records and the maker of a member or reviewer with an

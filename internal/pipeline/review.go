@@ -181,13 +181,8 @@ func (r *run) asked() map[string]int {
 
 // auditInput returns the session's scores as the audit wants them.
 func (r *run) auditInput() bias.AuditInput {
-	in := bias.AuditInput{Order: r.plan.Order, Twins: r.twins, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Words: map[string]int{}}
-	for member, text := range r.answers {
-		words := 0
-		for range strings.FieldsSeq(text) {
-			words++
-		}
-		in.Words[member] = words
+	in := bias.AuditInput{
+		Order: r.plan.Order, Twins: r.twins, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Chars: r.lengths(),
 	}
 	in.Scores = make([]bias.Score, 0, shown(r.session.Stage2))
 	in.Shown = make(map[string][]string, len(r.session.Stage2))

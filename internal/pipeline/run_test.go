@@ -230,7 +230,7 @@ func TestSession(t *testing.T) {
 			QueryMetadata: council.QueryMetadata{Category: new("coding"), Language: new("en"), TokenCountBucket: new("0-100")},
 			NShown:        3, OrderDesign: council.OrderBalanced, Status: council.BallotOK,
 			ModelVersions: council.VersionPair{Reviewer: &r.ReviewerID, Candidate: &r.ModelID},
-			Provider: council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID},
+			Provider:      council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID},
 			// Compared above.
 			Timestamp: r.Timestamp, ReviewerID: r.ReviewerID, ModelID: r.ModelID, Position: r.Position,
 			ScoreValue: r.ScoreValue, RankValue: r.RankValue, ResponseLengthChars: r.ResponseLengthChars,

@@ -259,14 +259,14 @@ func TestAuditOfInnocentSessions(t *testing.T) {
 func innocent(draws *rand.Rand, seed int64, seats []council.Member, twins council.Twins, noise float64) bias.AuditInput {
 	o := anonymize.Options{Seed: seed, Twins: twins}
 	in := bias.AuditInput{
-		Order: council.OrderBalanced, Twins: twins, Shown: map[string][]string{}, Words: map[string]int{},
+		Order: council.OrderBalanced, Twins: twins, Shown: map[string][]string{}, Chars: map[string]int{},
 		Thresholds: bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5},
 	}
 	worth := map[string]float64{}
 	for _, seat := range seats {
 		o.Authors = append(o.Authors, seat.ID)
 		worth[seat.ID] = 6.5 + draws.NormFloat64()
-		in.Words[seat.ID] = int(math.Exp(6 + 0.4*draws.NormFloat64()))
+		in.Chars[seat.ID] = int(math.Exp(6 + 0.4*draws.NormFloat64()))
 	}
 	for _, seat := range twins.Once(seats) {
 		o.Reviewers = append(o.Reviewers, seat.ID)
