@@ -130,8 +130,8 @@ var schemas = map[string]reflect.Type{
 	"SeriesPoint": reflect.TypeFor[bias.SeriesPoint](), "SeriesValue": reflect.TypeFor[bias.SeriesValue](),
 	"Split": reflect.TypeFor[bias.Split](), "SplitMean": reflect.TypeFor[bias.SplitMean](),
 	"Estimate": reflect.TypeFor[stat.Estimate](), "Prior": reflect.TypeFor[bias.Prior](),
-	"ChangePoint": reflect.TypeFor[bias.ChangePoint](),
-	"Anomalies":   reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
+	"ChangePoint": reflect.TypeFor[bias.ChangePoint](), "Alongside": reflect.TypeFor[bias.Alongside](),
+	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](),
 	"Filter": reflect.TypeFor[bias.Filter](), "Repeats": reflect.TypeFor[bias.Repeats](),
@@ -167,7 +167,7 @@ var schemas = map[string]reflect.Type{
 }
 
 // subsets are string types of which one field uses only some values.
-var subsets = map[string]bool{"Answer.status": true, "Review.status": true, "Synthesis.status": true}
+var subsets = map[string]bool{"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true}
 
 // Every schema is exactly what encoding/json makes of its Go type, both ways:
 // names, types, what may be null, what may be missing, and the closed lists.
