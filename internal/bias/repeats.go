@@ -12,7 +12,7 @@ import (
 // Repeats says what is known of sessions that ask a question again. Those of one question count once in every figure.
 type Repeats struct {
 	Questions int `json:"questions"` // that the sessions of the window ask, where they are known
-	Unknown   int `json:"unknown"`   // sessions of which nobody knows what they asked; each counts as a question of its own
+	Unknown   int `json:"unknown"`   // sessions that do not tell what they asked; each counts as a question of its own
 	// Alike is how many of the unknown sessions have answers of the same candidates, exactly as long, as an earlier one of the same
 	// category. Most of them ask a question again.
 	Alike int `json:"alike"`

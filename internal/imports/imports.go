@@ -100,7 +100,7 @@ type reader interface {
 	end(write func(any) error) error
 }
 
-// Key returns the question_key of a question, from its text or the name that the input gives it; nil where there is no secret for it.
+// Key returns the question_key of a question, from its text or the name that the input gives it; it returns nil if there is no secret.
 type Key func(question string) *string
 
 // Read reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names

@@ -119,7 +119,8 @@ type Options struct {
 	// EmbeddingModel says how alike the answers are, for the records and for ClusterSessions; "": nobody does.
 	EmbeddingModel string
 	HashSecret     string // keys query_hash; required for consent 4
-	// QuestionSecret returns what keys question_key, "" while nobody knows it; nil: nobody does.
+	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
+	// no question_key.
 	QuestionSecret func() string
 
 	// Validations bounds the work on schemas of callers; nil: this pipeline shares its places with no other.

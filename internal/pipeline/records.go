@@ -222,8 +222,8 @@ func (r *run) queryHash() *string {
 	return new(anonymize.KeyedHash(r.p.o.HashSecret, r.plan.Question()))
 }
 
-// questionKey is queryHash at every level of consent, with the secret that the record store made for itself. It is nil where that is
-// not known.
+// questionKey returns the same kind of hash at every level of consent, keyed with the secret of the record store. It is nil while that
+// secret is not known.
 func (r *run) questionKey() *string {
 	if r.p.o.QuestionSecret == nil {
 		return nil

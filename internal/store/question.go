@@ -19,8 +19,8 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// QuestionSecret keys the hashes by which records tell which sessions asked the same question. It never leaves the machine, but
-// for the cluster that the machine belongs to.
+// QuestionSecret keys the hashes by which records tell which sessions asked the same question. It never leaves the machine. On a
+// cluster, all nodes share it.
 type QuestionSecret struct {
 	Secret string    `json:"secret"` // 64 hexadecimal digits
 	Made   time.Time `json:"made"`   // UTC
@@ -103,7 +103,7 @@ func (s QuestionSecret) Keep(path string) error {
 	return nil
 }
 
-// Encode returns the content of the file of the secret.
+// Encode returns what the file of the secret holds.
 func (s QuestionSecret) Encode() []byte {
 	data, _ := json.Marshal(s) // it holds nothing that cannot be encoded
 	return append(data, '\n')
@@ -111,7 +111,7 @@ func (s QuestionSecret) Encode() []byte {
 
 // create writes the secret to a new file. It is no error when another process was faster.
 func (s QuestionSecret) create(name string) error {
-	next := name + "." + rand.Text() + ".tmp" // of this process alone
+	next := name + "." + rand.Text() + ".tmp" // no other process uses this name
 	f, err := disk.OS{}.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func readQuestionSecret(path string) (s QuestionSecret, info fs.FileInfo, err er
 	return s, info, nil
 }
 
-// ParseQuestionSecret returns the secret in the content of its file.
+// ParseQuestionSecret reads what Encode returned.
 func ParseQuestionSecret(data []byte) (s QuestionSecret, err error) {
 	if err := json.Unmarshal(bytes.TrimSpace(data), &s); err != nil {
 		return QuestionSecret{}, fmt.Errorf("it is damaged: %w", err)

@@ -186,8 +186,8 @@ func Preferences(records []council.ShadowRecord) []float64 {
 	return shares
 }
 
-// questions returns a function that names the question of a record, "" where nobody knows it. Records that have both a key and a
-// hash of their question say which records of either kind asked the same.
+// questions returns a function that names the question of a record, or returns "" if the record does not tell it. Records that have
+// both a key and a hash of their question say which records of either kind asked the same.
 func questions(records []council.ShadowRecord) func(council.ShadowRecord) string {
 	asked := stat.Groups{}
 	names := func(r council.ShadowRecord) (hash, key string) {
