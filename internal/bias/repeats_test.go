@@ -28,11 +28,13 @@ func TestUnknownQuestions(t *testing.T) {
 		},
 		"of other categories": {
 			func(_, c int) int { return 900 + c },
-			func(s int, r *council.BiasMetricRecord) { r.QueryMetadata.Category = new(strconv.Itoa(s)) }, Repeats{Unknown: 12}, "",
+			func(s int, r *council.BiasMetricRecord) { r.QueryMetadata.Category = new(strconv.Itoa(s)) },
+			Repeats{Unknown: 12}, "",
 		},
 		"with keys": {
 			func(_, c int) int { return 900 + c },
-			func(s int, r *council.BiasMetricRecord) { r.QuestionKey = new(strconv.Itoa(s % 5)) }, Repeats{Questions: 5}, "",
+			func(s int, r *council.BiasMetricRecord) { r.QuestionKey = new(strconv.Itoa(s % 5)) },
+			Repeats{Questions: 5}, "",
 		},
 		"some with keys": {
 			func(_, c int) int { return 900 + c },

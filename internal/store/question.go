@@ -105,7 +105,7 @@ func (s QuestionSecret) Keep(path string) error {
 
 // Encode returns what the file of the secret holds.
 func (s QuestionSecret) Encode() []byte {
-	data, _ := json.Marshal(s) // it holds nothing that cannot be encoded
+	data, _ := json.Marshal(s) //nolint:gosec // the file is where the secret is kept; it holds nothing that cannot be encoded
 	return append(data, '\n')
 }
 
