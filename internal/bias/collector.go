@@ -128,6 +128,7 @@ type row struct {
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
 	told                int32   // index into session.told
+	reasoning           int32   // tokens that the author of the answer reasoned with; -1 when the record does not tell
 	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
 	own, family, early  bool
 }
@@ -195,6 +196,10 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 			return
 		}
 		r.score = score
+	}
+	r.reasoning = -1
+	if n := record.ResponseReasoningTokens; n != nil {
+		r.reasoning = clamp(int(*n))
 	}
 	if record.Position != nil {
 		r.position = clamp(*record.Position)

@@ -42,6 +42,7 @@ const (
 	notComparable = "the reviewers cannot be compared: no chain of common candidates links them"
 	notReviewers  = "fewer than two reviewers gave scores in enough sessions"
 	lengthIsMixed = "longer answers may be better answers, so this is an association and proves no bias"
+	reasonIsMixed = "longer reasoning may make better answers, so this is an association and proves no bias"
 	notConfirmed  = "the scores standardised within each reviewer do not confirm it"
 	noTrend       = "no reviewer took part in enough comparable sessions"
 	perfectTrend  = "undefined: relative harshness lies on a line without any scatter to test the line against"
@@ -96,13 +97,15 @@ type placed struct {
 // a summary of the verdicts.
 func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text summary) {
 	h := findings{models: newModels(w), c: c, span: span}
-	var length, position, slopes, harshness, affinity, anchoring, drift Metric
+	var length, reasoning, position, slopes, harshness, affinity, anchoring, drift Metric
+	var reasoned bool
 	var favours, style, shared []Metric
 	runTogether(
 		func() { h.second, h.third = h.fitAdjusted() },
 		func() { // what has no further fits
 			length, position, harshness, anchoring = h.length(), h.position(), h.harshness(), h.anchoring()
 			drift, shared = h.drift(fits, split), h.sharedOrder()
+			reasoning, reasoned = h.reasoning()
 		},
 	)
 	runTogether(
@@ -110,6 +113,11 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 		func() { slopes, favours, style = h.slopes(), h.favours(), h.style() },
 	)
 	family := slices.Concat([]Metric{length, position, slopes}, favours, style, []Metric{harshness, affinity, anchoring, drift})
+	if reasoned { // else the headline does not name it among what was not tested
+		family = slices.Insert(family, 1, reasoning)
+	} else {
+		shared = slices.Insert(shared, 0, reasoning)
+	}
 	h.judge(family)
 	family[len(family)-1].keepAlongside()
 	metrics = slices.Concat(family, shared, []Metric{h.discrimination()})

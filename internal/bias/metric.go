@@ -129,7 +129,7 @@ func kindOf(name string) Kind {
 		return KindLevel
 	case driftName:
 		return KindChange
-	case lengthAssociation:
+	case lengthAssociation, reasoningName:
 		return KindAssociation
 	default:
 		return KindFavour
@@ -507,6 +507,9 @@ func (c *Collector) setVerdict(m *Metric) {
 		reason = notConfirmed
 	case m.passes() && m.Kind == KindAssociation:
 		verdict, reason = VerdictAssociation, lengthIsMixed
+		if m.Name == reasoningName {
+			reason = reasonIsMixed
+		}
 	case m.passes():
 		verdict, reason = m.Kind.Found(), fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
 		if m.Kind == KindLevel {

@@ -41,7 +41,7 @@ type Report struct {
 	SessionsNeeded int `json:"sessions_needed"`
 	// Headline names the favours that were found, or says that none is proven and what could have been found.
 	Headline string `json:"headline"`
-	// Apart says what else was found, a sentence each: levels, changes and the association of length. None of it is a favour.
+	// Apart says what else was found, a sentence each: levels, changes and the associations of length and reasoning. None of it is a favour.
 	Apart       []string      `json:"apart"`
 	Levels      Levels        `json:"levels"`
 	NotMeasured []NotMeasured `json:"not_measured"`
@@ -176,7 +176,6 @@ func (c *Collector) Report() Report {
 		NotMeasured: []NotMeasured{
 			{styleName, "it takes embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
 				" names a model for them, and only their cosines are recorded (ADR-018)"},
-			{"reasoning_length", "most providers do not return it"},
 		},
 		Apart: []string{}, Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
 		ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},

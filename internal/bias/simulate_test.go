@@ -52,6 +52,7 @@ func (o simulation) window(rng *rand.Rand) window {
 			position: stat.Matrix(members, members, -1),
 			own:      stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 			place: stat.Matrix(members, members, math.NaN()), style: stat.Matrix(members, members, math.NaN()),
+			reasoning: stat.Matrix(members, members, math.NaN()),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

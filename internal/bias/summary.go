@@ -152,7 +152,7 @@ func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // sentence returns a text that begins with a capital letter, unless it begins with a name.
 func sentence(text string) string {
-	for _, word := range []string{"the ", "longer "} {
+	for _, word := range []string{"the ", "longer ", "answers "} {
 		if strings.HasPrefix(text, word) {
 			return strings.ToUpper(text[:1]) + text[1:]
 		}
@@ -200,6 +200,8 @@ func (m *Metric) says() string {
 		return fmt.Sprintf("%s came to score %s, by %s%s", who, higherOrLower(up), by, alongside(m.AlsoChanged))
 	case lengthAssociation:
 		return fmt.Sprintf("longer answers score %s by %s, which better answers may explain", higherOrLower(up), by)
+	case reasoningName:
+		return fmt.Sprintf("answers after longer reasoning score %s by %s, which better answers may explain", higherOrLower(up), by)
 	default:
 		return fmt.Sprintf("%s %+.2f %s", spaced(m.Name), *m.PointEstimate, m.Unit)
 	}

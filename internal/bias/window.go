@@ -56,13 +56,15 @@ type scores struct {
 	shown      []int // size of each reviewer's slate
 
 	// By reviewer and candidate, as they stand in reviewers and candidates.
-	y        [][]float64 // 1 to 10; NaN when no score was given
-	length   [][]float64 // of the answer, in code points; NaN without a record
-	place    [][]float64 // on the ballot, own answers left out; NaN when not ranked
-	style    [][]float64 // similarity to the reviewer's own answer; NaN where it was not measured, or by another model than that of the window
-	position [][]int     // 0-based place shown; -1 when unknown or not shown
-	own      [][]bool    // the reviewer wrote the candidate
-	family   [][]bool    // another model of the reviewer's provider wrote it
+	y      [][]float64 // 1 to 10; NaN when no score was given
+	length [][]float64 // of the answer, in code points; NaN without a record
+	// reasoning is how many tokens the author reasoned with; NaN when the record does not tell.
+	reasoning [][]float64
+	place     [][]float64 // on the ballot, own answers left out; NaN when not ranked
+	style     [][]float64 // similarity to the reviewer's own answer; NaN where it was not measured, or by another model than that of the window
+	position  [][]int     // 0-based place shown; -1 when unknown or not shown
+	own       [][]bool    // the reviewer wrote the candidate
+	family    [][]bool    // another model of the reviewer's provider wrote it
 }
 
 // window returns the scores of the sessions in the window. They do not depend on the
@@ -241,12 +243,16 @@ func (s *session) scores(rank []int) scores {
 	x.y, x.length, x.position = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, -1)
 	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
 	x.place, x.style = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN())
+	x.reasoning = stat.Matrix(m, n, math.NaN())
 	i := 0
 	for ballot := range ballots(s.rows) {
 		for _, r := range ballot {
 			j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
 			x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
 			x.own[i][j], x.family[i][j], x.style[i][j] = r.own, r.family, float64(r.style)
+			if r.reasoning >= 0 {
+				x.reasoning[i][j] = float64(r.reasoning)
+			}
 			if !r.own {
 				x.place[i][j] = r.rank
 			}
@@ -267,12 +273,13 @@ func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
 	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
-	x.place, x.style = x.place[i:j], x.style[i:j]
+	x.place, x.style, x.reasoning = x.place[i:j], x.style[i:j], x.reasoning[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {
 		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
 		x.own[i], x.family[i], x.style[i] = x.own[i][j:k], x.family[i][j:k], x.style[i][j:k]
+		x.reasoning[i] = x.reasoning[i][j:k]
 	}
 }
 

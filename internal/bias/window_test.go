@@ -29,7 +29,7 @@ func TestScoresOfASession(t *testing.T) {
 			y: [][]float64{{nan, nan}, {7, 9}}, length: [][]float64{{nan, 1000}, {1000, 1000}}, position: [][]int{{-1, -1}, {1, 0}},
 			own: [][]bool{{false, false}, {false, true}}, family: [][]bool{{false, false}, {true, false}},
 			place: [][]float64{{nan, nan}, {0, nan}},
-			style: [][]float64{{nan, nan}, {nan, nan}},
+			style: [][]float64{{nan, nan}, {nan, nan}}, reasoning: [][]float64{{nan, nan}, {nan, nan}},
 		}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()); diff != "" {

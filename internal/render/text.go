@@ -247,7 +247,9 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 			return fmt.Sprintf("%s\t%d\t%s\t%d", clip(p.ModelID), p.Position+1, mean, p.Count)
 		})
 	writeSeries(b, r.Series)
-	b.WriteString("\nNot measured:\n\n")
+	if len(r.NotMeasured) > 0 {
+		b.WriteString("\nNot measured:\n\n")
+	}
 	for _, n := range r.NotMeasured {
 		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
 	}

@@ -5,6 +5,7 @@ import { number } from "./dom.js";
 const topics = {
   position: "effect of the place", self_preference: "self-preference", family_affinity: "preference for the own provider",
   affinity: "affinity between two models", pair: "affinity between two models", length_points_per_doubling: "effect of length",
+  reasoning_points_per_doubling: "effect of reasoning",
   length_slope_deviation: "reward for length of its own", style_mimicry: "favour for answers like the own one",
   discrimination: "spread of scores", ballot_similarity: "likeness of ballots",
   pooled_length_score_correlation: "length and score", position_score_correlation: "place and score",
@@ -42,6 +43,7 @@ function effect(m) {
       return points(`${reviewer} scores ${candidate}`, "higher", "lower", " than the others do");
     }
     case "length_points_per_doubling": return points("an answer of twice the length scores", "higher", "lower");
+    case "reasoning_points_per_doubling": return points("an answer after twice the reasoning scores", "higher", "lower");
     case "length_slope_deviation":
       return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the council does");
     case "style_mimicry": return points("an answer that is closer to the reviewer's own by 0.1 of similarity scores", "higher", "lower");
