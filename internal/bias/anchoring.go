@@ -42,7 +42,7 @@ func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
 	for s := range w.sessions {
-		if x := &w.sessions[s]; !x.shared && !x.frozen {
+		if x := &w.sessions[s]; !x.shared && x.block == "" {
 			sessions, leads = append(sessions, x), append(leads, x.leads())
 		}
 	}

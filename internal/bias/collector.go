@@ -104,7 +104,7 @@ type facts struct {
 	language string        // that the caller named; "" for none
 	order    council.Order // "" when the records do not tell
 	embedder string        // that measured how alike the answers are; "" for none
-	frozen   bool          // the answers are a probe's, which are reviewed more than once
+	block    string        // the frozen answers, of a probe or imported, which are reviewed more than once; "" for none
 	early    bool          // the positions are of a schema in which they are not trusted
 }
 
@@ -116,7 +116,7 @@ func (f *facts) add(later facts) {
 	f.query, f.key, f.config = cmp.Or(f.query, later.query), cmp.Or(f.key, later.key), cmp.Or(f.config, later.config)
 	f.category, f.language = cmp.Or(f.category, later.category), cmp.Or(f.language, later.language)
 	f.order, f.embedder = cmp.Or(f.order, later.order), cmp.Or(f.embedder, later.embedder)
-	f.frozen, f.early = f.frozen || later.frozen, f.early || later.early
+	f.block, f.early = cmp.Or(f.block, later.block), f.early || later.early
 }
 
 // row is one record, kept small because a million of them may be held.
@@ -131,6 +131,7 @@ type row struct {
 	reasoning           int32   // tokens that the author of the answer reasoned with; -1 when the record does not tell
 	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
 	own, family, early  bool
+	correct             int8 // 1: it is the right answer, 0: it is not, -1: nobody knows
 }
 
 func compareSessions(a, b *session) int {
@@ -164,13 +165,16 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	told := facts{
 		config: record.CouncilConfig, order: record.OrderDesign, embedder: record.EmbeddingModel,
-		frozen: record.BlockID != nil, early: council.EarlySchema(record.SchemaVersion),
+		early: council.EarlySchema(record.SchemaVersion),
 	}
 	if record.QueryMetadata.Category != nil {
 		told.category = *record.QueryMetadata.Category
 	}
 	if record.QueryMetadata.Language != nil {
 		told.language = *record.QueryMetadata.Language
+	}
+	if record.BlockID != nil {
+		told.block = *record.BlockID
 	}
 	// The frozen answers of a probe answer one question too.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
@@ -185,7 +189,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		return
 	}
 	r := row{
-		score: math.NaN(), rank: math.NaN(), position: -1, style: float32(math.NaN()),
+		score: math.NaN(), rank: math.NaN(), position: -1, style: float32(math.NaN()), correct: -1,
 		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: told.early,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
@@ -209,6 +213,12 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	if record.StyleSimilarity != nil {
 		r.style = float32(*record.StyleSimilarity)
+	}
+	if record.Correct != nil {
+		r.correct = 0
+		if *record.Correct {
+			r.correct = 1
+		}
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	r.told = s.tell(record.Timestamp, told)

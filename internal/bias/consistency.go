@@ -61,7 +61,7 @@ type BothOrders struct {
 }
 
 // inBothOrders returns the figures of pairs, which are counted by question.
-func inBothOrders(questions map[string]bothOrders) (b BothOrders) {
+func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
 	var trials, surplus []int
 	var conflicts, unstable []float64
 	for _, question := range slices.Sorted(maps.Keys(questions)) {
@@ -104,7 +104,7 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 		if reviewers[record.ReviewerID] == nil {
 			reviewers[record.ReviewerID] = map[sitting]*review{}
 		}
-		question[*record.BlockID] = cmp.Or(question[*record.BlockID], *cmp.Or(record.QueryHash, new("")))
+		question[*record.BlockID] = cmp.Or(question[*record.BlockID], *cmp.Or(record.QueryHash, record.QuestionKey, new("")))
 		at := sitting{*record.BlockID, record.SessionID}
 		r := reviewers[record.ReviewerID][at]
 		if r == nil {

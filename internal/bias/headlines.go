@@ -50,6 +50,8 @@ const (
 	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
 	scaleUse      = "the scores alone show it; beside how the reviewers use the scale it is not certain, or too small to count"
+	beyondScale   = "the estimate is larger than the scale: the records cannot tell it from the other effects"
+	tooLittle     = "too little data: not even the largest effect on the scale would be found in four of five such windows"
 	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
@@ -101,7 +103,11 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 	var reasoned bool
 	var favours, style, shared []Metric
 	runTogether(
-		func() { h.second, h.third = h.fitAdjusted() },
+		func() {
+			if !w.pairwise() {
+				h.second, h.third = h.fitAdjusted()
+			}
+		},
 		func() { // what has no further fits
 			length, position, harshness, anchoring = h.length(), h.position(), h.harshness(), h.anchoring()
 			drift, shared = h.drift(fits, split), h.sharedOrder()
@@ -186,6 +192,10 @@ func (h *findings) slopes() Metric {
 		m.missing(notReviewers)
 		return m
 	}
+	if h.w.pairwise() {
+		m.missing(pairsOnly)
+		return m
+	}
 	slopes := h.w.fit(h.w.plain(), h.slopeModel(level, n))
 	each := h.each(m, h.reviewers, slopes, func(member int) []float64 { return contrast(slopes.N, n-1, only(n, level[member])) })
 	h.setFurther(each, func(int) pull { return 0 }, func(of *adjustedFits, member int) stat.Contrast {
@@ -237,6 +247,14 @@ func (h *findings) favours() []Metric {
 	}
 	if h.family.records == 0 {
 		family.missing(noFamily)
+	}
+	if h.w.pairwise() {
+		for _, m := range []*Metric{&self, &family} {
+			if m.Verdict == nil {
+				m.missing(pairsOnly)
+			}
+		}
+		return []Metric{self, family}
 	}
 	level, levels := h.oneOwner()
 	model := h.favourModel(level, levels)
@@ -295,6 +313,10 @@ func (h *findings) style() []Metric {
 	m := h.metric(styleName, perTenth, "every candidate and reviewer of a session absorbed, own answers left out, family and each reviewer's "+
 		"slope of length beside it (M7), "+thrice+"similarity by "+
 		h.w.embedder+", to which the same substance is alike too; "+leastSquares, h.alike, deltaStyle)
+	if h.w.pairwise() {
+		m.missing(pairsOnly)
+		return []Metric{m}
+	}
 	level, levels := testable(h.reviewers)
 	if !h.alike.testable() || levels < 2 {
 		m.missing(notTold)
@@ -327,6 +349,10 @@ func (h *findings) affinity() Metric {
 	m := h.metric(affinityName, points,
 		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+thrice+leastSquares,
 		h.scored, deltaEffect)
+	if h.w.pairwise() {
+		m.missing(pairsOnly)
+		return m
+	}
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0].FitSolos()
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
@@ -375,6 +401,9 @@ func (h *findings) position() Metric {
 	m := h.metric(positionName, points,
 		"largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered,
 		deltaPosition)
+	if h.pairPosition(&m) {
+		return m
+	}
 	var all []placed
 	for size, t := range h.randomised {
 		if t.testable() {
@@ -527,7 +556,7 @@ func (h *findings) anchoring() Metric {
 			"t test between questions", h.ordered, deltaAnchoring)
 	a := anchor(*h.w)
 	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
-	switch frozen := func(x scores) bool { return x.frozen && !x.shared }; {
+	switch frozen := func(x scores) bool { return x.block != "" && !x.shared }; {
 	case a.sessions == 0 && slices.ContainsFunc(h.w.sessions, frozen):
 		m.missing(frozenOrders)
 	case a.sessions == 0:
@@ -669,30 +698,43 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		return
 	}
 	level := level(m.Clusters) / headlines
-	if m.Name == positionName {
-		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))
+	if len(h.placed) > 0 && m.Name == positionName {
+		m.setDetectable(h.findablePosition(*m, level))
 		m.setSingle(h.leastShare(m.Name))
 		return
 	}
 	if m.Subject == "" {
-		m.MinimumDetectableEffect = new(m.findable(level))
+		m.setDetectable(m.findable(level))
 		m.setSingle(cmp.Or(m.leastWeight(), h.leastShare(m.Name)))
 	}
-	tested := m.tested()
+	tested, largest := m.tested(), 0.0
 	for _, member := range tested {
 		effect := member.findable(level / float64(len(tested)))
-		member.MinimumDetectableEffect = &effect
-		if m.Subject != "" && effect > *cmp.Or(m.MinimumDetectableEffect, new(0.)) {
-			m.MinimumDetectableEffect, m.DetectableSingle = &effect, &effect
-		}
+		member.setDetectable(effect)
+		largest = max(largest, effect)
+	}
+	if m.Subject != "" {
+		m.setDetectable(largest)
+		m.DetectableSingle = m.MinimumDetectableEffect
+	}
+}
+
+// setDetectable sets the effect that the verdict finds with a probability of 80 %, unless it is larger than the scale
+// allows.
+func (m *Metric) setDetectable(effect float64) {
+	if !m.beyondScale(effect) {
+		m.MinimumDetectableEffect = &effect
 	}
 }
 
 // setSingle sets the effect of a single reviewer that is found through the mean of all, where each has at least that share
 // in it. 0 stands for an effect that no single reviewer has.
 func (m *Metric) setSingle(share float64) {
-	if share > 0 {
-		m.DetectableSingle = new(*m.MinimumDetectableEffect / share)
+	if m.MinimumDetectableEffect == nil || share <= 0 {
+		return
+	}
+	if effect := *m.MinimumDetectableEffect / share; !m.beyondScale(effect) {
+		m.DetectableSingle = &effect
 	}
 }
 

@@ -76,7 +76,7 @@ type Metric struct {
 func (m Metric) SubjectName() string {
 	first, rest, _ := strings.Cut(m.Subject, " ")
 	place, err := strconv.Atoi(first)
-	if err != nil || !strings.HasPrefix(m.Name, "position") {
+	if err != nil || !strings.HasPrefix(m.Name, "position") || m.Unit == ofPairs {
 		return m.Subject
 	}
 	return strings.TrimSpace(fmt.Sprintf("place %d %s", place+1, rest))
@@ -304,14 +304,38 @@ func (m *Metric) set(e stat.Effect) {
 		m.missing(noVariation)
 		return
 	}
-	half := e.HalfWidth(0.95)
-	m.PointEstimate, m.CILower, m.CIUpper = new(e.Estimate), new(e.Estimate-half), new(e.Estimate+half)
+	if m.beyondScale(e.Estimate) {
+		m.missing(beyondScale)
+		return
+	}
+	m.PointEstimate = new(e.Estimate)
+	m.setInterval(e, 0.95)
 	m.StandardError = new(e.SE)
 	if e.CR1 > 0 {
 		m.StandardErrorCR1 = new(e.CR1)
 	}
 	m.Test = &Test{Name: "t", Value: e.Estimate / e.SE, DF: []float64{e.DF}}
 	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
+}
+
+// most returns the largest effect that the unit of a metric allows: scores are from 1 to 10, and shares at most 1.
+func (m *Metric) most() float64 {
+	switch {
+	case strings.HasPrefix(m.Unit, points):
+		return 9
+	case m.Unit == ofPairs:
+		return 1
+	default:
+		return math.Inf(1)
+	}
+}
+
+func (m *Metric) beyondScale(effect float64) bool { return math.Abs(effect) > m.most() }
+
+// setInterval sets the interval of an effect, which the scale bounds too.
+func (m *Metric) setInterval(e stat.Effect, confidence float64) {
+	half, most := e.HalfWidth(confidence), m.most()
+	m.CILower, m.CIUpper = new(max(-most, e.Estimate-half)), new(min(most, e.Estimate+half))
 }
 
 // withhold takes back the figure of a metric, for a reason.
@@ -348,6 +372,8 @@ func (m *Metric) setFurther(second, third stat.Contrast, d *discrimination, move
 		m.withhold(oneSession)
 	case !(e[0].SE > tiny && e[1].SE > tiny):
 		m.withhold(noVariation)
+	case m.beyondScale(e[0].Estimate) || m.beyondScale(e[1].Estimate):
+		m.withhold(beyondScale)
 	default:
 		df := float64(m.Clusters - 1)
 		for k, to := range []**ScaleFit{&m.SecondFit, &m.ThirdFit} {
@@ -449,8 +475,7 @@ func (m *Metric) takeFigure(from *Metric, among int) {
 	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
 	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
 	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
-	half := e.HalfWidth(1 - 0.05/float64(among))
-	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
+	m.setInterval(e, 1-0.05/float64(among))
 }
 
 // pointers returns pointers to metrics.
@@ -496,12 +521,7 @@ func (c *Collector) setVerdict(m *Metric) {
 		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(c.o.MinSessions, "a verdict")
 		return
 	}
-	verdict := VerdictInconclusive
-	reason := fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
-	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
-		reason = fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
-			"and one of %.2f that a single reviewer has", *m.MinimumDetectableEffect, m.Unit, *s)
-	}
+	verdict, reason := VerdictInconclusive, ""
 	switch {
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
@@ -523,8 +543,21 @@ func (c *Collector) setVerdict(m *Metric) {
 		reason = scaleUse
 	case m.significant():
 		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
+	case m.MinimumDetectableEffect == nil:
+		verdict, reason = VerdictInsufficient, tooLittle
+	default:
+		reason = m.notShown()
 	}
 	m.Verdict, m.Reason = &verdict, reason
+}
+
+// notShown says which effect would have been found.
+func (m *Metric) notShown() string {
+	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
+		return fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
+			"and one of %.2f that a single reviewer has", *m.MinimumDetectableEffect, m.Unit, *s)
+	}
+	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
 }
 
 // confirmed reports whether the figure on standardised scores, where there is one,

@@ -56,6 +56,9 @@ type Report struct {
 	Series         []SeriesPoint   `json:"series"`           // by time; none below twenty sessions
 	Splits         []Split         `json:"splits,omitempty"` // by value, where the query asks for them
 
+	// Pairs is how each reviewer judged pairs of answers, by reviewer id, where no session has more than two answers.
+	Pairs []PairJudge `json:"pairs,omitempty"`
+
 	ChangePoints []ChangePoint `json:"change_points"` // by time and reviewer id
 	Anomalies    Anomalies     `json:"anomalies"`
 	Calibrated   []Calibrated  `json:"calibrated"` // by reviewer and candidate id
@@ -227,6 +230,7 @@ func (c *Collector) Report() Report {
 	r.Reviewers = c.profiles(&w, given, sums.reviewers, fits)
 	r.Calibrated = calibrate(&w, given)
 	r.Series = w.series(fits)
+	r.Pairs = w.pairs()
 	sums.describe(&r, w.names, c.o.Split)
 	return r
 }

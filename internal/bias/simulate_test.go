@@ -53,6 +53,7 @@ func (o simulation) window(rng *rand.Rand) window {
 			own:      stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 			place: stat.Matrix(members, members, math.NaN()), style: stat.Matrix(members, members, math.NaN()),
 			reasoning: stat.Matrix(members, members, math.NaN()),
+			correct:   stat.Matrix(members, members, int8(-1)),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

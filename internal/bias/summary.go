@@ -191,6 +191,9 @@ func (m *Metric) says() string {
 	case styleName:
 		return fmt.Sprintf("%s %s answers that are like %s by %s", who, verb, own, by)
 	case positionName:
+		if m.Unit == ofPairs {
+			return fmt.Sprintf("%s favours the answer shown %s by %s", who, firstOrLast(up), by)
+		}
 		return fmt.Sprintf("the reviewers %s %s by %s", favour, m.SubjectName(), by)
 	case anchoringName:
 		return fmt.Sprintf("the first answer moves the scores of the others by %+.2f %s", *m.PointEstimate, m.Unit)
@@ -212,6 +215,13 @@ func moreOrLess(up bool) string {
 		return "more"
 	}
 	return "less"
+}
+
+func firstOrLast(up bool) string {
+	if up {
+		return "first"
+	}
+	return "last"
 }
 
 func higherOrLower(up bool) string {

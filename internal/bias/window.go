@@ -50,7 +50,7 @@ type scores struct {
 	language   string // that the caller named; "" for none
 	embedder   string // that measured how alike the answers are; "" for none
 	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
-	frozen     bool   // a probe's review of answers that it shows again and again, in one order and its reverse
+	block      string // the frozen answers, which are reviewed again and again, in one order and its reverse; "" for none
 	reviewers  []int
 	candidates []int
 	shown      []int // size of each reviewer's slate
@@ -65,6 +65,7 @@ type scores struct {
 	position  [][]int     // 0-based place shown; -1 when unknown or not shown
 	own       [][]bool    // the reviewer wrote the candidate
 	family    [][]bool    // another model of the reviewer's provider wrote it
+	correct   [][]int8    // as in row
 }
 
 // window returns the scores of the sessions in the window. They do not depend on the
@@ -227,7 +228,7 @@ func (w *window) byCluster() []int {
 func (s *session) scores(rank []int) scores {
 	x := scores{
 		id: s.id, start: s.start, config: s.config, category: s.category, language: s.language,
-		shared: s.order == council.OrderShared, frozen: s.frozen, embedder: s.embedder,
+		shared: s.order == council.OrderShared, block: s.block, embedder: s.embedder,
 	}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
@@ -244,6 +245,7 @@ func (s *session) scores(rank []int) scores {
 	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
 	x.place, x.style = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN())
 	x.reasoning = stat.Matrix(m, n, math.NaN())
+	x.correct = stat.Matrix(m, n, int8(-1))
 	i := 0
 	for ballot := range ballots(s.rows) {
 		for _, r := range ballot {
@@ -253,6 +255,7 @@ func (s *session) scores(rank []int) scores {
 			if r.reasoning >= 0 {
 				x.reasoning[i][j] = float64(r.reasoning)
 			}
+			x.correct[i][j] = r.correct
 			if !r.own {
 				x.place[i][j] = r.rank
 			}
@@ -274,12 +277,14 @@ func (x *scores) narrow(reviewers, candidates span) {
 	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
 	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
 	x.place, x.style, x.reasoning = x.place[i:j], x.style[i:j], x.reasoning[i:j]
+	x.place, x.style, x.correct = x.place[i:j], x.style[i:j], x.correct[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {
 		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
 		x.own[i], x.family[i], x.style[i] = x.own[i][j:k], x.family[i][j:k], x.style[i][j:k]
 		x.reasoning[i] = x.reasoning[i][j:k]
+		x.place[i], x.correct[i] = x.place[i][j:k], x.correct[i][j:k]
 	}
 }
 

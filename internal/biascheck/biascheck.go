@@ -205,6 +205,11 @@ func newCollector() *bias.Collector {
 
 // records returns one data set.
 func (s Scenario) records(seed uint64) []council.BiasMetricRecord {
+	if s.pairs != nil {
+		pairs := *s.pairs
+		pairs.Seed, pairs.Start, pairs.Questions = seed, start(), s.sessions/2
+		return pairs.Generate()
+	}
 	return biassim.Generate(biassim.Options{
 		Seed: seed, Sessions: s.sessions, Start: start(), Members: biassim.Council(s.members), Outside: s.outside,
 		Slates: s.slates(seed), Order: cmp.Or(s.order, council.OrderBalanced), Effects: s.effects, World: s.world,

@@ -19,6 +19,7 @@ type Scenario struct {
 	sessions int
 	own      bool // own answers are reviewed too
 	order    council.Order
+	pairs    *biassim.Pairs // judgements of pairs by the members, in place of sessions of a council
 	world    biassim.World
 	outside  []string // reviewers that do not answer questions
 	leaving  bool     // members come and go
@@ -103,7 +104,7 @@ func scenarios() []Scenario {
 		}
 	}
 	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), plantedScenarios(), seenScenarios(), styleScenarios(),
-		worldScenarios())
+		worldScenarios(), pairScenarios())
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody

@@ -248,6 +248,7 @@ func row(l store.Line) ([]string, error) {
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
 		text(ids.Reviewer), text(ids.Candidate), field(r.StyleSimilarity), text(r.EmbeddingModel),
 		text(field(r.ModelVersions.Reviewer)), text(field(r.ModelVersions.Candidate)), field(r.ResponseReasoningTokens), field(r.QuestionKey),
+		field(r.Correct),
 	}, nil
 }
 

@@ -72,6 +72,9 @@ type BiasMetricRecord struct {
 	// nowhere. EmbeddingModel is the model that made them: figures of two models are on two scales.
 	StyleSimilarity *float64 `json:"style_similarity,omitempty"`
 	EmbeddingModel  string   `json:"embedding_model,omitempty"`
+	// Correct says whether the candidate is the right answer, where records were imported together with the truth; nil
+	// where nobody knows it.
+	Correct *bool `json:"correct,omitempty"`
 	// RosterIDs are the seats' ids in the roster; nil where there is none.
 	RosterIDs *SeatPair `json:"roster_ids,omitempty"`
 }

@@ -131,6 +131,7 @@ var schemas = map[string]reflect.Type{
 	"Split": reflect.TypeFor[bias.Split](), "SplitMean": reflect.TypeFor[bias.SplitMean](),
 	"Estimate": reflect.TypeFor[stat.Estimate](), "Prior": reflect.TypeFor[bias.Prior](),
 	"ChangePoint": reflect.TypeFor[bias.ChangePoint](), "Alongside": reflect.TypeFor[bias.Alongside](),
+	"PairJudge": reflect.TypeFor[bias.PairJudge](), "Accuracy": reflect.TypeFor[bias.Accuracy](),
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](),

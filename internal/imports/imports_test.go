@@ -538,7 +538,7 @@ func TestRecordColumns(t *testing.T) {
 		"score_value": "3", "score_scale": "1-10", "council_config_version": "v", "query_hash": "h", "own": "true", "n_shown": "2",
 		"order_design": "balanced", "rank_value": "0.5", "ballot_status": "partial", "provider_reviewer": "pr", "provider_candidate": "pc",
 		"block_id": "b", "roster_reviewer": "rr", "roster_candidate": "rc", "style_similarity": "0.75", "embedding_model": "e",
-		"model_version_reviewer": "r-2", "model_version_candidate": "m-3", "response_reasoning_tokens": "40", "question_key": "0123456789abcdef",
+		"model_version_reviewer": "r-2", "model_version_candidate": "m-3", "response_reasoning_tokens": "40", "question_key": "0123456789abcdef", "correct": "true",
 	}
 	for i, column := range imports.RecordColumns() {
 		row[i] = values[column]
@@ -557,7 +557,7 @@ func TestRecordColumns(t *testing.T) {
 		t.Fatal(rejected)
 	}
 	got, _ := json.Marshal(records[0])
-	const want = `{"ballot_status":"partial","block_id":"b","consent_level":2,"council_config_version":"v","embedding_model":"e","model_id":"m",` +
+	const want = `{"ballot_status":"partial","block_id":"b","consent_level":2,"correct":true,"council_config_version":"v","embedding_model":"e","model_id":"m",` +
 		`"model_versions":{"candidate":"m-3","reviewer":"r-2"},"n_shown":2,` +
 		`"order_design":"balanced","own":true,"position":1,"provider":{"candidate":"pc","reviewer":"pr"},"query_hash":"h",` +
 		`"query_metadata":{"category":"math","language":"en","token_count_bucket":"0-100"},"question_key":"0123456789abcdef","rank_value":0.5,` +

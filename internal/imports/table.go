@@ -32,7 +32,7 @@ func RecordColumns() []string {
 		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
 		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
 		"style_similarity", "embedding_model",
-		"model_version_reviewer", "model_version_candidate", "response_reasoning_tokens", "question_key",
+		"model_version_reviewer", "model_version_candidate", "response_reasoning_tokens", "question_key", "correct",
 	}
 }
 
@@ -215,7 +215,7 @@ func (t table) record(values map[string]string, write func(any) error) error {
 		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value", "style_similarity",
 			"response_reasoning_tokens":
 			value = json.Number(cell)
-		case "own":
+		case "own", "correct":
 			value = json.RawMessage(cell)
 		}
 		if at, ok := nested[column]; ok {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/stat"
 )
 
 // CSV returns the figures of a report as one table (RFC 4180) whose columns have the
@@ -32,6 +33,20 @@ func CSV(r bias.Report) []byte {
 	}
 	for _, m := range described(r) {
 		rows = append(rows, cells(m, ""))
+	}
+	for _, p := range r.Pairs {
+		add := func(name string, e stat.Estimate, records int) {
+			rows = append(rows, cells(bias.Metric{
+				Name: name, Subject: p.ReviewerID, Unit: "share", PointEstimate: e.Value, CILower: e.Lower, CIUpper: e.Upper, Records: records,
+				Reason: "described, not tested",
+			}, ""))
+		}
+		add("pair_conflict_rate", p.ConflictRate, p.Comparisons)
+		if a := p.Accuracy; a != nil {
+			add("pair_accuracy", a.Share, a.Reviews)
+			add("pair_accuracy_shown_first", a.ShownFirst, a.Reviews)
+			add("pair_accuracy_shown_last", a.ShownLast, a.Reviews)
+		}
 	}
 	for _, s := range r.Skipped {
 		m := bias.Metric{Name: "skipped", Subject: s.Reason, Unit: "records", Records: s.Count}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // noSessions says why a report may have no sessions. Its lines fit into 80 columns with
@@ -137,6 +138,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 			writeReason(b, m, verbose)
 		}
 	}
+	writePairs(b, r.Pairs)
 	writeEvents(b, r)
 	if verbose {
 		writeProfiles(b, r)
@@ -198,6 +200,25 @@ func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
 	if verbose && m.Method != "" {
 		b.WriteString(wrap(m.Method, "  ") + "\n")
 	}
+}
+
+// writePairs writes how the reviewers judged pairs of answers.
+func writePairs(b *bytes.Buffer, pairs []bias.PairJudge) {
+	const (
+		both  = "\nPairs of answers that were shown in both orders. A pair is in conflict when\nthe order decides which answer wins: the one shown first in both orders, or the\none shown last. Tied are pairs that one order alone ties.\n\n"
+		right = "\nHow often the correct one of two answers won, with 95 % intervals:\n\n"
+	)
+	share := func(e stat.Estimate) string { return figure("%.2f", e.Value) + within("%.2f", e.Lower, e.Upper) }
+	ordered := only(pairs, func(p bias.PairJudge) bool { return p.Comparisons > 0 })
+	writeTable(b, both, "REVIEWER\tPAIRS\tAGREE\tCONFLICTS\tFIRST\tLAST\tTIED", ordered, func(p bias.PairJudge) string {
+		return fmt.Sprintf("%s\t%d\t%d\t%s\t%d\t%d\t%d", clip(p.ReviewerID), p.Comparisons, p.Agree, share(p.ConflictRate), p.Primacy,
+			p.Recency, p.PrimacyTies+p.RecencyTies)
+	})
+	graded := only(pairs, func(p bias.PairJudge) bool { return p.Accuracy != nil })
+	writeTable(b, right, "REVIEWER\tREVIEWS\tCORRECT\tSHOWN FIRST\tSHOWN LAST", graded, func(p bias.PairJudge) string {
+		a := p.Accuracy
+		return fmt.Sprintf("%s\t%d\t%s\t%s\t%s", clip(p.ReviewerID), a.Reviews, share(a.Share), share(a.ShownFirst), share(a.ShownLast))
+	})
 }
 
 // writeEvents writes the change points that are flagged, and the anomalies.

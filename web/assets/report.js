@@ -235,7 +235,7 @@ const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " 
 const name = (m) => topic(m) + (m.subject ? ` (${subject(m)})` : "");
 
 // subject names who or what a figure is about. Places are counted from 1.
-const subject = (m) => (m.metric_name.startsWith("position") ? place(m.subject) : m.subject);
+const subject = (m) => (m.metric_name.startsWith("position") && m.unit !== "of pairs" ? place(m.subject) : m.subject);
 
 // found says whether there is an effect.
 const found = (m) => ["favour", "differs", "changed", "association"].includes(m.verdict);

@@ -34,6 +34,11 @@ function effect(m) {
   switch (base(m)) {
     case "harshness": return points(one, "higher", "lower", " than the others on the same answers");
     case "position":
+      if (m.unit === "of pairs") {
+        const way = m.point_estimate < 0 ? "loses" : "wins";
+        return `with ${who}, the answer that is shown first ${way} in both orders in ${size(m.point_estimate)} of pairs more${range(m, "for the first", "for the last")}`;
+      }
+      return points(`answers at ${place(who)} score`, "higher", "lower", " than on average");
     case "position_effect": return points(`answers at ${place(who)} score`, "higher", "lower", " than on average");
     case "self_preference": return points(`${one} ${own} own answers`, "higher", "lower", " than the others do");
     case "family_affinity": return points(`${one} other answers of ${own} provider`, "higher", "lower", " than the others do");

@@ -1,0 +1,203 @@
+package bias
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+const (
+	// deltaPairs is the least effect of the place that counts: the answer that is shown first wins so much more of the
+	// pairs in both orders than it loses in both.
+	deltaPairs = 0.05
+	ofPairs    = "of pairs"
+	// pairsOnly is why no favour can be told from pairs: a reviewer who judges right prefers the better answer more
+	// often than the others do, and so does one who favours its author.
+	pairsOnly = "each session shows two answers, and a preference for one of them may be favour, or judging right: " +
+		"the accuracy of each reviewer tells more, where records say which answer is correct"
+)
+
+// PairJudge is how one reviewer judged pairs of frozen answers. Repeats of one order count together for its verdict.
+type PairJudge struct {
+	ReviewerID string `json:"reviewer_id"`
+	Questions  int    `json:"questions"` // with a pair in both orders
+	Agree      int    `json:"agree"`     // pairs in both orders with the same verdict in both, ties included
+	BothOrders
+	// Accuracy is how often the reviewer was right; null where no record says which answer is correct.
+	Accuracy *Accuracy `json:"accuracy"`
+}
+
+// Accuracy is the share of reviews that gave the correct one of two answers the higher score. A tie is half right.
+// The intervals take the reviews of one question for a cluster.
+type Accuracy struct {
+	Reviews    int           `json:"reviews"`
+	Share      stat.Estimate `json:"share"`
+	ShownFirst stat.Estimate `json:"shown_first"` // where the correct answer was shown first
+	ShownLast  stat.Estimate `json:"shown_last"`
+}
+
+// pairwise reports whether no session has more than two answers, and some have two.
+func (w *window) pairwise() bool {
+	two := false
+	for i := range w.sessions {
+		switch n := len(w.sessions[i].candidates); {
+		case n > 2:
+			return false
+		case n == 2:
+			two = true
+		}
+	}
+	return two
+}
+
+// judged is what one reviewer made of pairs, by question. The numbers of right reviews, and of reviews, are of those
+// that showed the correct answer first and last.
+type judged struct {
+	orders         map[int]bothOrders
+	right, reviews map[int][2]float64
+}
+
+// judgedPairs returns what each member made of pairs of frozen answers.
+func (w *window) judgedPairs() []judged {
+	type block struct {
+		id       string
+		reviewer int
+	}
+	reviews, question := map[block][]*review{}, map[block]int{}
+	all := make([]judged, len(w.names))
+	for s := range w.sessions {
+		x := &w.sessions[s]
+		if len(x.candidates) != 2 {
+			continue
+		}
+		for i, reviewer := range x.reviewers {
+			y, at := x.y[i], x.position[i]
+			if math.IsNaN(y[0]) || math.IsNaN(y[1]) || at[0] < 0 || at[1] < 0 || at[0] == at[1] {
+				continue
+			}
+			if x.correct[i][0]+x.correct[i][1] == 1 && x.correct[i][0]*x.correct[i][1] == 0 {
+				all[reviewer].grade(x, i)
+			}
+			if x.block == "" {
+				continue
+			}
+			b, r := block{x.block, reviewer}, &review{place: map[string]int{}, score: map[string]float64{}}
+			for j, candidate := range x.candidates {
+				r.place[w.names[candidate]], r.score[w.names[candidate]] = at[j], y[j]
+			}
+			reviews[b] = append(reviews[b], r)
+			question[b] = x.cluster
+		}
+	}
+	for b, given := range reviews {
+		if o := compareOrders(given); o.pairs > 0 {
+			j := &all[b.reviewer]
+			if j.orders == nil {
+				j.orders = map[int]bothOrders{}
+			}
+			j.orders[question[b]] = j.orders[question[b]].plus(o)
+		}
+	}
+	return all
+}
+
+// grade counts a review of two answers, of which one is correct.
+func (j *judged) grade(x *scores, i int) {
+	if j.reviews == nil {
+		j.right, j.reviews = map[int][2]float64{}, map[int][2]float64{}
+	}
+	correct := int(x.correct[i][1]) // its index
+	place := 0
+	if x.position[i][correct] > x.position[i][1-correct] {
+		place = 1
+	}
+	right, reviews := j.right[x.cluster], j.reviews[x.cluster]
+	reviews[place]++
+	switch a, b := x.y[i][correct], x.y[i][1-correct]; {
+	case a > b:
+		right[place]++
+	case a == b:
+		right[place] += 0.5
+	}
+	j.right[x.cluster], j.reviews[x.cluster] = right, reviews
+}
+
+// pairs returns how each reviewer judged pairs, none where the sessions hold no pairs.
+func (w *window) pairs() []PairJudge {
+	if !w.pairwise() {
+		return nil
+	}
+	var all []PairJudge
+	for reviewer, j := range w.judgedPairs() {
+		if len(j.orders) == 0 && len(j.reviews) == 0 {
+			continue
+		}
+		p := PairJudge{ReviewerID: w.names[reviewer], Questions: len(j.orders), BothOrders: inBothOrders(j.orders), Accuracy: j.accuracy()}
+		p.Agree = p.Comparisons - p.Primacy - p.Recency - p.PrimacyTies - p.RecencyTies
+		all = append(all, p)
+	}
+	return all
+}
+
+func (j judged) accuracy() *Accuracy {
+	if len(j.reviews) == 0 {
+		return nil
+	}
+	share := func(places ...int) (of stat.Estimate, total int) {
+		var right []float64
+		var reviews []int
+		for _, question := range slices.Sorted(maps.Keys(j.reviews)) {
+			hits, trials := 0.0, 0
+			for _, place := range places {
+				hits += j.right[question][place]
+				trials += int(j.reviews[question][place])
+			}
+			right, reviews = append(right, hits), append(reviews, trials)
+			total += trials
+		}
+		return stat.ClusteredShare(right, reviews), total
+	}
+	var a Accuracy
+	a.Share, a.Reviews = share(0, 1)
+	a.ShownFirst, _ = share(0)
+	a.ShownLast, _ = share(1)
+	return &a
+}
+
+// pairPosition sets the position effects of pairs that were reviewed in both orders, by reviewer. It reports false where
+// there are none.
+func (h *findings) pairPosition(m *Metric) bool {
+	if !h.w.pairwise() {
+		return false
+	}
+	var members []Metric
+	for reviewer, j := range h.w.judgedPairs() {
+		if len(j.orders) == 0 {
+			continue
+		}
+		var sums, counts []float64
+		for _, question := range slices.Sorted(maps.Keys(j.orders)) {
+			o := j.orders[question]
+			sums, counts = append(sums, float64(o.primacy-o.recency)), append(counts, float64(o.pairs))
+		}
+		member := h.metric(m.Name+"|"+h.w.names[reviewer], ofPairs,
+			"pairs that the answer shown first wins in both orders, less those that it loses in both, over all pairs; "+
+				"the interval of Bonett and Price (2012) between questions", h.reviewers[reviewer], deltaPairs)
+		member.Subject, member.Clusters = h.w.names[reviewer], len(sums)
+		if len(sums) < preliminaryFrom {
+			member.missing(notTold)
+		} else {
+			mean, se := stat.AdjustedMean(sums, counts)
+			member.set(stat.Effect{Estimate: mean, SE: se, DF: float64(len(sums) - 1)})
+		}
+		members = append(members, member)
+	}
+	if len(members) == 0 {
+		return false
+	}
+	m.Unit, m.Method, m.Delta = ofPairs, members[0].Method, members[0].Delta
+	h.headline(m, members, notTold)
+	return true
+}

@@ -1,0 +1,85 @@
+package biassim
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// Pairs describes simulated judgements of pairs: reviewers say which of two answers is better, once in each order. The
+// answers are those of two candidates, of whom the first has the better one as often as Better says.
+type Pairs struct {
+	Seed      uint64
+	Start     time.Time // of the first session; each is a minute later than the one before
+	Questions int
+	Better    float64   // how often the first candidate's answer is the better one
+	Accuracy  []float64 // of each reviewer: how often it prefers the better answer, where its place does not decide
+	Primacy   []float64 // of each reviewer: how often the answer shown first wins whatever it is; nil for never
+	Longer    float64   // how many doublings the better answer is longer
+	Truth     bool      // records say which answer is correct
+	Points    bool      // scores are from 1 to 10, and else 1 for the winner and 0 for the loser
+}
+
+// Generate draws the records.
+func (p Pairs) Generate() []council.BiasMetricRecord {
+	rng := rand.New(rand.NewPCG(p.Seed, 44))
+	var records []council.BiasMetricRecord
+	at := p.Start
+	for q := range p.Questions {
+		block := "b" + strconv.Itoa(q)
+		better := 0
+		if rng.Float64() >= p.Better {
+			better = 1
+		}
+		hard := rng.NormFloat64() // for all reviewers
+		lengths := [2]int{}
+		for i := range lengths {
+			doublings := 9 + rng.NormFloat64()/2
+			if i == better {
+				doublings += p.Longer
+			}
+			lengths[i] = int(math.Exp2(doublings))
+		}
+		for order := range 2 { // the place of the first candidate
+			at = at.Add(time.Minute)
+			for i, accuracy := range p.Accuracy {
+				winner := 1 - better
+				if (hard+rng.NormFloat64())/math.Sqrt2 < stat.NormalQuantile(accuracy) {
+					winner = better
+				}
+				if p.Primacy != nil && rng.Float64() < p.Primacy[i] {
+					winner = order
+				}
+				for candidate := range 2 {
+					r := council.BiasMetricRecord{
+						SchemaVersion: council.RecordSchema, SessionID: block + "-" + strconv.Itoa(order), Timestamp: at, ConsentLevel: 1,
+						ReviewerID: "judge/" + strconv.Itoa(i), ModelID: [2]string{"one/a", "two/b"}[candidate], Position: new(candidate ^ order),
+						ResponseLengthChars: lengths[candidate], ScoreScale: "0-1", CouncilConfig: "pairs", NShown: 2,
+						OrderDesign: council.OrderPerReviewer, Status: council.BallotOK, BlockID: &block,
+					}
+					score := 0.0
+					if candidate == winner {
+						score = 1
+					}
+					if p.Points {
+						r.ScoreScale = council.ScoreScale
+						score = float64(5 + rng.IntN(3))
+						if candidate == winner {
+							score += float64(rng.IntN(3))
+						}
+					}
+					r.ScoreValue = &score
+					if p.Truth {
+						r.Correct = new(candidate == better)
+					}
+					records = append(records, r)
+				}
+			}
+		}
+	}
+	return records
+}
