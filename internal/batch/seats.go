@@ -2,13 +2,19 @@ package batch
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/worth"
 )
 
@@ -53,28 +59,7 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 // SeatsOfRows returns the same of a file of graded rows, as councild import writes them: each arm is a seat. It reports
 // false where the file holds something else.
 func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool, err error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	type row struct {
-		ID      string              `json:"id"`
-		Cluster string              `json:"cluster"`
-		Scores  map[string]*float64 `json:"scores"`
-	}
-	var all []row
-	names := map[string]bool{}
-	for line := range bytes.Lines(data) {
-		var r row
-		if json.Unmarshal(line, &r) != nil || r.ID == "" || r.Scores == nil {
-			return nil, nil, false, nil
-		}
-		for name := range r.Scores {
-			names[name] = true
-		}
-		all = append(all, r)
-	}
-	ids = slices.Sorted(maps.Keys(names))
+	all, ids, err := readRows(name)
 	for _, r := range all {
 		q := worth.SeatQuestion{ID: r.ID, Cluster: r.Cluster, Wrong: make([]bool, len(ids))}
 		for i, id := range ids {
@@ -83,7 +68,91 @@ func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool,
 		}
 		rows = append(rows, q)
 	}
-	return rows, ids, len(rows) > 0, nil
+	return rows, ids, len(rows) > 0, err
+}
+
+// row is a graded row.
+type row struct {
+	ID      string              `json:"id"`
+	Cluster string              `json:"cluster"`
+	Scores  map[string]*float64 `json:"scores"`
+	CostUSD map[string]*float64 `json:"cost_usd"`
+}
+
+// readRows returns the rows of a file of graded rows with the names of their arms, sorted, or none where it holds
+// something else.
+func readRows(name string) (all []row, arms []string, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		var r row
+		if json.Unmarshal(line, &r) != nil || r.ID == "" || r.Scores == nil {
+			return nil, nil, nil
+		}
+		for name := range r.Scores {
+			names[name] = true
+		}
+		all = append(all, r)
+	}
+	return all, slices.Sorted(maps.Keys(names)), nil
+}
+
+// CompareRows compares the treatment of a plan with the arms of a file of graded rows: with its comparators, or with all
+// others where it names none. A score that is missing counts as wrong, and a cost that is missing is unknown.
+func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error) {
+	all, arms, err := readRows(name)
+	if err != nil {
+		return out, err
+	}
+	if len(all) == 0 {
+		return out, errors.New("it holds no graded rows: councild import writes them")
+	}
+	if len(plan.Comparators) == 0 {
+		plan.Comparators = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })
+	}
+	for _, arm := range append([]string{plan.Treatment}, plan.Comparators...) {
+		if !slices.Contains(arms, arm) {
+			return out, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms", arm, strings.Join(arms, ", "))
+		}
+	}
+	if len(plan.Comparators) == 0 || slices.Contains(plan.Comparators, plan.Treatment) {
+		return out, fmt.Errorf("%.64q is compared with other arms: name another one", plan.Treatment)
+	}
+	out = render.Comparison{
+		Planned: len(all), Judges: []string{}, Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
+		Usage: council.NoUsage(), Settings: [][2]string{{"rows", filepath.Base(name)}, {"treatment", plan.Treatment}},
+	}
+	questions, seen := make([]worth.Question, len(all)), map[string]bool{}
+	for i, r := range all {
+		if seen[r.ID] {
+			return out, fmt.Errorf("the id %.64q stands in it twice: give each row an id of its own", r.ID)
+		}
+		seen[r.ID] = true
+		q := worth.Question{ID: r.ID, Cluster: cmp.Or(r.Cluster, r.ID), Score: map[string]float64{}, CostUSD: map[string]float64{}}
+		for _, arm := range arms {
+			switch score := r.Scores[arm]; {
+			case score == nil:
+				out.Ungradable[arm]++
+			case !(*score >= 0 && *score <= 1):
+				return out, fmt.Errorf("%.64q: the score of %.64q is not from 0 to 1", r.ID, arm)
+			default:
+				q.Score[arm] = *score
+			}
+			switch cost := r.CostUSD[arm]; {
+			case cost == nil:
+			case !(*cost >= 0):
+				return out, fmt.Errorf("%.64q: the cost of %.64q is below 0", r.ID, arm)
+			default:
+				q.CostUSD[arm] = *cost
+			}
+		}
+		questions[i] = q
+	}
+	out.Report = worth.Compare(questions, plan)
+	return out, nil
 }
 
 // scoreWithout returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score

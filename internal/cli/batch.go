@@ -25,9 +25,9 @@ import (
 
 // batchFlags are those of every command that asks the questions of a file.
 type batchFlags struct {
-	File        string   `help:"The questions, one JSON object a line." required:"" placeholder:"FILE"`
-	Out         string   `help:"File for the results; calls are kept beside it. The same command goes on where it ended." required:"" placeholder:"FILE"`
-	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that all of it may cost, in US dollars." required:"" placeholder:"X"`
+	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
+	Out         string   `help:"File for the results; calls are kept beside it. The same command goes on where it ended." placeholder:"FILE"`
+	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that all of it may cost, in US dollars." placeholder:"X"`
 	Grader      string   `help:"How to compare with references that name no grader: ${enum}." enum:",exact,normalised,choice,number,regex,json" default:""`
 	Concurrency int      `help:"Questions at once." default:"4" placeholder:"N"`
 	Council     string   `placeholder:"NAME" help:"A council of the roster, in place of its default."`
@@ -96,6 +96,9 @@ func (b *begun) close(ctx context.Context) {
 func (c batchFlags) begin(
 	ctx context.Context, std IO, records string, judges []string, shape func(*batch.Plan, asked, council.Plan, []batch.Question) error,
 ) (_ *begun, err error) {
+	if c.File == "" || c.Out == "" {
+		return nil, usageError{errors.New("missing flags: --file=FILE, --out=FILE and --max-cost-usd=X are needed")}
+	}
 	cfg, err := loadConfig()
 	if err != nil {
 		return nil, err

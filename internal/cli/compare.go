@@ -18,15 +18,17 @@ import (
 
 type compareCmd struct {
 	batchFlags
-	Arms     []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
-	Margin   *float64 `help:"Least difference that counts, in shares of right answers, default 0.05; with judges in wins less losses, default 0.10." placeholder:"X"`
-	ValueUSD *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
-	Samples  *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
-	Judges   []string `help:"Models that compare the answers of questions without right ones, of makers of whom none sits at the table." placeholder:"A,B"`
-	Ensemble string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
-	FailOn   []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
-	Finish   bool     `help:"Ask nothing more: end a stopped run for good, with what was asked."`
-	Format   string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
+	Input     string   `help:"Graded rows, as import writes them, in place of questions: nothing is asked. --arms then names arms of the rows; default all." placeholder:"FILE"`
+	Treatment string   `help:"With --input: the arm that has to be worth its money; default council." placeholder:"ARM"`
+	Arms      []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
+	Margin    *float64 `help:"Least difference that counts, in shares of right answers, default 0.05; with judges in wins less losses, default 0.10." placeholder:"X"`
+	ValueUSD  *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
+	Samples   *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
+	Judges    []string `help:"Models that compare the answers of questions without right ones, of makers of whom none sits at the table." placeholder:"A,B"`
+	Ensemble  string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
+	FailOn    []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
+	Finish    bool     `help:"Ask nothing more: end a stopped run for good, with what was asked."`
+	Format    string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Help returns what the help of the command says below its summary.
@@ -39,6 +41,9 @@ func (compareCmd) Help() string {
 func (c compareCmd) Run(ctx context.Context, std IO) error {
 	if err := c.check(); err != nil {
 		return usageError{err}
+	}
+	if c.Input != "" {
+		return c.compareRows(std)
 	}
 	b, err := c.begin(ctx, std, "", c.Judges, c.shape)
 	if err != nil {
@@ -57,6 +62,30 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	if err := b.finish(c.Out, results); err != nil {
 		return err
 	}
+	return c.write(std, compared)
+}
+
+// compareRows compares the arms of graded rows.
+func (c compareCmd) compareRows(std IO) error {
+	if c.File != "" || c.Out != "" || c.Finish || len(c.Judges) > 0 || c.Samples != nil || c.Ensemble != "" {
+		return usageError{errors.New("--input takes answers that are graded: leave out --file, --out, --finish, --judges, --samples and --ensemble")}
+	}
+	plan := worth.Plan{Treatment: cmp.Or(c.Treatment, batch.ArmCouncil), Comparators: c.Arms, Margin: 0.05, ValueUSD: c.ValueUSD}
+	if c.Margin != nil {
+		plan.Margin = *c.Margin
+	}
+	if c.Seed != nil {
+		plan.Seed = uint64(*c.Seed) //nolint:gosec // any bits will do
+	}
+	compared, err := batch.CompareRows(c.Input, plan)
+	if err != nil {
+		return usageError{fmt.Errorf("--input: %w", err)}
+	}
+	return c.write(std, compared)
+}
+
+// write writes a comparison, and returns a findingError where its verdict is one of --fail-on.
+func (c compareCmd) write(std IO, compared render.Comparison) error {
 	if err := writeAs(std.Stdout, c.Format, compared, render.ComparisonCSV, render.ComparisonHTML, render.ComparisonText); err != nil {
 		return err
 	}
@@ -71,6 +100,9 @@ func (c compareCmd) check() error {
 		if verdict != string(worth.DoesNotPay) && verdict != string(worth.Undecided) {
 			return errors.New("--fail-on takes does_not_pay, undecided or both")
 		}
+	}
+	if c.Treatment != "" && c.Input == "" {
+		return errors.New("--treatment goes with --input: elsewhere the council has to be worth its money")
 	}
 	positive := func(v *float64) bool { return v == nil || *v > 0 && !math.IsInf(*v, 0) }
 	switch {

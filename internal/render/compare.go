@@ -109,6 +109,7 @@ func (c Comparison) facts() []string {
 			"They were asked in random order, so these are a random sample.", grouped(c.Planned))
 	}
 	switch {
+	case c.PlanHash == "": // nothing was asked: the rows were imported
 	case c.Usage.CostUSD == nil:
 		asked += " Nobody knows what the run cost."
 	case c.Usage.Partial:
@@ -453,7 +454,12 @@ func powers(margin float64, all []worth.Power) grid {
 // planOf returns the plan of a comparison.
 func planOf(settings [][2]string, hash string) section {
 	plan := section{Title: "The plan", Notes: []string{"It was made before anything was asked."}}
-	for _, s := range append(slices.Clone(settings), [2]string{"SHA-256", hash}) {
+	if hash == "" {
+		plan = section{Title: "The rows", Notes: []string{"They were imported, after others had asked the questions."}}
+	} else {
+		settings = append(slices.Clone(settings), [2]string{"SHA-256", hash})
+	}
+	for _, s := range settings {
 		plan.List = append(plan.List, printable(s[0]+": "+s[1]))
 	}
 	return plan

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/worth"
+)
+
+// TestCompareImportedRows compares the arms of graded rows as councild import writes them.
+func TestCompareImportedRows(t *testing.T) {
+	dir := t.TempDir()
+	table, rows := filepath.Join(dir, "table.csv"), filepath.Join(dir, "rows.jsonl")
+	text := "id,group,score:council,score:best,score:none,cost_usd:council,cost_usd:best\n"
+	for i := range 100 {
+		best := 0
+		if i%2 == 0 {
+			best = 1
+		}
+		text += fmt.Sprintf("q%d,,1,%d,,0.02,0.01\n", i, best)
+	}
+	if err := os.WriteFile(table, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, nil, "import", "--from", "csv", "--in", table, "--out", rows); r.code != 0 {
+		t.Fatal(r)
+	}
+	r := run(t, nil, "compare", "--input", rows, "--arms", "best", "--format", "json")
+	var c render.Comparison
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil || r.code != 0 {
+		t.Fatalf("%v: %v", err, r)
+	}
+	if c.Verdict != worth.Pays || c.Questions != 100 || len(c.Comparisons) != 1 || c.Comparisons[0].Interval.Estimate != 0.5 || c.PlanHash != "" {
+		t.Errorf("%+v", c)
+	}
+	if r := run(t, nil, "compare", "--input", rows); r.code != 0 || !strings.Contains(r.stdout, "none") || strings.Contains(r.stdout, "The run cost") {
+		t.Errorf("all arms: %v", r)
+	}
+	if r := run(t, nil, "compare", "--input", rows, "--treatment", "best", "--arms", "council", "--fail-on", "does_not_pay"); r.code != 3 {
+		t.Errorf("the other way round: %v", r)
+	}
+	questions := filepath.Join(dir, "questions.jsonl")
+	if err := os.WriteFile(questions, []byte(`{"id": "q", "query": "?"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"no arm \"vote\"":             {"--input", rows, "--arms", "vote"},
+		"no arm \"gpt\"":              {"--input", rows, "--treatment", "gpt"},
+		"compared with other arms":    {"--input", rows, "--arms", "council"},
+		"no graded rows":              {"--input", questions},
+		"no such file":                {"--input", filepath.Join(dir, "missing")},
+		"leave out --file":            {"--input", rows, "--file", questions},
+		"--treatment goes with":       {"--treatment", "best"},
+		"--max-cost-usd=X are needed": {"--file", questions},
+	} {
+		if r := run(t, nil, append([]string{"compare"}, args...)...); r.code != 2 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%v: %v, want %q", args, r, want)
+		}
+	}
+}
