@@ -69,9 +69,8 @@ func TestOtherVectors(t *testing.T) {
 				Tol       float64
 				Estimates struct {
 					Pooled struct {
-						R  float64
-						N  int
-						CI [2]float64 `json:"ci95"`
+						R float64
+						N int
 					} `json:"pooled_length_correlation"`
 					Z       map[string]float64 `json:"reviewer_harshness_z"`
 					Omnibus struct {
@@ -91,7 +90,6 @@ func TestOtherVectors(t *testing.T) {
 			got := want
 			m := metrics["pooled_length_score_correlation"]
 			got.Estimates.Pooled.R, got.Estimates.Pooled.N = *m.PointEstimate, m.Records
-			got.Estimates.Pooled.CI = [2]float64{*m.CILower, *m.CIUpper}
 			position := metrics["position"]
 			got.Estimates.Omnibus.F, got.Estimates.Omnibus.DF, got.Estimates.Omnibus.P = position.Test.Value, position.Test.DF,
 				*position.PValue

@@ -23,7 +23,7 @@ func TestScoresOfASession(t *testing.T) {
 	got := collect(unlimited, []council.BiasMetricRecord{ab, own, silent, again}).window()
 	nan := math.NaN()
 	want := window{
-		names: []string{"a", "b"}, clusters: 1, records: 3, duplicates: 1,
+		names: []string{"a", "b"}, clusters: 1, records: 3, duplicates: 1, repeats: Repeats{Unknown: 1},
 		sessions: []scores{{
 			id: "s", start: now, shared: true, reviewers: []int{0, 1}, candidates: []int{0, 1}, shown: []int{1, 3},
 			y: [][]float64{{nan, nan}, {7, 9}}, length: [][]float64{{nan, 1000}, {1000, 1000}}, position: [][]int{{-1, -1}, {1, 0}},
