@@ -30,7 +30,7 @@ func TestScoresOfASession(t *testing.T) {
 			own: [][]bool{{false, false}, {false, true}}, family: [][]bool{{false, false}, {true, false}},
 			place: [][]float64{{nan, nan}, {0, nan}},
 			style: [][]float64{{nan, nan}, {nan, nan}}, reasoning: [][]float64{{nan, nan}, {nan, nan}},
-			style: [][]float64{{nan, nan}, {nan, nan}}, correct: [][]int8{{-1, -1}, {-1, -1}},
+			correct: [][]int8{{-1, -1}, {-1, -1}},
 		}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()); diff != "" {
