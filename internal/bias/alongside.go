@@ -11,8 +11,8 @@ import (
 // Alongside is something else that changed when a reviewer's scores did.
 type Alongside struct {
 	What   AlongsideKind `json:"what"`
-	Name   string        `json:"name"`   // the category, or the id of the member
-	Before string        `json:"before"` // the version; else the share of the sessions, such as 20 %
+	Name   string        `json:"name"`   // the category, the id of the member, or the version and its member
+	Before string        `json:"before"` // the share of the sessions, such as 20 %
 	After  string        `json:"after"`
 }
 
@@ -23,6 +23,8 @@ type AlongsideKind string
 const (
 	AlongsideTopic  AlongsideKind = "category" // the share of the sessions of a category
 	AlongsideMember AlongsideKind = "member"   // the share of the sessions in which a member took part
+	// AlongsideVersion is the share of the sessions in which a version of a member's model replied.
+	AlongsideVersion AlongsideKind = "version"
 )
 
 const (
@@ -38,7 +40,7 @@ func (w *window) alongside(before, after stretch) []Alongside {
 	for _, of := range []struct {
 		what AlongsideKind
 		in   func(x *scores) []string
-	}{{AlongsideTopic, topicOf}, {AlongsideMember, w.membersOf}} {
+	}{{AlongsideTopic, topicOf}, {AlongsideMember, w.membersOf}, {AlongsideVersion, versionsServed}} {
 		earlier, later := w.shares(before, of.in), w.shares(after, of.in)
 		names := map[string]bool{}
 		for _, shares := range []map[string]float64{earlier, later} {

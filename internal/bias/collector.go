@@ -50,6 +50,7 @@ type Query struct {
 	// reviewer and of one candidate, by member id. Where none has that id, they are those
 	// whose ids begin with it; Filter says which.
 	Reviewer, Model string
+	ModelVersion    string // records whose reviewer or candidate was served as this version
 	Category        string // sessions whose caller named this category
 	Language        string // sessions whose caller named this language, by its ISO 639-1 code
 	Split           string // "category" or "language": describe each apart; "": do not
@@ -75,6 +76,9 @@ type Collector struct {
 	members  map[string]int32
 	names    []string // member ids by the value of members
 	skipped  map[string]Skipped
+
+	versions     []versionPair // that records tell, by the value of versionIndex
+	versionIndex map[versionPair]int32
 }
 
 // session is what is kept of one session.
@@ -128,6 +132,7 @@ type row struct {
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
 	told                int32   // index into session.told
+	versions            int32   // index into Collector.versions
 	reasoning           int32   // tokens that the author of the answer reasoned with; -1 when the record does not tell
 	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
 	own, family, early  bool
@@ -143,7 +148,7 @@ func NewCollector(o Options) *Collector {
 	o.MinSessions = cmp.Or(o.MinSessions, defaultMinSessions)
 	o.WindowSessions = *cmp.Or(o.Sessions, &o.WindowSessions)
 	o.WindowDays = *cmp.Or(o.Days, &o.WindowDays)
-	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}}
+	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, versionIndex: map[versionPair]int32{}}
 	if o.WindowDays > 0 {
 		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)
 	}
@@ -183,9 +188,10 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.QuestionKey != nil {
 		told.key = keyMark + *record.QuestionKey
 	}
+	versions := versionsOf(record.ModelVersions)
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
 		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category ||
-		c.o.Language != "" && told.language != c.o.Language {
+		c.o.Language != "" && told.language != c.o.Language || c.o.ModelVersion != "" && !versions.has(c.o.ModelVersion) {
 		return
 	}
 	r := row{
@@ -222,6 +228,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	r.told = s.tell(record.Timestamp, told)
+	r.versions = c.version(versions)
 	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
 	if s.rows == nil {
 		s.rows = make([]row, 0, usualRows)
@@ -257,6 +264,7 @@ func (c *Collector) AddBefore(earlier *Collector) {
 	for _, from := range earlier.order {
 		for i := range from.rows {
 			r := &from.rows[i]
+			r.versions = c.version(earlier.versions[r.versions])
 			r.reviewer, r.candidate = c.member(earlier.names[r.reviewer]), c.member(earlier.names[r.candidate])
 		}
 		s := c.session(from.id, from.start)

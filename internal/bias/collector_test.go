@@ -97,7 +97,7 @@ func TestReportByHand(t *testing.T) {
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
 		SchemaVersion: "2.0.0", GeneratedAt: now, Status: StatusOK,
-		Apart: []string{},
+		Apart: []string{}, Versions: []VersionChange{},
 		Headline: "Nothing proven: these records leave 9 of 9 figures untested. Not tested: length points per doubling, position, length slope deviation, " +
 			"self preference, family affinity, harshness, affinity, anchoring, drift",
 

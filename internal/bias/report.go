@@ -36,6 +36,8 @@ type Report struct {
 	// Filters are the members that the query names by the beginning of an id, or not at
 	// all.
 	Filters []Filter `json:"filters,omitempty"`
+	// Versions says by time when another version of a member's model was served.
+	Versions []VersionChange `json:"versions"`
 	// SessionsNeeded is how many sessions are still missing until figures are
 	// shown, 0 once they are.
 	SessionsNeeded int `json:"sessions_needed"`
@@ -173,7 +175,7 @@ func (c *Collector) Report() Report {
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
 		Window:  Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
-		Filters: w.filters, Repeats: w.repeats,
+		Filters: w.filters, Repeats: w.repeats, Versions: w.versionChanges(),
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{

@@ -74,6 +74,7 @@ func (o *Options) filter() string {
 	var all []string
 	for _, f := range []struct{ name, value string }{
 		{"reviewer", o.Reviewer}, {"model", o.Model}, {"category", o.Category}, {"language", o.Language}, {"council version", o.ConfigVersion},
+		{"model version", o.ModelVersion},
 	} {
 		if f.value != "" {
 			all = append(all, f.name+" "+f.value)

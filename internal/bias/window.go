@@ -53,7 +53,8 @@ type scores struct {
 	block      string // the frozen answers, which are reviewed again and again, in one order and its reverse; "" for none
 	reviewers  []int
 	candidates []int
-	shown      []int // size of each reviewer's slate
+	shown      []int    // size of each reviewer's slate
+	served     []served // versions that replied, candidates first
 
 	// By reviewer and candidate, as they stand in reviewers and candidates.
 	y      [][]float64 // 1 to 10; NaN when no score was given
@@ -85,6 +86,7 @@ func (c *Collector) window() window {
 
 		x := s.scores(rank)
 		x.narrow(reviewers, candidates)
+		x.served = c.served(s, rank, reviewers, candidates)
 		kept := x.records()
 		if kept == 0 {
 			continue

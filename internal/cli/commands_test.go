@@ -362,6 +362,7 @@ func TestSimulate(t *testing.T) {
 		{"--reviewer", "nobody", "Collecting data (0 of 10 sessions)"},
 		{"--model", "nobody", "Collecting data (0 of 10 sessions)"},
 		{"--config-version", "none", "Collecting data (0 of 10 sessions)"},
+		{"--model-version", "none", "Collecting data (0 of 10 sessions)"},
 	} {
 		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 ||
 			!strings.HasPrefix(stdout, tt.want) {

@@ -35,6 +35,7 @@ type recordFile struct {
 	Language string `help:"Only sessions of this language: two lower-case letters of ISO 639-1." placeholder:"CODE"`
 
 	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
+	ModelVersion  string `help:"Only records whose reviewer or candidate was served as this version." placeholder:"VERSION"`
 }
 
 // load returns the configuration and the files to read.
@@ -60,7 +61,7 @@ func (f recordFile) load() (config.Config, []string, error) {
 func (f recordFile) query() bias.Query {
 	return bias.Query{
 		Sessions: f.Sessions, Days: f.Days, Since: f.Since.Time, Until: f.Until.Time, Reviewer: f.Reviewer, Model: f.Model,
-		ConfigVersion: f.ConfigVersion, Category: f.Category, Language: f.Language,
+		ConfigVersion: f.ConfigVersion, ModelVersion: f.ModelVersion, Category: f.Category, Language: f.Language,
 	}
 }
 

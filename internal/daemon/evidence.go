@@ -63,7 +63,7 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 // paths, read as one. It is of the newest council and prompt, and nil where there is nothing. The window of the
 // settings does not apply: shadow sessions and labels are few. A query of single members has none.
 func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Evidence, error) {
-	if q.Reviewer != "" || q.Model != "" {
+	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
 		return nil, nil
 	}
 	g, err := gather(ctx, paths, q)

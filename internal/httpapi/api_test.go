@@ -776,12 +776,12 @@ func TestBiasReport(t *testing.T) {
 		}
 	}
 	const narrowed = "sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1&" +
-		"category=math&language=fr&split=category"
+		"model_version=v-2&category=math&language=fr&split=category"
 	s.call(t, "GET", "/v1/bias-report?"+narrowed, "")
 	want := bias.Query{
 		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
 		Until:    time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
-		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1", Category: "math", Language: "fr", Split: "category",
+		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1", ModelVersion: "v-2", Category: "math", Language: "fr", Split: "category",
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)

@@ -135,7 +135,7 @@ var schemas = map[string]reflect.Type{
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](),
-	"Filter": reflect.TypeFor[bias.Filter](), "Repeats": reflect.TypeFor[bias.Repeats](),
+	"VersionChange": reflect.TypeFor[bias.VersionChange](), "Filter": reflect.TypeFor[bias.Filter](), "Repeats": reflect.TypeFor[bias.Repeats](),
 	"Entry":  reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),
 	"Readiness": reflect.TypeFor[httpapi.Readiness](),

@@ -38,6 +38,12 @@ func Text(r Report, verbose bool, names council.SettingNames) []byte {
 		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
 	writeFilters(&b, r.Filters)
+	for i, v := range r.Versions {
+		if i == 0 {
+			b.WriteString("\nVersions of models that changed:\n")
+		}
+		b.WriteString(wrap(printable(v.String())+".", "  ") + "\n")
+	}
 	if r.Repeats.Note != "" {
 		b.WriteString("\n" + wrap(r.Repeats.Note, "") + "\n")
 	}

@@ -110,14 +110,14 @@ const categories = ["coding", "math", "writing", "reasoning", "knowledge", "othe
 
 // The choices of each view, as the parameters of its endpoint.
 const choices = {
-  report: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "split"],
-  leaderboard: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version"],
+  report: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "model_version", "split"],
+  leaderboard: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "model_version"],
 };
 
 const labels = {
   sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before",
   reviewer: "Reviewer, or how it begins", model: "Model, or how it begins", category: "Category", language: "Language",
-  config_version: "Council version", split: "Describe apart by",
+  config_version: "Council version", model_version: "Model version", split: "Describe apart by",
 };
 
 // open shows the choices, and returns what the endpoint answers to them, null where it
