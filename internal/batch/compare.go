@@ -100,6 +100,11 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 		}
 		out.Usage = out.Usage.Plus(r.Usage)
 	}
+	asked := make([]Question, len(results))
+	for i := range asked {
+		asked[i] = questions[i].Question
+	}
+	out.NearCopies = FindCopies(asked).Questions
 	if sum := total(treatment); sum > 0 && len(treatment) == len(results) {
 		out.EnsembleCost = new(total(ensemble) / sum)
 	}

@@ -263,6 +263,15 @@ func (b *begun) measure(questions []batch.Question) error {
 	return nil
 }
 
+// asked returns the questions of the run.
+func (b *begun) asked() []batch.Question {
+	questions := make([]batch.Question, len(b.questions))
+	for i, q := range b.questions {
+		questions[i] = q.Question
+	}
+	return questions
+}
+
 // announce says what the run takes. Without leave to start that is all.
 func (b *begun) announce(std IO, start bool) error {
 	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
@@ -272,6 +281,11 @@ func (b *begun) announce(std IO, start bool) error {
 			"they cost is below --max-cost-usd; what is under way then can pass it.\n"
 	} else {
 		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
+	}
+	if c := batch.FindCopies(b.asked()); c.Questions > 0 {
+		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and %.64q. They tell less than as "+
+			"many different ones, and reports take them for independent: give the copies of each text one \"group\".\n",
+			c.Questions, c.Example[0], c.Example[1])
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
 	if !start {

@@ -63,3 +63,24 @@ func TestCompareImportedRows(t *testing.T) {
 		}
 	}
 }
+
+// TestNearCopies warns of questions that are copies of others before anything is asked, and in the report.
+func TestNearCopies(t *testing.T) {
+	dir := t.TempDir()
+	file, out := filepath.Join(dir, "questions.jsonl"), filepath.Join(dir, "results.jsonl")
+	text := ""
+	for i := range 6 {
+		text += fmt.Sprintf(`{"id": "q%d", "query": "how many minutes does a train take that leaves at %d and arrives late?", "reference": "%d"}`+"\n", i, i+1, i)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"compare", "--file", file, "--out", out, "--simulate", "--arms", "vote", "--max-cost-usd", "50", "--grader", "exact"}
+	r := run(t, nil, args...)
+	if want := `6 questions are copies of others up to numbers and names, such as "q`; r.code != 0 || !strings.Contains(r.stderr, want) {
+		t.Errorf("%v, want %s", r, want)
+	}
+	if want := "errors assume that questions are independent"; !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), want) {
+		t.Errorf("%v, want %s", r, want)
+	}
+}

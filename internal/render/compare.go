@@ -24,6 +24,8 @@ type Comparison struct {
 	Planned  int      `json:"planned"`   // questions of the plan
 	// Stopped says that the run ended before all questions were asked. Those that were are a random sample.
 	Stopped bool `json:"stopped"`
+	// NearCopies is how many questions without a group are copies of another one up to numbers and names.
+	NearCopies int `json:"near_copies"`
 	// EnsembleCost is the mean cost of the ensemble over that of the council; null where one is unknown or there is none.
 	EnsembleCost *float64       `json:"ensemble_cost_ratio"`
 	Failed       map[string]int `json:"failed"`     // questions that an arm has no answer to, by arm
@@ -116,6 +118,10 @@ func (c Comparison) facts() []string {
 		asked += " The run cost at least $" + usd(*c.Usage.CostUSD) + "."
 	default:
 		asked += " The run cost $" + usd(*c.Usage.CostUSD) + "."
+	}
+	if c.NearCopies > 0 {
+		asked += fmt.Sprintf(" The errors assume that questions are independent, but %s are copies of others up to numbers and names: "+
+			"they tell less than as many different ones, and the intervals are too narrow.", grouped(c.NearCopies))
 	}
 	if c.Reason == worth.TooFew {
 		if open := c.notBeaten(); open != "" {
