@@ -48,7 +48,7 @@ func BelievableTokens(n int64) bool { return n >= 0 && n <= maxTokens }
 // exact below 8,192 dollars, where a float64 still has twelve decimals, and saturates.
 func AddUSD(a, b float64) float64 {
 	const exactBelow, dollar = 8192, 1e12
-	if sum := a + b; !(sum < exactBelow) { // also NaN
+	if sum := a + b; !(sum <= exactBelow) { // also NaN; a sum just below is rounded up to the bound
 		return min(sum, math.MaxFloat64)
 	}
 	// The fraction alone is multiplied: of a whole amount the product would lose the last digits.
