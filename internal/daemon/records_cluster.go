@@ -286,10 +286,10 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	if !r.Place.Stream.Equal(f.at.Stream) || r.Place.Seq <= f.at.Seq {
 		f.begin()
 	}
-	records := f.parse(ctx, r)
-	look := len(records) > 0 && (r.Earlier || records[0].Timestamp.Before(f.begun) || time.Since(records[0].Timestamp) > lateRecords)
+	texts, created := f.parse(ctx, r)
+	look := r.Earlier || created.Before(f.begun) || time.Since(created) > lateRecords
 	for failed := false; ; failed = true {
-		err := f.keep(ctx, records, look)
+		err := f.keep(ctx, r.Session, created, texts, look)
 		if err == nil {
 			f.at = r.Place
 			f.copied++
@@ -312,36 +312,42 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	}
 }
 
-// parse returns the records in a message. What is none is passed over.
-func (f *follower) parse(ctx context.Context, r journal.Records) (records []council.BiasMetricRecord) {
+// parse returns the records in a message as they were written, and when their session was created. Nodes of a later release
+// write records that this one cannot read: these are copied too. What is no record is passed over.
+func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte, created time.Time) {
 	refuse := func(err error) {
 		f.log.ErrorContext(ctx, "a message on the cluster holds something else than the records of its session",
 			"session", r.Session, "error", err)
 	}
-	for record, err := range store.Read(context.WithoutCancel(ctx), bytes.NewReader(r.Lines)) {
-		if err == nil && record.SessionID != r.Session {
-			err = fmt.Errorf("a record of another session: %.80q", record.SessionID)
+	for line, err := range store.LinesOf(context.WithoutCancel(ctx), bytes.NewReader(r.Lines)) {
+		switch {
+		case line.Later && (line.SessionID == "" || line.SessionID == r.Session):
+			err = nil
+		case (err == nil || line.Later) && line.SessionID != r.Session:
+			err = fmt.Errorf("a record of another session: %.80q", line.SessionID)
 		}
 		if err != nil {
 			refuse(err)
 			continue
 		}
-		records = append(records, record)
+		if len(texts) == 0 || line.Timestamp.Before(created) {
+			created = line.Timestamp
+		}
+		texts = append(texts, bytes.Clone(line.Text))
 	}
-	if _, err := store.Encode(records); err != nil {
+	if _, err := store.Join(texts); err != nil {
 		refuse(err)
-		return nil
+		return nil, created
 	}
-	return records
+	return texts, created
 }
 
 // keep appends the records of a session to the store. With look it does so only if the
 // store does not hold the session.
-func (f *follower) keep(ctx context.Context, records []council.BiasMetricRecord, look bool) error {
-	if len(records) == 0 {
+func (f *follower) keep(ctx context.Context, id string, created time.Time, texts [][]byte, look bool) error {
+	if len(texts) == 0 {
 		return nil
 	}
-	id, created := records[0].SessionID, records[0].Timestamp
 	if look {
 		if err := f.know(ctx, created); err != nil {
 			return err
@@ -350,7 +356,7 @@ func (f *follower) keep(ctx context.Context, records []council.BiasMetricRecord,
 			return nil
 		}
 	}
-	if err := f.store.Append(ctx, records); err != nil {
+	if err := f.store.AppendTexts(ctx, texts); err != nil {
 		return err
 	}
 	if f.known != nil {
@@ -453,26 +459,26 @@ func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog
 // publishStore counts the records of each session first: they need not stand together.
 func publishStore(ctx context.Context, j *journal.Journal, path string) (p Published, err error) {
 	left := map[string]int{}
-	err = eachRecord(ctx, path, func() { p.Skipped++ }, func(r council.BiasMetricRecord) error {
-		left[r.SessionID]++
+	err = eachRecord(ctx, path, func() { p.Skipped++ }, func(l store.Line) error {
+		left[l.SessionID]++
 		return nil
 	})
 	if err != nil {
 		return Published{}, err
 	}
 	p.Sessions = len(left)
-	begun := map[string][]council.BiasMetricRecord{}
-	err = eachRecord(ctx, path, func() {}, func(r council.BiasMetricRecord) error {
-		id := r.SessionID
+	begun := map[string][][]byte{}
+	err = eachRecord(ctx, path, func() {}, func(l store.Line) error {
+		id := l.SessionID
 		if left[id] == 0 {
 			return nil // it came meanwhile
 		}
 		left[id]--
-		begun[id] = append(begun[id], r)
+		begun[id] = append(begun[id], bytes.Clone(l.Text))
 		if left[id] > 0 {
 			return nil
 		}
-		lines, err := store.Encode(begun[id])
+		lines, err := store.Join(begun[id])
 		delete(begun, id)
 		added := false
 		if err == nil {
@@ -502,15 +508,18 @@ func (p *Published) refuse(reason error) {
 }
 
 // eachRecord calls take for each record of the store at path, and skip for each line that
-// holds none.
-func eachRecord(ctx context.Context, path string, skip func(), take func(council.BiasMetricRecord) error) error {
-	for record, err := range store.ReadFile(ctx, path) {
+// holds none. A record of a later schema is taken if it tells its session.
+func eachRecord(ctx context.Context, path string, skip func(), take func(store.Line) error) error {
+	for line, err := range store.ReadLines(ctx, path) {
+		if line.Later && line.SessionID != "" {
+			err = nil
+		}
 		if _, ok := errors.AsType[*store.LineError](err); ok {
 			skip()
 			continue
 		}
 		if err == nil {
-			err = take(record)
+			err = take(line)
 		}
 		if err != nil {
 			return err

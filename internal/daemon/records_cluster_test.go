@@ -352,6 +352,103 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
+// lineOfALaterSchema returns a record as a later release writes it, which this one cannot read.
+func lineOfALaterSchema(t *testing.T, r council.BiasMetricRecord, schema string) []byte {
+	t.Helper()
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line = bytes.Replace(line, []byte(`"schema_version":"`+r.SchemaVersion+`"`), []byte(`"schema_version":"`+schema+`"`), 1)
+	return append(line[:len(line)-1], `,"a_new_field": {"b" : 1}}`...)
+}
+
+// A node copies what a node of a later release sent as it was written: fields that it does not know, and records of a schema
+// that it does not know. The report counts those, and a store that lost them has them from the cluster again, once.
+func TestRecordsOfALaterRelease(t *testing.T) {
+	url, path := journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl")
+	n := startNode(t, url, path, 0)
+	sessions, want := simulated(4), map[string]int{}
+	for i, schema := range []string{council.RecordSchema, "1.5.0", "2.0.0"} {
+		line := lineOfALaterSchema(t, sessions[i][0], schema)
+		if _, err := n.journal.PublishRecords(t.Context(), sessions[i][0].SessionID, append(bytes.Clone(line), '\n')); err != nil {
+			t.Fatal(err)
+		}
+		want[string(line)] = 1
+	}
+	holdLines := func(what string) {
+		t.Helper()
+		lines := func() map[string]int {
+			got := map[string]int{}
+			for _, line := range strings.Split(readFile(t, path), "\n") {
+				if strings.Contains(line, "a_new_field") {
+					got[line]++
+				}
+			}
+			return got
+		}
+		if d := cmp.Diff(want, lines()); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+	}
+	copied := func(lines int) func() bool {
+		return func() bool {
+			data, _ := os.ReadFile(path)
+			return bytes.Count(data, []byte{'\n'}) >= lines
+		}
+	}
+	publish(t, sessions[3:], n)
+	daemontest.Until(t, copied(3+len(sessions[3])))
+	holdLines("first")
+	if strings.Contains(n.log.String(), "holds something else") {
+		t.Errorf("log: %s", n.log)
+	}
+	if report := reports(t, n)[0]; !strings.Contains(report, "unknown_schema") {
+		t.Errorf("the report does not count them: %s", report)
+	}
+	n.stop()
+	if err := os.Remove(path + ".cursor"); err != nil { // all of the cluster are compared with the file
+		t.Fatal(err)
+	}
+	n = startNode(t, url, path, 0)
+	more := simulated(5)[4:]
+	publish(t, more, n)
+	daemontest.Until(t, copied(3+len(sessions[3])+len(more[0])))
+	holdLines("compared again")
+}
+
+// Records of a later schema are sent to the cluster as they are, with those of their session.
+func TestPublishStoreOfALaterRelease(t *testing.T) {
+	url, dir, sessions := journaltest.Start(t).URL, t.TempDir(), simulated(2)
+	daemontest.Setenv(t, map[string]string{"NATS_URL": url})
+	cfg := daemontest.Options(t).Config
+	from, to := filepath.Join(dir, "from.jsonl"), filepath.Join(dir, "to.jsonl")
+	var lines [][]byte
+	for i, schema := range []string{council.RecordSchema, "1.5.0", "2.0.0"} {
+		lines = append(lines, lineOfALaterSchema(t, sessions[0][i], schema))
+	}
+	lines = append(lines, lineOfALaterSchema(t, sessions[1][0], "2.0.0"))
+	nameless := sessions[1][0]
+	nameless.SessionID = ""
+	text := bytes.Join(append(lines, lineOfALaterSchema(t, nameless, "2.0.0"), nil), []byte("\n"))
+	if err := os.WriteFile(from, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := daemon.PublishStore(t.Context(), cfg, from, slog.New(slog.DiscardHandler))
+	if want := (daemon.Published{Sessions: 2, Added: 2, Skipped: 1}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	startNode(t, url, to, 0)
+	want := fmt.Sprintf("%s\t\n%s\t\n%s\n%s\n", lines[0], lines[1], lines[2], lines[3])
+	daemontest.Until(t, func() bool {
+		text, _ := os.ReadFile(to)
+		return len(text) >= len(want)
+	})
+	if d := cmp.Diff(want, readFile(t, to)); d != "" {
+		t.Error(d)
+	}
+}
+
 // While the cluster takes nothing, records wait in memory, so many of them. Those that
 // were not sent when the daemon stops are in its own file.
 func TestRecordsWithoutACluster(t *testing.T) {

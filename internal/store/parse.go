@@ -30,7 +30,8 @@ type wire struct {
 // *LineError.
 //
 // The schema is 1.4.0, 1.3.0, 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
-// any patch level is accepted. The required fields are session_id, reviewer_id, model_id,
+// any patch level is accepted. A record of a later schema is left alone: it is counted, copied as it was written, and deleted
+// when it is too old (see [Line.Later]). The required fields are session_id, reviewer_id, model_id,
 // timestamp, response_length_chars and, when there is a score, its score_scale. The
 // position is nil before schema 1.2.0, where it did not yet mean the place that this
 // reviewer saw. If own is missing, it is set to whether the reviewer is the candidate. If
@@ -106,6 +107,24 @@ func (w *wire) record() (council.BiasMetricRecord, error) {
 
 func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
+}
+
+// unknownSchema returns what can be read in a line of a schema that this program does not know: the version, and the
+// session and the time where they stand as they do today. No version is returned where there is none.
+func unknownSchema(text []byte) (r council.BiasMetricRecord) {
+	var told struct {
+		SchemaVersion any `json:"schema_version"`
+		SessionID     any `json:"session_id"`
+		Timestamp     any `json:"timestamp"`
+	}
+	_ = json.Unmarshal(text, &told) // it is a JSON object
+	if told.SchemaVersion != nil {
+		r.SchemaVersion = fmt.Sprint(told.SchemaVersion)
+	}
+	r.SessionID, _ = told.SessionID.(string)
+	timestamp, _ := told.Timestamp.(string)
+	r.Timestamp, _ = parseTime(timestamp)
+	return r
 }
 
 // schema returns the schema version, "" for an unknown one.

@@ -70,6 +70,10 @@ func (e *LineError) Unwrap() error { return e.Err }
 type Line struct {
 	council.BiasMetricRecord
 	Text []byte // without the end of the line; valid until the next line is read
+
+	// Later is set, beside an error, for a record of a schema that this program does not know. Of such a record only the
+	// SchemaVersion is set, and the SessionID and the Timestamp if they can be read.
+	Later bool
 }
 
 // ReadFile reads the store at path as [Read] does: its closed segments, then the data
@@ -180,7 +184,7 @@ func Find(path string) error {
 
 // Holds reports whether the store holds records of a session, which bear the time at
 // which the session was created or a later one. Closed segments of which the summary says
-// that all records are older are not read. Lines that hold no record are passed over. The
+// that all records are older are not read. Records of a later schema count. Lines that hold no record are passed over. The
 // error of a store that is closed matches fs.ErrClosed.
 func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
 	if err := s.Healthy(); errors.Is(err, fs.ErrClosed) {
@@ -222,18 +226,18 @@ func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string,
 				fail(err)
 				return
 			}
-			if sum, err := f.Summary(); err == nil && (sum.Records == 0 || sum.Newest.Before(since)) {
+			if sum, err := f.Summary(); err == nil && !sum.later() && (sum.Records == 0 || sum.Newest.Before(since)) {
 				continue
 			}
-			for record, err := range f.Records(ctx) {
-				if isLine(err) {
+			for line, err := range f.lines(ctx) {
+				if isLine(err) && (!line.Later || line.SessionID == "") {
 					continue
 				}
-				if err != nil {
+				if err != nil && !line.Later {
 					fail(err)
 					return
 				}
-				if !yield(record.SessionID, nil) {
+				if !yield(line.SessionID, nil) {
 					return
 				}
 			}
@@ -453,7 +457,12 @@ func (c compressed) Read(p []byte) (int, error) {
 // The caller may keep a record and set its fields, but must not change the values that
 // its pointers lead to, because records share them.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
-	return recordsOf(func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) })
+	return recordsOf(LinesOf(ctx, r))
+}
+
+// LinesOf is Read with the lines.
+func LinesOf(ctx context.Context, r io.Reader) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) }
 }
 
 // read reads r as Read does; file is the name for its errors. When torn is true, an
@@ -462,7 +471,12 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(L
 	scanner := newScanner()
 	readAs(ctx, r, file, torn, func(text []byte) (Line, error) {
 		record, err := scanner.parse(text)
-		return Line{record, text}, err
+		line := Line{BiasMetricRecord: record, Text: text}
+		if bad, ok := errors.AsType[*LineError](err); ok && bad.Reason == ReasonUnknownSchema {
+			line.BiasMetricRecord = unknownSchema(text)
+			line.Later = line.SchemaVersion != ""
+		}
+		return line, err
 	}, yield)
 }
 

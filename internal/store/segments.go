@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 )
 
@@ -212,7 +213,7 @@ func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	}
 	said, unknown := f.Summary()
 	deleted, err := false, error(nil)
-	if h.o.Retention > 0 && (unknown != nil || h.expired(said)) {
+	if h.o.Retention > 0 && (unknown != nil || said.later() || said.Records > 0 && h.expired(said.Newest)) {
 		deleted, err = h.expireLocked(ctx, s, f)
 	}
 	// There may be a summary that a later release made.
@@ -306,7 +307,7 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	if err != nil {
 		return err
 	}
-	summary.Body = info.Size()
+	summary.Schema, summary.Body = council.RecordSchema, info.Size()
 	frame, err := summary.frame()
 	if err == nil {
 		_, err = to.Write(frame)
@@ -317,30 +318,44 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	return to.Sync()
 }
 
-// expired reports whether the newest record is too old. A segment without any record stays,
-// since it is unknown what it is.
-func (h *housekeeper) expired(s Summary) bool {
-	return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention
-}
+// expired reports whether a record of that time is too old.
+func (h *housekeeper) expired(at time.Time) bool { return time.Since(at) >= h.o.Retention }
 
 // expireLocked deletes the segment if its newest record is too old, and reports whether it
-// did. It reads the records, because a summary alone must not decide that.
+// did. It reads the records, because a summary alone must not decide that: it does not cover the times of later-schema
+// records. If the time of such a record cannot be read, the modification time of the file counts: the record is older. A
+// segment without any record stays, since it is unknown what it is.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
-	found, err := summarize(func(yield func(Line, error) bool) {
-		for line, err := range f.lines(ctx) {
-			young := err == nil && time.Since(line.Timestamp) < h.o.Retention
-			if !yield(line, err) || young { // one young record decides
-				return
-			}
-		}
-	})
-	if err != nil || !h.expired(found) {
+	info, err := f.file.Stat()
+	if err != nil {
 		return false, err
+	}
+	var newest time.Time
+	records := 0
+	for line, err := range f.lines(ctx) {
+		at := line.Timestamp
+		switch {
+		case line.Later && at.IsZero():
+			at = info.ModTime()
+		case isLine(err) && !line.Later:
+			continue
+		case err != nil && !line.Later:
+			return false, err
+		}
+		if !h.expired(at) { // one young record decides
+			return false, nil
+		}
+		if records++; at.After(newest) {
+			newest = at
+		}
+	}
+	if records == 0 {
+		return false, nil
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
 		return false, err
 	}
 	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention",
-		"file", s.name, "newest", found.Newest)
+		"file", s.name, "newest", newest)
 	return true, nil
 }

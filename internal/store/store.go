@@ -331,6 +331,21 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	return nil
 }
 
+// AppendTexts is Append for records that another program wrote, each the text of its line. They are written as they are.
+func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
+	if len(texts) == 0 {
+		return nil
+	}
+	lines, err := Join(texts)
+	if err == nil {
+		err = s.commit(ctx, lines, len(texts))
+	}
+	if err != nil {
+		return fmt.Errorf("appending to the record store %s: %w", s.path, err)
+	}
+	return nil
+}
+
 // AppendLines is Append for lines that hold something else than records: each is a JSON value with
 // a newline at its end. Lines of one call stay together as the records of a session do. A store
 // holds either records or such lines.
@@ -386,6 +401,22 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 		}
 	}
 	return lines.Bytes(), nil
+}
+
+// Join is Encode for records whose lines are known: texts are the lines without their ends.
+func Join(texts [][]byte) (lines []byte, err error) {
+	for i, text := range texts {
+		before := len(lines)
+		lines = append(lines, text...)
+		if i < len(texts)-1 {
+			lines = append(lines, goesOn)
+		}
+		lines = append(lines, '\n')
+		if n := len(lines) - before; n > maxLine {
+			return nil, fmt.Errorf("record %d has %d bytes, which are more than the %d that a line may have", i, n, maxLine)
+		}
+	}
+	return lines, nil
 }
 
 // commit hands the lines to the writer and waits for the outcome.

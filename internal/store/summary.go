@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // Summary says what is in a file of a store. A compressed segment ends in its own
@@ -21,7 +23,8 @@ import (
 //
 // No reader needs a summary. A segment without one is read whole, and so is a segment
 // whose summary is damaged, of another version, or made for compressed data of another
-// length. The daemon then compresses the segment again, unless the version is a later
+// length. A summary of another release that skipped unknown schemas is not trusted either: this program may know them.
+// The daemon then compresses the segment again, unless the version is a later
 // one. A summary with a right checksum that is wrong can only be made on purpose. It can
 // make a report pass over its segment or read the segment in vain, and nothing else:
 // [Verify] compares every summary with what its segment holds, and the daemon reads a
@@ -33,8 +36,9 @@ type Summary struct {
 	Records  int       `json:"records"`
 	Skipped  []Skip    `json:"skipped"` // by reason, in the order of the first line of each
 
-	Version int   `json:"version"` // summaryVersion
-	Body    int64 `json:"body"`    // length of the compressed data before the summary, in bytes
+	Version int    `json:"version"` // summaryVersion
+	Schema  string `json:"schema"`  // the newest schema that the program knew which made it; "" in those of earlier releases
+	Body    int64  `json:"body"`    // length of the compressed data before the summary, in bytes
 }
 
 // Skip counts the lines of a file that were skipped for one reason.
@@ -59,6 +63,7 @@ const maxLines = 10
 var (
 	errNoSummary  = errors.New("it has no summary")
 	errBadSummary = errors.New("its summary is damaged")
+	errOldSummary = errors.New("its summary is of a program that knew other schemas")
 	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
 )
 
@@ -100,8 +105,13 @@ func (s *Summary) skip(line *LineError) {
 }
 
 // damaged reports whether the file could not be decompressed to its end.
-func (s *Summary) damaged() bool {
-	return slices.ContainsFunc(s.Skipped, func(known Skip) bool { return known.Reason == ReasonDamaged })
+func (s *Summary) damaged() bool { return s.skipped(ReasonDamaged) }
+
+// later reports whether there may be records of a later schema, which the other figures leave out.
+func (s *Summary) later() bool { return s.skipped(ReasonUnknownSchema) }
+
+func (s *Summary) skipped(reason Reason) bool {
+	return slices.ContainsFunc(s.Skipped, func(known Skip) bool { return known.Reason == reason })
 }
 
 // frame returns the frame that holds the summary.
@@ -143,12 +153,15 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	if s.Body != size-int64(length) {
 		return Summary{}, errBadSummary
 	}
+	if s.later() && s.Schema != council.RecordSchema {
+		return Summary{}, errOldSummary
+	}
 	return s, nil
 }
 
 // Summary returns the summary in the file. It returns an error for a file without one that
 // is trusted: the data file, a segment that is not compressed or of an earlier release,
-// and a segment whose summary is damaged or of a later version.
+// and a segment whose summary is damaged, of a later version, or of a program that knew other schemas.
 func (f File) Summary() (Summary, error) {
 	if !f.compressed() {
 		return Summary{}, errNoSummary
@@ -165,13 +178,16 @@ func (f File) Summary() (Summary, error) {
 // version.
 func (f File) checkSummary(found Summary) error {
 	said, err := f.Summary()
-	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || found.damaged() {
+	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) || found.damaged() {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	found.Body = said.Body
+	if said.Schema != "" && said.Schema != council.RecordSchema && found.later() { // the release that made it may know those records
+		return nil
+	}
+	found.Body, found.Schema = said.Body, said.Schema
 	if reflect.DeepEqual(said, found) {
 		return nil
 	}

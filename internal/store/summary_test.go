@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 )
 
@@ -87,7 +88,7 @@ func TestSummaryOfASegment(t *testing.T) {
 	got := summaries(t, path)
 	summary := got["bias_metrics.jsonl.000001.zst"]
 	want := &Summary{
-		Oldest: noon, Newest: noon.Add(3 * time.Hour), Sessions: 3, Records: 12, Version: summaryVersion, Body: summary.Body,
+		Oldest: noon, Newest: noon.Add(3 * time.Hour), Sessions: 3, Records: 12, Version: summaryVersion, Schema: council.RecordSchema, Body: summary.Body,
 		Skipped: []Skip{{ReasonUnknownSchema, 2, []int64{4, 9}}, {ReasonNotAnObject, 1, []int64{8}}},
 	}
 	if diff := cmp.Diff(want, summary); diff != "" {
