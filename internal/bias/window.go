@@ -278,15 +278,14 @@ func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
 	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
-	x.place, x.style, x.reasoning = x.place[i:j], x.style[i:j], x.reasoning[i:j]
-	x.place, x.style, x.correct = x.place[i:j], x.style[i:j], x.correct[i:j]
+	x.place, x.style = x.place[i:j], x.style[i:j]
+	x.reasoning, x.correct = x.reasoning[i:j], x.correct[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {
 		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
 		x.own[i], x.family[i], x.style[i] = x.own[i][j:k], x.family[i][j:k], x.style[i][j:k]
-		x.reasoning[i] = x.reasoning[i][j:k]
-		x.place[i], x.correct[i] = x.place[i][j:k], x.correct[i][j:k]
+		x.place[i], x.reasoning[i], x.correct[i] = x.place[i][j:k], x.reasoning[i][j:k], x.correct[i][j:k]
 	}
 }
 
