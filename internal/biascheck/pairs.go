@@ -6,7 +6,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 )
 
-const tablePairs = "Reports on pairs of answers with a verdict of bias other than harshness, %, where reviewers judge right unlike often and " +
+const tablePairs = "Reports on pairs of answers with a verdict of favour, %, where reviewers judge right unlike often and " +
 	"nobody is favoured. Columns: sessions x reviewers."
 
 // pairScenarios are judgements of pairs by reviewers of unlike accuracy: the accurate ones prefer the better candidate more
