@@ -30,7 +30,7 @@ const (
 const (
 	// nearby is how many sessions before a change, and after it, are looked at for what else changed.
 	nearby = preliminaryFrom
-	// notable is how much the share of something in these sessions has to differ.
+	// notable is the least difference of two shares of these sessions that counts as a change.
 	notable = 0.5
 )
 

@@ -265,7 +265,7 @@ func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	return all
 }
 
-// detrended returns values, whose mean is 0, without their trend over t, whose mean is 0.
+// detrended returns the residuals of the regression of values on t. The mean of values is 0, and so is that of t.
 func detrended(t, values []float64) []float64 {
 	slope := stat.Dot(t, values) / stat.Dot(t, t)
 	rest := make([]float64, len(values))

@@ -115,11 +115,11 @@ type Kind string
 
 // The kinds.
 const (
-	KindFavour      Kind = "favour"      // who or what gets better scores than it is worth: this can move a result
-	KindLevel       Kind = "level"       // how high a reviewer scores everybody: ranks do not depend on it
-	KindChange      Kind = "change"      // a reviewer that scores otherwise than before
-	KindAssociation Kind = "association" // what better answers may explain
-	KindDescription Kind = "description" // not tested
+	KindFavour      Kind = "favour"      // an answer gets better or worse scores than it is worth: this can move a result
+	KindLevel       Kind = "level"       // a reviewer scores all answers high or low: ranks do not depend on it
+	KindChange      Kind = "change"      // a reviewer scores higher or lower than before
+	KindAssociation Kind = "association" // an effect that better answers may explain
+	KindDescription Kind = "description" // a figure that describes and is not tested
 )
 
 // kindOf returns the kind of a headline.

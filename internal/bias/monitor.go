@@ -70,7 +70,7 @@ type Watched struct {
 	Members  int      `json:"members"`  // that e is the mean of
 	Clusters int      `json:"clusters"` // sessions behind the figure, those that answered one question counted once
 	Delta    *float64 `json:"delta"`    // the least effect that counts, in the unit; null: any
-	// Found says that there is an effect which is large enough to count. Of a favour it is an Alarm.
+	// Found says that an effect was found and is large enough to count. A favour that was found raises the alarm.
 	Found  bool   `json:"found"`
 	Alarm  bool   `json:"alarm"`
 	Reason string `json:"reason"` // for what was found, or for there being nothing

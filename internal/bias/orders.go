@@ -63,7 +63,7 @@ func newOrders(in AuditInput, scores []Score) orders {
 		design: in.Order, candidates: len(candidates), author: make([]int, len(reviewers)), at: make([][]int, len(reviewers)),
 		residual: stat.Matrix(len(reviewers), len(candidates), math.NaN()),
 	}
-	hidden := make([]group, len(reviewers)) // by reviewer: the candidates of its model
+	hidden := make([]group, len(reviewers)) // hidden[i] are the candidates of the model of reviewer i
 	for i, reviewer := range reviewers {
 		for j, candidate := range candidates {
 			if in.Twins.Own(reviewer, candidate) {

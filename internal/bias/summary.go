@@ -232,7 +232,7 @@ func higherOrLower(up bool) string {
 	return "lower"
 }
 
-// amount returns the size of an effect with its interval.
+// amount returns the size of an effect and its interval as text.
 func (m *Metric) amount() string {
 	text := fmt.Sprintf("%.2f %s", math.Abs(*m.PointEstimate), m.Unit)
 	if m.CILower == nil || m.CIUpper == nil {

@@ -40,8 +40,8 @@ type Event struct {
 	Day       string    `json:"day"`      // on which the session began (UTC), as in 2026-11-20
 	Category  *string   `json:"category"` // that the caller named, one of council.Categories; null: none
 	Rankings  []Ranking `json:"rankings"` // the best first; at least one
-	// BiasIndicators are those of the session, computed again from the records and rounded. Level 3; absent
-	// where the audit is switched off.
+	// BiasIndicators are the audit of the session, computed again from its records and rounded. They are present at
+	// level 3, if the audit is switched on.
 	BiasIndicators *council.BiasIndicators `json:"bias_indicators,omitempty"`
 	QueryMetadata  *council.QueryMetadata  `json:"query_metadata,omitempty"` // level 3
 	Time           *time.Time              `json:"time,omitempty"`           // at which the session began (UTC); level 4

@@ -22,7 +22,7 @@ var (
 	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|include[sd]?|including|claim(?:s|ed)?|outputs?|` +
 		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
-	// somebody matches words for an answer or its author without a label, such as "the answer".
+	// somebody matches words that name an answer or its author without a label, such as "the answer".
 	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
 	// quotedBehind matches words behind a ballot that say that it is not the reviewer's.
 	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +

@@ -30,7 +30,7 @@ type QuestionSecret struct {
 
 var validSecret = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// QuestionFile returns the name of the file that holds the secret of the record file at path: question.key beside it.
+// QuestionFile returns the path of question.key, which lies beside the record file at path and holds its secret.
 func QuestionFile(path string) string {
 	return filepath.Join(filepath.Dir(Resolve(path)), "question.key")
 }
@@ -109,7 +109,7 @@ func (s QuestionSecret) Encode() []byte {
 	return append(data, '\n')
 }
 
-// create writes the secret to a new file. It is no error when another process was faster.
+// create writes the secret to a new file. If another process has made the file first, create leaves that one and returns nil.
 func (s QuestionSecret) create(name string) error {
 	next := name + "." + rand.Text() + ".tmp" // no other process uses this name
 	f, err := disk.OS{}.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -71,7 +71,7 @@ type Line struct {
 	council.BiasMetricRecord
 	Text []byte // without the end of the line; valid until the next line is read
 
-	// Later is set, beside an error, for a record of a schema that this program does not know. Of such a record only the
+	// Later is true for a record whose schema this program does not know; an error comes with it. Then only the
 	// SchemaVersion is set, and the SessionID and the Timestamp if they can be read.
 	Later bool
 }
