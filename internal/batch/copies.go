@@ -44,7 +44,8 @@ func FindCopies(questions []Question) Copies {
 
 // text returns all that is asked.
 func (q *Question) text() string {
-	texts := []string{q.Query}
+	texts := make([]string, 0, 1+len(q.Messages))
+	texts = append(texts, q.Query)
 	for _, m := range q.Messages {
 		texts = append(texts, m.Content)
 	}

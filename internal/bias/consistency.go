@@ -62,8 +62,9 @@ type BothOrders struct {
 
 // inBothOrders returns the figures of pairs, which are counted by question.
 func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
-	var trials, surplus []int
-	var conflicts, unstable []float64
+	n := len(questions)
+	trials, surplus := make([]int, 0, n), make([]int, 0, n)
+	conflicts, unstable := make([]float64, 0, n), make([]float64, 0, n)
 	for _, question := range slices.Sorted(maps.Keys(questions)) {
 		o := questions[question]
 		trials, surplus = append(trials, o.pairs), append(surplus, o.primacy-o.recency)

@@ -521,7 +521,8 @@ func (c *Collector) setVerdict(m *Metric) {
 		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(c.o.MinSessions, "a verdict")
 		return
 	}
-	verdict, reason := VerdictInconclusive, ""
+	var reason string
+	verdict := VerdictInconclusive
 	switch {
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed

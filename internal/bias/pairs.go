@@ -146,8 +146,7 @@ func (j judged) accuracy() *Accuracy {
 		return nil
 	}
 	share := func(places ...int) (of stat.Estimate, total int) {
-		var right []float64
-		var reviews []int
+		right, reviews := make([]float64, 0, len(j.reviews)), make([]int, 0, len(j.reviews))
 		for _, question := range slices.Sorted(maps.Keys(j.reviews)) {
 			hits, trials := 0.0, 0
 			for _, place := range places {

@@ -29,12 +29,14 @@ func TestUnknownQuestions(t *testing.T) {
 		"of other categories": {
 			func(_, c int) int { return 900 + c },
 			func(s int, r *council.BiasMetricRecord) { r.QueryMetadata.Category = new(strconv.Itoa(s)) },
-			Repeats{Unknown: 12}, "",
+			Repeats{Unknown: 12},
+			"",
 		},
 		"with keys": {
 			func(_, c int) int { return 900 + c },
 			func(s int, r *council.BiasMetricRecord) { r.QuestionKey = new(strconv.Itoa(s % 5)) },
-			Repeats{Questions: 5}, "",
+			Repeats{Questions: 5},
+			"",
 		},
 		"some with keys": {
 			func(_, c int) int { return 900 + c },
@@ -42,12 +44,15 @@ func TestUnknownQuestions(t *testing.T) {
 				if s > 3 {
 					r.QueryHash = new(strconv.Itoa(s % 5))
 				}
-			}, Repeats{Questions: 5, Unknown: 4, Alike: 3}, "of 4 sessions that do not say what they asked, 3 have",
+			},
+			Repeats{Questions: 5, Unknown: 4, Alike: 3},
+			"of 4 sessions that do not say what they asked, 3 have",
 		},
 		"another secret": {
 			func(_, c int) int { return 900 + c },
 			func(s int, r *council.BiasMetricRecord) { r.QuestionKey = new(strconv.Itoa(s / 6)) },
-			Repeats{Questions: 2, SecretMade: new(now.Add(-6 * time.Hour))}, "was made anew then",
+			Repeats{Questions: 2, SecretMade: new(now.Add(-6 * time.Hour))},
+			"was made anew then",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

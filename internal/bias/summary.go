@@ -73,7 +73,11 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 func (o *Options) filter() string {
 	var all []string
 	for _, f := range []struct{ name, value string }{
-		{"reviewer", o.Reviewer}, {"model", o.Model}, {"category", o.Category}, {"language", o.Language}, {"council version", o.ConfigVersion},
+		{"reviewer", o.Reviewer},
+		{"model", o.Model},
+		{"category", o.Category},
+		{"language", o.Language},
+		{"council version", o.ConfigVersion},
 		{"model version", o.ModelVersion},
 	} {
 		if f.value != "" {

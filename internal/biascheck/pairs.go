@@ -13,7 +13,7 @@ const tablePairs = "Reports on pairs of answers with a verdict of favour, %, whe
 // often than the others do, which is no favour.
 func pairScenarios() []Scenario {
 	unlike := []float64{0.95, 0.8, 0.7, 0.65, 0.6, 0.5}
-	var all []Scenario
+	all := make([]Scenario, 0, 10)
 	for _, world := range []struct {
 		what  string
 		pairs biassim.Pairs

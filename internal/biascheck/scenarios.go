@@ -165,7 +165,7 @@ func seldomWorlds() []Scenario {
 
 // repeatedScenarios are worlds without a bias in which the sessions ask a few questions again and again.
 func repeatedScenarios() []Scenario {
-	var all []Scenario
+	all := make([]Scenario, 0, 10)
 	for _, questions := range []int{10, 30} {
 		for _, s := range []Scenario{
 			{members: 4, sessions: 50, own: true},
@@ -408,7 +408,7 @@ func (s Scenario) bySize(lines []line) []line {
 
 // worldScenarios are worlds without a favour in which topics or time matter.
 func worldScenarios() []Scenario {
-	var all []Scenario
+	all := make([]Scenario, 0, 18)
 	for _, world := range []Scenario{
 		{what: "topics in runs of ten", world: biassim.World{Topics: 10, TopicSD: 0.4}},
 		{what: "topics in runs of ten, not named", world: biassim.World{Topics: 10, TopicSD: 0.4, Untold: true}},

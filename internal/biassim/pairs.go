@@ -27,7 +27,7 @@ type Pairs struct {
 // Generate draws the records.
 func (p Pairs) Generate() []council.BiasMetricRecord {
 	rng := rand.New(rand.NewPCG(p.Seed, 44))
-	var records []council.BiasMetricRecord
+	records := make([]council.BiasMetricRecord, 0, 4*len(p.Accuracy)*p.Questions)
 	at := p.Start
 	for q := range p.Questions {
 		block := "b" + strconv.Itoa(q)

@@ -16,15 +16,16 @@ import (
 func TestCompareImportedRows(t *testing.T) {
 	dir := t.TempDir()
 	table, rows := filepath.Join(dir, "table.csv"), filepath.Join(dir, "rows.jsonl")
-	text := "id,group,score:council,score:best,score:none,cost_usd:council,cost_usd:best\n"
+	var text strings.Builder
+	text.WriteString("id,group,score:council,score:best,score:none,cost_usd:council,cost_usd:best\n")
 	for i := range 100 {
 		best := 0
 		if i%2 == 0 {
 			best = 1
 		}
-		text += fmt.Sprintf("q%d,,1,%d,,0.02,0.01\n", i, best)
+		_, _ = fmt.Fprintf(&text, "q%d,,1,%d,,0.02,0.01\n", i, best)
 	}
-	if err := os.WriteFile(table, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(table, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := run(t, nil, "import", "--from", "csv", "--in", table, "--out", rows); r.code != 0 {
@@ -68,11 +69,11 @@ func TestCompareImportedRows(t *testing.T) {
 func TestNearCopies(t *testing.T) {
 	dir := t.TempDir()
 	file, out := filepath.Join(dir, "questions.jsonl"), filepath.Join(dir, "results.jsonl")
-	text := ""
+	var text strings.Builder
 	for i := range 6 {
-		text += fmt.Sprintf(`{"id": "q%d", "query": "how many minutes does a train take that leaves at %d and arrives late?", "reference": "%d"}`+"\n", i, i+1, i)
+		_, _ = fmt.Fprintf(&text, `{"id": "q%d", "query": "how many minutes does a train take that leaves at %d and arrives late?", "reference": "%d"}`+"\n", i, i+1, i)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"compare", "--file", file, "--out", out, "--simulate", "--arms", "vote", "--max-cost-usd", "50", "--grader", "exact"}

@@ -380,7 +380,7 @@ func TestRecordsOfALaterRelease(t *testing.T) {
 		t.Helper()
 		lines := func() map[string]int {
 			got := map[string]int{}
-			for _, line := range strings.Split(readFile(t, path), "\n") {
+			for line := range strings.SplitSeq(readFile(t, path), "\n") {
 				if strings.Contains(line, "a_new_field") {
 					got[line]++
 				}

@@ -160,7 +160,8 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 		},
 		{
 			"no thoughts", `{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9,"completion_tokens_details":{"reasoning_tokens":0}}`, 5, 4,
-			Kinds{}, 0,
+			Kinds{},
+			0,
 		},
 		{"a total of the prompt alone", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":100}`, 100, 50, Kinds{}, 0},
 		{"a total of 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":0}`, 100, 50, Kinds{}, 0},

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,9 +31,7 @@ func laterLine(t *testing.T, id string, at time.Time, change map[string]any) str
 		t.Fatal(err)
 	}
 	fields["schema_version"], fields["a_new_field"] = "2.0.0", []int{1}
-	for name, value := range change {
-		fields[name] = value
-	}
+	maps.Copy(fields, change)
 	text, err = json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
