@@ -1,7 +1,7 @@
 package batch_test
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,7 +33,7 @@ func TestFindCopies(t *testing.T) {
 	} {
 		questions := make([]batch.Question, len(tc.texts))
 		for i, text := range tc.texts {
-			questions[i] = batch.Question{ID: fmt.Sprint(i), Query: text}
+			questions[i] = batch.Question{ID: strconv.Itoa(i), Query: text}
 		}
 		if got := batch.FindCopies(questions); got.Questions != tc.want {
 			t.Errorf("%s: %+v, want %d questions", name, got, tc.want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func judgedPair(judge string, block int, truth bool, verdicts verdictsOf) []coun
 		for i, candidate := range []string{"good", "bad"} {
 			score := map[string]float64{candidate: 1, "tie": 0.5}[winner]
 			r := record(fmt.Sprintf("%d-%d", block, order), now.Add(-time.Duration(block)*time.Minute), judge, candidate, 1)
-			r.ScoreValue, r.ScoreScale, r.BlockID = &score, "0-1", new(fmt.Sprint(block))
+			r.ScoreValue, r.ScoreScale, r.BlockID = &score, "0-1", new(strconv.Itoa(block))
 			r.Position, r.NShown, r.OrderDesign, r.ResponseLengthChars = new(i^order), 2, council.OrderPerReviewer, 100+10*block%70+i
 			if truth {
 				r.Correct = new(candidate == "good")
@@ -167,7 +168,7 @@ func TestNoEffectBeyondTheScale(t *testing.T) {
 		for s := range sessions {
 			for i := range members {
 				for j := range members {
-					r := record(fmt.Sprint(s), now.Add(-time.Duration(s)*time.Hour), fmt.Sprint("m/", i), fmt.Sprint("m/", j), float64(1+rng.IntN(10)))
+					r := record(strconv.Itoa(s), now.Add(-time.Duration(s)*time.Hour), fmt.Sprint("m/", i), fmt.Sprint("m/", j), float64(1+rng.IntN(10)))
 					r.Position, r.NShown, r.OrderDesign = new((i+j+s)%members), members, council.OrderPerReviewer
 					r.ResponseLengthChars, r.Own = 1000+rng.IntN(apart+1), i == j
 					c.Add(r)
