@@ -73,6 +73,7 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	if err != nil {
 		return 0, err
 	}
+	begins := after == 0
 	for _, p := range cut(m) {
 		if after, err = j.put(ctx, subject, after, p); err != nil {
 			return 0, err
@@ -84,9 +85,12 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		j.appended += int64(len(p.body))
 		j.mu.Unlock()
 	}
-	if err := j.inPlace(); err != nil {
-		j.failed(err)
-		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	// What a client is told rests on the first message and the last. Between them the periodic check is enough.
+	if begins || m.Status != council.StatusRunning {
+		if err := j.inPlace(); err != nil {
+			j.failed(err)
+			return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
 	}
 	if m.Status != council.StatusRunning {
 		j.ends.ended(id)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,11 +31,7 @@ type ends struct {
 }
 
 func endLine(id ID) string {
-	owner := id.Owner
-	if owner == "" {
-		owner = noOwner
-	}
-	return owner + " " + id.Session + "\n"
+	return cmp.Or(id.Owner, noOwner) + " " + id.Session + "\n"
 }
 
 // readEnds returns the sessions that ended and were not deleted, as far as the file says.

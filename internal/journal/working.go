@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -84,7 +85,7 @@ func (w *working) set(id ID, works bool) error {
 		} else {
 			place = len(w.places)
 		}
-		copy(text[:], strings.TrimSuffix(endLine(id), "\n"))
+		_ = append(append(append(text[:0], cmp.Or(id.Owner, noOwner)...), ' '), id.Session...)
 		w.places[id] = place
 	} else {
 		delete(w.places, id)
