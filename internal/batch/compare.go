@@ -71,6 +71,9 @@ func (p Plan) worthPlan() worth.Plan {
 	return w
 }
 
+// Rivals returns how many ways the council has to beat by the margin.
+func (p Plan) Rivals() int { return p.worthPlan().Rivals() }
+
 // Compare grades what came of the questions, in place, and compares the arms of the plan. Questions are those of the
 // results, in their order.
 func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {

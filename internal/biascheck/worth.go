@@ -23,6 +23,7 @@ const (
 	tableNoGain = "Comparisons with the verdict pays where the council is as good as the best of its members, %. Columns: questions."
 	tableWorlds = "The same in worlds that differ from the model, one comparator that is as good. Columns: questions."
 	tableGain   = "Verdicts on a council that is better by so much, %, beside the shares that were expected of them. Columns: questions."
+	tableShown  = "Comparisons with the verdict pays where the council is better by what so many questions can show, %. Columns: questions."
 	tableLost   = "Comparisons with the verdict does_not_pay where the council is better by the margin, %. Columns: questions."
 	tableCover  = "95 % intervals that hold the planted difference, %. Columns: questions."
 	tableSeats  = "95 % intervals that hold the number of effective seats, four of .7, %. Columns: questions."
@@ -127,6 +128,19 @@ func (c Comparison) compare(graded []biassim.GradedQuestion) worth.Report {
 		}
 	}
 	return worth.Compare(questions, plan)
+}
+
+// shown returns the gain over the first comparator that so many questions can show. How often the scores differ there depends
+// on the gain too.
+func (c Comparison) shown() float64 {
+	gain, least := 0.0, c.world.Accuracy[1]
+	rivals := c.few + min(1, len(c.world.Accuracy)-1-c.few)
+	for range 50 {
+		best := least + gain
+		both := best*least + c.world.Phi(best, least)*math.Sqrt(best*(1-best)*least*(1-least))
+		gain = worth.MDE80(best+least-2*both, c.world.Questions, margin, rivals)
+	}
+	return gain
 }
 
 // covers counts intervals that hold the difference of the first two accuracies. With fewer than 20
@@ -270,6 +284,21 @@ func comparisons() []Comparison {
 				world: biassim.Graded{Questions: n, Accuracy: append([]float64{0.7 + kind.gain}, kind.others...)},
 				few:   kind.few, count: decided(kind.want),
 			})
+		}
+	}
+	for _, kind := range []struct {
+		row    string
+		others []float64
+		few    int
+	}{
+		{"pays, the gain that can be shown, one comparator", []float64{0.7}, 1},
+		{"pays, the gain that can be shown, best and two more", several, 2},
+	} {
+		for _, n := range []int{100, 200, 400, 1000} {
+			world := biassim.Graded{Questions: n, Accuracy: append([]float64{0}, kind.others...), Common: common}
+			c := Comparison{line: line{table: tableShown, row: kind.row, low: 0.78, high: 0.82}, world: world, few: kind.few, count: decided(worth.Pays)}
+			c.world.Accuracy[0] = kind.others[0] + c.shown()
+			add(c)
 		}
 	}
 	for _, n := range []int{50, 100, 200, 400} {

@@ -51,8 +51,8 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	}
 	defer b.close(ctx)
 	if !b.held.Ended && !c.Finish {
-		power := worth.Powers(b.plan.Clusters, b.plan.Margin)
-		_, _ = terminal{std.Stderr}.Write(render.PlanText(b.plan.Clusters, b.plan.Margin, power, b.plan.Settings(), b.plan.Hash()))
+		power := worth.Powers(b.plan.Clusters, b.plan.Margin, b.plan.Rivals())
+		_, _ = terminal{std.Stderr}.Write(render.PlanText(b.plan.Clusters, power, b.plan.Settings(), b.plan.Hash()))
 	}
 	results, err := c.results(ctx, std, b)
 	if err != nil {

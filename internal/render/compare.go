@@ -74,8 +74,8 @@ func (c Comparison) document() document {
 	}
 	if len(c.Power) > 0 {
 		add(section{
-			Title: "What could have been seen", Notes: powerNotes(), Power: newPowerPlot(c.Clusters, c.Margin, c.Power),
-			Tables: []grid{powers(c.Margin, c.Power)},
+			Title: "What could have been seen", Notes: powerNotes(), Power: newPowerPlot(c.Clusters, c.Margin, c.Rivals, c.Power),
+			Tables: []grid{powers(c.Power)},
 		})
 	}
 	notes, counts := c.missing()
@@ -439,17 +439,19 @@ func (c Comparison) costPlot() *plot {
 
 func powerNotes() []string {
 	return []string{
-		"The least difference that is found in four of five such runs, against one other way. To beat several at once takes more questions. " +
-			"It depends on the share of questions at which the scores differ, which nobody knows before.",
+		"The least true difference to every other way in the plan, and to the best member, that is called pays in four of five such runs. " +
+			"It depends on the share of questions at which the scores differ, which nobody knows before. A true difference of just the " +
+			"margin is called so half of the time at most, however many questions are asked.",
 	}
 }
 
 // powers returns what a number of questions can show.
-func powers(margin float64, all []worth.Power) grid {
+func powers(all []worth.Power) grid {
+	gain := points(all[0].Gain)
 	g := grid{Columns: []column{
 		{"Scores differ at", "SCORES DIFFER AT", true},
 		{"Can be shown", "CAN BE SHOWN", false},
-		{points(margin) + " take", strings.ToUpper(points(margin)) + " TAKE", false},
+		{gain + " take", strings.ToUpper(gain) + " TAKE", false},
 	}}
 	for _, p := range all {
 		g.add(fmt.Sprintf("%.0f %% of questions", 100*p.Discordance), about(p.MDE80), counted(p.Needed, "question"))
@@ -472,15 +474,15 @@ func planOf(settings [][2]string, hash string) section {
 }
 
 // PlanText returns the plan of a comparison, and what so many questions can show, for the time before they are asked.
-// Questions of one source count once. The margin is a difference in scores, as in [worth.Plan].
-func PlanText(questions int, margin float64, all []worth.Power, settings [][2]string, hash string) []byte {
+// Questions of one source count once.
+func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {
 		facts = append(facts, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters))
 	}
 	return document{
 		Headline: fmt.Sprintf("What %s can show", counted(questions, "question")),
-		Facts:    facts, Sections: []section{{Tables: []grid{powers(margin, all)}}, planOf(settings, hash)},
+		Facts:    facts, Sections: []section{{Tables: []grid{powers(all)}}, planOf(settings, hash)},
 	}.text()
 }
 

@@ -241,7 +241,7 @@ func TestVerdictSentences(t *testing.T) {
 		}},
 		{"does_not_pay", worth.DoesNotPay, "", []string{"Does not pay: the council is less than 5 points better than vote", "upper limit"}},
 		{"too_few", worth.Undecided, worth.TooFew, []string{
-			"36 questions can show a difference of", "; 5 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +",
+			"36 questions can show a true difference of", "; 10 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +",
 		}},
 		{"too_few_same", worth.Undecided, worth.TooFew, []string{"40 questions got the same scores"}},
 		{"insufficient", worth.Undecided, worth.Insufficient, []string{
@@ -258,7 +258,7 @@ func TestVerdictSentences(t *testing.T) {
 		}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},
-		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", "; 10 points take"}},
+		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", "; 20 points take"}},
 		{"judged_depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{
 			"if all replies that are no judgement were for one side",
 		}},
@@ -377,7 +377,7 @@ func TestComparisonCSV(t *testing.T) {
 
 func TestPlanText(t *testing.T) {
 	plan := func(questions int) []byte {
-		return PlanText(questions, 0.05, worth.Powers(questions, 0.05), [][2]string{{"arms", "council, best"}, {"seed", "7"}}, strings.Repeat("0f", 32))
+		return PlanText(questions, worth.Powers(questions, 0.05, 2), [][2]string{{"arms", "council, best"}, {"seed", "7"}}, strings.Repeat("0f", 32))
 	}
 	text := plan(100)
 	narrow(t, text)

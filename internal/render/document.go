@@ -171,7 +171,7 @@ type curve struct {
 }
 
 // newPowerPlot returns the plot of what numbers of questions can show, with a margin in shares.
-func newPowerPlot(clusters int, margin float64, powers []worth.Power) *powerPlot {
+func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power) *powerPlot {
 	const (
 		first  = 25.0 // questions at the left end
 		left   = 8.0
@@ -184,7 +184,9 @@ func newPowerPlot(clusters int, margin float64, powers []worth.Power) *powerPlot
 	x := func(n float64) float64 {
 		return math.Round(100*(left+(plotRight-left)*math.Log(n/first)/math.Log(last/first))) / 100
 	}
-	mde := func(p worth.Power, n float64) float64 { return 100 * worth.MDE80(p.Discordance, int(n)) }
+	mde := func(p worth.Power, n float64) float64 {
+		return 100 * worth.MDE80(p.Discordance, int(n), margin, rivals)
+	}
 	top := margin * 100
 	for _, p := range powers {
 		top = max(top, mde(p, first))

@@ -141,7 +141,7 @@ func (c Comparison) notBeaten() string {
 }
 
 // couldShow says what so many questions can show where scores differ as often as they did, against the arm with which
-// they differ the most, and how many questions the margin takes.
+// they differ the most, and how many questions a gain of twice the margin takes.
 func (c Comparison) couldShow() string {
 	var most *worth.Interval
 	for _, one := range c.tested() {
@@ -156,11 +156,11 @@ func (c Comparison) couldShow() string {
 	if most.Discordance == 0 {
 		return asked + " got the same scores whoever answered."
 	}
-	text := fmt.Sprintf("%s can show a difference of %s%s", asked, about(worth.MDE80(most.Discordance, most.Clusters)), c.net())
+	power := worth.PowerAt(most.Discordance, most.Clusters, c.Margin, c.Rivals)
+	text := fmt.Sprintf("%s can show a true difference of %s%s to all other ways", asked, about(power.MDE80), c.net())
 	if c.Margin > 0 {
-		needed := worth.Needed(most.Discordance, c.Margin)
-		text += fmt.Sprintf("; %s take %s", points(c.Margin), grouped(needed))
-		if needed <= most.Clusters {
+		text += fmt.Sprintf("; %s take %s", points(power.Gain), grouped(power.Needed))
+		if power.Needed <= most.Clusters {
 			text += ", so the difference may be smaller than that"
 		}
 	}

@@ -36,6 +36,9 @@ type Plan struct {
 	Seed     uint64 // of folds and resampling
 }
 
+// Rivals returns how many ways the treatment has to beat by the margin: the comparators, and the best member.
+func (p Plan) Rivals() int { return len(p.Comparators) + min(1, len(p.Members)) }
+
 // LeastClusters is the number of clusters from which on there is a verdict.
 const LeastClusters = 30
 
@@ -124,7 +127,7 @@ type Report struct {
 	Clusters    int          `json:"clusters"`
 	Verdict     Verdict      `json:"verdict"`
 	Reason      Reason       `json:"reason"` // "" unless undecided
-	Needed      *int         `json:"needed"` // questions that would show the margin; null unless there are too few
+	Needed      *int         `json:"needed"` // questions that would show a gain of twice the margin; null unless there are too few
 	Margin      float64      `json:"margin"` // 0 with a value
 	ValueUSD    *float64     `json:"value_usd"`
 	Treatment   string       `json:"treatment"`
@@ -133,6 +136,7 @@ type Report struct {
 	Described   []Comparison `json:"described"`
 	Arms        []ArmFigures `json:"arms"` // the cheapest first
 	Power       []Power      `json:"power"`
+	Rivals      int          `json:"rivals"` // ways that the treatment has to beat
 }
 
 // Compare compares the arms of questions as the plan says.
@@ -183,12 +187,12 @@ func differ(questions []Question, plan Plan, m missing, first, second string) (p
 func report(questions []Question, plan Plan, m missing) Report {
 	r := Report{
 		Questions: len(questions), Clusters: countClusters(questions), Verdict: Undecided, Margin: plan.Margin, ValueUSD: plan.ValueUSD,
-		Treatment: plan.Treatment, Comparisons: []Comparison{}, Described: []Comparison{}, Power: []Power{},
+		Treatment: plan.Treatment, Rivals: plan.Rivals(), Comparisons: []Comparison{}, Described: []Comparison{}, Power: []Power{},
 	}
 	if plan.ValueUSD != nil {
 		r.Margin = 0
-	} else if len(questions) > 0 {
-		r.Power = Powers(r.Clusters, plan.Margin)
+	} else if len(questions) > 0 && r.Rivals > 0 {
+		r.Power = Powers(r.Clusters, plan.Margin, plan.Rivals())
 	}
 	compare := func(arms []string) (all []Comparison, known bool) {
 		all, known = make([]Comparison, 0, len(arms)), true
@@ -253,7 +257,7 @@ func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 			psi = max(psi, c.Interval.Discordance)
 		}
 		if r.Margin > 0 && psi > 0 {
-			r.Needed = new(Needed(psi, r.Margin))
+			r.Needed = new(PowerAt(psi, r.Clusters, r.Margin, r.Rivals).Needed)
 		}
 	}
 }

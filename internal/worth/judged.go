@@ -114,10 +114,10 @@ func judgedReport(questions []JudgedQuestion, plan Plan, instead *float64) Repor
 	}
 	r := Report{
 		Questions: len(questions), Clusters: len(clusters), Verdict: Undecided, Margin: plan.Margin,
-		Treatment: plan.Treatment, Comparisons: []Comparison{}, Described: []Comparison{}, Arms: []ArmFigures{}, Power: []Power{},
+		Treatment: plan.Treatment, Rivals: plan.Rivals(), Comparisons: []Comparison{}, Described: []Comparison{}, Arms: []ArmFigures{}, Power: []Power{},
 	}
-	if len(questions) > 0 {
-		r.Power = Powers(r.Clusters, plan.Margin)
+	if len(questions) > 0 && r.Rivals > 0 {
+		r.Power = Powers(r.Clusters, plan.Margin, r.Rivals)
 	}
 	compare := func(arm string) Comparison {
 		pairs, judged := judge(questions, arm, instead)

@@ -10,6 +10,9 @@ package worth
 import (
 	"math"
 
+	"gonum.org/v1/gonum/integrate/quad"
+	"gonum.org/v1/gonum/stat/distuv"
+
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -89,36 +92,71 @@ func (i *Interval) Below(value float64) float64 {
 // one-sided tests (Schuirmann 1987).
 func (i *Interval) Equivalent(margin float64) float64 { return max(i.Above(-margin), i.Below(margin)) }
 
-// detectable is z.95 + z.80: a difference of so many standard errors is found with a probability
-// of 80 % at the one-sided 5 % level.
-func detectable() float64 { return stat.NormalQuantile(0.95) + stat.NormalQuantile(0.80) }
-
-// MDE80 returns the least difference that so many questions show with a probability of 80 %,
-// where the scores differ at a share psi of them. The square of the difference is left out.
-func MDE80(psi float64, questions int) float64 {
-	return detectable() * math.Sqrt(psi/float64(questions))
-}
-
-// Needed returns how many questions show a difference with a probability of 80 %, where the
-// scores differ at a share psi of them.
-func Needed(psi, difference float64) int {
-	return int(math.Ceil(psi * math.Pow(detectable()/difference, 2)))
-}
-
 // Power is what a number of questions can show.
 type Power struct {
 	Discordance float64 `json:"discordance"` // the share of questions at which the scores differ
-	MDE80       float64 `json:"mde80"`
-	Needed      int     `json:"needed"` // questions that show the margin
+	// MDE80 is the least true difference, the same to every rival, that is called [Pays] with a probability of 80 %.
+	MDE80 float64 `json:"mde80"`
+	// Gain is twice the margin. Needed is how many questions show it with a probability of 80 %.
+	// A true difference of just the margin is called [Pays] half of the time at most, however many are asked.
+	Gain   float64 `json:"gain"`
+	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show, for shares from .1 to .4, and how many show
-// the margin, which is above 0.
-func Powers(questions int, margin float64) []Power {
+// Powers returns what a number of questions can show against so many rivals, as [Plan.Rivals] counts them, for shares
+// from .1 to .4. The margin is above 0.
+func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
 	for i := range all {
-		psi := float64(i+1) / 10
-		all[i] = Power{psi, MDE80(psi, questions), Needed(psi, margin)}
+		all[i] = PowerAt(float64(i+1)/10, questions, margin, rivals)
 	}
 	return all
+}
+
+// PowerAt returns what a number of questions can show where scores differ at a share psi of them.
+func PowerAt(psi float64, questions int, margin float64, rivals int) Power {
+	p := Power{Discordance: psi, MDE80: MDE80(psi, questions, margin, rivals), Gain: 2 * margin}
+	if margin > 0 {
+		p.Needed = Needed(psi, p.Gain, margin, rivals)
+	}
+	return p
+}
+
+// MDE80 returns the least true difference, the same to every rival, that is called [Pays] with a
+// probability of 80 %.
+func MDE80(psi float64, questions int, margin float64, rivals int) float64 {
+	se := math.Sqrt(psi / float64(questions))
+	return bisect(margin, margin+8*se, func(gain float64) bool { return chance(se, gain, margin, rivals) >= 0.8 })
+}
+
+// Needed returns how many questions call a true difference, above the margin and the same to
+// every rival, [Pays] with a probability of 80 %.
+func Needed(psi, gain, margin float64, rivals int) int {
+	root := bisect(0, math.Sqrt(psi)*8/(gain-margin), func(root float64) bool {
+		return chance(math.Sqrt(psi)/root, gain, margin, rivals) >= 0.8
+	})
+	return int(math.Ceil(root * root))
+}
+
+// chance returns the probability of [Pays] where estimates are normal about a gain with a standard
+// error: every estimate must reach the margin and the one-sided limit of 5 %. The differences to two
+// rivals share the treatment's scores, so they correlate at .5 where the arms are alike. The square
+// of the gain is left out of the variance.
+func chance(se, gain, margin float64, rivals int) float64 {
+	above := math.Sqrt2 * (gain - max(margin, stat.NormalQuantile(1-Level)*se)) / se
+	return quad.Fixed(func(u float64) float64 {
+		return distuv.UnitNormal.Prob(u) * math.Pow(stat.NormalCDF(u+above), float64(rivals))
+	}, -8, 8, 64, quad.Legendre{}, 0)
+}
+
+// bisect returns where a condition begins to hold between two values, at the second of which it holds.
+func bisect(low, high float64, holds func(float64) bool) float64 {
+	for range 50 {
+		if middle := (low + high) / 2; holds(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
 }

@@ -138,12 +138,13 @@ func TestPowerVectors(t *testing.T) {
 	if len(vectors.Cases) != 28 {
 		t.Fatalf("%d cases", len(vectors.Cases))
 	}
+	const one = 1
 	for _, c := range vectors.Cases {
-		got := worth.MDE80(c.Discordant, c.Questions)
+		got := worth.MDE80(c.Discordant, c.Questions, 0, one)
 		if !near(got, c.MDE80) {
 			t.Errorf("%v of %d: %v, want %v", c.Discordant, c.Questions, got, c.MDE80)
 		}
-		if n := worth.Needed(c.Discordant, got); n < c.Questions-1 || n > c.Questions+1 {
+		if n := worth.Needed(c.Discordant, got, 0, one); n < c.Questions-1 || n > c.Questions+1 {
 			t.Errorf("%v of %d show %v, which takes %d", c.Discordant, c.Questions, got, n)
 		}
 	}
