@@ -98,14 +98,16 @@ func TestReport(t *testing.T) {
 	p.look(1100, 900, "dark")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
 	p.until(`document.querySelector("#leaderboard tbody tr")`)
-	board := get[struct {
-		Entries []struct {
-			Model string
-			Borda float64 `json:"borda_normalized"`
+	l := get[struct {
+		Boards []struct {
+			Entries []struct {
+				Model string
+				Borda float64 `json:"borda_normalized"`
+			}
 		}
 	}](t, p.origin+"/v1/leaderboard")
 	var want []string
-	for _, e := range board.Entries {
+	for _, e := range l.Boards[0].Entries {
 		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
 	}
 	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows]`+

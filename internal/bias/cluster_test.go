@@ -112,8 +112,8 @@ func TestIntervalsCountQuestionsOnce(t *testing.T) {
 			t.Errorf("relative harshness of %s: the interval of %.3f becomes %.3f", p.ReviewerID, wide, narrow)
 		}
 	}
-	for i, e := range want.Leaderboard(council.PolicyAvailable).Entries {
-		again := got.Leaderboard(council.PolicyAvailable).Entries[i]
+	for i, e := range want.Leaderboard(council.PolicyAvailable).Boards[0].Entries {
+		again := got.Leaderboard(council.PolicyAvailable).Boards[0].Entries[i]
 		if wide, narrow := *e.CIUpper-*e.CILower, *again.CIUpper-*again.CILower; narrow < 0.97*wide {
 			t.Errorf("leaderboard, %s: the interval of %.3f becomes %.3f", e.Model, wide, narrow)
 		}

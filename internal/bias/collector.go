@@ -2,6 +2,7 @@ package bias
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -77,7 +78,8 @@ type Collector struct {
 	names    []string // member ids by the value of members
 	skipped  map[string]Skipped
 
-	versions     []versionPair // that records tell, by the value of versionIndex
+	dropped      map[string]Filter // what the filters left out, by field
+	versions     []versionPair     // that records tell, by the value of versionIndex
 	versionIndex map[versionPair]int32
 }
 
@@ -148,7 +150,8 @@ func NewCollector(o Options) *Collector {
 	o.MinSessions = cmp.Or(o.MinSessions, defaultMinSessions)
 	o.WindowSessions = *cmp.Or(o.Sessions, &o.WindowSessions)
 	o.WindowDays = *cmp.Or(o.Days, &o.WindowDays)
-	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, versionIndex: map[versionPair]int32{}}
+	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, dropped: map[string]Filter{},
+		versionIndex: map[versionPair]int32{}}
 	if o.WindowDays > 0 {
 		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)
 	}
@@ -190,8 +193,9 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	versions := versionsOf(record.ModelVersions)
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category ||
-		c.o.Language != "" && told.language != c.o.Language || c.o.ModelVersion != "" && !versions.has(c.o.ModelVersion) {
+		c.drops("config_version", c.o.ConfigVersion, told.config) || c.drops("category", c.o.Category, told.category) ||
+		c.drops("language", c.o.Language, told.language) ||
+		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate) {
 		return
 	}
 	r := row{
@@ -236,6 +240,44 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	s.rows = append(s.rows, r)
 }
 
+// drops reports whether a filter leaves out a record that has those values, and counts it.
+func (c *Collector) drops(field, asked string, values ...string) bool {
+	if asked == "" || slices.Contains(values, asked) {
+		return false
+	}
+	c.drop(Filter{Field: field, Asked: asked, Matches: []string{}, Present: values, LeftOut: 1})
+	return true
+}
+
+// drop adds to what a filter left out. It keeps the first values in their order, whichever came first.
+func (c *Collector) drop(f Filter) {
+	known := c.dropped[f.Field]
+	f.LeftOut += known.LeftOut
+	present := known.Present
+	if present == nil {
+		present = []string{}
+	}
+	for _, value := range f.Present {
+		if at, ok := slices.BinarySearch(present, value); !ok && value != "" && at < maxPresent {
+			present = slices.Insert(present, at, value)
+			present = present[:min(len(present), maxPresent)]
+		}
+	}
+	f.Present = present
+	c.dropped[f.Field] = f
+}
+
+// leftOut returns what the filters left out, by field. Which records were read at all is only certain where the window is not full.
+func (c *Collector) leftOut() (all []Filter) {
+	if c.full() {
+		return nil
+	}
+	for _, field := range slices.Sorted(maps.Keys(c.dropped)) {
+		all = append(all, c.dropped[field])
+	}
+	return all
+}
+
 // tell notes what a record of that time tells of the session, and returns where.
 func (s *session) tell(at time.Time, f facts) int32 {
 	last := len(s.told) - 1
@@ -272,6 +314,9 @@ func (c *Collector) AddBefore(earlier *Collector) {
 			s.rows[i].told += int32(len(from.told))
 		}
 		s.told, s.rows = append(from.told, s.told...), append(from.rows, s.rows...)
+	}
+	for _, f := range earlier.dropped {
+		c.drop(f)
 	}
 	for reason, first := range earlier.skipped {
 		further, ok := c.skipped[reason]

@@ -125,6 +125,7 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 		shared = slices.Insert(shared, 0, reasoning)
 	}
 	h.judge(family)
+	h.askForOwn(family)
 	family[len(family)-1].keepAlongside()
 	metrics = slices.Concat(family, shared, []Metric{h.discrimination()})
 	c.setTiers(metrics)
@@ -303,6 +304,16 @@ func (h *findings) favours() []Metric {
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
+}
+
+// askForOwn says, where self-preference has too few sessions for a verdict, how many have own answers and what brings more.
+func (h *findings) askForOwn(family []Metric) {
+	for i := range family {
+		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
+			m.Reason += fmt.Sprintf("; own answers are on slates in %d of %d sessions: raise %s, or widen the window", h.self.sessions,
+				len(h.w.sessions), h.c.o.Settings.Of(council.SettingSelfReviewRate))
+		}
+	}
 }
 
 // style returns style mimicry, none where no record says how alike answers are.

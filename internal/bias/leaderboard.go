@@ -24,21 +24,29 @@ type Leaderboard struct {
 	Window      Window    `json:"window"`
 	Category    *string   `json:"category"`          // the one asked for; null: all sessions
 	Filters     []Filter  `json:"filters,omitempty"` // as in a Report
-	// Note says what these places are worth: what another window may change.
-	Note string `json:"note"`
 	// PartialBallots is what a ballot counts for a candidate that it leaves out.
 	PartialBallots council.PartialPolicy `json:"partial_ballots"`
 	Skipped        []Skipped             `json:"skipped"`
 	Sessions       int                   `json:"sessions"` // those with a ballot that counts
-	Entries        []Entry               `json:"entries"`
+	Boards         []Board               `json:"boards"`
 	Categories     []Category            `json:"categories"` // by name; sessions of no category are in none
+}
+
+// Board ranks the models of one council. Models that were never voted on in the same session,
+// and have no chain of such sessions between them, are on boards of their own: nothing says
+// which of them is better. The board of the most sessions comes first.
+type Board struct {
+	Sessions int `json:"sessions"`
+	// Note says what these places are worth: what another window may change.
+	Note    string  `json:"note"`
+	Entries []Entry `json:"entries"`
 }
 
 // Category is the leaderboard of the sessions of one category.
 type Category struct {
 	Category string  `json:"category"`
 	Sessions int     `json:"sessions"`
-	Entries  []Entry `json:"entries"`
+	Boards   []Board `json:"boards"`
 }
 
 // Entry is one model's place on a Leaderboard.
@@ -84,8 +92,8 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	names, rank := c.sortRows()
 	l := Leaderboard{
 		GeneratedAt: c.o.Now.UTC(), PartialBallots: policy,
-		Window:  Window{Sessions: len(c.order), Days: c.o.WindowDays, Newest: c.o.WindowSessions},
-		Entries: []Entry{}, Categories: []Category{},
+		Window:     Window{Sessions: len(c.order), Days: c.o.WindowDays, Newest: c.o.WindowSessions},
+		Categories: []Category{},
 	}
 	if c.o.Category != "" {
 		l.Category = &c.o.Category
@@ -96,6 +104,9 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	var reviewers, models span
 	reviewers, l.Filters = matching(l.Filters, names, "reviewer", c.o.Reviewer)
 	models, l.Filters = matching(l.Filters, names, "model", c.o.Model)
+	if len(c.order) < preliminaryFrom {
+		l.Filters = append(l.Filters, c.leftOut()...)
+	}
 	var all []standings
 	byCategory := map[string][]standings{}
 	duplicates, bad := 0, 0
@@ -120,11 +131,10 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 		}
 	}
 	shown := names[models.from:models.to]
-	l.Sessions, l.Entries = len(all), c.entries(all, shown)
-	l.Note = worth(l.Sessions, l.Entries)
+	l.Sessions, l.Boards = len(all), c.boards(all, shown)
 	for _, name := range slices.Sorted(maps.Keys(byCategory)) {
 		sessions := byCategory[name]
-		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions, shown)})
+		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Boards: c.boards(sessions, shown)})
 	}
 	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
@@ -259,6 +269,42 @@ func places(entries []Entry) {
 			}
 		}
 	}
+}
+
+// boards returns the boards of some sessions, with entries of the sorted models to show.
+func (c *Collector) boards(sessions []standings, shown []string) []Board {
+	councils := stat.Groups{}
+	of := func(s standings) string { // any model of a session stands for its council
+		for model := range s.models {
+			return councils.Of(c.names[model])
+		}
+		return ""
+	}
+	for _, s := range sessions {
+		first := of(s)
+		for model := range s.models {
+			councils.Unite(first, c.names[model])
+		}
+	}
+	var order []string
+	held := map[string][]standings{}
+	for _, s := range sessions {
+		council := of(s)
+		if held[council] == nil {
+			order = append(order, council)
+		}
+		held[council] = append(held[council], s)
+	}
+	boards := []Board{}
+	for _, council := range order {
+		if entries := c.entries(held[council], shown); len(entries) > 0 {
+			boards = append(boards, Board{Sessions: len(held[council]), Note: worth(len(held[council]), entries), Entries: entries})
+		}
+	}
+	slices.SortStableFunc(boards, func(a, b Board) int {
+		return cmp.Or(cmp.Compare(b.Sessions, a.Sessions), strings.Compare(a.Entries[0].Model, b.Entries[0].Model))
+	})
+	return boards
 }
 
 // entries returns the board of some sessions: the entries of the sorted models to show,

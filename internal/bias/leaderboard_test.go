@@ -80,9 +80,13 @@ func TestLeaderboardByHand(t *testing.T) {
 	}
 	want := bias.Leaderboard{
 		GeneratedAt: today, Window: bias.Window{Start: new(at(1)), End: new(at(3)), Sessions: 3, Records: 13}, PartialBallots: "available",
-		Skipped: []bias.Skipped{}, Sessions: 2, Entries: both,
-		Note:       "No place is settled: the intervals leave more than one place open for every model.",
-		Categories: []bias.Category{{Category: "math", Sessions: 1, Entries: math1}},
+		Skipped: []bias.Skipped{}, Sessions: 2,
+		Boards: []bias.Board{{
+			Sessions: 2, Entries: both, Note: "No place is settled: the intervals leave more than one place open for every model.",
+		}},
+		Categories: []bias.Category{{Category: "math", Sessions: 1, Boards: []bias.Board{{
+			Sessions: 1, Entries: math1, Note: "One session is one draw: expect these places to change with the next.",
+		}}}},
 	}
 	if diff := cmp.Diff(want, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
 		t.Error(diff)
@@ -90,19 +94,57 @@ func TestLeaderboardByHand(t *testing.T) {
 
 	tied := slices.Clone(both)
 	tied[2].Appearances, tied[2].VoteCount = 2, 3
-	if diff := cmp.Diff(tied, board(bias.Options{}, council.PolicyTiedLast, records).Entries); diff != "" {
+	if diff := cmp.Diff(tied, board(bias.Options{}, council.PolicyTiedLast, records).Boards[0].Entries); diff != "" {
 		t.Errorf("tied_last: %s", diff)
 	}
 	got := board(bias.Options{Query: bias.Query{Category: "math"}}, council.PolicyAvailable, records)
-	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
+	if diff := cmp.Diff(math1, got.Boards[0].Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
 		t.Errorf("math alone: %+v %s", got, diff)
 	}
 	if got = board(bias.Options{WindowSessions: 2}, council.PolicyAvailable, records); got.Window.Sessions != 2 || got.Sessions != 1 ||
-		got.Entries[0].Model != "b" {
+		got.Boards[0].Entries[0].Model != "b" {
 		t.Errorf("the last two sessions: %+v", got)
 	}
-	if got = board(bias.Options{}, council.PolicyAvailable, nil); got.Sessions != 0 || got.Entries == nil || got.Window.Start != nil {
+	if got = board(bias.Options{}, council.PolicyAvailable, nil); got.Sessions != 0 || got.Boards == nil || got.Window.Start != nil {
 		t.Errorf("no sessions: %+v", got)
+	}
+}
+
+// Models that never met, nor did others link them, are on boards of their own.
+func TestLeaderboardOfTwoCouncils(t *testing.T) {
+	at := func(hour int) time.Time { return today.Add(time.Duration(hour-24) * time.Hour) }
+	vote := func(session, category string, hour int, shown ...string) []council.BiasMetricRecord {
+		places := make([][]string, len(shown))
+		for i, m := range shown {
+			places[i] = []string{m}
+		}
+		return ballot(session, category, at(hour), ranking.Vote{Reviewer: "x", Shown: shown, Places: places})
+	}
+	apart := slices.Concat(vote("1", "", 1, "a", "b"), vote("2", "math", 2, "c", "d"), vote("3", "", 3, "d", "e"), vote("4", "", 4, "b", "a"),
+		vote("5", "", 5, "d", "c"))
+	names := func(boards []bias.Board) (all []string) {
+		for _, b := range boards {
+			line := strconv.Itoa(b.Sessions)
+			for _, e := range b.Entries {
+				line += fmt.Sprintf(" %s %d-%d", e.Model, e.PlaceLower, e.PlaceUpper)
+			}
+			all = append(all, line)
+		}
+		return all
+	}
+	got := board(bias.Options{}, council.PolicyAvailable, apart)
+	if diff := cmp.Diff([]string{"3 d 1-3 c 1-3 e 1-3", "2 a 1-2 b 1-2"}, names(got.Boards)); diff != "" || got.Sessions != 5 {
+		t.Error(got.Sessions, diff)
+	}
+	if diff := cmp.Diff([]string{"1 c 1-2 d 1-2"}, names(got.Categories[0].Boards)); diff != "" {
+		t.Error("math", diff)
+	}
+	linked := board(bias.Options{}, council.PolicyAvailable, append(apart, vote("6", "", 6, "a", "e")...))
+	if len(linked.Boards) != 1 || linked.Boards[0].Sessions != 6 || len(linked.Boards[0].Entries) != 5 {
+		t.Errorf("linked: %+v", linked.Boards)
+	}
+	if few := board(bias.Options{Query: bias.Query{Model: "a"}}, council.PolicyAvailable, apart); len(few.Boards) != 1 || few.Boards[0].Sessions != 2 {
+		t.Errorf("of one model: %+v", few.Boards)
 	}
 }
 
@@ -121,7 +163,7 @@ func TestLeaderboardOddRecords(t *testing.T) {
 		{Rank: 1, PlaceLower: 1, PlaceUpper: 2, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
 		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
 	}
-	if diff := cmp.Diff(want, got.Entries); diff != "" {
+	if diff := cmp.Diff(want, got.Boards[0].Entries); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]bias.Skipped{{Reason: "bad_rank", Count: 2}, {Reason: "duplicate", Count: 1}}, got.Skipped); diff != "" {
@@ -162,8 +204,10 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 				}
 			}
 			got := map[string]bias.Entry{}
-			for _, e := range board(bias.Options{}, policy, records).Entries {
-				got[e.Model] = e
+			for _, b := range board(bias.Options{}, policy, records).Boards { // one, or none without a vote
+				for _, e := range b.Entries {
+					got[e.Model] = e
+				}
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11),
 				cmpopts.IgnoreFields(bias.Entry{}, "Rank", "PlaceLower", "PlaceUpper", "Confidence")); diff != "" {
@@ -193,7 +237,7 @@ func TestLeaderboardInterval(t *testing.T) {
 	got := board(bias.Options{}, council.PolicyAvailable, records)
 	p := first / n
 	se := math.Sqrt(p * (1 - p) / n)
-	a := got.Entries[0]
+	a := got.Boards[0].Entries[0]
 	if a.Model != "a" || a.BordaNormalized != p || math.Abs(*a.CILower-(p-1.96*se)) > se/5 || math.Abs(*a.CIUpper-(p+1.96*se)) > se/5 {
 		t.Errorf("%+v with interval %v to %v, want %v and %v to %v", a, *a.CILower, *a.CIUpper, p, p-1.96*se, p+1.96*se)
 	}
@@ -201,9 +245,9 @@ func TestLeaderboardInterval(t *testing.T) {
 	if diff := cmp.Diff(got, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
 		t.Errorf("another order of records: %s", diff)
 	}
-	if few := board(bias.Options{WindowSessions: 19}, council.PolicyAvailable, records); few.Entries[0].CILower != nil ||
-		few.Entries[0].Confidence != bias.ConfidencePreliminary {
-		t.Errorf("19 sessions: %+v", few.Entries[0])
+	if few := board(bias.Options{WindowSessions: 19}, council.PolicyAvailable, records); few.Boards[0].Entries[0].CILower != nil ||
+		few.Boards[0].Entries[0].Confidence != bias.ConfidencePreliminary {
+		t.Errorf("19 sessions: %+v", few.Boards[0].Entries[0])
 	}
 }
 
@@ -229,7 +273,7 @@ func TestLeaderboardRanksOldBallotsByScore(t *testing.T) {
 	want := map[string]float64{"b": (0.5 + 0) / 2, "c": 1, "d": 0.5}
 	// Of the four that a could rank, b and d share the places 1 and 2 of 0 to 3.
 	got := map[string]float64{}
-	for _, e := range board(bias.Options{}, council.PolicyAvailable, records).Entries {
+	for _, e := range board(bias.Options{}, council.PolicyAvailable, records).Boards[0].Entries {
 		got[e.Model] = e.BordaNormalized
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -94,6 +94,7 @@ func (c *Collector) Monitor(shadow []float64) Monitor {
 		m.Window.Start, m.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
 	}
 	if m.SessionsNeeded > 0 {
+		m.Filters = append(m.Filters, c.leftOut()...)
 		m.Status = StatusCollecting
 		m.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", m.Window.Sessions, MonitorFrom)
 		return m

@@ -202,6 +202,7 @@ func (c *Collector) Report() Report {
 	}
 	r.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates})
 	if r.SessionsNeeded > 0 {
+		r.Filters = append(r.Filters, c.leftOut()...)
 		r.Status = StatusCollecting
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
 		return r

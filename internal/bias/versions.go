@@ -40,9 +40,6 @@ func versionsOf(pair council.VersionPair) (v versionPair) {
 	return v
 }
 
-// has reports whether the reviewer or the candidate is of a version.
-func (v versionPair) has(version string) bool { return v.reviewer == version || v.candidate == version }
-
 // version returns the place of a pair of versions among those that were met: a row holds that alone.
 func (c *Collector) version(pair versionPair) int32 {
 	index, ok := c.versionIndex[pair]

@@ -94,3 +94,51 @@ func TestModelVersionFilter(t *testing.T) {
 		}
 	}
 }
+
+// Where a filter leaves too few sessions for figures, the report says what it left out.
+func TestWhatFiltersLeaveOut(t *testing.T) {
+	records := served30(strings.Repeat("1", 30)) // of four members, 12 records a session
+	for i := range records {
+		if records[i].CouncilConfig = "v1"; i >= 27*12 {
+			records[i].CouncilConfig = "v2"
+		}
+	}
+	v1 := []Filter{{Field: "config_version", Asked: "v2", Matches: []string{}, Present: []string{"v1"}, LeftOut: 27 * 12}}
+	ask := func(q Query) Options {
+		o := unlimited
+		o.ConfigVersion, o.ModelVersion, o.Category = q.ConfigVersion, q.ModelVersion, q.Category
+		return o
+	}
+	for name, tc := range map[string]struct {
+		query Query
+		want  []Filter
+	}{
+		"a new council":      {Query{ConfigVersion: "v2"}, v1},
+		"enough sessions":    {Query{ConfigVersion: "v1"}, nil},
+		"no filter":          {Query{}, nil},
+		"an unknown version": {Query{ModelVersion: "two"}, []Filter{{Field: "model_version", Asked: "two", Matches: []string{}, Present: []string{"two-1"}, LeftOut: 360}}},
+		"no category":        {Query{Category: "math"}, []Filter{{Field: "category", Asked: "math", Matches: []string{}, Present: []string{}, LeftOut: 360}}},
+	} {
+		got := collect(ask(tc.query), records).Report()
+		if diff := cmp.Diff(tc.want, got.Filters); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+
+	later, earlier := collect(ask(Query{ConfigVersion: "v2"}), records[100:]), collect(ask(Query{ConfigVersion: "v2"}), records[:100])
+	later.AddBefore(earlier)
+	if diff := cmp.Diff(v1, later.Report().Filters); diff != "" {
+		t.Error("read in two parts:", diff)
+	}
+	if diff := cmp.Diff(v1, later.Monitor(nil).Filters); diff != "" {
+		t.Error("monitor:", diff)
+	}
+	if diff := cmp.Diff(v1, later.Leaderboard(council.PolicyAvailable).Filters); diff != "" {
+		t.Error("leaderboard:", diff)
+	}
+	full := ask(Query{ConfigVersion: "v2"})
+	full.WindowSessions = 3
+	if got := collect(full, records).Report().Filters; got != nil {
+		t.Errorf("what was read depends on how the store is read, but is counted: %+v", got)
+	}
+}

@@ -17,12 +17,14 @@ const earlyPositions = "the positions in records of schema 1.1.0 and before are 
 // maxPresent is how many ids a filter that matches nothing names.
 const maxPresent = 50
 
-// Filter says which members a part of an id stands for.
+// Filter says which members a part of an id stands for or, where too few sessions are left for figures, what another
+// filter left out.
 type Filter struct {
-	Field   string   `json:"field"`   // "reviewer" or "model"
-	Asked   string   `json:"asked"`   // the id or its beginning
-	Matches []string `json:"matches"` // ids that begin with it, sorted; none: nothing is reported
-	Present []string `json:"present"` // where nothing matches, the first 50 ids of the window, sorted
+	Field   string   `json:"field"`    // "reviewer", "model", "config_version", "model_version", "category" or "language"
+	Asked   string   `json:"asked"`    // the id or its beginning, or the value
+	Matches []string `json:"matches"`  // ids that begin with it, sorted
+	Present []string `json:"present"`  // where no id matches, the first 50 ids of the window, sorted; else the values of what was left out
+	LeftOut int      `json:"left_out"` // records that have another value, or none
 }
 
 // window is what a report is computed from.

@@ -150,9 +150,9 @@ func TestMatching(t *testing.T) {
 	}{
 		{"", span{0, 4}, nil},
 		{"bob/one", span{1, 2}, nil},
-		{"bob/", span{1, 3}, []Filter{{"model", "bob/", []string{"bob/one", "bob/two"}, []string{}}}},
-		{"bob", span{1, 4}, []Filter{{"model", "bob", names[1:], []string{}}}},
-		{"cat", span{4, 4}, []Filter{{"model", "cat", []string{}, names}}},
+		{"bob/", span{1, 3}, []Filter{{"model", "bob/", []string{"bob/one", "bob/two"}, []string{}, 0}}},
+		{"bob", span{1, 4}, []Filter{{"model", "bob", names[1:], []string{}, 0}}},
+		{"cat", span{4, 4}, []Filter{{"model", "cat", []string{}, names, 0}}},
 	} {
 		got, note := matching(nil, names, "model", tt.asked)
 		if diff := cmp.Diff(tt.note, note); got != tt.want || diff != "" {

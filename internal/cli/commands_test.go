@@ -425,14 +425,14 @@ func TestLeaderboard(t *testing.T) {
 	}
 	code, stdout, stderr := command(t, "leaderboard", "--input", path, "--format", "json")
 	var l bias.Leaderboard
-	if err := json.Unmarshal([]byte(stdout), &l); code != 0 || err != nil || l.Sessions != 21 || len(l.Entries) != 4 {
+	if err := json.Unmarshal([]byte(stdout), &l); code != 0 || err != nil || l.Sessions != 21 || len(l.Boards) != 1 || len(l.Boards[0].Entries) != 4 {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
 	votes, wins := 0, 0.0
-	for i, e := range l.Entries {
+	for i, e := range l.Boards[0].Entries {
 		votes, wins = votes+e.VoteCount, wins+e.WinCount
 		if e.Appearances != 21 || e.CILower == nil || *e.CILower > e.BordaNormalized || *e.CIUpper < e.BordaNormalized ||
-			i > 0 && e.BordaNormalized > l.Entries[i-1].BordaNormalized {
+			i > 0 && e.BordaNormalized > l.Boards[0].Entries[i-1].BordaNormalized {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -441,7 +441,7 @@ func TestLeaderboard(t *testing.T) {
 	}
 	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
 	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") ||
-		!strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
+		!strings.HasPrefix(lines[3], "1     "+l.Boards[0].Entries[0].Model) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -506,7 +506,7 @@ func TestSeveralInputs(t *testing.T) {
 		t.Error(stdout)
 	}
 	_, stdout, _ = command(t, "leaderboard", "--input", one, "--format", "csv", "--model", "sim:c")
-	if !strings.HasPrefix(stdout, "category,rank,") || !strings.Contains(stdout, ",sim:cedar,") || strings.Contains(stdout, "sim:amber") {
+	if !strings.HasPrefix(stdout, "category,board,rank,") || !strings.Contains(stdout, ",sim:cedar,") || strings.Contains(stdout, "sim:amber") {
 		t.Error(stdout)
 	}
 	_, stdout, _ = command(t, "bias-report", "--input", one, "--model", "nobody")

@@ -103,10 +103,11 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 		}
 		all.Add(r)
 	}
-	entries := all.Leaderboard(o.Policy).Entries
-	places := make([]Ranking, 0, len(entries))
-	for _, entry := range entries {
-		places = append(places, Ranking{Model: published[entry.Model], Rank: entry.Rank, BordaNormalized: entry.BordaNormalized})
+	places := []Ranking{}
+	for _, board := range all.Leaderboard(o.Policy).Boards { // at most one: the models of a session have met
+		for _, entry := range board.Entries {
+			places = append(places, Ranking{Model: published[entry.Model], Rank: entry.Rank, BordaNormalized: entry.BordaNormalized})
+		}
 	}
 	// Entries that tie are sorted by names that are not sent.
 	slices.SortFunc(places, func(a, b Ranking) int {

@@ -805,7 +805,7 @@ func TestLeaderboard(t *testing.T) {
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
 	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math&since=2026-11-01&model=a/&language=en", "")
-	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {
+	if resp.StatusCode != 200 || !strings.Contains(string(data), `"boards":[]`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	if diff := cmp.Diff(bias.Query{
@@ -813,7 +813,7 @@ func TestLeaderboard(t *testing.T) {
 	}, asked); diff != "" {
 		t.Error(diff)
 	}
-	for media, begin := range map[string]string{"text/csv": "category,rank,", "text/html": "<!doctype html>"} {
+	for media, begin := range map[string]string{"text/csv": "category,board,rank,", "text/html": "<!doctype html>"} {
 		resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", media)
 		if resp.Header.Get("Content-Type") != media+"; charset=utf-8" || !strings.HasPrefix(string(data), begin) {
 			t.Errorf("%s: %s %.80s", media, resp.Header.Get("Content-Type"), data)

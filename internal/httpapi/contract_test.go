@@ -134,7 +134,7 @@ var schemas = map[string]reflect.Type{
 	"PairJudge": reflect.TypeFor[bias.PairJudge](), "Accuracy": reflect.TypeFor[bias.Accuracy](),
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
-	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](),
+	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Board": reflect.TypeFor[bias.Board](), "Category": reflect.TypeFor[bias.Category](),
 	"VersionChange": reflect.TypeFor[bias.VersionChange](), "Filter": reflect.TypeFor[bias.Filter](), "Repeats": reflect.TypeFor[bias.Repeats](),
 	"Entry":  reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),

@@ -98,7 +98,7 @@ func TestTwinsAreShownButNotCounted(t *testing.T) {
 	for _, r := range h.notes.batches[0] {
 		c.Add(r)
 	}
-	for _, entry := range c.Leaderboard(council.PolicyAvailable).Entries {
+	for _, entry := range c.Leaderboard(council.PolicyAvailable).Boards[0].Entries {
 		i := slices.IndexFunc(s.Metadata.AggregateRankings, func(st council.Standing) bool { return st.Model == entry.Model })
 		st := s.Metadata.AggregateRankings[i]
 		if entry.Rank != *st.FinalRank || entry.BordaNormalized != *st.BordaNormalized {

@@ -98,29 +98,31 @@ func described(r bias.Report) (all []bias.Metric) {
 }
 
 // LeaderboardCSV returns a leaderboard as one table (RFC 4180) whose columns have the
-// field names of the JSON form. A row without a category is that of all sessions. An
-// undefined figure is an empty cell.
+// field names of the JSON form. A row without a category is that of all sessions. Boards
+// count from 1. An undefined figure is an empty cell.
 func LeaderboardCSV(l bias.Leaderboard) []byte {
 	rows := [][]string{{
-		"category", "rank", "place_lower", "place_upper", "model", "borda_normalized", "ci_lower", "ci_upper",
+		"category", "board", "rank", "place_lower", "place_upper", "model", "borda_normalized", "ci_lower", "ci_upper",
 		"appearances", "vote_count", "win_count", "statistical_confidence",
 	}}
-	add := func(category string, entries []bias.Entry) {
-		for _, e := range entries {
-			rows = append(rows, []string{
-				Cell(category), strconv.Itoa(e.Rank), strconv.Itoa(e.PlaceLower), strconv.Itoa(e.PlaceUpper), Cell(e.Model),
-				number(&e.BordaNormalized), number(e.CILower), number(e.CIUpper),
-				strconv.Itoa(e.Appearances), strconv.Itoa(e.VoteCount), number(&e.WinCount), string(e.Confidence),
-			})
+	add := func(category string, boards []bias.Board) {
+		for i, board := range boards {
+			for _, e := range board.Entries {
+				rows = append(rows, []string{
+					Cell(category), strconv.Itoa(i + 1), strconv.Itoa(e.Rank), strconv.Itoa(e.PlaceLower), strconv.Itoa(e.PlaceUpper), Cell(e.Model),
+					number(&e.BordaNormalized), number(e.CILower), number(e.CIUpper),
+					strconv.Itoa(e.Appearances), strconv.Itoa(e.VoteCount), number(&e.WinCount), string(e.Confidence),
+				})
+			}
 		}
 	}
 	if l.Category != nil {
-		add(*l.Category, l.Entries)
+		add(*l.Category, l.Boards)
 		return table(rows)
 	}
-	add("", l.Entries)
+	add("", l.Boards)
 	for _, c := range l.Categories {
-		add(c.Category, c.Entries)
+		add(c.Category, c.Boards)
 	}
 	return table(rows)
 }

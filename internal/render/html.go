@@ -50,6 +50,7 @@ func functions() template.FuncMap {
 		"label":   label,
 		"q":       readableP,
 		"verdict": verdict, "volatile": volatile, "apart": func() string { return apartTitle },
+		"boardTitle": boardTitle, "boardsApart": func() string { return boardsApart },
 		"filter": filterNote,
 		"place":  func(position int) int { return position + 1 },
 		"title":  func() string { return evidenceTitle },

@@ -78,7 +78,8 @@ func MonitorHTML(m bias.Monitor) []byte {
 func monitorNotes(m bias.Monitor) []string {
 	var notes []string
 	if m.OtherCouncils > 0 {
-		notes = append(notes, fmt.Sprintf("Council %s. %d sessions of other councils are left out.", clip(m.ConfigVersion), m.OtherCouncils))
+		notes = append(notes, fmt.Sprintf("Council %s. %s of other councils are left out: "+
+			"--config-version watches one of them.", clip(m.ConfigVersion), counted(m.OtherCouncils, "session")))
 	}
 	if m.RetentionDays != nil {
 		notes = append(notes, fmt.Sprintf("Records older than %d days are deleted: the monitor begins anew with the oldest that are left.",

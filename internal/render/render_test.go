@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -312,6 +313,9 @@ func TestLeaderboard(t *testing.T) {
 		},
 		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Confidence: bias.ConfidenceInsufficient, Model: strings.Repeat("very-", 10) + "long\x1b#2", BordaNormalized: 0.25, Appearances: 3, VoteCount: 9},
 	}
+	board := func(sessions int, note string, entries ...bias.Entry) []bias.Board {
+		return []bias.Board{{Sessions: sessions, Note: note, Entries: entries}}
+	}
 	window := bias.Window{Start: &day, End: &day, Sessions: 21}
 	skipped := []bias.Skipped{
 		{Reason: "not_json", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(12))},
@@ -322,15 +326,20 @@ func TestLeaderboard(t *testing.T) {
 		board bias.Leaderboard
 	}{
 		{"leaderboard", bias.Leaderboard{
-			Window: window, Sessions: 21, Entries: entries, Skipped: skipped,
+			Window: window, Sessions: 21, Boards: board(21, "", entries...), Skipped: skipped,
 			Categories: []bias.Category{
-				{Category: "coding", Sessions: 3, Entries: entries[:1]},
-				{Category: "math", Sessions: 1, Entries: entries[1:]},
+				{Category: "coding", Sessions: 3, Boards: board(3, "", entries[0])},
+				{Category: "math", Sessions: 1, Boards: board(1, "", entries[1])},
 			},
 		}},
 		{"leaderboard_coding", bias.Leaderboard{
-			Window: window, Category: new("coding"), Sessions: 3, Entries: entries[:1],
-			Categories: []bias.Category{{Category: "coding", Sessions: 3, Entries: entries[:1]}},
+			Window: window, Category: new("coding"), Sessions: 3, Boards: board(3, "", entries[0]),
+			Categories: []bias.Category{{Category: "coding", Sessions: 3, Boards: board(3, "", entries[0])}},
+		}},
+		{"leaderboard_two", bias.Leaderboard{
+			Window: window, Sessions: 21,
+			Boards:     slices.Concat(board(18, "No place is settled.", entries...), board(3, "Three say little.", entries[0])),
+			Categories: []bias.Category{{Category: "math", Sessions: 2, Boards: slices.Concat(board(1, "", entries[0]), board(1, "", entries[1]))}},
 		}},
 		{"leaderboard_empty", bias.Leaderboard{Skipped: skipped[1:]}},
 		{"leaderboard_unranked", bias.Leaderboard{Window: window}},

@@ -81,12 +81,9 @@ func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
 	}
 	title := fmt.Sprintf("Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", category, l.Sessions,
 		l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
-	writeEntries(b, title, l.Entries)
-	if l.Note != "" {
-		b.WriteString("\n" + wrap(l.Note, "") + "\n")
-	}
+	writeBoards(b, title, l.Boards, true)
 	for _, c := range categories {
-		writeEntries(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Entries)
+		writeBoards(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Boards, false)
 	}
 	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d questions on.\n"
 	fmt.Fprintf(b, note, bias.IntervalsFrom)
@@ -97,6 +94,32 @@ func writeFilters(b *bytes.Buffer, filters []bias.Filter) {
 	for _, f := range filters {
 		b.WriteString("\n" + wrap(filterNote(f), "") + "\n")
 	}
+}
+
+// writeBoards writes the boards of one title, each with its note if asked for.
+func writeBoards(b *bytes.Buffer, title string, boards []bias.Board, notes bool) {
+	for i, board := range boards {
+		if len(boards) > 1 {
+			council := boardTitle(i, len(boards), board.Sessions)
+			if i == 0 && notes {
+				title += wrap(boardsApart, "") + "\n\n"
+			}
+			title += council + "\n\n"
+		}
+		writeEntries(b, title, board.Entries)
+		if notes && board.Note != "" {
+			b.WriteString("\n" + wrap(board.Note, "") + "\n")
+		}
+		title = "\n"
+	}
+}
+
+// boardsApart says why there is more than one board.
+const boardsApart = "Some models never met, nor did others link them, so nothing says which of them is better: each council has its own list."
+
+// boardTitle names one of several boards, counted from 0.
+func boardTitle(i, of, sessions int) string {
+	return fmt.Sprintf("Council %d of %d: %d sessions", i+1, of, sessions)
 }
 
 func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {

@@ -33,13 +33,17 @@ export async function leaderboard(section, signal, _, query) {
   const l = await open("leaderboard", "v1/leaderboard", section, signal, query);
   if (!l) return;
   section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, "
-    + "0 is always last. Own answers never count."), covered(l), matched(l.filters), l.note ? el("p", {}, l.note) : "");
-  if (l.entries.length === 0) section.append(el("p", {}, "No session holds a ballot that counts yet."));
-  for (const board of [{ ...l, title: l.category ? `Category ${l.category}` : "All sessions" },
-    ...(l.category ? [] : l.categories.map((c) => ({ ...c, title: `Category ${c.category}` })))]) {
-    if (board.entries.length === 0) continue;
+    + "0 is always last. Own answers never count."), covered(l), matched(l.filters));
+  if (l.boards.length === 0) section.append(el("p", {}, "No session holds a ballot that counts yet."));
+  if (l.boards.length > 1) {
+    section.append(el("p", {}, "Some models never met, nor did others link them, so nothing says which of them is better: "
+      + "each council has its own list."));
+  }
+  const titled = (title, boards) => boards.map((b, i) => ({ ...b, title: boards.length > 1 ? `${title}, council ${i + 1}` : title }));
+  for (const board of [...titled(l.category ? `Category ${l.category}` : "All sessions", l.boards),
+    ...(l.category ? [] : l.categories.flatMap((c) => titled(`Category ${c.category}`, c.boards)))]) {
     section.append(el("section", { class: "figure" },
-      el("h2", {}, board.title), el("p", { class: "hint" }, count(board.sessions, "session")),
+      el("h2", {}, board.title), el("p", { class: "hint" }, `${count(board.sessions, "session")}. ${board.note}`),
       plot(`Borda score with 95 % interval, ${board.title}`, board.entries.map((e) => ({
         label: `${e.rank}. ${e.model}`, estimate: e.borda_normalized, lower: e.ci_lower, upper: e.ci_upper, note: e.statistical_confidence,
       })), { low: 0, high: 1 }),
@@ -179,7 +183,10 @@ function form(name, asked, query) {
 
 // matched says which members a part of an id stands for.
 function matched(filters) {
-  return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.matches.length
+  return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.left_out
+    ? `${f.field} “${f.asked}” leaves out ${count(f.left_out, "record")}${f.present.length ? `, of ${f.present.join(", ")}` : ""}. `
+      + "Without that filter they count."
+    : f.matches.length
     ? `${f.field} “${f.asked}”: ${f.matches.join(", ")}`
     : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
 }
