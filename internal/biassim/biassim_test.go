@@ -19,13 +19,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// options are those of sessions without a bias, own answers shown or hidden.
-func options(sessions int, showOwn bool) biassim.Options {
+// options are those of sessions of five members without a bias, own answers shown or hidden, and outside reviewers.
+func options(sessions int, showOwn bool, outside ...string) biassim.Options {
+	members := biassim.Members()
 	return biassim.Options{
-		Seed: 1, Sessions: sessions, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Order: council.OrderBalanced,
+		Seed: 1, Sessions: sessions, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Order: council.OrderBalanced, Outside: outside,
 		Slates: func(session int) []council.Slate {
 			return anonymize.Draw(anonymize.Options{
-				Seed: int64(session), Order: council.OrderBalanced, Authors: biassim.Members(), Reviewers: biassim.Members(),
+				Seed: int64(session), Order: council.OrderBalanced, Authors: members, Reviewers: slices.Concat(members, outside),
 				ShowOwn: showOwn,
 			}).Reviewer
 		},
@@ -53,27 +54,39 @@ func TestWorldsGolden(t *testing.T) {
 	golden(t, "worlds.golden", biassim.Generate(o))
 }
 
-// golden compares records with those of a file.
-func golden(t *testing.T, name string, records []council.BiasMetricRecord) {
-	t.Helper()
+// text returns what is simulated in records, a line for each.
+func text(records []council.BiasMetricRecord) string {
 	var b strings.Builder
 	for _, r := range records {
 		fmt.Fprintf(&b, "%s %s %s %s", r.SessionID, r.Timestamp.Format(time.RFC3339), r.ReviewerID, r.ModelID)
 		fmt.Fprintf(&b, " %d/%d %d", *r.Position, r.NShown, r.ResponseLengthChars)
-		if r.ScoreValue != nil {
-			fmt.Fprintf(&b, " %g", *r.ScoreValue)
+		for _, number := range []struct {
+			name  string
+			value *float64
+		}{{"", r.ScoreValue}, {"rank ", r.RankValue}, {"similarity ", r.StyleSimilarity}} {
+			if number.value != nil {
+				fmt.Fprintf(&b, " %s%g", number.name, *number.value)
+			}
 		}
-		if r.RankValue != nil {
-			fmt.Fprintf(&b, " rank %g", *r.RankValue)
-		}
-		if r.QueryHash != nil {
-			fmt.Fprintf(&b, " question %s", *r.QueryHash)
+		for _, word := range []struct {
+			name  string
+			value *string
+		}{{"question", r.QueryHash}, {"block", r.BlockID}, {"key", r.QuestionKey}, {"category", r.QueryMetadata.Category}} {
+			if word.value != nil {
+				fmt.Fprintf(&b, " %s %s", word.name, *word.value)
+			}
 		}
 		b.WriteString("\n")
 	}
+	return b.String()
+}
+
+// golden compares records with those of a file.
+func golden(t *testing.T, name string, records []council.BiasMetricRecord) {
+	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(text(records)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,7 +94,7 @@ func golden(t *testing.T, name string, records []council.BiasMetricRecord) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+	if diff := cmp.Diff(string(want), text(records)); diff != "" {
 		t.Error(diff)
 	}
 }
