@@ -6,7 +6,8 @@
 // i gives candidate j, shown at place p, the score
 //
 //	Base_i + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
-//	  + Position_p + Self * 1[i = j] + Family * 1[same maker, i != j] + Harshness_i
+//	  + Position_p + FirstBy_i * 1[p = 0] + (Self + SelfBy_i) * 1[i = j]
+//	  + Family * 1[same maker, i != j] + Harshness_i
 //	  + (Length + LengthSlope_i) * log2(length_sj / 1100) + Pair_ij
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
 //	  + Anchoring * A_si * 1[p > 0] + 10 * Style * C_sij * 1[i != j]
@@ -53,6 +54,36 @@
 //     the scores of each reviewer, and to the merit of each member's answers, a part of its own with a standard deviation
 //     of TopicSD. The records name the category, unless Untold.
 //   - Rescaled: the Factor of a reviewer from the middle session on, as a multiple of the one before.
+//   - CutPoints: each reviewer has nine cut points of its own in place of rounding: a score is 1, and 1 more for each cut point
+//     below. Their distances are exp(CutPoints * z). A reviewer's mode is drawn evenly from 6.5 to 8.5. It gives it for Base:
+//     Base lies among its cut points where the mode lies among 1.5, 2.5 and so on to 9.5.
+//   - Habits: the scores that reviewers use. MixedHabits: a reviewer that Habits does not name draws one of [Habits]. A habit is
+//     applied after the cut points.
+//   - UnlikeNoise: the noise of the R reviewers is multiplied by factors that stand evenly from 1 - UnlikeNoise to
+//     1 + UnlikeNoise and are dealt to them at random.
+//   - OwnLevel, OwnNoise and OwnSpread: how a member reviews depends on the worth a of its own answer of the session,
+//     answer_si in standard deviations. Base_i rises by OwnLevel * a. The noise is multiplied by
+//     exp(OwnNoise * a - OwnNoise^2), and Factor_i by exp(OwnSpread * a - OwnSpread^2). That holds for all answers of the ballot.
+//   - Replaced and Lengthened: from the middle session on, the merit of a member is so many points higher and its answers are
+//     so many doublings longer, as if another model had taken its name.
+//   - Hump: long and short answers are worse. The merit falls by Hump * log2(length_sj / 1100)^2.
+//   - LengthReward: the same as Length of [Effects], as a part of a world.
+//   - Refusals: this share of answers are stubs. A stub has a merit of -4 in place of quality, answer and topic. The natural logarithm
+//     of its length is normal around that of 120, with a standard deviation of .3. An answer is a stub with the chance
+//     Refusals * exp(-d - 1/2), where d is difficulty_s in standard deviations. A question with d below 0 is hard.
+//   - MissingHard: ballots fail with the chance Missing * exp(-MissingHard * d - MissingHard^2 / 2).
+//   - SharedTaste: the noise of a reviewer with the share v is sqrt(v) * t_sj + sqrt(1-v) * noise_sij. The taste t is the same
+//     for all reviewers.
+//   - Second: an answer has a second merit, drawn for it alone. A reviewer's weight times Factor_i times this merit adds to its
+//     score. The weights of the R reviewers stand evenly from 0 to Second and are dealt to them at random.
+//   - Cycle: an answer is of one of three kinds, each as likely, whoever wrote it. Kind 0 beats 1, 1 beats 2, and 2 beats 0. The
+//     share of the other shown answers that it beats, less the share that beat it, adds to its score, times a reviewer's weight and
+//     Factor_i. The weights of the R reviewers stand evenly from -Cycle to Cycle and are dealt to them at random: below 0, a
+//     reviewer sees the circle the other way round.
+//   - Twin: the quality, answers, lengths, topics and shifts of the second member correlate by Twin with those of the first. So does
+//     its noise, as a reviewer and as a candidate, and what decides on refusals, second merits and kinds. Its embeddings do not.
+//
+// Sessions of one question share what decides on refusals, tastes, second merits and kinds as they share answers.
 //
 // With World.Embedded, records have that cosine. An embedding is the sum of vectors in 16
 // dimensions: one of the session (of length 2.5), of the model (.6), of the answer (.8), and AlikeMaker
@@ -66,7 +97,6 @@ package biassim
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -74,7 +104,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/stat"
 )
 
 // The parts of a score, and their standard deviations in points.
@@ -114,6 +143,17 @@ const (
 	streamSCurve
 	streamQuestions
 	streamTopics
+	streamCutPoints
+	streamHabits
+	streamUnlikeNoise
+	streamRefusals
+	streamTaste
+	streamSecond
+	streamWeights
+	streamCycle
+	streamTurns
+	streamsOfRuns      = 1 << 8 // added to that of a further source: what the sessions of a run have in common
+	streamsOfQuestions = 2 << 8
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
@@ -135,7 +175,9 @@ type Effects struct {
 	Length      float64            // per doubling of the length, every reviewer
 	LengthSlope []float64          // per doubling, by reviewer, on top of Length
 	Position    []float64          // by place shown
+	FirstBy     []float64          // on the first place, by reviewer, on top of Position
 	Self        float64            // on the own answer
+	SelfBy      []float64          // on the own answer, by reviewer, on top of Self
 	Family      float64            // on the answers of other models of the same maker
 	Harshness   []float64          // by reviewer; below 0 is harsh
 	Drift       []float64          // by reviewer: its change from the first session to the last
@@ -167,6 +209,23 @@ type World struct {
 	TopicSD      float64   // of what a topic adds to a reviewer's scores, and to a member's merit
 	Untold       bool      // the records do not name the topics
 	Rescaled     []float64 // by reviewer: its factor from the middle session on, times this; 0, or beyond the list: as before
+	CutPoints    float64   // of the reviewers' own: standard deviation of the logarithms of their distances; 0: scores are rounded
+	Habits       []Habit   // by reviewer, members first: the scores it uses; beyond the list: all
+	MixedHabits  bool      // each reviewer without a habit draws one, with the same chance for each of Habits()
+	UnlikeNoise  float64   // how much the standard deviations of the reviewers' noise differ; 0 to 1
+	OwnLevel     float64   // points for all answers, per standard deviation that a reviewer's own answer is better
+	OwnNoise     float64   // logarithm of the noise, per standard deviation that a reviewer's own answer is better
+	OwnSpread    float64   // logarithm of the factor, per standard deviation that a reviewer's own answer is better
+	Replaced     []float64 // by member: points that its merit rises from the middle session on
+	Lengthened   []float64 // by member: doublings of the length of its answers from the middle session on
+	Hump         float64   // points of merit lost per squared doubling that an answer is longer or shorter than 1100
+	LengthReward float64   // points per doubling of the length, every reviewer
+	Refusals     float64   // share of answers that are short stubs and score low, more often at hard questions; 0 to 1
+	MissingHard  float64   // logarithm of the chance that a ballot fails, per standard deviation that the question is harder
+	SharedTaste  []float64 // by reviewer: the share of its noise's variance that is a common taste; 0 to 1
+	Second       float64   // standard deviation of a second merit in points, for the reviewer with the largest weight
+	Cycle        float64   // points for beating all other shown answers, in a circle of three kinds, by the reviewer with the largest weight
+	Twin         float64   // correlation of the first two members' answers and reviews; 0 to 1
 	Embedded     bool      // the records say how alike answers are
 	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
 	// lie together; 0: not at all.
@@ -197,7 +256,7 @@ func Generate(o Options) []council.BiasMetricRecord {
 	g := newGenerator(o)
 	records := make([]council.BiasMetricRecord, 0, o.Sessions*len(g.reviewers)*len(g.members))
 	for s := range o.Sessions {
-		records = g.session(records, s)
+		records = g.reviews(records, s)
 	}
 	return records
 }
@@ -207,12 +266,13 @@ type generator struct {
 	o                                   Options
 	members, reviewers                  []string // members are the first of the reviewers
 	makers                              []string // of the reviewers
-	draws, missing, tails, noise        *rand.Rand
-	runs, repeats                       *rand.Rand
+	missing, tails, noise               *rand.Rand
+	plain                               source
+	refusals, taste, second, cycle      *source
 	quality, modelLength                []float64 // standard normal
 	factor, level, exponent, sCurve     []float64 // by reviewer
-	question                            chances   // of the run of sessions
-	questions                           []chances // that the sessions ask by turns
+	unlike, weight, turn                []float64 // by reviewer
+	cuts, habits                        []scale   // by reviewer
 	styles                              *styles   // nil: nothing is embedded
 	topics                              []topic   // by category; none in a world without topics
 	topicDraws                          *rand.Rand
@@ -229,17 +289,15 @@ type chances struct {
 }
 
 func newGenerator(o Options) *generator {
-	g := &generator{o: o, members: o.Members, base: o.World.Base, step: o.World.Step, correlated: o.World.LongerBetter, shared: 0.5}
+	w := o.World
+	g := &generator{
+		o: o, members: o.Members, base: cmp.Or(w.Base, plainBase), step: cmp.Or(w.Step, 1), gap: cmp.Or(w.Gap, qualitySD),
+		correlated: w.LongerBetter, shared: 0.5,
+	}
 	if g.members == nil {
 		g.members = Members()
 	}
-	if g.base == 0 {
-		g.base = plainBase
-	}
-	if g.step == 0 {
-		g.step = 1
-	}
-	if o.World.Frozen {
+	if w.Frozen {
 		g.shared = 1
 	}
 	g.reviewers = slices.Concat(g.members, o.Outside)
@@ -247,22 +305,32 @@ func newGenerator(o Options) *generator {
 		g.makers = append(g.makers, maker(reviewer))
 	}
 	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
-	g.draws, g.missing, g.tails = stream(streamPlain), stream(streamMissing), stream(streamTails)
-	g.noise, g.runs, g.repeats = stream(streamNoise), stream(streamRuns), stream(streamQuestions)
-	if o.World.Embedded {
-		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], o.World.AlikeMaker)
+	g.missing, g.tails, g.noise = stream(streamMissing), stream(streamTails), stream(streamNoise)
+	g.plain = source{draws: stream(streamPlain), runs: stream(streamRuns), repeats: stream(streamQuestions)}
+	further := func(number uint64) *source {
+		return &source{draws: stream(number), runs: stream(number + streamsOfRuns), repeats: stream(number + streamsOfQuestions)}
 	}
-	g.quality, g.modelLength = normals(g.draws, len(g.members)), normals(g.draws, len(g.members))
-	g.gap = cmp.Or(o.World.Gap, qualitySD)
-	g.factor = deal(stream(streamSpread), len(g.reviewers), func(x float64) float64 { return 1 + o.World.Spread*x })
-	g.level = deal(stream(streamLevels), len(g.reviewers), func(x float64) float64 { return g.base + o.World.Levels*x })
-	g.exponent = deal(stream(streamCurve), len(g.reviewers), func(x float64) float64 { return math.Pow(1+o.World.Curve, x) })
-	g.sCurve = deal(stream(streamSCurve), len(g.reviewers), func(x float64) float64 { return o.World.SCurve * x })
-	if o.World.Topics > 0 {
+	g.refusals, g.taste, g.second, g.cycle = further(streamRefusals), further(streamTaste), further(streamSecond), further(streamCycle)
+	if w.Embedded {
+		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], w.AlikeMaker)
+	}
+	g.quality, g.modelLength = normals(g.plain.draws, len(g.members)), normals(g.plain.draws, len(g.members))
+	g.twin(g.quality)
+	g.twin(g.modelLength)
+	dealt := func(number uint64, of func(x float64) float64) []float64 {
+		return deal(stream(number), len(g.reviewers), of)
+	}
+	g.factor = dealt(streamSpread, func(x float64) float64 { return 1 + w.Spread*x })
+	g.level = dealt(streamLevels, func(x float64) float64 { return g.base + w.Levels*x })
+	g.exponent = dealt(streamCurve, func(x float64) float64 { return math.Pow(1+w.Curve, x) })
+	g.sCurve = dealt(streamSCurve, func(x float64) float64 { return w.SCurve * x })
+	g.unlike = dealt(streamUnlikeNoise, func(x float64) float64 { return 1 + w.UnlikeNoise*x })
+	g.weight = dealt(streamWeights, func(x float64) float64 { return w.Second * (1 + x) / 2 })
+	g.turn = dealt(streamTurns, func(x float64) float64 { return w.Cycle * x })
+	g.cuts, g.habits = g.drawCuts(stream(streamCutPoints)), g.drawHabits(stream(streamHabits))
+	if w.Topics > 0 {
 		g.topicDraws = stream(streamTopics)
-		for _, category := range council.Categories() {
-			g.topics = append(g.topics, topic{category, normals(g.topicDraws, len(g.reviewers)), normals(g.topicDraws, len(g.members))})
-		}
+		g.topics = g.drawTopics()
 	}
 	return g
 }
@@ -271,6 +339,18 @@ func newGenerator(o Options) *generator {
 type topic struct {
 	category          string
 	shifts, qualities []float64 // by reviewer and by member
+}
+
+// drawTopics returns a topic for each category.
+func (g *generator) drawTopics() []topic {
+	categories := council.Categories()
+	topics := make([]topic, len(categories))
+	for k, category := range categories {
+		topics[k] = topic{category, normals(g.topicDraws, len(g.reviewers)), normals(g.topicDraws, len(g.members))}
+		g.twin(topics[k].shifts)
+		g.twin(topics[k].qualities)
+	}
+	return topics
 }
 
 // atTopic returns what the topic of session s adds to the scores of each reviewer and to the merit of each member, and the
@@ -302,15 +382,6 @@ func deal(draws *rand.Rand, n int, of func(x float64) float64) []float64 {
 	return dealt
 }
 
-// bend returns a score as a reviewer's exponent and S-curve have it.
-func (g *generator) bend(score float64, i int) float64 {
-	if g.exponent[i] == 1 && g.sCurve[i] == 0 {
-		return score
-	}
-	v := math.Pow(min(max((score-1)/9, 0), 1), g.exponent[i])
-	return 1 + 9*(v+g.sCurve[i]*math.Sin(2*math.Pi*v)/(2*math.Pi))
-}
-
 // chances draws the random parts of a session or a question.
 func (g *generator) chances(draws *rand.Rand) chances {
 	n := len(g.members)
@@ -332,150 +403,49 @@ func (c *chances) share(q chances, answers float64) {
 	}
 }
 
+// source draws the random parts of sessions.
+type source struct {
+	draws, runs, repeats *rand.Rand
+	run                  chances   // of the run of sessions
+	asked                []chances // of the questions that the sessions ask by turns
+}
+
+// drawn returns the random parts of session s. A source draws sessions in order, each once.
+func (g *generator) drawn(from *source, s int) chances {
+	w, c := g.o.World, g.chances(from.draws)
+	if w.Questions > 0 {
+		if s < w.Questions {
+			from.asked = append(from.asked, g.chances(from.repeats))
+		}
+		c.share(from.asked[s%w.Questions], g.shared)
+	}
+	if w.Runs > 1 {
+		if s%w.Runs == 0 {
+			from.run = g.chances(from.runs)
+		}
+		c.share(from.run, g.shared)
+	}
+	for _, x := range append(slices.Clone(c.noise), c.answers, c.lengths, c.shifts) {
+		g.twin(x)
+	}
+	if len(g.members) > 1 {
+		mix(c.noise[1], c.noise[0], w.Twin*w.Twin)
+	}
+	return c
+}
+
+// twin makes the second of x, standard normal and of members first, like the first as World.Twin says.
+func (g *generator) twin(x []float64) {
+	if len(g.members) > 1 {
+		mix(x[1:2], x[:1], g.o.World.Twin*g.o.World.Twin)
+	}
+}
+
 // mix gives each of x, standard normal, that share of its variance from y.
 func mix(x, y []float64, share float64) {
 	for k := range x {
 		x[k] = math.Sqrt(1-share)*x[k] + math.Sqrt(share)*y[k]
 	}
-}
-
-// session appends the records of session s.
-func (g *generator) session(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
-	w, c := g.o.World, g.chances(g.draws)
-	var hash, block, key *string
-	if w.Questions > 0 {
-		if s < w.Questions {
-			g.questions = append(g.questions, g.chances(g.repeats))
-		}
-		c.share(g.questions[s%w.Questions], g.shared)
-		key = new(fmt.Sprintf("%016x", s%w.Questions))
-	}
-	if w.Runs > 1 {
-		if s%w.Runs == 0 {
-			g.question = g.chances(g.runs)
-		}
-		c.share(g.question, g.shared)
-		hash = new(fmt.Sprintf("q%05d", s/w.Runs))
-		if w.Frozen {
-			hash, block = nil, hash
-		}
-	}
-	merit, length := make([]float64, len(g.members)), make([]float64, len(g.members))
-	topicShifts, topicMerits, category := g.atTopic(s)
-	for j := range g.members {
-		merit[j] = g.gap*g.quality[j] + answerSD*c.answers[j] + w.TopicSD*at(topicMerits, j)
-		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
-		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
-	}
-	var alike [][]float64 // cosines
-	if g.styles != nil {
-		logs := make([]float64, len(length))
-		for j, l := range length {
-			logs[j] = math.Log(l / typicalLength)
-		}
-		alike = g.similarities(s, merit, logs)
-	}
-	sway := math.Exp(w.NoiseSpread*g.noise.NormFloat64() - w.NoiseSpread*w.NoiseSpread)
-	share := float64(s) / float64(max(1, g.o.Sessions-1))
-	id, start, slates := fmt.Sprintf("s%05d", s), g.o.Start.Add(time.Duration(s)*interval).UTC(), g.o.Slates(s)
-	for i, reviewer := range g.reviewers {
-		g.thicken(c.noise[i])
-		failed := g.missing.Float64() < w.Missing
-		if len(slates[i]) == 0 {
-			continue
-		}
-		shown, mean := make([]int, len(slates[i])), 0.0
-		for p, answer := range slates[i] {
-			shown[p] = slices.Index(g.members, answer.Member)
-			mean += merit[shown[p]] / float64(len(shown))
-		}
-		factor := g.factor[i]
-		if again := at(w.Rescaled, i); again != 0 && share >= 0.5 {
-			factor *= again
-		}
-		scores := make([]float64, len(shown))
-		for p, j := range shown {
-			scores[p] = at(w.Constant, i)
-			if scores[p] != 0 {
-				continue
-			}
-			scores[p] = g.level[i] + w.TopicSD*at(topicShifts, i) +
-				factor*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
-			scores[p] += g.planted(i, j, p, share) + (g.o.Effects.Length+at(g.o.Effects.LengthSlope, i))*math.Log2(length[j]/typicalLength)
-			if p > 0 {
-				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
-			}
-		}
-		var similar []float64 // to the own answer; nil: there is none, or nobody knows
-		if alike != nil && i < len(g.members) {
-			similar = alike[i]
-			for p, points := range g.mimicry(similar, shown, i) {
-				if at(w.Constant, i) == 0 {
-					scores[p] += points
-				}
-			}
-		}
-		ranked := slices.Clone(scores) // NaN for the own answer, which has no rank
-		if own := slices.Index(shown, i); own >= 0 {
-			ranked[own] = math.NaN()
-		}
-		for p, j := range shown {
-			record := council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: id, Timestamp: start, ConsentLevel: 1,
-				ReviewerID: reviewer, ModelID: g.members[j], Position: &p, ResponseLengthChars: int(length[j]),
-				ScoreScale: council.ScoreScale, CouncilConfig: "biassim", QueryHash: hash, QuestionKey: key, BlockID: block,
-				Own: i == j, NShown: len(shown), OrderDesign: g.o.Order, Status: council.BallotError,
-				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
-			}
-			record.QueryMetadata.Category = category
-			if similar != nil {
-				record.StyleSimilarity, record.EmbeddingModel = &similar[j], "biassim"
-			}
-			if !failed {
-				record.Status = council.BallotOK
-				if i != j {
-					record.RankValue = new(stat.PlaceOf(ranked, p))
-				}
-				record.ScoreValue = new(min(max(math.Round(g.bend(scores[p], i)/g.step)*g.step, 1), 10))
-			}
-			records = append(records, record)
-		}
-	}
-	return records
-}
-
-// correlate returns the deviate of a length that goes with that of a merit.
-func (g *generator) correlate(length, merit float64) float64 {
-	return math.Sqrt(1-g.correlated*g.correlated)*length + g.correlated*merit
-}
-
-// thicken makes Student's t of three degrees of freedom and variance 1 of standard
-// normal noise, where the world has heavy tails.
-func (g *generator) thicken(noise []float64) {
-	if !g.o.World.HeavyTails {
-		return
-	}
-	for j := range noise {
-		a, b, c := g.tails.NormFloat64(), g.tails.NormFloat64(), g.tails.NormFloat64()
-		noise[j] /= math.Sqrt(a*a + b*b + c*c)
-	}
-}
-
-// planted returns the planted points, but for length and anchoring, of reviewer i for
-// candidate j at place p, when the given share of the window, 0 to 1, is over.
-func (g *generator) planted(i, j, p int, share float64) float64 {
-	e := g.o.Effects
-	points := at(e.Position, p) + at(e.Harshness, i) + e.Pair[[2]int{i, j}] + at(e.Drift, i)*(share-0.5)
-	if share >= 0.5 {
-		points += at(e.Jump, i)
-	}
-	switch {
-	case i == j:
-		points += e.Self
-	case g.makers[i] == g.makers[j]:
-		points += e.Family
-	}
-	return points
 }
 
 // normals returns n standard normal deviates.

@@ -112,6 +112,12 @@ func TestEffects(t *testing.T) {
 		{"none", biassim.Effects{}, func(council.BiasMetricRecord, int) bool { return false }},
 		{"position", biassim.Effects{Position: []float64{0, 1}}, func(r council.BiasMetricRecord, _ int) bool { return *r.Position == 1 }},
 		{"self", biassim.Effects{Self: 1}, func(r council.BiasMetricRecord, _ int) bool { return r.Own }},
+		{"self of one", biassim.Effects{SelfBy: []float64{0, 0, 1}}, func(r council.BiasMetricRecord, _ int) bool {
+			return r.Own && index(r.ReviewerID) == 2
+		}},
+		{"first place of one", biassim.Effects{FirstBy: []float64{0, 1}}, func(r council.BiasMetricRecord, _ int) bool {
+			return *r.Position == 0 && index(r.ReviewerID) == 1
+		}},
 		{"family", biassim.Effects{Family: 1}, func(r council.BiasMetricRecord, _ int) bool {
 			return !r.Own && r.Provider.Reviewer == "openai" && r.Provider.Candidate == "openai"
 		}},

@@ -55,7 +55,7 @@ func cell(x []float64, k int) []float64 {
 }
 
 func TestCouncils(t *testing.T) {
-	for n := 1; n <= 7; n++ {
+	for n := 1; n <= 12; n++ {
 		makers := map[string]int{}
 		for _, r := range biassim.Generate(biassim.Options{
 			Seed: 1, Sessions: 1, Members: biassim.Council(n),

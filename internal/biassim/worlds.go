@@ -1,0 +1,218 @@
+package biassim
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+	"gonum.org/v1/gonum/floats"
+)
+
+// The parts of cut points and habits.
+const (
+	lowestMode, highestMode = 6.5, 8.5 // what reviewers with cut points of their own give for Base
+	habitRange              = 3        // points below and above Base, divided evenly among the scores of HighScores and LowScores
+)
+
+// The parts of a refusal.
+const (
+	refusalMerit     = -4  // in points, in place of the merit
+	refusalLength    = 120 // the median, in characters
+	refusalLengthSD  = 0.3 // of the natural logarithm
+	refusalSteepness = 1   // see [onHard]
+)
+
+// Habit names the scores that a reviewer uses.
+type Habit string
+
+// The habits. A reviewer gives the nearest of its scores. HighScores and LowScores divide the range from 3 points below Base to
+// 3 above it evenly among theirs, because the nearest would nearly always be the same one.
+const (
+	EveryScore   Habit = ""
+	EvenScores   Habit = "even only"
+	HalfScores   Habit = "halves" // 1, 1.5, 2 and so on to 10
+	OddScores    Habit = "1, 3, 5, 7, 9, 10"
+	MiddleScores Habit = "5 to 8"
+	HighScores   Habit = "7 to 9"
+	LowScores    Habit = "1 to 5"
+)
+
+// Habits returns all habits.
+func Habits() []Habit {
+	return []Habit{EveryScore, EvenScores, HalfScores, OddScores, MiddleScores, HighScores, LowScores}
+}
+
+// Scores returns the scores of a habit, ascending.
+func (h Habit) Scores() []float64 {
+	switch h {
+	case EvenScores:
+		return []float64{2, 4, 6, 8, 10}
+	case HalfScores:
+		return floats.Span(make([]float64, 19), 1, 10)
+	case OddScores:
+		return []float64{1, 3, 5, 7, 9, 10}
+	case MiddleScores:
+		return []float64{5, 6, 7, 8}
+	case HighScores:
+		return []float64{7, 8, 9}
+	case LowScores:
+		return []float64{1, 2, 3, 4, 5}
+	default:
+		return floats.Span(make([]float64, 10), 1, 10)
+	}
+}
+
+// scale returns the scale of a habit in a world of this Base.
+func (h Habit) scale(base float64) scale {
+	scores := h.Scores()
+	cuts := make([]float64, len(scores)-1)
+	for k := range cuts {
+		cuts[k] = (scores[k] + scores[k+1]) / 2
+		if h == HighScores || h == LowScores {
+			cuts[k] = base - habitRange + 2*habitRange*float64(k+1)/float64(len(scores))
+		}
+	}
+	return scale{scores, cuts}
+}
+
+// scale holds the scores that a reviewer uses, ascending, and the cut points between them. The zero value leaves scores alone.
+type scale struct{ scores, cuts []float64 }
+
+func (s scale) of(y float64) float64 {
+	if s.scores == nil {
+		return y
+	}
+	return s.scores[sort.SearchFloat64s(s.cuts, y)]
+}
+
+// drawCuts returns the cut points of the reviewers.
+func (g *generator) drawCuts(draws *rand.Rand) []scale {
+	all := make([]scale, len(g.reviewers))
+	if g.o.World.CutPoints == 0 {
+		return all
+	}
+	for i := range all {
+		all[i] = EveryScore.scale(g.base)
+		cuts := all[i].cuts
+		place := lowestMode + (highestMode-lowestMode)*draws.Float64() - 1.5 // of the mode among the cut points: the first stands for 1.5
+		cuts[0] = 0
+		for k := range cuts[1:] {
+			cuts[k+1] = cuts[k] + math.Exp(g.o.World.CutPoints*draws.NormFloat64())
+		}
+		below := int(place)
+		mode := cuts[below] + (place-float64(below))*(cuts[below+1]-cuts[below])
+		floats.AddConst(g.base-mode, cuts)
+	}
+	return all
+}
+
+// drawHabits returns the scales of the reviewers that have a habit.
+func (g *generator) drawHabits(draws *rand.Rand) []scale {
+	w, all := g.o.World, make([]scale, len(g.reviewers))
+	for i := range all {
+		habit := Habits()[draws.IntN(len(Habits()))]
+		if !w.MixedHabits {
+			habit = EveryScore
+		}
+		if i < len(w.Habits) && w.Habits[i] != EveryScore {
+			habit = w.Habits[i]
+		}
+		if habit != EveryScore {
+			all[i] = habit.scale(g.base)
+		}
+	}
+	return all
+}
+
+// given returns the score that reviewer i gives for y.
+func (g *generator) given(y float64, i int) float64 {
+	y = g.cuts[i].of(g.bend(y, i))
+	if habit := g.habits[i]; habit.scores != nil {
+		return habit.of(y)
+	}
+	return min(max(math.Round(y/g.step)*g.step, 1), 10)
+}
+
+// bend returns a score as a reviewer's exponent and S-curve have it.
+func (g *generator) bend(score float64, i int) float64 {
+	if g.exponent[i] == 1 && g.sCurve[i] == 0 {
+		return score
+	}
+	v := math.Pow(min(max((score-1)/9, 0), 1), g.exponent[i])
+	return 1 + 9*(v+g.sCurve[i]*math.Sin(2*math.Pi*v)/(2*math.Pi))
+}
+
+// onHard returns a chance that is e^steep times as large for each standard deviation that a question is harder. Its mean is the
+// share. It may be above 1, which means always.
+func onHard(share, steep, difficulty float64) float64 {
+	return share * math.Exp(-steep*difficulty-steep*steep/2)
+}
+
+// refuse makes stubs of the answers that are refused.
+func (g *generator) refuse(v *session, s int) {
+	if g.o.World.Refusals == 0 {
+		return
+	}
+	c, chance := g.drawn(g.refusals, s), onHard(g.o.World.Refusals, refusalSteepness, v.difficulty)
+	for j := range v.merit {
+		if stat.NormalCDF(c.answers[j]) < chance {
+			v.merit[j] = refusalMerit
+			v.chars[j] = math.Round(refusalLength * math.Exp(refusalLengthSD*c.lengths[j]))
+		}
+	}
+}
+
+// kinds returns the kinds of answers, 0, 1 or 2, that standard normal deviates stand for.
+func kinds(deviates []float64) []int {
+	all := make([]int, len(deviates))
+	for j, z := range deviates {
+		all[j] = min(int(3*stat.NormalCDF(z)), 2)
+	}
+	return all
+}
+
+// won returns the share of the other shown answers that answer j beats, less the share that beat it: 0 beats 1, 1 beats 2
+// and 2 beats 0.
+func (v *session) won(j int, shown []int) float64 {
+	if v.kinds == nil || len(shown) < 2 {
+		return 0
+	}
+	won := 0
+	for _, k := range shown {
+		switch (v.kinds[k] - v.kinds[j] + 3) % 3 {
+		case 1:
+			won++
+		case 2:
+			won--
+		}
+	}
+	return float64(won) / float64(len(shown)-1)
+}
+
+// Late returns slates for a member that joins late. Before that session it is on no slate and has none. Reviewer is its index.
+func Late(slates func(session int) []council.Slate, reviewer int, member string, joins int) func(session int) []council.Slate {
+	return func(session int) []council.Slate {
+		all := slices.Clone(slates(session))
+		if session >= joins {
+			return all
+		}
+		for i, slate := range all {
+			all[i] = slices.DeleteFunc(slices.Clone(slate), func(shown council.Shown) bool { return shown.Member == member })
+		}
+		all[reviewer] = nil
+		return all
+	}
+}
+
+// Realistic returns a world that is unlike the plain one in all that real councils have at once: cut points and levels of the
+// reviewers' own, candidates of unlike worth, reviewers of unlike noise, topics, 1.5 % refusals, 4 % lost ballots, a common reward
+// for length, and a twin.
+func Realistic() World {
+	return World{
+		CutPoints: 0.4, Levels: 0.75, Gap: 1, UnlikeNoise: 0.4, Topics: 1, TopicSD: 0.3, Refusals: 0.015, Missing: 0.04,
+		LengthReward: 0.3, Twin: 0.7,
+	}
+}
