@@ -24,6 +24,11 @@ func TestPinned(t *testing.T) {
 		{"questions", biassim.World{Questions: 10}, "a546e2594529b20c"},
 		{"topics", biassim.World{Topics: 10, TopicSD: 0.4}, "b54aab7bd8692115"},
 		{"embedded", biassim.World{Embedded: true, AlikeLength: 1, AlikeMerit: 0.8, AlikeMaker: 0.8, Runs: 2}, "474b2987d0621802"},
+		{"realistic", biassim.Realistic(), "b6122729f42e65ce"},
+		{"habits", biassim.World{MixedHabits: true, Habits: []biassim.Habit{biassim.LowScores, biassim.HighScores}, CutPoints: 0.4}, "a8d4d19f7e3ea70b"},
+		{"own worth", biassim.World{OwnLevel: 0.3, OwnNoise: 0.3, OwnSpread: 0.3, Replaced: []float64{1}, Lengthened: []float64{1}}, "34a52f5b014dc6ee"},
+		{"tastes", biassim.World{SharedTaste: []float64{0, 0.6, 0.6}, Second: 0.8, Cycle: 0.5, Hump: 0.3, Questions: 10}, "3b3096e0b9621f92"},
+		{"hard questions", biassim.World{Refusals: 0.1, Missing: 0.1, MissingHard: 1, Runs: 5}, "184a238780a22d81"},
 	} {
 		o := options(60, true, "other/x")
 		o.World = tt.world

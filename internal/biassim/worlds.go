@@ -212,7 +212,7 @@ func Late(slates func(session int) []council.Slate, reviewer int, member string,
 // for length, and a twin.
 func Realistic() World {
 	return World{
-		CutPoints: 0.4, Levels: 0.75, Gap: 1, UnlikeNoise: 0.4, Topics: 1, TopicSD: 0.3, Refusals: 0.015, Missing: 0.04,
-		LengthReward: 0.3, Twin: 0.7,
+		CutPoints: 0.5, Levels: 1, Gap: 1.5, UnlikeNoise: 0.5, Topics: 1, TopicSD: 0.4, Refusals: 0.015, Missing: 0.04,
+		LengthReward: 0.3, Twin: 0.8,
 	}
 }
