@@ -82,6 +82,11 @@ func TestHabits(t *testing.T) {
 			}
 		}
 		slices.Sort(used)
+		if middle := map[biassim.Habit]float64{biassim.HighScores: 8, biassim.LowScores: 3}[habit]; middle > 0 {
+			if median := used[len(used)/2]; median != middle {
+				t.Errorf("%s: the reviewer has a median of %g", habit, median)
+			}
+		}
 		if got, want := slices.Compact(used), habit.Scores(); habit == biassim.EveryScore {
 			for _, y := range got {
 				if !slices.Contains(want, y) {
