@@ -32,9 +32,9 @@ type Leaderboard struct {
 	Categories     []Category            `json:"categories"` // by name; sessions of no category are in none
 }
 
-// Board ranks the models of one council. Models that were never voted on in the same session,
-// and have no chain of such sessions between them, are on boards of their own: nothing says
-// which of them is better. The board of the most sessions comes first.
+// Board ranks the models of one council. Two models are on one board if reviewers ranked both in
+// a session, or if a chain of such sessions links them. Otherwise the records cannot compare
+// them. The board with the most sessions comes first.
 type Board struct {
 	Sessions int `json:"sessions"`
 	// Note says what these places are worth: what another window may change.

@@ -23,7 +23,7 @@ const (
 	tableNoGain = "Comparisons with the verdict pays where the council is as good as the best of its members, %. Columns: questions."
 	tableWorlds = "The same in worlds that differ from the model, one comparator that is as good. Columns: questions."
 	tableGain   = "Verdicts on a council that is better by so much, %, beside the shares that were expected of them. Columns: questions."
-	tableShown  = "Comparisons with the verdict pays where the council is better by what so many questions can show, %. Columns: questions."
+	tableShown  = "Comparisons with the verdict pays where the council is better by the gain that can be shown, %. Columns: questions."
 	tableLost   = "Comparisons with the verdict does_not_pay where the council is better by the margin, %. Columns: questions."
 	tableCover  = "95 % intervals that hold the planted difference, %. Columns: questions."
 	tableSeats  = "95 % intervals that hold the number of effective seats, four of .7, %. Columns: questions."
@@ -130,8 +130,8 @@ func (c Comparison) compare(graded []biassim.GradedQuestion) worth.Report {
 	return worth.Compare(questions, plan)
 }
 
-// shown returns the gain over the first comparator that so many questions can show. How often the scores differ there depends
-// on the gain too.
+// shown returns the gain over the first comparator that the questions can show. The share of questions at which the scores
+// differ depends on that gain in turn.
 func (c Comparison) shown() float64 {
 	gain, least := 0.0, c.world.Accuracy[1]
 	rivals := c.few + min(1, len(c.world.Accuracy)-1-c.few)

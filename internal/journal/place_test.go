@@ -115,6 +115,9 @@ func TestWorking(t *testing.T) {
 		j.Working(id(n/2), n%2 == 0)
 	}
 	j.Working(ID{Session: strings.Repeat("s", 64)}, true)
+	j.Working(id(60), false)
+	j.Working(id(60), true) // its wait was too short to be noted
+	j.working.flush()       // what happens after waitsAfter
 	dir := copied(t, o.Dir)
 	for range 2 {
 		o.Dir = copied(t, dir)

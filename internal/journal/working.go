@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/councild/councild/internal/disk"
 )
@@ -28,7 +29,13 @@ type working struct {
 	file   *os.File // nil before the first session works
 	places map[ID]int
 	free   []int
+	waits  map[ID]bool // sessions that wait, as the file does not say yet
+	later  bool        // flush is due
 }
+
+// waitsAfter is how long a session waits before the file says so. Most waits are over by then, if providers are quick, and
+// each would cost two writes. If the process dies in that time, the session is suspected although it waited.
+const waitsAfter = 100 * time.Millisecond
 
 // readWorking returns the sessions that worked when the last process died, nil where that
 // is not known.
@@ -55,7 +62,7 @@ func (w *working) begin(dir string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closeLocked()
-	w.dir, w.places, w.free = dir, map[ID]int{}, nil
+	w.dir, w.places, w.free, w.waits = dir, map[ID]int{}, nil, map[ID]bool{}
 	err := os.Truncate(filepath.Join(dir, workingFile), 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -68,7 +75,20 @@ func (w *working) set(id ID, works bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	place, there := w.places[id]
-	if w.dir == "" || works == there {
+	switch {
+	case w.dir == "":
+		return nil
+	case there && works:
+		delete(w.waits, id)
+		return nil
+	case there:
+		w.waits[id] = true
+		if !w.later {
+			w.later = true
+			time.AfterFunc(waitsAfter, w.flush)
+		}
+		return nil
+	case !works:
 		return nil
 	}
 	if w.file == nil {
@@ -78,21 +98,34 @@ func (w *working) set(id ID, works bool) error {
 			return err
 		}
 	}
-	var text [workingSize]byte
-	if works {
-		if n := len(w.free); n > 0 {
-			place, w.free = w.free[n-1], w.free[:n-1]
-		} else {
-			place = len(w.places)
-		}
-		_ = append(append(append(text[:0], cmp.Or(id.Owner, noOwner)...), ' '), id.Session...)
-		w.places[id] = place
+	if n := len(w.free); n > 0 {
+		place, w.free = w.free[n-1], w.free[:n-1]
 	} else {
-		delete(w.places, id)
-		w.free = append(w.free, place)
+		place = len(w.places)
 	}
+	w.places[id] = place
+	var text [workingSize]byte
+	_ = append(append(append(text[:0], cmp.Or(id.Owner, noOwner)...), ' '), id.Session...)
+	return w.writeLocked(text, place)
+}
+
+func (w *working) writeLocked(text [workingSize]byte, place int) error {
 	_, err := w.file.WriteAt(text[:], int64(place)*workingSize)
 	return err
+}
+
+// flush says in the file which sessions wait. An error leaves sessions under suspicion that are not, until the next start.
+func (w *working) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.later = false
+	for id := range w.waits {
+		if w.file != nil && w.writeLocked([workingSize]byte{}, w.places[id]) == nil {
+			w.free = append(w.free, w.places[id])
+			delete(w.places, id)
+		}
+	}
+	clear(w.waits)
 }
 
 func (w *working) close() {

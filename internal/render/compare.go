@@ -440,8 +440,8 @@ func (c Comparison) costPlot() *plot {
 func powerNotes() []string {
 	return []string{
 		"The least true difference to every other way in the plan, and to the best member, that is called pays in four of five such runs. " +
-			"It depends on the share of questions at which the scores differ, which nobody knows before. A true difference of just the " +
-			"margin is called so half of the time at most, however many questions are asked.",
+			"It depends on the share of questions at which the scores differ, which is unknown before the run. A true difference of just the " +
+			"margin is called pays half of the time at most, however many questions you ask.",
 	}
 }
 
@@ -473,8 +473,8 @@ func planOf(settings [][2]string, hash string) section {
 	return plan
 }
 
-// PlanText returns the plan of a comparison, and what so many questions can show, for the time before they are asked.
-// Questions of one source count once.
+// PlanText returns the plan of a comparison, and what its questions can show, before they are asked. Questions of one source count
+// once.
 func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {

@@ -115,7 +115,7 @@ func writeBoards(b *bytes.Buffer, title string, boards []bias.Board, notes bool)
 }
 
 // boardsApart says why there is more than one board.
-const boardsApart = "Some models never met, nor did others link them, so nothing says which of them is better: each council has its own list."
+const boardsApart = "Some models were never ranked together, not even through others. The records cannot compare them, so each council has its own list."
 
 // boardTitle names one of several boards, counted from 0.
 func boardTitle(i, of, sessions int) string {

@@ -140,8 +140,8 @@ func (c Comparison) notBeaten() string {
 	return fmt.Sprintf("Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
 }
 
-// couldShow says what so many questions can show where scores differ as often as they did, against the arm with which
-// they differ the most, and how many questions a gain of twice the margin takes.
+// couldShow says which gain the questions can show, and how many questions show twice the margin. It takes the arm whose
+// scores differ most often from the council's.
 func (c Comparison) couldShow() string {
 	var most *worth.Interval
 	for _, one := range c.tested() {

@@ -120,20 +120,25 @@ func (s labelSet) fromWorst(before string) bool {
 		if len(line) > 2*maxTitle {
 			continue
 		}
-		lower := strings.ToLower(line)
-		mayMatch := slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) })
-		if mayMatch && worstFirst.MatchString(line) && orderWord.MatchString(line) && !s.mentions(clean(line)) {
+		if beginsWorst(line) && orderWord.MatchString(line) && !s.mentions(clean(line)) {
 			return true
 		}
 	}
 	return false
 }
 
+// beginsWorst reports whether a text says that something begins with the worst. Most texts have none of the stems, which is
+// quicker to tell.
+func beginsWorst(text string) bool {
+	lower := strings.ToLower(text)
+	return slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) }) && worstFirst.MatchString(text)
+}
+
 // fromWorst reports whether a member of an object says that its ranking begins with the worst.
 func (v value) fromWorst() bool {
 	for i, item := range v.items {
-		says := item.kind == scalar && len(item.text) <= 2*maxTitle && worstFirst.MatchString(item.text)
-		if says || worstFirst.MatchString(strings.ReplaceAll(v.keys[i], "_", " ")) {
+		says := item.kind == scalar && len(item.text) <= 2*maxTitle && beginsWorst(item.text)
+		if says || beginsWorst(strings.ReplaceAll(v.keys[i], "_", " ")) {
 			return true
 		}
 	}

@@ -506,12 +506,17 @@ func withoutEnd(text string) string {
 // begins its line hides the rest. It is for texts that are searched, and not shown: a block may be one that the text only shows.
 func Outside(text string) string {
 	last := map[int]int{} // where the last closing mark of a form begins
+	marked := false
 	each(text, 0, func(m mark) bool {
+		marked = true
 		if m.closing && !m.quoted {
 			last[m.form] = m.start
 		}
 		return true
 	})
+	if !marked {
+		return text
+	}
 	var kept strings.Builder
 	from, open, hides := 0, 0, false
 	each(text, 0, func(m mark) bool {

@@ -103,8 +103,8 @@ type Power struct {
 	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show against so many rivals, as [Plan.Rivals] counts them, for shares
-// from .1 to .4. The margin is above 0.
+// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Plan.Rivals] counts the
+// rivals. The margin is above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
 	for i := range all {

@@ -36,8 +36,8 @@ export async function leaderboard(section, signal, _, query) {
     + "0 is always last. Own answers never count."), covered(l), matched(l.filters));
   if (l.boards.length === 0) section.append(el("p", {}, "No session holds a ballot that counts yet."));
   if (l.boards.length > 1) {
-    section.append(el("p", {}, "Some models never met, nor did others link them, so nothing says which of them is better: "
-      + "each council has its own list."));
+    section.append(el("p", {}, "Some models were never ranked together, not even through others. "
+      + "The records cannot compare them, so each council has its own list."));
   }
   const titled = (title, boards) => boards.map((b, i) => ({ ...b, title: boards.length > 1 ? `${title}, council ${i + 1}` : title }));
   for (const board of [...titled(l.category ? `Category ${l.category}` : "All sessions", l.boards),
