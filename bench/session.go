@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"runtime"
@@ -123,9 +124,16 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pool returns a client that keeps the connections of many sessions.
+// pool returns a client that keeps the connections of many sessions. It calls from four addresses, because the daemon shares
+// its connections between callers: one alone may have half of them.
 func pool() *http.Client {
+	const callers = 4
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	var dialed atomic.Uint32
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		from := net.IPv4(127, 0, 0, byte(1+dialed.Add(1)%callers))
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext(ctx, network, address)
+	}
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1<<16
 	return &http.Client{Transport: t}
 }

@@ -275,15 +275,18 @@ func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
 // sameModel returns a function that says what the name of a model stands for. Two providers are the same if their addresses,
 // headers and queries are. Their names and keys tell accounts apart, not models.
 func sameModel(cfg config.Config) func(name string) string {
-	providers := append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...)
+	names, places := cfg.ProviderNames(), map[string]string{}
+	for _, p := range append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...) {
+		at := reached(p)
+		places[p.Name] = fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query) // maps print sorted
+	}
 	return func(name string) string {
-		provider, model := council.SplitModel(name, cfg.ProviderNames())
-		i := slices.IndexFunc(providers, func(p config.Provider) bool { return p.Name == provider })
-		if i < 0 { // the simulated one
+		provider, model := council.SplitModel(name, names)
+		place, ok := places[provider]
+		if !ok { // the simulated one
 			return name
 		}
-		at := reached(providers[i])
-		return fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query, model) // maps print sorted
+		return place + model
 	}
 }
 

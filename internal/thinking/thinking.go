@@ -187,6 +187,9 @@ func header(text string) (name string, end int) {
 
 // each calls yield with the marks of text from an offset on, until it returns false.
 func each(text string, from int, yield func(mark) bool) {
+	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 { // as a rule
+		return
+	}
 	line, ticks := from, false // where the line begins; inside inline code
 	fence := ""                // the mark that opened the code block
 	for i := from; i < len(text); i++ {
