@@ -7,59 +7,108 @@ import (
 )
 
 const (
-	// unbounded stands for an infinite bound: the density is 0 there in floating point.
+	// unbounded stands for an infinite bound: in floating point the density is 0 there.
 	unbounded = 40
 	// leastCell is the least probability of a cell, so that its logarithm is finite.
 	leastCell = 1e-12
 	// maxCorrelation is the largest absolute correlation that a binormal takes.
 	maxCorrelation = 0.97
+	// maxSeries is the largest absolute correlation of which probabilities are sums of powers, and maxTerms is how many
+	// powers these are at most.
+	maxSeries = 0.6
+	maxTerms  = 28
 )
+
+// side is the sign with which the high and the low bound of an interval enter its probability.
+var side = [2]float64{1, -1} //nolint:gochecknoglobals // it is never written
 
 // interval is an interval of a standard normal variate: above its low and up to its high bound.
 type interval struct {
 	at      [2]float64 // the bounds: high, then low
 	density [2]float64 // at them; 0 where there is none
 	cdf     [2]float64
+	terms   []hermiteTerm
 }
 
-// side is the sign with which a bound enters a probability.
-var side = [2]float64{1, -1} //nolint:gochecknoglobals // it is never written
+// hermiteTerm is the coefficient of a power of the correlation in the tetrachoric series, of an interval, and its
+// derivatives by the bounds. The probability of a cell is the sum over n of rho^n times both coefficients. With the
+// normalised Hermite polynomials h_n, that of n > 0 is phi(t) h_(n-1)(t) / sqrt(n) at the high bound, less the same at
+// the low one; that of n = 0 is the probability of the interval (Pearson 1900; Kendall 1941).
+type hermiteTerm struct {
+	value float64
+	by    [2]float64
+}
 
-func newInterval(low, high float64) interval {
-	v := interval{at: [2]float64{high, low}}
+// hermiteRoots returns the square roots of 0 to maxTerms.
+func hermiteRoots() []float64 {
+	roots := make([]float64, maxTerms+1)
+	for n := range roots {
+		roots[n] = math.Sqrt(float64(n))
+	}
+	return roots
+}
+
+// set sets the interval, with as many terms as there is room for.
+func (v *interval) set(low, high float64, roots []float64) {
+	v.at = [2]float64{high, low}
 	for m, t := range v.at {
 		v.cdf[m] = NormalCDF(t)
 		v.density[m] = math.Exp(-t*t/2) / math.Sqrt(2*math.Pi)
 	}
-	return v
+	clear(v.terms)
+	for m, t := range v.at {
+		before, h := 0., side[m]*v.density[m] // h_(n-1) and h_n, times the density
+		if h == 0 {
+			continue
+		}
+		for n := range v.terms {
+			v.terms[n].by[m] = -h
+			if n+1 < len(v.terms) {
+				v.terms[n+1].value += h / roots[n+1]
+			}
+			before, h = h, (t*h-roots[n]*before)/roots[n+1]
+		}
+		v.terms[0].by[m] = side[m] * v.density[m]
+	}
+	v.terms[0].value = v.cdf[0] - v.cdf[1]
 }
 
-// p returns the probability of the interval, at least leastCell.
-func (v *interval) p() float64 { return max(v.cdf[0]-v.cdf[1], leastCell) }
+// logP returns the logarithm of the probability of the interval, and its first and second derivatives by the bounds.
+func (v *interval) logP() (log float64, first [2]float64, second [2][2]float64) {
+	p := max(v.cdf[0]-v.cdf[1], leastCell)
+	for m, bound := range side {
+		first[m] = bound * v.density[m] / p
+		second[m][m] = -v.at[m] * first[m]
+	}
+	for m := range side {
+		for n := range side {
+			second[m][n] -= first[m] * first[n]
+		}
+	}
+	return math.Log(p), first, second
+}
 
 // binormal is the standard bivariate normal distribution of one correlation.
 type binormal struct {
-	rho, root float64 // the correlation, and sqrt(1-rho^2)
-	nodes     []binormalNode
+	rho, root float64        // the correlation, and sqrt(1-rho^2)
+	powers    []float64      // of the correlation; none where it is above maxSeries
+	nodes     []binormalNode // otherwise, of the integral over the correlation
 }
 
-// binormalNode is a node of the integral over the correlation.
 type binormalNode struct{ sine, inverse, weight float64 }
 
-// newBinormal returns the distribution of a correlation within maxCorrelation. It has as many nodes as probabilities take
-// to be exact to 1e-8.
+// newBinormal returns the distribution of a correlation within maxCorrelation. Its probabilities are exact to 1e-7.
 func newBinormal(rho float64) binormal {
 	d := binormal{rho: rho, root: math.Sqrt(1 - rho*rho)}
-	n := 3
-	switch r := math.Abs(rho); {
-	case r < 1e-9: // the integral is empty
+	if math.Abs(rho) <= maxSeries {
+		for power := 1.; len(d.powers) < 2 || math.Abs(power) > 1e-6; power *= rho {
+			d.powers = append(d.powers, power)
+		}
 		return d
-	case r > 0.8:
+	}
+	n := 10
+	if math.Abs(rho) > 0.8 {
 		n = 20
-	case r > 0.5:
-		n = 10
-	case r > 0.25:
-		n = 5
 	}
 	angle, weight := make([]float64, n), make([]float64, n)
 	end := math.Asin(rho)
@@ -71,30 +120,63 @@ func newBinormal(rho float64) binormal {
 	return d
 }
 
-// p returns the probability of a cell: that the first variate lies in x and the second in y. It is that of independent
-// variates and, for each corner, the integral of
+// cell is the probability that one variate lies in x and the other in y, its derivatives by the bounds of each, and its
+// second derivatives by a bound of x and one of y: the density at a corner, with its sign.
+type cell struct {
+	p    float64
+	x, y [2]float64
+	xy   [2][2]float64
+}
+
+// cell returns that of two intervals, which have as many terms as the correlation has powers.
+func (d *binormal) cell(x, y *interval) cell {
+	var c cell
+	if d.powers == nil {
+		d.integrate(x, y, &c)
+	}
+	for n, power := range d.powers {
+		a, b := &x.terms[n], &y.terms[n]
+		value, high, low := power*b.value, power*b.by[0], power*b.by[1]
+		c.p += a.value * value
+		c.x[0] += a.by[0] * value
+		c.x[1] += a.by[1] * value
+		c.y[0] += a.value * high
+		c.y[1] += a.value * low
+		c.xy[0][0] += a.by[0] * high
+		c.xy[0][1] += a.by[0] * low
+		c.xy[1][0] += a.by[1] * high
+		c.xy[1][1] += a.by[1] * low
+	}
+	c.p = max(c.p, leastCell)
+	return c
+}
+
+// integrate sets the cell without the series. Its probability is that of independent variates and, for each corner, the
+// integral of
 //
 //	exp(-(h^2 + k^2 - 2 h k sin t) / (2 cos^2 t)) / (2 pi)
 //
-// over t from 0 to asin(rho) (Drezner and Wesolowsky 1990; Genz 2004), by Gauss and Legendre's rule. It is at least leastCell.
-func (d *binormal) p(x, y *interval) float64 {
-	p := (x.cdf[0] - x.cdf[1]) * (y.cdf[0] - y.cdf[1])
+// over t from 0 to asin(rho) (Drezner and Wesolowsky 1990; Genz 2004), by Gauss and Legendre's rule.
+func (d *binormal) integrate(x, y *interval, c *cell) {
+	c.p = (x.cdf[0] - x.cdf[1]) * (y.cdf[0] - y.cdf[1])
+	given := func(v *interval, h float64) float64 { // the probability of an interval of one where the other one is h
+		return NormalCDF((v.at[0]-d.rho*h)/d.root) - NormalCDF((v.at[1]-d.rho*h)/d.root)
+	}
 	for m, h := range x.at {
-		if x.density[m] == 0 {
-			continue
-		}
+		c.x[m] = side[m] * x.density[m] * given(y, h)
+		c.y[m] = side[m] * y.density[m] * given(x, y.at[m])
 		for n, k := range y.at {
-			if y.density[n] == 0 {
+			if x.density[m] == 0 || y.density[n] == 0 {
 				continue
 			}
-			product, squares, sum := h*k, (h*h+k*k)/2, 0.
+			sum, beyond := 0., (k-d.rho*h)/d.root
 			for _, node := range d.nodes {
-				sum += node.weight * math.Exp((node.sine*product-squares)*node.inverse)
+				sum += node.weight * math.Exp((node.sine*h*k-(h*h+k*k)/2)*node.inverse)
 			}
-			p += side[m] * side[n] * sum
+			c.p += side[m] * side[n] * sum
+			c.xy[m][n] = side[m] * side[n] * x.density[m] * math.Exp(-beyond*beyond/2) / (math.Sqrt(2*math.Pi) * d.root)
 		}
 	}
-	return max(p, leastCell)
 }
 
 // binormalLog is the logarithm of the probability of a cell, with its first and second derivatives by the bounds of x, by
@@ -108,17 +190,20 @@ type binormalLog struct {
 	rhoRho     float64
 }
 
-// logP sets the logarithm of p and its derivatives. The derivative of the probability by the correlation is the density
-// (Plackett 1954), that by a bound the density of one variate times a conditional probability of the other.
+// logP sets the logarithm of the probability of a cell and its derivatives. The derivative of the probability by the
+// correlation is the density (Plackett 1954).
 func (d *binormal) logP(x, y *interval, to *binormalLog) {
-	p, square := d.p(x, y), d.root*d.root
-	*to = binormalLog{log: math.Log(p)}
+	c, square := d.cell(x, y), d.root*d.root
+	*to = binormalLog{log: math.Log(c.p)}
 	for m, h := range x.at {
+		to.x[m], to.y[m] = c.x[m]/c.p, c.y[m]/c.p
+		to.xx[m][m] -= h * to.x[m]
+		to.yy[m][m] -= y.at[m] * to.y[m]
 		for n, k := range y.at {
-			if x.density[m] == 0 || y.density[n] == 0 {
-				continue
+			f := c.xy[m][n] / c.p
+			if f == 0 {
+				continue // also where a bound is infinite
 			}
-			f := side[m] * side[n] * x.density[m] * math.Exp(-(k-d.rho*h)*(k-d.rho*h)/(2*square)) / (math.Sqrt(2*math.Pi) * d.root * p)
 			to.rho += f
 			to.rhoRho += f * (d.rho*square + h*k*(1+d.rho*d.rho) - d.rho*(h*h+k*k)) / (square * square)
 			to.xRho[m] += f * (d.rho*k - h) / square
@@ -127,12 +212,6 @@ func (d *binormal) logP(x, y *interval, to *binormalLog) {
 			to.yy[n][n] -= d.rho * f
 			to.xy[m][n] = f
 		}
-	}
-	for m, bound := range side {
-		to.x[m] = bound * x.density[m] * d.given(y, x.at[m]) / p
-		to.y[m] = bound * y.density[m] * d.given(x, y.at[m]) / p
-		to.xx[m][m] -= x.at[m] * to.x[m]
-		to.yy[m][m] -= y.at[m] * to.y[m]
 	}
 	// These were second derivatives of p, over p. Those of its logarithm are less by the products of the first ones.
 	for m := range side {
@@ -145,9 +224,4 @@ func (d *binormal) logP(x, y *interval, to *binormalLog) {
 		to.yRho[m] -= to.y[m] * to.rho
 	}
 	to.rhoRho -= to.rho * to.rho
-}
-
-// given returns the probability of an interval of one variate where the other one is h.
-func (d *binormal) given(v *interval, h float64) float64 {
-	return NormalCDF((v.at[0]-d.rho*h)/d.root) - NormalCDF((v.at[1]-d.rho*h)/d.root)
 }

@@ -1,0 +1,358 @@
+package stat
+
+import (
+	"cmp"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"slices"
+)
+
+// The reasons why there is no [GradedFit].
+var (
+	ErrFewReviewers  = errors.New("fewer than two reviewers give different scores")
+	ErrFewCandidates = errors.New("fewer than two candidates have scores")
+	ErrFewQuestions  = errors.New("fewer than two questions have scores")
+	ErrNotConverged  = errors.New("the fit of the scores does not converge")
+)
+
+const (
+	apartWeight      = 0.4    // of a pair of scores on different ballots and of different answers
+	apartShare       = 1. / 4 // of such pairs that enter
+	fewestInCategory = 4      // scores of a reviewer, at least
+	shareInCategory  = 60     // one score of so many, at least
+	maxCategories    = 12     // of a reviewer
+
+	maxGradedPairs = 400_000
+	maxGradedSteps = 40
+	leastGap       = 1e-3 // between thresholds
+	leastC, mostC  = 0.15, 3
+	// twoCategories is the number of points in a latent unit of a reviewer with two categories, whose thresholds have no slope.
+	twoCategories = 1.35
+	effectSD      = 3 // of the prior of an effect, in points
+)
+
+// Score is an observation of a [Graded] model.
+type Score struct {
+	Session  int // only scores of one session are compared
+	Question int // errors are clustered by it; a session has one
+	Ballot   int // with which it was given, within the session
+	Answer   int // that it is of, within the session
+	Reviewer int // from 0
+	// Candidate is the model that gave the answer, from 0.
+	Candidate int
+	Points    float64
+	Length    float64 // l: binary logarithm of the length, less the mean of the answers beside it
+	Slate     float64 // that mean, centred
+	Own       bool    // the reviewer gave the answer
+	Terms     []Term  // the effects on it
+}
+
+// Term is an effect on a score: its index, and what it is multiplied by.
+type Term struct {
+	Effect int
+	Value  float64
+}
+
+// Graded is a graded-response model (Samejima 1969) of scores with many facets (Linacre 1989). A score of reviewer i is in
+// category k where its latent value y* is above the threshold t_i(k-1) and up to t_ik:
+//
+//	y* = lambda_i z + c_i (sum of effects times their values) + u    u is standard normal
+//	z  = nu_j + b1 l + b2 lbar + b3 (l + lbar)^2                     of candidate j
+//
+// The u of one session are correlated: r_i on a ballot, lambda_i lambda_k + g_i g_k about an answer, g_i g_k otherwise. So
+// the thresholds take up how a reviewer uses the scale, lambda_i how much it tells answers apart, and g_i what all answers
+// to a question have in common. c_i turns points into latent units, so that effects are points as if the scale went on.
+//
+// It is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak priors:
+//
+//	sum over pairs of scores of w log P2 - sum over scores of kappa log P1 - sum over parameters of theta^2 / (2 sd^2)
+//
+// where P2 and P1 are the probabilities of the categories of two scores and of one. Kappa takes back what a score counts
+// too often.
+//
+// Its methods and those of its fits must not run at the same time.
+type Graded struct {
+	reviewers []gradedReviewer
+	sessions  []gradedSession
+	questions [][]int // the sessions of each
+	occurs    []int   // in how many questions each effect does
+	layout
+	priors    []float64 // 1/sd^2 of each parameter
+	theta     []float64 // where the scores were placed last
+	at        []int     // of each parameter: its row in the matrix of second derivatives, -1 for none
+	rows      int       // of the parameters that are in every model
+	reference int       // the candidate whose nu is 0
+	roots     []float64
+	terms     [][]hermiteTerm // room for those of the scores of a session
+	ballot    []correlation
+	answer    []correlation // by two reviewers
+	apart     []correlation
+	powers    int // of a correlation, at most
+}
+
+// layout says where each parameter is: the first of those by reviewer or candidate.
+type layout struct{ lambda, g, r, nu, b, effects, size int }
+
+// gradedReviewer is a reviewer. It stays out without categories.
+type gradedReviewer struct {
+	values []float64 // mean points of each category
+	counts []float64 // of scores in each
+	t      int       // the parameter that is its first threshold
+	c      float64   // latent units in a point
+}
+
+type gradedSession struct {
+	cells []gradedCell
+	pairs []gradedPair
+}
+
+type gradedPair struct {
+	x, y *gradedCell
+	w    float64
+}
+
+// gradedCell is a score and, while derivatives are added up, what its latent value depends on.
+type gradedCell struct {
+	Score
+	category int
+	kappa    float64
+
+	interval        // of u, in which the score is
+	t        [2]int // rows of the parameters that are its bounds; 0 also where a bound is infinite: nothing is added there
+	mean     []partial
+	first    [2]float64    // derivatives by the bounds, summed over the pairs
+	second   [2][2]float64 // second ones
+}
+
+// partial is the derivative of something by a parameter.
+type partial struct {
+	row   int // of the parameter
+	value float64
+	z     float64 // of the mean of a latent value: the derivative of z
+}
+
+// correlation is that of the latent values of two scores.
+type correlation struct {
+	binormal
+	by    []partial
+	bends [][2]int // rows of parameters by both of which its derivative is 1
+}
+
+// NewGraded returns the model of scores with so many effects.
+func NewGraded(scores []Score, effects int) (*Graded, error) {
+	m := &Graded{occurs: make([]int, effects)}
+	candidates := 0
+	for _, s := range scores {
+		candidates = max(candidates, s.Candidate+1)
+		for s.Reviewer >= len(m.reviewers) {
+			m.reviewers = append(m.reviewers, gradedReviewer{})
+		}
+	}
+	categories := m.categorise(scores)
+	m.arrange(candidates)
+	var scored []int // of each candidate
+	used, questions, sessions := map[int]bool{}, map[int]int{}, map[int]int{}
+	for _, s := range scores {
+		if len(m.reviewers[s.Reviewer].values) == 0 {
+			continue
+		}
+		used[s.Reviewer] = true
+		if !slices.Contains(scored, s.Candidate) {
+			scored = append(scored, s.Candidate)
+		}
+		if _, ok := sessions[s.Session]; !ok {
+			sessions[s.Session] = len(m.sessions)
+			m.sessions = append(m.sessions, gradedSession{})
+			if _, ok := questions[s.Question]; !ok {
+				questions[s.Question] = len(m.questions)
+				m.questions = append(m.questions, nil)
+			}
+			q := questions[s.Question]
+			m.questions[q] = append(m.questions[q], sessions[s.Session])
+		}
+		to := &m.sessions[sessions[s.Session]]
+		to.cells = append(to.cells, gradedCell{Score: s, category: categories[s.Reviewer][s.Points]})
+	}
+	switch {
+	case len(used) < 2:
+		return nil, ErrFewReviewers
+	case len(scored) < 2:
+		return nil, ErrFewCandidates
+	case len(m.questions) < 2:
+		return nil, ErrFewQuestions
+	}
+	m.identify(used, scored)
+	m.pair()
+	m.occur()
+	m.roots = hermiteRoots()
+	for _, s := range m.sessions {
+		for len(m.terms) < len(s.cells) {
+			m.terms = append(m.terms, make([]hermiteTerm, maxTerms))
+		}
+	}
+	return m, nil
+}
+
+// categorise sets the categories of each reviewer, and returns the one of each of its scores. The smallest category is
+// merged with its smaller neighbour until all are large enough.
+func (m *Graded) categorise(scores []Score) []map[float64]int {
+	counts := make([]map[float64]int, len(m.reviewers))
+	all := make([]map[float64]int, len(m.reviewers))
+	for i := range counts {
+		counts[i], all[i] = map[float64]int{}, map[float64]int{}
+	}
+	for _, s := range scores {
+		counts[s.Reviewer][s.Points]++
+	}
+	type group struct {
+		points     []float64
+		count, sum float64
+	}
+	for i, of := range counts {
+		var groups []group
+		total := 0.
+		for points, n := range of {
+			groups = append(groups, group{[]float64{points}, float64(n), points * float64(n)})
+			total += float64(n)
+		}
+		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.points[0], b.points[0]) })
+		for len(groups) > 1 {
+			least := 0
+			for k, g := range groups {
+				if g.count < groups[least].count {
+					least = k
+				}
+			}
+			if groups[least].count >= max(fewestInCategory, total/shareInCategory) && len(groups) <= maxCategories {
+				break
+			}
+			if least == len(groups)-1 || least > 0 && groups[least-1].count <= groups[least+1].count {
+				least--
+			}
+			to, from := &groups[least], groups[least+1]
+			*to = group{append(to.points, from.points...), to.count + from.count, to.sum + from.sum}
+			groups = slices.Delete(groups, least+1, least+2)
+		}
+		if len(groups) < 2 {
+			continue
+		}
+		for k, g := range groups {
+			m.reviewers[i].values = append(m.reviewers[i].values, g.sum/g.count)
+			m.reviewers[i].counts = append(m.reviewers[i].counts, g.count)
+			for _, points := range g.points {
+				all[i][points] = k
+			}
+		}
+	}
+	return all
+}
+
+// arrange gives each parameter its place and its prior.
+func (m *Graded) arrange(candidates int) {
+	block := func(n int, sd float64) int {
+		first := m.size
+		m.size += n
+		m.priors = append(m.priors, slices.Repeat([]float64{1 / (sd * sd)}, n)...)
+		return first
+	}
+	for i := range m.reviewers {
+		r := &m.reviewers[i]
+		r.t = block(max(0, len(r.values)-1), 100)
+	}
+	n := len(m.reviewers)
+	m.lambda, m.g, m.r, m.nu = block(n, 10), block(n, 0.2), block(n, 10), block(candidates, 10)
+	m.b, m.effects = block(3, 3), block(len(m.occurs), effectSD)
+}
+
+// identify gives rows to the parameters that scores depend on. The nu of one candidate is the zero of the others.
+func (m *Graded) identify(used map[int]bool, scored []int) {
+	m.at = slices.Repeat([]int{-1}, m.size)
+	row := func(k int) {
+		m.at[k] = m.rows
+		m.rows++
+	}
+	for k := range m.lambda {
+		row(k)
+	}
+	for i := range m.reviewers {
+		if used[i] {
+			row(m.lambda + i)
+			row(m.g + i)
+			row(m.r + i)
+		}
+	}
+	m.reference = scored[0]
+	for _, j := range scored[1:] {
+		row(m.nu + j)
+	}
+	for k := range 3 {
+		row(m.b + k)
+	}
+}
+
+// couples yields the pairs of scores of a session that may be compared. Two ballots of one reviewer are not.
+func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
+	return func(yield func(x, y *gradedCell) bool) {
+		for k := range s.cells {
+			for q := range s.cells[:k] {
+				x, y := &s.cells[q], &s.cells[k]
+				if (x.Ballot == y.Ballot || x.Reviewer != y.Reviewer) && !yield(x, y) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// near reports whether two scores are on one ballot or of one answer.
+func (c *gradedCell) near(other *gradedCell) bool {
+	return c.Ballot == other.Ballot || c.Answer == other.Answer
+}
+
+// pair pairs the scores of each session: all that are near, and of the others a share, by chance. Where these are too
+// many, a share of all pairs has weights that are as much greater. The chance is the same every time.
+func (m *Graded) pair() {
+	chance := func(x, y *gradedCell) float64 {
+		if x.near(y) {
+			return 1
+		}
+		return apartShare
+	}
+	total := 0.
+	for k := range m.sessions {
+		for x, y := range m.sessions[k].couples() {
+			total += chance(x, y)
+		}
+	}
+	share := min(1, maxGradedPairs/total)
+	for k := range m.sessions {
+		s, random := &m.sessions[k], rand.New(rand.NewPCG(uint64(k), 0))
+		for x, y := range s.couples() {
+			w := apartWeight / share
+			if x.near(y) {
+				w = 1 / share
+			}
+			if random.Float64() < share*chance(x, y) {
+				s.pairs = append(s.pairs, gradedPair{x, y, w})
+			}
+		}
+	}
+}
+
+// occur counts the questions in which each effect occurs.
+func (m *Graded) occur() {
+	last := make([]int, len(m.occurs)) // questions met, from 1
+	for q, sessions := range m.questions {
+		for _, s := range sessions {
+			for _, x := range m.sessions[s].cells {
+				for _, t := range x.Terms {
+					if t.Value != 0 && last[t.Effect] != q+1 {
+						last[t.Effect] = q + 1
+						m.occurs[t.Effect]++
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package stat
+
+import (
+	"context"
+	"math"
+	"slices"
+)
+
+// GradedFit is the fit of a [Graded] model with some of its effects. Those in the model and those beside it have estimates
+// in points, with errors by leaving out one question at a time (CR3 of Bell and McCaffrey 2002). Without question s the
+// estimates move by one Newton step, with u_s the derivatives of what it adds to the objective and A its second ones,
+// negative:
+//
+//	theta(-s) - theta = -(A - A_s)^-1 u_s    V = (G-1)/G sum (theta(-s) - theta)(theta(-s) - theta)'
+//
+// The inverse is the first terms of its series, A^-1 + A^-1 A_s A^-1 and so on, and A_s has no second derivatives by
+// correlations: in one question these are mostly noise.
+//
+// An effect beside the model has the estimate of one Newton step from 0. It is tested by its effective score: its own
+// less what the parameters in the model explain of it.
+type GradedFit struct {
+	Effects []Contrast // by effect; see [GradedFit.Contrast]
+
+	of      *Graded
+	in      []int // the effects in the model
+	n       int   // parameters in the model
+	theta   []float64
+	factor  []float64   // of A
+	moved   [][]float64 // by question left out: what each effect in the model moves by
+	besides []beside
+}
+
+const (
+	converged = 1e-4 // the objective gains less by another step
+	roughly   = 1    // the same, where what follows moves the estimates more
+	// roughSessions is how many sessions, and no more than twice as many, are fitted roughly.
+	roughSessions = 200
+	leverageTerms = 2 // of the series, after the first
+	// leastUnexplained is the share of the information on an effect that the parameters in the model must leave.
+	leastUnexplained = 1e-3
+	// fewQuestions is up to how many questions the errors of an effect beside the model count its leverage: what each
+	// question has of the information on it.
+	fewQuestions = 200
+)
+
+// Fit fits the model with those effects, first without kappa. It returns [ErrNotConverged] where the likelihood has no
+// maximum that can be found, or an error of the context. The fits made before are then of no use.
+func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
+	n := m.enter(effects)
+	m.start()
+	if err := m.maximise(ctx, n, max(1, len(m.sessions)/roughSessions), roughly); err != nil {
+		return nil, err
+	}
+	m.setC()
+	m.setKappa()
+	return m.fit(ctx, effects, n)
+}
+
+// With fits the model with another effect, from one Newton step on.
+func (f *GradedFit) With(ctx context.Context, effect int) (*GradedFit, error) {
+	m := f.of
+	copy(m.theta, f.theta)
+	for _, x := range f.besides {
+		if x.effect != effect {
+			continue
+		}
+		step := min(max(x.Estimate, -effectSD), effectSD)
+		m.enter(f.in)
+		for k, row := range m.at {
+			if row >= 0 && row < f.n {
+				m.theta[k] -= step * x.slopes[row]
+			}
+		}
+		m.theta[m.effects+effect] = step
+		if !m.possible() {
+			copy(m.theta, f.theta)
+		}
+	}
+	effects := append(slices.Clone(f.in), effect)
+	return m.fit(ctx, effects, m.enter(effects))
+}
+
+// enter gives the last rows to the effects, those in the model first, and returns how many parameters are in the model.
+func (m *Graded) enter(effects []int) (n int) {
+	n = m.rows
+	for _, e := range effects {
+		m.at[m.effects+e] = n
+		n++
+	}
+	last := n
+	for e := range m.occurs {
+		if !slices.Contains(effects, e) {
+			m.at[m.effects+e] = last
+			last++
+		}
+	}
+	return n
+}
+
+func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, error) {
+	if err := m.maximise(ctx, n, 1, converged); err != nil {
+		return nil, err
+	}
+	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), of: m, in: effects, n: n, theta: slices.Clone(m.theta)}
+	total := newDerivatives(n + len(m.occurs) - len(effects))
+	m.differentiate(total, 1)
+	whole := make([]float64, total.n*total.n)
+	total.information(whole)
+	if f.factor = corner(whole, total.n, n); !definite(f.factor, n) {
+		return nil, ErrNotConverged
+	}
+	f.setBesides(total, whole)
+	return f, f.leaveOut(ctx, total.n)
+}
+
+// corner returns the first m rows and columns of a matrix of n.
+func corner(a []float64, n, m int) []float64 {
+	var part []float64
+	for i := range m {
+		part = append(part, a[i*n:i*n+m]...)
+	}
+	return part
+}
+
+// leaveOut sets the errors, with the derivatives by all n parameters, in the model and beside it.
+func (f *GradedFit) leaveOut(ctx context.Context, n int) error {
+	m, part, a := f.of, newDerivatives(n), make([]float64, n*n)
+	part.straight = true
+	for _, sessions := range m.questions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		part.clear()
+		for _, s := range sessions {
+			m.add(part, &m.sessions[s])
+		}
+		part.information(a)
+		move := make([]float64, f.n)
+		for range leverageTerms + 1 {
+			next := slices.Clone(part.gradient[:f.n])
+			for i := range next {
+				next[i] += Dot(a[i*n:i*n+f.n], move)
+			}
+			Solve(f.factor, f.n, next)
+			move = next
+		}
+		moved := make([]float64, len(m.occurs))
+		for _, e := range f.in {
+			moved[e] = -move[m.at[m.effects+e]]
+		}
+		f.moved = append(f.moved, moved)
+		for k := range f.besides {
+			f.besides[k].leaveOut(part, a, move)
+		}
+	}
+	for _, e := range f.in {
+		c := make([]float64, len(m.occurs))
+		c[e] = 1
+		f.Effects[e] = f.Contrast(c)
+	}
+	g := float64(len(m.questions))
+	for _, x := range f.besides {
+		x.SE, x.DF = math.Sqrt((g-1)/g*x.squares), float64(x.Informative-1)
+	}
+	return nil
+}
+
+// Contrast returns a combination of the effects in the model, with a weight for each effect. It is estimable where the
+// scores tell more of it than its prior. Informative is the least number of questions in which one of its effects occurs,
+// and the degrees of freedom are one less.
+func (f *GradedFit) Contrast(weights []float64) Contrast {
+	m, c, prior := f.of, make([]float64, f.n), 0.
+	k := Contrast{Informative: len(m.questions)}
+	for e, w := range weights {
+		if w != 0 {
+			c[m.at[m.effects+e]] = w
+			prior += w * w * effectSD * effectSD
+			k.Estimate += w * f.theta[m.effects+e]
+			k.Informative = min(k.Informative, m.occurs[e])
+		}
+	}
+	solved := slices.Clone(c)
+	Solve(f.factor, f.n, solved)
+	if k.Informative < 2 || Dot(solved, c) >= prior/2 {
+		return Contrast{}
+	}
+	for _, moved := range f.moved {
+		d := Dot(weights, moved)
+		k.SE += d * d
+	}
+	g := float64(len(m.questions))
+	k.Estimable, k.Robust, k.SE, k.DF = true, true, math.Sqrt((g-1)/g*k.SE), float64(k.Informative-1)
+	return k
+}
+
+// beside is an effect beside the model. Its effective score and information are what the parameters in the model leave of
+// its own.
+type beside struct {
+	effect, row        int
+	b                  []float64 // second derivatives by it and by each parameter in the model, negative
+	slopes             []float64 // A^-1 b
+	score, information float64
+	squares            float64 // of what leaving out each question moves
+	*Contrast
+}
+
+// setBesides sets the effects beside the model that the scores tell something of.
+func (f *GradedFit) setBesides(total *derivatives, whole []float64) {
+	for e := range f.Effects {
+		row := f.of.at[f.of.effects+e]
+		if row < f.n || f.of.occurs[e] < 2 {
+			continue
+		}
+		of := whole[row*total.n:]
+		x := beside{effect: e, row: row, b: slices.Clone(of[:f.n]), slopes: slices.Clone(of[:f.n]), Contrast: &f.Effects[e]}
+		Solve(f.factor, f.n, x.slopes)
+		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:f.n])
+		x.information = of[row] - Dot(x.slopes, x.b)
+		if x.information > leastUnexplained*of[row] {
+			x.Estimate = x.score / x.information
+			x.Estimable, x.Robust, x.Informative = true, true, f.of.occurs[e]
+			f.besides = append(f.besides, x)
+		}
+	}
+}
+
+// leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question,
+// and move is what it moves the parameters in the model by.
+func (x *beside) leaveOut(part *derivatives, a, move []float64) {
+	n, of := len(move), a[x.row*part.n:]
+	score, information := Dot(x.b, move)-Dot(of[:n], move)-part.gradient[x.row], x.information
+	if x.Informative <= fewQuestions {
+		information -= of[x.row] - 2*Dot(x.slopes, of[:n])
+		for i, s := range x.slopes {
+			information -= s * Dot(a[i*part.n:i*part.n+n], x.slopes)
+		}
+		information = max(information, x.information/2)
+	}
+	d := score / information
+	x.squares += d * d
+}
+
+// Marginal returns how many points on a reviewer's own scale an effect of one point moves its scores on average.
+func (f *GradedFit) Marginal(reviewer int) float64 {
+	m := f.of
+	r, sum, n := &m.reviewers[reviewer], 0., 0.
+	copy(m.theta, f.theta)
+	for _, s := range m.sessions {
+		for k := range s.cells {
+			if s.cells[k].Reviewer != reviewer {
+				continue
+			}
+			_, mean := m.latent(&s.cells[k])
+			for c, value := range r.values[1:] {
+				t := m.theta[r.t+c] - mean
+				sum += (value - r.values[c]) * math.Exp(-t*t/2) / math.Sqrt(2*math.Pi)
+			}
+			n++
+		}
+	}
+	return r.c * sum / max(n, 1)
+}
+
+// Outside returns how many of the scores on which an effect is lie outside the category that their reviewer gives them
+// most often.
+func (m *Graded) Outside(effect int) int {
+	counts := map[[2]int]int{} // by reviewer and category
+	most := make([]int, len(m.reviewers))
+	outside := 0
+	for _, s := range m.sessions {
+		for _, x := range s.cells {
+			if slices.ContainsFunc(x.Terms, func(t Term) bool { return t.Effect == effect && t.Value != 0 }) {
+				at := [2]int{x.Reviewer, x.category}
+				counts[at]++
+				most[x.Reviewer] = max(most[x.Reviewer], counts[at])
+				outside++
+			}
+		}
+	}
+	for _, n := range most {
+		outside -= n
+	}
+	return outside
+}

@@ -1,0 +1,421 @@
+package stat
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	gonum "gonum.org/v1/gonum/stat"
+)
+
+// start sets the parameters from which a fit begins, without kappa.
+func (m *Graded) start() {
+	const lambda, g, r = 0.6, 0.25, 0.15
+	m.theta = make([]float64, m.size)
+	normal := make([][]float64, len(m.reviewers)) // normal quantile of the middle of each category
+	for i := range m.reviewers {
+		m.theta[m.lambda+i], m.theta[m.g+i], m.theta[m.r+i] = lambda, g, r
+		v, below, all := &m.reviewers[i], 0., 0.
+		for _, n := range v.counts {
+			all += n
+		}
+		for k, n := range v.counts {
+			normal[i] = append(normal[i], NormalQuantile((below+n/2)/all))
+			if below += n; k+1 < len(v.counts) {
+				m.theta[v.t+k] = NormalQuantile(below / all)
+			}
+		}
+	}
+	means, counts := make([]float64, m.b-m.nu), make([]float64, m.b-m.nu) // by candidate
+	for _, s := range m.sessions {
+		for k := range s.cells {
+			x := &s.cells[k]
+			x.kappa = 0
+			if !x.Own {
+				counts[x.Candidate]++
+				means[x.Candidate] += (normal[x.Reviewer][x.category] - means[x.Candidate]) / counts[x.Candidate]
+			}
+		}
+	}
+	zero := means[m.reference]
+	for j, mean := range means {
+		if m.at[m.nu+j] >= 0 {
+			m.theta[m.nu+j] = (mean - zero) / lambda
+		}
+	}
+	for k := range m.lambda {
+		m.theta[k] -= zero
+	}
+	m.setC()
+}
+
+// setC sets the latent units in a point, c, of each reviewer: the slope of its thresholds over the midpoints of its
+// categories, weighted by the density at them.
+func (m *Graded) setC() {
+	for i := range m.reviewers {
+		r := &m.reviewers[i]
+		if r.c = 1 / twoCategories; len(r.values) > 2 {
+			var x, y, w []float64
+			for k, value := range r.values[1:] {
+				t := m.theta[r.t+k]
+				x, y, w = append(x, (value+r.values[k])/2), append(y, t), append(w, math.Exp(-t*t/2))
+			}
+			_, slope := gonum.LinearRegression(x, y, w, false)
+			r.c = min(max(slope, leastC), mostC)
+		}
+	}
+}
+
+// setKappa sets how much of the likelihood of each score is taken back, so that the estimating function comes near the
+// optimal one and the matrix of second derivatives stays definite. An exact score in pairs with the correlations rho
+// counts sum w/(1-rho^2) times, and should count about 1.25 sum w|rho|/(1-rho^2) times.
+func (m *Graded) setKappa() {
+	m.correlate()
+	const keep, least = 1.25, 0.3
+	for _, s := range m.sessions {
+		counts, wants := map[*gradedCell]float64{}, map[*gradedCell]float64{}
+		for _, p := range s.pairs {
+			rho := m.correlation(p.x, p.y).rho
+			count := p.w / (1 - rho*rho)
+			for _, x := range [...]*gradedCell{p.x, p.y} {
+				counts[x] += count
+				wants[x] += count * math.Abs(rho)
+			}
+		}
+		for k := range s.cells {
+			x := &s.cells[k]
+			x.kappa = max(0, counts[x]-max(keep*wants[x], least*counts[x]))
+		}
+	}
+}
+
+// derivatives are the objective, or the part of some sessions in it, with its derivatives by the first n parameters.
+type derivatives struct {
+	n        int
+	straight bool // the second derivatives by correlations are left out
+	value    float64
+	gradient []float64
+	half     []float64 // n x n: with its transpose, the matrix of second derivatives
+	log      binormalLog
+}
+
+func newDerivatives(n int) *derivatives {
+	return &derivatives{n: n, gradient: make([]float64, n), half: make([]float64, n*n)}
+}
+
+// clear makes all zero.
+func (d *derivatives) clear() {
+	d.value = 0
+	clear(d.gradient)
+	clear(d.half)
+}
+
+// information sets the observed information: the matrix of second derivatives, negative.
+func (d *derivatives) information(to []float64) {
+	for i := range d.n {
+		for j := range i + 1 {
+			v := -d.half[i*d.n+j] - d.half[j*d.n+i]
+			to[i*d.n+j], to[j*d.n+i] = v, v
+		}
+	}
+}
+
+// definite factors a matrix of n rows, and reports whether it is positive definite.
+func definite(a []float64, n int) bool {
+	Factor(a, n, nil)
+	for k := range n {
+		if !(a[k*n+k] > 0) { // not for NaN either
+			return false
+		}
+	}
+	return true
+}
+
+// addRow adds to a row what depends so on the high and the low bound of a score.
+func (d *derivatives) addRow(row int, x *gradedCell, high, low float64) {
+	to := d.half[row*d.n : (row+1)*d.n]
+	to[x.t[0]] += high
+	to[x.t[1]] += low
+	for _, p := range x.mean {
+		to[p.row] -= (high + low) * p.value
+	}
+}
+
+// addBlock adds the second derivatives by the bounds of x and those of y, w times.
+func (d *derivatives) addBlock(x, y *gradedCell, by *[2][2]float64, w float64) {
+	for m, t := range x.t {
+		if x.density[m] > 0 {
+			d.addRow(t, y, w*by[m][0], w*by[m][1])
+		}
+	}
+	high, low := w*(by[0][0]+by[1][0]), w*(by[0][1]+by[1][1])
+	for _, p := range x.mean {
+		d.addRow(p.row, y, -high*p.value, -low*p.value)
+	}
+}
+
+// addPair adds the likelihood of a pair.
+func (d *derivatives) addPair(p *gradedPair, c *correlation) {
+	l := &d.log
+	c.logP(&p.x.interval, &p.y.interval, l)
+	d.value += p.w * l.log
+	if d.straight {
+		l.xRho, l.yRho, l.rhoRho = [2]float64{}, [2]float64{}, 0
+	}
+	for m := range side {
+		p.x.first[m] += p.w * l.x[m]
+		p.y.first[m] += p.w * l.y[m]
+		for n := range side {
+			p.x.second[m][n] += p.w * l.xx[m][n]
+			p.y.second[m][n] += p.w * l.yy[m][n]
+		}
+	}
+	d.addBlock(p.x, p.y, &l.xy, p.w)
+	for _, by := range c.by {
+		w := p.w * by.value
+		d.gradient[by.row] += w * l.rho
+		d.addRow(by.row, p.x, w*l.xRho[0], w*l.xRho[1])
+		d.addRow(by.row, p.y, w*l.yRho[0], w*l.yRho[1])
+		for _, other := range c.by {
+			d.half[by.row*d.n+other.row] += w * other.value * l.rhoRho / 2
+		}
+	}
+	if !d.straight {
+		for _, rows := range c.bends {
+			d.half[rows[0]*d.n+rows[1]] += p.w * l.rho
+		}
+	}
+}
+
+// addCell adds what depends on one score only, and on its bounds by more than one parameter. The cell holds the
+// derivatives by its bounds.
+func (d *derivatives) addCell(x *gradedCell) {
+	log, first, second := x.logP()
+	d.value -= x.kappa * log
+	for m := range side {
+		x.first[m] -= x.kappa * first[m]
+		for n := range side {
+			x.second[m][n] -= x.kappa * second[m][n]
+		}
+		if x.density[m] > 0 {
+			d.gradient[x.t[m]] += x.first[m]
+		}
+	}
+	byMean := -x.first[0] - x.first[1]
+	for _, p := range x.mean {
+		d.gradient[p.row] += byMean * p.value
+		if p.z != 0 { // the mean is lambda z
+			d.half[x.mean[0].row*d.n+p.row] += byMean * p.z
+		}
+	}
+	d.addBlock(x, x, &x.second, 0.5)
+}
+
+// add adds the likelihood of a session.
+func (m *Graded) add(d *derivatives, s *gradedSession) {
+	for k := range s.cells {
+		s.cells[k].interval.terms = m.terms[k][:m.powers]
+		m.place(&s.cells[k], d.n)
+	}
+	for k := range s.pairs {
+		d.addPair(&s.pairs[k], m.correlation(s.pairs[k].x, s.pairs[k].y))
+	}
+	for k := range s.cells {
+		d.addCell(&s.cells[k])
+	}
+}
+
+// place sets the interval of a score, and how it depends on the first n parameters.
+func (m *Graded) place(x *gradedCell, n int) {
+	r, lambda, length := &m.reviewers[x.Reviewer], m.theta[m.lambda+x.Reviewer], x.Length+x.Slate
+	z, mean := m.latent(x)
+	x.mean, x.first, x.second, x.t = x.mean[:0], [2]float64{}, [2][2]float64{}, [2]int{}
+	by := func(parameter int, value, z float64) {
+		if row := m.at[parameter]; row >= 0 && row < n {
+			x.mean = append(x.mean, partial{row, value, z})
+		}
+	}
+	by(m.lambda+x.Reviewer, z, 0)
+	by(m.nu+x.Candidate, lambda, 1)
+	by(m.b, lambda*x.Length, x.Length)
+	by(m.b+1, lambda*x.Slate, x.Slate)
+	by(m.b+2, lambda*length*length, length*length)
+	for _, t := range x.Terms {
+		by(m.effects+t.Effect, r.c*t.Value, 0)
+	}
+	low, high := -float64(unbounded), float64(unbounded)
+	if k := r.t + x.category; x.category < len(r.values)-1 {
+		high, x.t[0] = m.theta[k]-mean, m.at[k]
+	}
+	if k := r.t + x.category - 1; x.category > 0 {
+		low, x.t[1] = m.theta[k]-mean, m.at[k]
+	}
+	x.set(low, high, m.roots)
+}
+
+// latent returns z and the mean of the latent value of a score.
+func (m *Graded) latent(x *gradedCell) (z, mean float64) {
+	b, length := m.theta[m.b:m.b+3], x.Length+x.Slate
+	z = m.theta[m.nu+x.Candidate] + b[0]*x.Length + b[1]*x.Slate + b[2]*length*length
+	mean = m.theta[m.lambda+x.Reviewer] * z
+	for _, t := range x.Terms {
+		mean += m.reviewers[x.Reviewer].c * t.Value * m.theta[m.effects+t.Effect]
+	}
+	return z, mean
+}
+
+// correlate sets the correlations of pairs of reviewers.
+func (m *Graded) correlate() {
+	n := len(m.reviewers)
+	m.ballot, m.answer, m.apart = make([]correlation, n), make([]correlation, n*n), make([]correlation, n*n)
+	lambda, g, r := m.theta[m.lambda:], m.theta[m.g:], m.theta[m.r:]
+	for i := range m.reviewers {
+		if m.at[m.r+i] < 0 {
+			continue
+		}
+		m.ballot[i] = correlation{binormal: newBinormal(r[i]), by: []partial{{row: m.at[m.r+i], value: 1}}}
+		for k := range m.reviewers {
+			if k == i || m.at[m.r+k] < 0 {
+				continue
+			}
+			question := []partial{{row: m.at[m.g+i], value: g[k]}, {row: m.at[m.g+k], value: g[i]}}
+			answer := []partial{{row: m.at[m.lambda+i], value: lambda[k]}, {row: m.at[m.lambda+k], value: lambda[i]}}
+			bends := [][2]int{{m.at[m.g+i], m.at[m.g+k]}, {m.at[m.lambda+i], m.at[m.lambda+k]}}
+			m.apart[i*n+k] = correlation{newBinormal(g[i] * g[k]), question, bends[:1]}
+			m.answer[i*n+k] = correlation{newBinormal(g[i]*g[k] + lambda[i]*lambda[k]), append(answer, question...), bends}
+		}
+	}
+	m.powers = 1
+	for _, all := range [][]correlation{m.ballot, m.answer, m.apart} {
+		for _, c := range all {
+			m.powers = max(m.powers, len(c.powers))
+		}
+	}
+}
+
+// correlation returns that of two scores.
+func (m *Graded) correlation(x, y *gradedCell) *correlation {
+	switch at := x.Reviewer*len(m.reviewers) + y.Reviewer; {
+	case x.Ballot == y.Ballot:
+		return &m.ballot[x.Reviewer]
+	case x.Answer == y.Answer:
+		return &m.answer[at]
+	default:
+		return &m.apart[at]
+	}
+}
+
+// differentiate sets the objective and its derivatives by the first n parameters, of one in so many sessions.
+func (m *Graded) differentiate(d *derivatives, stride int) {
+	d.clear()
+	m.correlate()
+	for k := 0; k < len(m.sessions); k += stride {
+		m.add(d, &m.sessions[k])
+	}
+	for k, v := range m.theta {
+		if row := m.at[k]; row >= 0 && row < d.n {
+			d.value -= m.priors[k] * v * v / 2
+			d.gradient[row] -= m.priors[k] * v
+			d.half[row*d.n+row] -= m.priors[k] / 2
+		}
+	}
+}
+
+// possible reports whether thresholds ascend and correlations are in their bounds.
+func (m *Graded) possible() bool {
+	lambda, g := m.theta[m.lambda:m.g], m.theta[m.g:m.r]
+	for i, r := range m.reviewers {
+		for k := 1; k+1 < len(r.values); k++ {
+			if !(m.theta[r.t+k]-m.theta[r.t+k-1] >= leastGap) { // not for NaN either
+				return false
+			}
+		}
+		if !(math.Abs(m.theta[m.r+i]) <= maxCorrelation) {
+			return false
+		}
+		for k := range i {
+			apart := g[i] * g[k]
+			if !(max(math.Abs(apart), math.Abs(apart+lambda[i]*lambda[k])) <= maxCorrelation) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// maximise moves the first n parameters to where the objective of one in so many sessions is greatest, by Newton's
+// method. A step that would gain less than enough ends it. A step that does not raise the objective is halved.
+func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) error {
+	d, information, factor := newDerivatives(n), make([]float64, n*n), make([]float64, n*n)
+	m.differentiate(d, stride)
+	for range maxGradedSteps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d.information(information)
+		copy(factor, information)
+		step := slices.Clone(d.gradient)
+		if definite(factor, n) {
+			if Solve(factor, n, step); Dot(step, d.gradient) < enough {
+				return nil
+			}
+		} else if !ascend(information, n, step, enough) {
+			return ErrNotConverged
+		}
+		if !m.advance(d, stride, step) {
+			return ErrNotConverged
+		}
+	}
+	return ErrNotConverged
+}
+
+// ascend turns a gradient into a step where the information is not definite: Newton's with the absolute eigenvalues, or
+// where that would gain less than enough, which it does at a saddle, some way along the eigenvector of the least one.
+func ascend(information []float64, n int, gradient []float64, enough float64) bool {
+	const least, away = 0.1, 0.3 // eigenvalue, length of the step away from a saddle
+	var e mat.EigenSym
+	if !e.Factorize(mat.NewSymDense(n, information), true) {
+		return false
+	}
+	var vectors mat.Dense
+	e.VectorsTo(&vectors)
+	step, gain := make([]float64, n), 0.
+	for k, value := range e.Values(nil) {
+		v := mat.Col(nil, k, &vectors)
+		along := Dot(v, gradient)
+		gain += along * along / max(math.Abs(value), least)
+		for i := range step {
+			step[i] += v[i] * along / max(math.Abs(value), least)
+		}
+	}
+	if gain < enough {
+		mat.Col(step, 0, &vectors)
+		length := math.Copysign(away, Dot(step, gradient))
+		for i := range step {
+			step[i] *= length
+		}
+	}
+	copy(gradient, step)
+	return true
+}
+
+// advance goes the step, or the greatest half, quarter and so on of it that raises the objective, and sets the
+// derivatives there.
+func (m *Graded) advance(d *derivatives, stride int, step []float64) bool {
+	from, value := slices.Clone(m.theta), d.value
+	for part := 1.; part > 1e-5; part /= 2 {
+		for k, row := range m.at {
+			if row >= 0 && row < d.n {
+				m.theta[k] = from[k] + part*step[row]
+			}
+		}
+		if m.possible() {
+			if m.differentiate(d, stride); d.value >= value-1e-9*math.Abs(value) {
+				return true
+			}
+		}
+	}
+	copy(m.theta, from)
+	return false
+}
