@@ -77,18 +77,18 @@ func TestBinormalDerivatives(t *testing.T) {
 	for range 300 {
 		x, y := randomInterval(rng), randomInterval(rng)
 		v := []float64{x.at[0], x.at[1], y.at[0], y.at[1], 0.9 * (2*rng.Float64() - 1)}
-		if math.Exp(at(v).log) < 1e-4 {
-			continue // differences of rounding errors
+		if math.Exp(at(v).log) < 1e-2 {
+			continue // differences of errors
 		}
 		gradient, hessian := at(v).gradient(), at(v).hessian()
-		numeric := fd.Gradient(nil, func(v []float64) float64 { return at(v).log }, v, &fd.Settings{Formula: fd.Central, Step: 1e-5})
+		numeric := fd.Gradient(nil, func(v []float64) float64 { return at(v).log }, v, &fd.Settings{Formula: fd.Central, Step: 3e-4})
 		for p := range v {
-			if math.Abs(gradient[p]-numeric[p]) > 1e-4*(1+math.Abs(numeric[p])) {
+			if math.Abs(gradient[p]-numeric[p]) > 1e-3*(1+math.Abs(numeric[p])) {
 				t.Errorf("derivative %d = %g, want %g, at %v", p, gradient[p], numeric[p], v)
 			}
-			second := fd.Gradient(nil, func(v []float64) float64 { return at(v).gradient()[p] }, v, &fd.Settings{Formula: fd.Central, Step: 1e-5})
+			second := fd.Gradient(nil, func(v []float64) float64 { return at(v).gradient()[p] }, v, &fd.Settings{Formula: fd.Central, Step: 3e-4})
 			for q := range v {
-				if math.Abs(hessian[p][q]-second[q]) > 1e-3*(1+math.Abs(second[q])) {
+				if math.Abs(hessian[p][q]-second[q]) > 5e-3*(1+math.Abs(second[q])) {
 					t.Errorf("second derivative %d %d = %g, want %g, at %v", p, q, hessian[p][q], second[q], v)
 				}
 			}

@@ -48,7 +48,7 @@ const (
 func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	n := m.enter(effects)
 	m.start()
-	if err := m.maximise(ctx, n, max(1, len(m.sessions)/roughSessions), roughly); err != nil {
+	if _, err := m.maximise(ctx, n, max(1, len(m.sessions)/roughSessions), roughly); err != nil {
 		return nil, err
 	}
 	m.setC()
@@ -98,34 +98,19 @@ func (m *Graded) enter(effects []int) (n int) {
 }
 
 func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, error) {
-	if err := m.maximise(ctx, n, 1, converged); err != nil {
+	factor, err := m.maximise(ctx, n, 1, converged)
+	if err != nil {
 		return nil, err
 	}
-	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), of: m, in: effects, n: n, theta: slices.Clone(m.theta)}
-	total := newDerivatives(n + len(m.occurs) - len(effects))
-	m.differentiate(total, 1)
-	whole := make([]float64, total.n*total.n)
-	total.information(whole)
-	if f.factor = corner(whole, total.n, n); !definite(f.factor, n) {
-		return nil, ErrNotConverged
-	}
-	f.setBesides(total, whole)
-	return f, f.leaveOut(ctx, total.n)
+	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), of: m, in: effects, n: n, theta: slices.Clone(m.theta), factor: factor}
+	f.setBesides()
+	return f, f.leaveOut(ctx)
 }
 
-// corner returns the first m rows and columns of a matrix of n.
-func corner(a []float64, n, m int) []float64 {
-	var part []float64
-	for i := range m {
-		part = append(part, a[i*n:i*n+m]...)
-	}
-	return part
-}
-
-// leaveOut sets the errors, with the derivatives by all n parameters, in the model and beside it.
-func (f *GradedFit) leaveOut(ctx context.Context, n int) error {
-	m, part, a := f.of, newDerivatives(n), make([]float64, n*n)
-	part.straight = true
+// leaveOut sets the errors.
+func (f *GradedFit) leaveOut(ctx context.Context) error {
+	m, part := f.of, f.derivatives(left)
+	n, a := part.n, make([]float64, part.n*part.n)
 	for _, sessions := range m.questions {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -204,17 +189,36 @@ type beside struct {
 	*Contrast
 }
 
-// setBesides sets the effects beside the model that the scores tell something of.
-func (f *GradedFit) setBesides(total *derivatives, whole []float64) {
+// derivatives returns those by all parameters, in the model and beside it.
+func (f *GradedFit) derivatives(how bending) *derivatives {
+	d := newDerivatives(f.n + len(f.Effects) - len(f.in))
+	d.bending = how
+	return d
+}
+
+// setBesides sets the effects beside the model that the scores tell something of. Where the model lacks a large effect,
+// the observed second derivatives by correlations would hide it.
+func (f *GradedFit) setBesides() {
+	total := f.derivatives(products)
+	f.of.differentiate(total, 1)
+	n, whole := f.n, make([]float64, total.n*total.n)
+	total.information(whole)
+	var factor []float64
+	for i := range n {
+		factor = append(factor, whole[i*total.n:i*total.n+n]...)
+	}
+	if !definite(factor, n) {
+		return
+	}
 	for e := range f.Effects {
 		row := f.of.at[f.of.effects+e]
-		if row < f.n || f.of.occurs[e] < 2 {
+		if row < n || f.of.occurs[e] < 2 {
 			continue
 		}
 		of := whole[row*total.n:]
-		x := beside{effect: e, row: row, b: slices.Clone(of[:f.n]), slopes: slices.Clone(of[:f.n]), Contrast: &f.Effects[e]}
-		Solve(f.factor, f.n, x.slopes)
-		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:f.n])
+		x := beside{effect: e, row: row, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
+		Solve(factor, n, x.slopes)
+		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:n])
 		x.information = of[row] - Dot(x.slopes, x.b)
 		if x.information > leastUnexplained*of[row] {
 			x.Estimate = x.score / x.information

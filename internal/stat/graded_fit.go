@@ -90,10 +90,19 @@ func (m *Graded) setKappa() {
 	}
 }
 
+// bending says what stands for the second derivatives by correlations, which are noisy.
+type bending int
+
+const (
+	observed bending = iota
+	products         // of first derivatives, negative: the same on average
+	left             // nothing: they are left out
+)
+
 // derivatives are the objective, or the part of some sessions in it, with its derivatives by the first n parameters.
 type derivatives struct {
 	n        int
-	straight bool // the second derivatives by correlations are left out
+	bending  bending
 	value    float64
 	gradient []float64
 	half     []float64 // n x n: with its transpose, the matrix of second derivatives
@@ -160,8 +169,14 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 	l := &d.log
 	c.logP(&p.x.interval, &p.y.interval, l)
 	d.value += p.w * l.log
-	if d.straight {
+	switch d.bending {
+	case left:
 		l.xRho, l.yRho, l.rhoRho = [2]float64{}, [2]float64{}, 0
+	case products:
+		for m := range side {
+			l.xRho[m], l.yRho[m] = -l.x[m]*l.rho, -l.y[m]*l.rho
+		}
+		l.rhoRho = -l.rho * l.rho
 	}
 	for m := range side {
 		p.x.first[m] += p.w * l.x[m]
@@ -181,7 +196,7 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 			d.half[by.row*d.n+other.row] += w * other.value * l.rhoRho / 2
 		}
 	}
-	if !d.straight {
+	if d.bending == observed {
 		for _, rows := range c.bends {
 			d.half[rows[0]*d.n+rows[1]] += p.w * l.rho
 		}
@@ -205,7 +220,7 @@ func (d *derivatives) addCell(x *gradedCell) {
 	byMean := -x.first[0] - x.first[1]
 	for _, p := range x.mean {
 		d.gradient[p.row] += byMean * p.value
-		if p.z != 0 { // the mean is lambda z
+		if p.z != 0 && d.bending == observed { // the mean is lambda z
 			d.half[x.mean[0].row*d.n+p.row] += byMean * p.z
 		}
 	}
@@ -345,29 +360,29 @@ func (m *Graded) possible() bool {
 }
 
 // maximise moves the first n parameters to where the objective of one in so many sessions is greatest, by Newton's
-// method. A step that would gain less than enough ends it. A step that does not raise the objective is halved.
-func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) error {
-	d, information, factor := newDerivatives(n), make([]float64, n*n), make([]float64, n*n)
+// method. A step that would gain less than enough ends it, and the factor of the information is returned. A step that does not raise the objective is halved.
+func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, err error) {
+	d, information := newDerivatives(n), make([]float64, n*n)
 	m.differentiate(d, stride)
 	for range maxGradedSteps {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		d.information(information)
-		copy(factor, information)
+		factor = slices.Clone(information)
 		step := slices.Clone(d.gradient)
 		if definite(factor, n) {
 			if Solve(factor, n, step); Dot(step, d.gradient) < enough {
-				return nil
+				return factor, nil
 			}
 		} else if !ascend(information, n, step, enough) {
-			return ErrNotConverged
+			return nil, ErrNotConverged
 		}
 		if !m.advance(d, stride, step) {
-			return ErrNotConverged
+			return nil, ErrNotConverged
 		}
 	}
-	return ErrNotConverged
+	return nil, ErrNotConverged
 }
 
 // ascend turns a gradient into a step where the information is not definite: Newton's with the absolute eigenvalues, or
