@@ -30,6 +30,7 @@ const (
 	// twoCategories is the number of points in a latent unit of a reviewer with two categories, whose thresholds have no slope.
 	twoCategories = 1.35
 	effectSD      = 3 // of the prior of an effect, in points
+	spreadSD      = 0.3
 )
 
 // Score is an observation of a [Graded] model.
@@ -76,6 +77,7 @@ type Graded struct {
 	reviewers []gradedReviewer
 	sessions  []gradedSession
 	questions [][]int // the sessions of each
+	given     int     // effects
 	occurs    []int   // in how many questions each effect does
 	layout
 	priors    []float64 // 1/sd^2 of each parameter
@@ -88,11 +90,12 @@ type Graded struct {
 	ballot    []correlation
 	answer    []correlation // by two reviewers
 	apart     []correlation
-	powers    int // of a correlation, at most
+	spreading correlation // of the scores asked for last
+	powers    int         // of a correlation, at most
 }
 
 // layout says where each parameter is: the first of those by reviewer or candidate.
-type layout struct{ lambda, g, r, nu, b, effects, size int }
+type layout struct{ lambda, g, r, nu, b, effects, spread, size int }
 
 // gradedReviewer is a reviewer. It stays out without categories.
 type gradedReviewer struct {
@@ -115,8 +118,10 @@ type gradedPair struct {
 // gradedCell is a score and, while derivatives are added up, what its latent value depends on.
 type gradedCell struct {
 	Score
-	category int
-	kappa    float64
+	category  int
+	own       int     // the reviewer's own answer in the session, -1 for none
+	deviation float64 // z less its mean over the scores of the reviewer, as it was when kappa was set
+	kappa     float64
 
 	interval        // of u, in which the score is
 	t        [2]int // rows of the parameters that are its bounds; 0 also where a bound is infinite: nothing is added there
@@ -132,16 +137,22 @@ type partial struct {
 	z     float64 // of the mean of a latent value: the derivative of z
 }
 
+// bend is the derivative of a correlation by two parameters.
+type bend struct {
+	rows  [2]int
+	value float64
+}
+
 // correlation is that of the latent values of two scores.
 type correlation struct {
 	binormal
 	by    []partial
-	bends [][2]int // rows of parameters by both of which its derivative is 1
+	bends []bend
 }
 
 // NewGraded returns the model of scores with so many effects.
 func NewGraded(scores []Score, effects int) (*Graded, error) {
-	m := &Graded{occurs: make([]int, effects)}
+	m := &Graded{given: effects}
 	candidates := 0
 	for _, s := range scores {
 		candidates = max(candidates, s.Candidate+1)
@@ -149,6 +160,7 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 			m.reviewers = append(m.reviewers, gradedReviewer{})
 		}
 	}
+	m.occurs = make([]int, effects+len(m.reviewers))
 	categories := m.categorise(scores)
 	m.arrange(candidates)
 	var scored []int // of each candidate
@@ -183,8 +195,8 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 		return nil, ErrFewQuestions
 	}
 	m.identify(used, scored)
-	m.pair()
 	m.occur()
+	m.pair()
 	m.roots = hermiteRoots()
 	for _, s := range m.sessions {
 		for len(m.terms) < len(s.cells) {
@@ -262,7 +274,7 @@ func (m *Graded) arrange(candidates int) {
 	}
 	n := len(m.reviewers)
 	m.lambda, m.g, m.r, m.nu = block(n, 10), block(n, 0.2), block(n, 10), block(candidates, 10)
-	m.b, m.effects = block(3, 3), block(len(m.occurs), effectSD)
+	m.b, m.effects, m.spread = block(3, 3), block(m.given, effectSD), block(n, spreadSD)
 }
 
 // identify gives rows to the parameters that scores depend on. The nu of one candidate is the zero of the others.
@@ -305,9 +317,10 @@ func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
 	}
 }
 
-// near reports whether two scores are on one ballot or of one answer.
+// near reports whether two scores are on one ballot or of one answer, or one is of the own answer of the other's reviewer:
+// such pairs tell the most.
 func (c *gradedCell) near(other *gradedCell) bool {
-	return c.Ballot == other.Ballot || c.Answer == other.Answer
+	return c.Ballot == other.Ballot || c.Answer == other.Answer || c.own == other.Answer || other.own == c.Answer
 }
 
 // pair pairs the scores of each session: all that are near, and of the others a share, by chance. Where these are too
@@ -340,17 +353,36 @@ func (m *Graded) pair() {
 	}
 }
 
+// Spread returns the index of a further effect: how much more a reviewer tells answers apart where its own one is good.
+// Its lambda is 1 + d eta times as great, with eta by how much its own answer is better than expected, whose standard
+// deviation is 1, and d the effect, with a prior N(0, 0.1^2). To the first order in d its own answers then have d added to z,
+// and the scores of others are correlated with its own answer's. Without it, such a reviewer looks as if it favoured itself.
+func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
+
 // occur counts the questions in which each effect occurs.
 func (m *Graded) occur() {
 	last := make([]int, len(m.occurs)) // questions met, from 1
 	for q, sessions := range m.questions {
 		for _, s := range sessions {
+			own := map[int]int{} // answer of each reviewer
 			for _, x := range m.sessions[s].cells {
-				for _, t := range x.Terms {
+				terms := x.Terms
+				if x.Own {
+					own[x.Reviewer] = x.Answer
+					terms = append(slices.Clip(terms), Term{m.Spread(x.Reviewer), 1})
+				}
+				for _, t := range terms {
 					if t.Value != 0 && last[t.Effect] != q+1 {
 						last[t.Effect] = q + 1
 						m.occurs[t.Effect]++
 					}
+				}
+			}
+			for k := range m.sessions[s].cells {
+				x := &m.sessions[s].cells[k]
+				x.own = -1
+				if answer, ok := own[x.Reviewer]; ok {
+					x.own = answer
 				}
 			}
 		}

@@ -19,7 +19,7 @@ import (
 // An effect beside the model has the estimate of one Newton step from 0. It is tested by its effective score: its own
 // less what the parameters in the model explain of it.
 type GradedFit struct {
-	Effects []Contrast // by effect; see [GradedFit.Contrast]
+	Effects []Contrast // by effect, those of spreads last; see [GradedFit.Contrast]
 
 	of      *Graded
 	in      []int // the effects in the model
@@ -52,6 +52,7 @@ func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 		return nil, err
 	}
 	m.setC()
+	m.setDeviations()
 	m.setKappa()
 	return m.fit(ctx, effects, n)
 }
@@ -64,7 +65,8 @@ func (f *GradedFit) With(ctx context.Context, effect int) (*GradedFit, error) {
 		if x.effect != effect {
 			continue
 		}
-		step := min(max(x.Estimate, -effectSD), effectSD)
+		sd := 1 / math.Sqrt(m.priors[m.effects+effect])
+		step := min(max(x.Estimate, -sd), sd)
 		m.enter(f.in)
 		for k, row := range m.at {
 			if row >= 0 && row < f.n {
@@ -159,7 +161,7 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 	for e, w := range weights {
 		if w != 0 {
 			c[m.at[m.effects+e]] = w
-			prior += w * w * effectSD * effectSD
+			prior += w * w / m.priors[m.effects+e]
 			k.Estimate += w * f.theta[m.effects+e]
 			k.Informative = min(k.Informative, m.occurs[e])
 		}

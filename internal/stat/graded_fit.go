@@ -67,6 +67,25 @@ func (m *Graded) setC() {
 	}
 }
 
+// setDeviations sets how much each z differs from the mean over the scores of its reviewer.
+func (m *Graded) setDeviations() {
+	sums, counts := make([]float64, len(m.reviewers)), make([]float64, len(m.reviewers))
+	for _, s := range m.sessions {
+		for k := range s.cells {
+			x := &s.cells[k]
+			x.deviation, _ = m.latent(x)
+			sums[x.Reviewer] += x.deviation
+			counts[x.Reviewer]++
+		}
+	}
+	for _, s := range m.sessions {
+		for k := range s.cells {
+			x := &s.cells[k]
+			x.deviation -= sums[x.Reviewer] / counts[x.Reviewer]
+		}
+	}
+}
+
 // setKappa sets how much of the likelihood of each score is taken back, so that the estimating function comes near the
 // optimal one and the matrix of second derivatives stays definite. An exact score in pairs with the correlations rho
 // counts sum w/(1-rho^2) times, and should count about 1.25 sum w|rho|/(1-rho^2) times.
@@ -76,7 +95,7 @@ func (m *Graded) setKappa() {
 	for _, s := range m.sessions {
 		counts, wants := map[*gradedCell]float64{}, map[*gradedCell]float64{}
 		for _, p := range s.pairs {
-			rho := m.correlation(p.x, p.y).rho
+			rho := m.correlation(p.x, p.y, 0).rho
 			count := p.w / (1 - rho*rho)
 			for _, x := range [...]*gradedCell{p.x, p.y} {
 				counts[x] += count
@@ -197,8 +216,8 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 		}
 	}
 	if d.bending == observed {
-		for _, rows := range c.bends {
-			d.half[rows[0]*d.n+rows[1]] += p.w * l.rho
+		for _, b := range c.bends {
+			d.half[b.rows[0]*d.n+b.rows[1]] += p.w * b.value * l.rho
 		}
 	}
 }
@@ -234,7 +253,7 @@ func (m *Graded) add(d *derivatives, s *gradedSession) {
 		m.place(&s.cells[k], d.n)
 	}
 	for k := range s.pairs {
-		d.addPair(&s.pairs[k], m.correlation(s.pairs[k].x, s.pairs[k].y))
+		d.addPair(&s.pairs[k], m.correlation(s.pairs[k].x, s.pairs[k].y, d.n))
 	}
 	for k := range s.cells {
 		d.addCell(&s.cells[k])
@@ -256,6 +275,9 @@ func (m *Graded) place(x *gradedCell, n int) {
 	by(m.b, lambda*x.Length, x.Length)
 	by(m.b+1, lambda*x.Slate, x.Slate)
 	by(m.b+2, lambda*length*length, length*length)
+	if x.Own {
+		by(m.spread+x.Reviewer, lambda, 1)
+	}
 	for _, t := range x.Terms {
 		by(m.effects+t.Effect, r.c*t.Value, 0)
 	}
@@ -273,6 +295,9 @@ func (m *Graded) place(x *gradedCell, n int) {
 func (m *Graded) latent(x *gradedCell) (z, mean float64) {
 	b, length := m.theta[m.b:m.b+3], x.Length+x.Slate
 	z = m.theta[m.nu+x.Candidate] + b[0]*x.Length + b[1]*x.Slate + b[2]*length*length
+	if x.Own {
+		z += m.theta[m.spread+x.Reviewer]
+	}
 	mean = m.theta[m.lambda+x.Reviewer] * z
 	for _, t := range x.Terms {
 		mean += m.reviewers[x.Reviewer].c * t.Value * m.theta[m.effects+t.Effect]
@@ -296,12 +321,15 @@ func (m *Graded) correlate() {
 			}
 			question := []partial{{row: m.at[m.g+i], value: g[k]}, {row: m.at[m.g+k], value: g[i]}}
 			answer := []partial{{row: m.at[m.lambda+i], value: lambda[k]}, {row: m.at[m.lambda+k], value: lambda[i]}}
-			bends := [][2]int{{m.at[m.g+i], m.at[m.g+k]}, {m.at[m.lambda+i], m.at[m.lambda+k]}}
+			bends := []bend{{[2]int{m.at[m.g+i], m.at[m.g+k]}, 1}, {[2]int{m.at[m.lambda+i], m.at[m.lambda+k]}, 1}}
 			m.apart[i*n+k] = correlation{newBinormal(g[i] * g[k]), question, bends[:1]}
 			m.answer[i*n+k] = correlation{newBinormal(g[i]*g[k] + lambda[i]*lambda[k]), append(answer, question...), bends}
 		}
 	}
 	m.powers = 1
+	if !zero(m.theta[m.spread:]) {
+		m.powers = maxTerms // their correlations are not among these
+	}
 	for _, all := range [][]correlation{m.ballot, m.answer, m.apart} {
 		for _, c := range all {
 			m.powers = max(m.powers, len(c.powers))
@@ -309,16 +337,47 @@ func (m *Graded) correlate() {
 	}
 }
 
-// correlation returns that of two scores.
-func (m *Graded) correlation(x, y *gradedCell) *correlation {
+// correlation returns that of two scores, with its derivatives by the first n parameters.
+func (m *Graded) correlation(x, y *gradedCell, n int) *correlation {
+	var c *correlation
 	switch at := x.Reviewer*len(m.reviewers) + y.Reviewer; {
 	case x.Ballot == y.Ballot:
-		return &m.ballot[x.Reviewer]
+		c = &m.ballot[x.Reviewer]
 	case x.Answer == y.Answer:
-		return &m.answer[at]
+		c = &m.answer[at]
 	default:
-		return &m.apart[at]
+		c = &m.apart[at]
 	}
+	if x.own == y.Answer {
+		c = m.spreadOut(c, x, y, n)
+	}
+	if y.own == x.Answer {
+		c = m.spreadOut(c, y, x, n)
+	}
+	return c
+}
+
+// spreadOut returns the correlation of two scores, of which y is of the own answer of the reviewer of x: its spread adds
+// lambda_i lambda_k d times the deviation of x.
+func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation {
+	i, k, spread := m.lambda+x.Reviewer, m.lambda+y.Reviewer, m.spread+x.Reviewer
+	d, row := m.theta[spread]*x.deviation, m.at[spread]
+	if row >= n && d == 0 {
+		return c
+	}
+	to := &m.spreading
+	*to = correlation{binormal: c.binormal, by: append(to.by[:0], c.by...), bends: append(to.bends[:0], c.bends...)}
+	if d != 0 {
+		rho := c.rho + m.theta[i]*m.theta[k]*d
+		to.binormal = newBinormal(min(max(rho, -maxCorrelation), maxCorrelation))
+		to.by = append(to.by, partial{row: m.at[i], value: m.theta[k] * d}, partial{row: m.at[k], value: m.theta[i] * d})
+		to.bends = append(to.bends, bend{[2]int{m.at[i], m.at[k]}, d})
+	}
+	if row < n {
+		to.by = append(to.by, partial{row: row, value: m.theta[i] * m.theta[k] * x.deviation})
+		to.bends = append(to.bends, bend{[2]int{row, m.at[i]}, m.theta[k] * x.deviation}, bend{[2]int{row, m.at[k]}, m.theta[i] * x.deviation})
+	}
+	return to
 }
 
 // differentiate sets the objective and its derivatives by the first n parameters, of one in so many sessions.

@@ -15,6 +15,7 @@ type gradedWorld struct {
 	members, sessions int
 	points            [2]float64 // the least and the greatest score
 	effects           []float64  // of each effect, in points
+	spread            float64    // of the first reviewer
 }
 
 // The effects of a world: own answers by reviewer, the first place by reviewer, then family, then pairs, then slopes.
@@ -46,10 +47,11 @@ func (w gradedWorld) draw(rng *rand.Rand) []Score {
 	var all []Score
 	for s := range w.sessions {
 		question, slate := rng.NormFloat64(), 0.4*rng.NormFloat64()
-		worth, length := make([]float64, n), make([]float64, n)
+		worth, length, eta := make([]float64, n), make([]float64, n), make([]float64, n)
 		for j := range n {
 			length[j] = 0.5 * rng.NormFloat64()
-			worth[j] = nu[j] + 0.2*length[j] + 0.1*slate + rng.NormFloat64()
+			eta[j] = rng.NormFloat64()
+			worth[j] = nu[j] + 0.2*length[j] + 0.1*slate + eta[j]
 		}
 		for i := range n {
 			mood := math.Sqrt(max(0, r[i]-g[i]*g[i])) * rng.NormFloat64()
@@ -71,7 +73,11 @@ func (w gradedWorld) draw(rng *rand.Rand) []Score {
 					x.Terms = append(x.Terms, Term{w.family(), 1})
 				}
 				x.Terms = append(x.Terms, Term{w.slope(i), length[j] + slate})
-				y := lambda[i]*worth[j] + g[i]*question + mood + math.Sqrt(1-lambda[i]*lambda[i]-r[i])*rng.NormFloat64()
+				factor := 1.
+				if i == 0 {
+					factor += w.spread * eta[i]
+				}
+				y := lambda[i]*factor*worth[j] + g[i]*question + mood + math.Sqrt(1-lambda[i]*lambda[i]-r[i])*rng.NormFloat64()
 				for _, t := range x.Terms {
 					if w.effects != nil {
 						y += c * t.Value * w.effects[t.Effect]
@@ -112,8 +118,9 @@ func TestGradedDerivatives(t *testing.T) {
 	for _, factor := range []float64{1, 1.5} { // of lambda, which starts at 0.6
 		w := gradedWorld{members: 3, sessions: 25, points: [2]float64{5, 8}}
 		m := w.model(t, rng)
-		n := m.enter(append(w.base(), w.pair(1, 2), w.slope(0)))
+		n := m.enter(append(w.base(), w.pair(1, 2), w.slope(0), m.Spread(1), m.Spread(2)))
 		m.start()
+		m.setDeviations()
 		m.setKappa()
 		for k := range m.theta {
 			m.theta[k] += 0.02 * (2*rng.Float64() - 1)
@@ -140,7 +147,7 @@ func TestGradedDerivatives(t *testing.T) {
 			m.theta[k] = at - step
 			m.differentiate(d, 1)
 			m.theta[k] = at
-			if want := (value - d.value) / (2 * step); math.Abs(gradient[row]-want) > 1e-3*(1+math.Abs(want)) {
+			if want := (value - d.value) / (2 * step); math.Abs(gradient[row]-want) > 1e-2*(1+math.Abs(want)) {
 				t.Errorf("derivative by parameter %d = %g, want %g", k, gradient[row], want)
 			}
 			for other := range n {
@@ -267,13 +274,32 @@ func TestGradedPromotion(t *testing.T) {
 	}
 }
 
+// TestGradedSpread holds that a reviewer that tells answers apart better where its own one is good looks as if it favoured
+// itself, and less so where the model has its spread.
+func TestGradedSpread(t *testing.T) {
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 10))
+	w := gradedWorld{members: 5, sessions: 250, points: [2]float64{1, 10}, spread: 0.5}
+	f := w.fit(t, rng)
+	without, spread := f.Effects[w.own(0)], f.of.Spread(0)
+	with, err := f.With(t.Context(), spread)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := with.Effects[spread]; d.Estimate < 0.1 || d.Estimate > 0.6 {
+		t.Errorf("a spread of 0.5 is estimated at %.2f, standard error %.2f", d.Estimate, d.SE)
+	}
+	if a, b := without.Estimate, with.Effects[w.own(0)].Estimate; b > a-0.1 {
+		t.Errorf("own answers have %.2f without the spread and %.2f with it", a, b)
+	}
+}
+
 // TestGradedContrast holds that a contrast has the estimate and the variance of its parts.
 func TestGradedContrast(t *testing.T) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 7))
 	w := gradedWorld{members: 4, sessions: 40, points: [2]float64{1, 10}}
 	f := w.fit(t, rng)
 	weights := func(a, b float64) []float64 {
-		c := make([]float64, w.size())
+		c := make([]float64, len(f.Effects))
 		c[w.own(0)], c[w.own(1)] = a, b
 		return c
 	}
