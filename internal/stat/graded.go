@@ -355,7 +355,7 @@ func (m *Graded) pair() {
 
 // Spread returns the index of a further effect: how much more a reviewer tells answers apart where its own one is good.
 // Its lambda is 1 + d eta times as great, with eta by how much its own answer is better than expected, whose standard
-// deviation is 1, and d the effect, with a prior N(0, 0.1^2). To the first order in d its own answers then have d added to z,
+// deviation is 1, and d the effect, with a prior N(0, 0.3^2). To the first order in d its own answers then have d added to z,
 // and the scores of others are correlated with its own answer's. Without it, such a reviewer looks as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 

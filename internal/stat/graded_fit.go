@@ -419,7 +419,8 @@ func (m *Graded) possible() bool {
 }
 
 // maximise moves the first n parameters to where the objective of one in so many sessions is greatest, by Newton's
-// method. A step that would gain less than enough ends it, and the factor of the information is returned. A step that does not raise the objective is halved.
+// method, and returns the factor of the information there. It ends before a step that would gain less than enough. A step
+// that does not raise the objective is halved.
 func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, err error) {
 	d, information := newDerivatives(n), make([]float64, n*n)
 	m.differentiate(d, stride)
