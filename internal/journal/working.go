@@ -74,7 +74,7 @@ func (w *working) begin(dir string) error {
 func (w *working) set(id ID, works bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	place, there := w.places[id]
+	_, there := w.places[id]
 	switch {
 	case w.dir == "":
 		return nil
@@ -98,10 +98,9 @@ func (w *working) set(id ID, works bool) error {
 			return err
 		}
 	}
+	place := len(w.places)
 	if n := len(w.free); n > 0 {
 		place, w.free = w.free[n-1], w.free[:n-1]
-	} else {
-		place = len(w.places)
 	}
 	w.places[id] = place
 	var text [workingSize]byte
