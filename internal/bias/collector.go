@@ -150,8 +150,10 @@ func NewCollector(o Options) *Collector {
 	o.MinSessions = cmp.Or(o.MinSessions, defaultMinSessions)
 	o.WindowSessions = *cmp.Or(o.Sessions, &o.WindowSessions)
 	o.WindowDays = *cmp.Or(o.Days, &o.WindowDays)
-	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, dropped: map[string]Filter{},
-		versionIndex: map[versionPair]int32{}}
+	c := &Collector{
+		o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, dropped: map[string]Filter{},
+		versionIndex: map[versionPair]int32{},
+	}
 	if o.WindowDays > 0 {
 		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)
 	}

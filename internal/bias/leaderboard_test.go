@@ -124,11 +124,11 @@ func TestLeaderboardOfTwoCouncils(t *testing.T) {
 		vote("5", "", 5, "d", "c"))
 	names := func(boards []bias.Board) (all []string) {
 		for _, b := range boards {
-			line := strconv.Itoa(b.Sessions)
+			line := []string{strconv.Itoa(b.Sessions)}
 			for _, e := range b.Entries {
-				line += fmt.Sprintf(" %s %d-%d", e.Model, e.PlaceLower, e.PlaceUpper)
+				line = append(line, fmt.Sprintf("%s %d-%d", e.Model, e.PlaceLower, e.PlaceUpper))
 			}
-			all = append(all, line)
+			all = append(all, strings.Join(line, " "))
 		}
 		return all
 	}

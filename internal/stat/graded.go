@@ -340,7 +340,8 @@ func (m *Graded) pair() {
 	}
 	share := min(1, maxGradedPairs/total)
 	for k := range m.sessions {
-		s, random := &m.sessions[k], rand.New(rand.NewPCG(uint64(k), 0))
+		s := &m.sessions[k]
+		random := rand.New(rand.NewPCG(uint64(k), 0)) //nolint:gosec // the same pairs each time
 		for x, y := range s.couples() {
 			w := apartWeight / share
 			if x.near(y) {

@@ -205,7 +205,7 @@ func (f *GradedFit) setBesides() {
 	f.of.differentiate(total, 1)
 	n, whole := f.n, make([]float64, total.n*total.n)
 	total.information(whole)
-	var factor []float64
+	factor := make([]float64, 0, n*n)
 	for i := range n {
 		factor = append(factor, whole[i*total.n:i*total.n+n]...)
 	}

@@ -189,6 +189,7 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 	c.logP(&p.x.interval, &p.y.interval, l)
 	d.value += p.w * l.log
 	switch d.bending {
+	case observed:
 	case left:
 		l.xRho, l.yRho, l.rhoRho = [2]float64{}, [2]float64{}, 0
 	case products:
@@ -249,7 +250,7 @@ func (d *derivatives) addCell(x *gradedCell) {
 // add adds the likelihood of a session.
 func (m *Graded) add(d *derivatives, s *gradedSession) {
 	for k := range s.cells {
-		s.cells[k].interval.terms = m.terms[k][:m.powers]
+		s.cells[k].terms = m.terms[k][:m.powers]
 		m.place(&s.cells[k], d.n)
 	}
 	for k := range s.pairs {
