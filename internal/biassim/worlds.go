@@ -8,7 +8,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
-	"gonum.org/v1/gonum/floats"
 )
 
 // The parts of cut points and habits.
@@ -51,7 +50,7 @@ func (h Habit) Scores() []float64 {
 	case EvenScores:
 		return []float64{2, 4, 6, 8, 10}
 	case HalfScores:
-		return floats.Span(make([]float64, 19), 1, 10)
+		return steps(0.5)
 	case OddScores:
 		return []float64{1, 3, 5, 7, 9, 10}
 	case MiddleScores:
@@ -61,8 +60,16 @@ func (h Habit) Scores() []float64 {
 	case LowScores:
 		return []float64{1, 2, 3, 4, 5}
 	default:
-		return floats.Span(make([]float64, 10), 1, 10)
+		return steps(1)
 	}
+}
+
+// steps returns the scores from 1 to 10 at such a distance.
+func steps(by float64) (scores []float64) {
+	for score := 1.; score <= 10; score += by {
+		scores = append(scores, score)
+	}
+	return scores
 }
 
 // scale returns the scale of a habit in a world of this Base.
@@ -104,7 +111,9 @@ func (g *generator) drawCuts(draws *rand.Rand) []scale {
 		}
 		below := int(place)
 		mode := cuts[below] + (place-float64(below))*(cuts[below+1]-cuts[below])
-		floats.AddConst(g.base-mode, cuts)
+		for k := range cuts {
+			cuts[k] += g.base - mode
+		}
 	}
 	return all
 }

@@ -253,7 +253,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 // The machine crashes before each operation of the disk in turn, and loses what was not synced, in each way. The end of the ledger
 // never says more than the ledger has.
 func TestFaultF54EndNeverLeads(t *testing.T) {
-	for _, limited := range []string{"", "9"} {
+	for _, limited := range []string{"", "90"} {
 		disk := &faultdisk.Disk{}
 		b := daemontest.Bill(t, 0)
 		dir := t.TempDir()

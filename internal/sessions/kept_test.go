@@ -319,6 +319,7 @@ func TestFaultF62(t *testing.T) {
 	const crashes = 8
 	ended := map[string]int{}
 	for n := 1; n <= crashes; n++ {
+		time.Sleep(300 * time.Millisecond) // the journal does not note waits that are shorter than 100 ms
 		dir = killed(t, dir)
 		next := begin(t, dir)
 		for _, r := range next.resume(t) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/integrate/quad"
 	"gonum.org/v1/gonum/mathext"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -27,6 +28,11 @@ func NormalQuantile(p float64) float64 { return distuv.UnitNormal.Quantile(p) }
 
 // NormalCDF returns the probability that a standard normal deviate is at most z.
 func NormalCDF(z float64) float64 { return distuv.UnitNormal.CDF(z) }
+
+// NormalMean returns the mean of a smooth function of a standard normal variable, by Gauss-Legendre quadrature from -8 to 8.
+func NormalMean(of func(z float64) float64) float64 {
+	return quad.Fixed(func(z float64) float64 { return distuv.UnitNormal.Prob(z) * of(z) }, -8, 8, 64, quad.Legendre{}, 0)
+}
 
 // ChiSquaredP returns the upper tail probability of the chi-square distribution.
 func ChiSquaredP(x, df float64) float64 { return distuv.ChiSquared{K: df}.Survival(x) }

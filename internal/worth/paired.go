@@ -10,9 +10,6 @@ package worth
 import (
 	"math"
 
-	"gonum.org/v1/gonum/integrate/quad"
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -144,9 +141,7 @@ func Needed(psi, gain, margin float64, rivals int) int {
 // of the gain is left out of the variance.
 func chance(se, gain, margin float64, rivals int) float64 {
 	above := math.Sqrt2 * (gain - max(margin, stat.NormalQuantile(1-Level)*se)) / se
-	return quad.Fixed(func(u float64) float64 {
-		return distuv.UnitNormal.Prob(u) * math.Pow(stat.NormalCDF(u+above), float64(rivals))
-	}, -8, 8, 64, quad.Legendre{}, 0)
+	return stat.NormalMean(func(u float64) float64 { return math.Pow(stat.NormalCDF(u+above), float64(rivals)) })
 }
 
 // bisect returns where a condition begins to hold between two values, at the second of which it holds.
