@@ -291,8 +291,8 @@ func comparisons() []Comparison {
 		others []float64
 		few    int
 	}{
-		{"pays, the gain that can be shown, one comparator", []float64{0.7}, 1},
-		{"pays, the gain that can be shown, best and two more", several, 2},
+		{"pays, 80 % promised, one comparator", []float64{0.7}, 1},
+		{"pays, 80 % promised, best and two more", several, 2},
 	} {
 		for _, n := range []int{100, 200, 400, 1000} {
 			world := biassim.Graded{Questions: n, Accuracy: append([]float64{0}, kind.others...), Common: common}

@@ -209,23 +209,23 @@ type World struct {
 	TopicSD      float64   // of what a topic adds to a reviewer's scores, and to a member's merit
 	Untold       bool      // the records do not name the topics
 	Rescaled     []float64 // by reviewer: its factor from the middle session on, times this; 0, or beyond the list: as before
-	CutPoints    float64   // of the reviewers' own: standard deviation of the logarithms of their distances; 0: scores are rounded
-	Habits       []Habit   // by reviewer, members first: the scores it uses; beyond the list: all
+	CutPoints    float64   // standard deviation of the logarithms of the distances between cut points; at 0 scores are rounded
+	Habits       []Habit   // which scores each reviewer uses, members first; reviewers beyond the list use all
 	MixedHabits  bool      // each reviewer without a habit draws one, with the same chance for each of Habits()
-	UnlikeNoise  float64   // how much the standard deviations of the reviewers' noise differ; 0 to 1
+	UnlikeNoise  float64   // says from 0 to 1 how unlike the reviewers' noise is
 	OwnLevel     float64   // points for all answers, per standard deviation that a reviewer's own answer is better
 	OwnNoise     float64   // logarithm of the noise, per standard deviation that a reviewer's own answer is better
 	OwnSpread    float64   // logarithm of the factor, per standard deviation that a reviewer's own answer is better
-	Replaced     []float64 // by member: points that its merit rises from the middle session on
-	Lengthened   []float64 // by member: doublings of the length of its answers from the middle session on
+	Replaced     []float64 // points by which the merit of each member rises from the middle session on
+	Lengthened   []float64 // doublings by which the answers of each member grow from the middle session on
 	Hump         float64   // points of merit lost per squared doubling that an answer is longer or shorter than 1100
 	LengthReward float64   // points per doubling of the length, every reviewer
-	Refusals     float64   // share of answers that are short stubs and score low, more often at hard questions; 0 to 1
+	Refusals     float64   // is the share of answers that are short stubs. Stubs score low and are more frequent at hard questions
 	MissingHard  float64   // logarithm of the chance that a ballot fails, per standard deviation that the question is harder
-	SharedTaste  []float64 // by reviewer: the share of its noise's variance that is a common taste; 0 to 1
+	SharedTaste  []float64 // is the share of each reviewer's noise variance that comes from a common taste
 	Second       float64   // standard deviation of a second merit in points, for the reviewer with the largest weight
 	Cycle        float64   // points for beating all other shown answers, in a circle of three kinds, by the reviewer with the largest weight
-	Twin         float64   // correlation of the first two members' answers and reviews; 0 to 1
+	Twin         float64   // is the correlation between the first two members, in their answers and in their reviews
 	Embedded     bool      // the records say how alike answers are
 	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
 	// lie together; 0: not at all.
@@ -441,7 +441,7 @@ func (g *generator) twin(x []float64) {
 	}
 }
 
-// mix gives each of x, standard normal, that share of its variance from y.
+// mix replaces a share of the variance of each x by y. The values stay standard normal.
 func mix(x, y []float64, share float64) {
 	for k := range x {
 		x[k] = math.Sqrt(1-share)*x[k] + math.Sqrt(share)*y[k]

@@ -17,14 +17,15 @@ type session struct {
 	share        float64   // of the window that is over, 0 to 1
 	merit, chars []float64 // by member: the merit of its answer, and the length
 	second       []float64 // by member, standard normal; nil: there is no second merit
-	kinds        []int     // by member; nil: there is no cycle
+	kinds        []int     // the kind of each member; nil without a cycle
 	topicShifts  []float64 // by reviewer
 	sway         float64
-	alike        [][]float64              // cosines by member and member; nil: nothing is embedded
+	alike        [][]float64              // cosines between members; nil if nothing is embedded
 	record       council.BiasMetricRecord // what all records have in common
 }
 
-// reviews appends the records of session s. Sessions are drawn in order, each once.
+// reviews appends the records of session s. The caller must go through the sessions in order, because each draws from the
+// same random streams.
 func (g *generator) reviews(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
 	v, slates := g.draw(s), g.o.Slates(s)
 	for i := range g.reviewers {

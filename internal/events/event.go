@@ -104,7 +104,7 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 		all.Add(r)
 	}
 	places := []Ranking{}
-	for _, board := range all.Leaderboard(o.Policy).Boards { // at most one: the models of a session have met
+	for _, board := range all.Leaderboard(o.Policy).Boards { // There is at most one board, because all models of a session have met.
 		for _, entry := range board.Entries {
 			places = append(places, Ranking{Model: published[entry.Model], Rank: entry.Rank, BordaNormalized: entry.BordaNormalized})
 		}

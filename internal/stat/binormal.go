@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// unbounded stands for an infinite bound: in floating point the density is 0 there.
+	// unbounded stands for an infinite bound. At this value the normal density is 0 in floating point.
 	unbounded = 40
 	// leastCell is the least probability of a cell, so that its logarithm is finite.
 	leastCell = 1e-12

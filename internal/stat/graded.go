@@ -97,12 +97,12 @@ type Graded struct {
 // layout says where each parameter is: the first of those by reviewer or candidate.
 type layout struct{ lambda, g, r, nu, b, effects, spread, size int }
 
-// gradedReviewer is a reviewer. It stays out without categories.
+// gradedReviewer is a reviewer. One without categories stays out of the model.
 type gradedReviewer struct {
 	values []float64 // mean points of each category
 	counts []float64 // of scores in each
 	t      int       // the parameter that is its first threshold
-	c      float64   // latent units in a point
+	c      float64   // how many latent units one point is
 }
 
 type gradedSession struct {

@@ -109,7 +109,7 @@ func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, err
 	return f, f.leaveOut(ctx)
 }
 
-// leaveOut sets the errors.
+// leaveOut sets the standard errors, by leaving out one question at a time.
 func (f *GradedFit) leaveOut(ctx context.Context) error {
 	m, part := f.of, f.derivatives(left)
 	n, a := part.n, make([]float64, part.n*part.n)

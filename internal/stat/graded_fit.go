@@ -9,7 +9,7 @@ import (
 	gonum "gonum.org/v1/gonum/stat"
 )
 
-// start sets the parameters from which a fit begins, without kappa.
+// start sets the starting values of a fit. All kappa are 0 at first.
 func (m *Graded) start() {
 	const lambda, g, r = 0.6, 0.25, 0.15
 	m.theta = make([]float64, m.size)
@@ -118,7 +118,8 @@ const (
 	left             // nothing: they are left out
 )
 
-// derivatives are the objective, or the part of some sessions in it, with its derivatives by the first n parameters.
+// derivatives holds the objective, or what some sessions contribute to it, and its derivatives with respect to the first n
+// parameters.
 type derivatives struct {
 	n        int
 	bending  bending
@@ -149,7 +150,7 @@ func (d *derivatives) information(to []float64) {
 	}
 }
 
-// definite factors a matrix of n rows, and reports whether it is positive definite.
+// definite replaces an n x n matrix by its Cholesky factor. It reports false if the matrix is not positive definite.
 func definite(a []float64, n int) bool {
 	Factor(a, n, nil)
 	for k := range n {

@@ -160,25 +160,42 @@ func TestGradedDerivatives(t *testing.T) {
 	}
 }
 
+// refits returns, for each effect in the model, the sum of squares of what a refit without each question moves it by.
+func (f *GradedFit) refits(ctx context.Context) ([]float64, error) {
+	m := f.of
+	moved := make([]float64, len(f.in))
+	for _, sessions := range m.questions {
+		left := m.sessions[sessions[0]]
+		m.sessions[sessions[0]] = gradedSession{}
+		copy(m.theta, f.theta)
+		_, err := m.maximise(ctx, f.n, 1, 1e-8)
+		m.sessions[sessions[0]] = left
+		if err != nil {
+			return nil, err
+		}
+		for k, e := range f.in {
+			d := m.theta[m.effects+e] - f.theta[m.effects+e]
+			moved[k] += d * d
+		}
+	}
+	return moved, nil
+}
+
 // TestGradedLeaveOneOut holds that the errors are those of refits without one question each.
 func TestGradedLeaveOneOut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	w := gradedWorld{members: 4, sessions: 40, points: [2]float64{4, 9}}
 	f := w.fit(t, rng)
-	m := f.of
-	moved := make([]float64, len(f.in)) // sum of squares
-	for _, sessions := range m.questions {
-		left := m.sessions[sessions[0]]
-		m.sessions[sessions[0]] = gradedSession{}
-		copy(m.theta, f.theta)
-		if _, err := m.maximise(t.Context(), f.n, 1, 1e-8); err != nil {
-			t.Skip(err)
+	moved, err := f.refits(t.Context())
+	for range 4 { // one data set in thirty has a refit that does not converge so closely
+		if err == nil {
+			break
 		}
-		m.sessions[sessions[0]] = left
-		for k, e := range f.in {
-			d := m.theta[m.effects+e] - f.theta[m.effects+e]
-			moved[k] += d * d
-		}
+		f = w.fit(t, rng)
+		moved, err = f.refits(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	for k, e := range f.in {
 		want := math.Sqrt(39. / 40 * moved[k])

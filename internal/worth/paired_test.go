@@ -149,3 +149,24 @@ func TestPowerVectors(t *testing.T) {
 		}
 	}
 }
+
+// The estimate must reach the margin too. Against one rival the gain that can be shown has a closed form, and more rivals take
+// a larger one.
+func TestPowerOfTheRule(t *testing.T) {
+	for _, questions := range []int{50, 400, 5000} {
+		const psi, margin, z95, z80 = 0.2, 0.05, 1.6448536269514722, 0.8416212335729143
+		se := math.Sqrt(psi / float64(questions))
+		want := max((z95+z80)*se, margin+z80*se)
+		got := worth.PowerAt(psi, questions, margin, 1)
+		if !near(got.MDE80, want) || got.Gain != 2*margin {
+			t.Errorf("%d questions: %+v, want a gain of %v", questions, got, want)
+		}
+		if several := worth.MDE80(psi, questions, margin, 5); several <= got.MDE80 {
+			t.Errorf("%d questions: %v against five, %v against one", questions, several, got.MDE80)
+		}
+	}
+	needed := worth.Needed(0.2, 0.1, 0.05, 1)
+	if at, before := worth.MDE80(0.2, needed, 0.05, 1), worth.MDE80(0.2, needed-1, 0.05, 1); at > 0.1 || before <= 0.1 {
+		t.Errorf("%d questions show %v, and one fewer %v", needed, at, before)
+	}
+}
