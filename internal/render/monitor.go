@@ -23,7 +23,7 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	b.WriteString(wrap(m.Headline+".", "") + "\n\n")
 	if m.Window.Sessions == 0 {
-		b.WriteString(noSessions(names))
+		b.WriteString(noSessions(names, m.Filters))
 	} else {
 		fmt.Fprintf(&b, "%d sessions, %d records, %s to %s\n", m.Window.Sessions, m.Window.Records,
 			m.Window.Start.Format(time.DateOnly), m.Window.End.Format(time.DateOnly))

@@ -343,6 +343,9 @@ func TestLeaderboard(t *testing.T) {
 		}},
 		{"leaderboard_empty", bias.Leaderboard{Skipped: skipped[1:]}},
 		{"leaderboard_unranked", bias.Leaderboard{Window: window}},
+		{"leaderboard_left_out", bias.Leaderboard{Filters: []bias.Filter{
+			{Field: "config_version", Asked: "v2", Matches: []string{}, Present: []string{"v0", "v1"}, LeftOut: 1234},
+		}}},
 		{"leaderboard_no_math", bias.Leaderboard{Category: new("math")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

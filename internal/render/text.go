@@ -16,7 +16,10 @@ import (
 
 // noSessions says why a report may have no sessions. Its lines fit into 80 columns with
 // the names of the environment variables.
-func noSessions(names council.SettingNames) string {
+func noSessions(names council.SettingNames, filters []bias.Filter) string {
+	if slices.ContainsFunc(filters, func(f bias.Filter) bool { return f.LeftOut > 0 }) {
+		return "There are records, but the filters leave none.\n"
+	}
 	return fmt.Sprintf(`Nothing was recorded yet, or every session lies outside the window that was
 asked for. Sessions are recorded while %s is true and
 %s is 1 or more: ask the council some questions. A window
@@ -33,7 +36,7 @@ func Text(r Report, verbose bool, names council.SettingNames) []byte {
 	case r.Status != bias.StatusCollecting:
 		writeFigures(&b, r.Report, verbose)
 	case r.Window.Sessions == 0:
-		b.WriteString(r.Headline + "\n\n" + noSessions(names))
+		b.WriteString(r.Headline + "\n\n" + noSessions(names, r.Filters))
 	default:
 		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
@@ -66,7 +69,7 @@ func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 		case l.Category != nil:
 			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
 		default:
-			b.WriteString(noSessions(names))
+			b.WriteString(noSessions(names, l.Filters))
 		}
 	}
 	writeFilters(&b, l.Filters)
