@@ -104,8 +104,9 @@ func TestNodesShareTheQuestionSecret(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{
 		"NATS_URL": cluster.URL, "LEASE": testLease.String(), "DRAIN_TIMEOUT": "600ms", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
 	})
+	settings := daemontest.Options(t) // read once: reading them changes the environment for a moment
 	start := func(name string) *daemontest.Daemon {
-		o := daemontest.Options(t)
+		o := settings
 		o.Config.BiasStore = filepath.Join(dir, name, "records.jsonl")
 		return daemontest.StartWith(t, o)
 	}

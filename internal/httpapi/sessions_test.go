@@ -458,6 +458,9 @@ func TestDelete(t *testing.T) {
 	}()
 	<-asked
 	id := s.sessions(t)[0].ID
+	for len(s.session(t, id).Stage1) < 2 { // amber and birch answer at any time
+		time.Sleep(time.Millisecond)
+	}
 	if resp, data := s.call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 202 || !strings.Contains(string(data), id) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}

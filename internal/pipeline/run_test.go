@@ -618,26 +618,30 @@ func TestOwnAnswersAreShownButNotCounted(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	together := members(3) // no answer comes before all three were asked
-	var asked sync.WaitGroup
-	asked.Add(len(together))
-	for i := range together {
-		together[i].Reply = func(task simllm.Task) (string, bool) {
-			if task.Kind == simllm.Question {
-				asked.Done()
-				asked.Wait()
+	// together returns members of which none answers before all three were asked.
+	together := func() []simllm.Model {
+		m := members(3)
+		var asked sync.WaitGroup
+		asked.Add(len(m))
+		for i := range m {
+			m[i].Reply = func(task simllm.Task) (string, bool) {
+				if task.Kind == simllm.Question {
+					asked.Done()
+					asked.Wait()
+				}
+				return "", false
 			}
-			return "", false
 		}
+		return m
 	}
-	h := build(t, together)
+	h := build(t, together())
 	s := h.run(t, council.Request{MaxTotalTokens: new(int64(1))})
 	// The answers were started together; then the budget is spent.
 	if h.requests() != 3 || s.Status != council.StatusDegraded || *s.Stage3.Fallback != council.FallbackFirstAnswer ||
 		s.Stage2[0].Error.Code != council.FailBudget || s.Stage2[0].Attempts != 0 {
 		t.Errorf("%d calls, status %s, stage 3 %+v, review %+v", h.requests(), s.Status, s.Stage3, s.Stage2[0])
 	}
-	if s := build(t, members(3)).run(t, council.Request{MaxCostUSD: new(0.000001)}); s.Stage3.Error.Code != council.FailBudget {
+	if s := build(t, together()).run(t, council.Request{MaxCostUSD: new(0.000001)}); s.Stage3.Error.Code != council.FailBudget {
 		t.Errorf("stage 3 %+v", s.Stage3)
 	}
 	if s := build(t, members(3)).run(
