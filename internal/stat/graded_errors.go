@@ -57,28 +57,28 @@ func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	return m.fit(ctx, effects, n)
 }
 
-// With fits the model with another effect, from one Newton step on.
-func (f *GradedFit) With(ctx context.Context, effect int) (*GradedFit, error) {
+// With fits the model with further effects, from one Newton step for each on.
+func (f *GradedFit) With(ctx context.Context, further ...int) (*GradedFit, error) {
 	m := f.of
 	copy(m.theta, f.theta)
+	m.enter(f.in)
 	for _, x := range f.besides {
-		if x.effect != effect {
+		if !slices.Contains(further, x.effect) {
 			continue
 		}
-		sd := 1 / math.Sqrt(m.priors[m.effects+effect])
+		sd := 1 / math.Sqrt(m.priors[m.effects+x.effect])
 		step := min(max(x.Estimate, -sd), sd)
-		m.enter(f.in)
 		for k, row := range m.at {
 			if row >= 0 && row < f.n {
 				m.theta[k] -= step * x.slopes[row]
 			}
 		}
-		m.theta[m.effects+effect] = step
-		if !m.possible() {
-			copy(m.theta, f.theta)
-		}
+		m.theta[m.effects+x.effect] = step
 	}
-	effects := append(slices.Clone(f.in), effect)
+	if !m.possible() {
+		copy(m.theta, f.theta)
+	}
+	effects := slices.Concat(f.in, further)
 	return m.fit(ctx, effects, m.enter(effects))
 }
 
@@ -152,7 +152,7 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 	return nil
 }
 
-// Contrast returns a combination of the effects in the model, with a weight for each effect. It is estimable where the
+// Contrast returns a combination of effects, with a weight for each effect. It is estimable where all are in the model and the
 // scores tell more of it than its prior. Informative is the least number of questions in which one of its effects occurs,
 // and the degrees of freedom are one less.
 func (f *GradedFit) Contrast(weights []float64) Contrast {
@@ -160,7 +160,11 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 	k := Contrast{Informative: len(m.questions)}
 	for e, w := range weights {
 		if w != 0 {
-			c[m.at[m.effects+e]] = w
+			row := m.at[m.effects+e]
+			if row >= f.n {
+				return Contrast{}
+			}
+			c[row] = w
 			prior += w * w / m.priors[m.effects+e]
 			k.Estimate += w * f.theta[m.effects+e]
 			k.Informative = min(k.Informative, m.occurs[e])
@@ -246,9 +250,13 @@ func (x *beside) leaveOut(part *derivatives, a, move []float64) {
 	x.squares += d * d
 }
 
-// Marginal returns how many points on a reviewer's own scale an effect of one point moves its scores on average.
+// Marginal returns how many points on a reviewer's own scale an effect of one point moves its scores on average. It is 0 where
+// the reviewer stays out of the model.
 func (f *GradedFit) Marginal(reviewer int) float64 {
 	m := f.of
+	if m.Categories(reviewer) == 0 {
+		return 0
+	}
 	r, sum, n := &m.reviewers[reviewer], 0., 0.
 	copy(m.theta, f.theta)
 	for _, s := range m.sessions {
@@ -267,24 +275,41 @@ func (f *GradedFit) Marginal(reviewer int) float64 {
 	return r.c * sum / max(n, 1)
 }
 
-// Outside returns how many of the scores on which an effect is lie outside the category that their reviewer gives them
+// Outside returns, by effect, how many of the scores that it is on lie outside the category that their reviewer gives them
 // most often.
-func (m *Graded) Outside(effect int) int {
-	counts := map[[2]int]int{} // by reviewer and category
-	most := make([]int, len(m.reviewers))
-	outside := 0
+func (m *Graded) Outside() []int {
+	counts := make([]map[[2]int]int, m.given) // by reviewer and category
 	for _, s := range m.sessions {
 		for _, x := range s.cells {
-			if slices.ContainsFunc(x.Terms, func(t Term) bool { return t.Effect == effect && t.Value != 0 }) {
-				at := [2]int{x.Reviewer, x.category}
-				counts[at]++
-				most[x.Reviewer] = max(most[x.Reviewer], counts[at])
-				outside++
+			for _, t := range x.Terms {
+				if t.Value == 0 {
+					continue
+				}
+				if counts[t.Effect] == nil {
+					counts[t.Effect] = map[[2]int]int{}
+				}
+				counts[t.Effect][[2]int{x.Reviewer, x.category}]++
 			}
 		}
 	}
-	for _, n := range most {
-		outside -= n
+	outside := make([]int, m.given)
+	for e, of := range counts {
+		most := map[int]int{}
+		for at, n := range of {
+			outside[e] += n
+			most[at[0]] = max(most[at[0]], n)
+		}
+		for _, n := range most {
+			outside[e] -= n
+		}
 	}
 	return outside
+}
+
+// Categories returns how many categories a reviewer has, 0 where it stays out of the model or is none, such as -1.
+func (m *Graded) Categories(reviewer int) int {
+	if reviewer < 0 || reviewer >= len(m.reviewers) {
+		return 0
+	}
+	return len(m.reviewers[reviewer].values)
 }
