@@ -161,7 +161,7 @@ func TestReportInWords(t *testing.T) {
 	}
 	topics := map[string]string{
 		"harshness": "on the same answers", "position": "he place", "self_preference": "elf-preference", "family_affinity": "own provider",
-		"length_points_per_doubling": "twice the length scores", "length_slope_deviation": "than the council does",
+		"length_points_per_doubling": "twice the length scores", "length_slope_deviation": "than the others do",
 		"affinity": "than the others do", "anchoring": "first answer is better", "drift": "over the window",
 	}
 	verdicts := map[string]bool{}
@@ -221,7 +221,10 @@ func TestSentences(t *testing.T) {
 			"elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
 		}, {
 			`metric_name: "position", subject: "0 of 5", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
-			"Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
+			"Answers at place 1 of 5 score 0.3 points higher than the others (0.2 to 0.4).",
+		}, {
+			`metric_name: "position", subject: "01/elm", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
+			"01/elm scores the answer that it is shown first 0.3 points higher than those at other places (0.2 to 0.4).",
 		}, {
 			`metric_name: "style_mimicry", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
 			"An answer that is closer to the reviewer's own by 0.1 of similarity scores 0.3 points higher (0.2 to 0.4).",

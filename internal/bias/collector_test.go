@@ -143,7 +143,7 @@ func TestReportByHand(t *testing.T) {
 		},
 		Series: []SeriesPoint{},
 	}
-	got := collect(unlimited, records).Report()
+	got := collect(unlimited, records).Report(t.Context())
 	// The scores of a session do not vary beside its answers, so nothing can be fitted.
 	for _, m := range got.Metrics[4:] {
 		if m.PointEstimate != nil || m.Verdict != nil && *m.Verdict != VerdictNotIdentified {
@@ -190,7 +190,7 @@ func TestWindow(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := collect(Options{Now: now, WindowSessions: tc.sessions, WindowDays: tc.days}, tc.records)
-			report := c.Report()
+			report := c.Report(t.Context())
 			got := make([]string, len(c.order))
 			for i, s := range c.order {
 				got[i] = s.id
@@ -224,13 +224,13 @@ func TestReportAnyOrder(t *testing.T) {
 		records[i].Timestamp = records[i].Timestamp.Truncate(5 * time.Hour) // sessions that start together
 	}
 	for _, o := range []Options{unlimited, {Now: now, WindowSessions: 12}, {Now: now, WindowDays: 1}} {
-		want := collect(o, records).Report()
+		want := collect(o, records).Report(t.Context())
 		for seed := range uint64(20) {
 			shuffled := slices.Clone(records)
 			rand.New(rand.NewPCG(seed, 0)).Shuffle(len(shuffled), func(i, j int) {
 				shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 			})
-			if diff := cmp.Diff(want, collect(o, shuffled).Report()); diff != "" {
+			if diff := cmp.Diff(want, collect(o, shuffled).Report(t.Context())); diff != "" {
 				t.Fatalf("another order, another report:\n%s", diff)
 			}
 		}
@@ -312,10 +312,10 @@ func TestReportAgain(t *testing.T) {
 	for i, r := range records {
 		c.Add(r)
 		if i%10 == 0 {
-			c.Report()
+			c.Report(t.Context())
 		}
 	}
-	if diff := cmp.Diff(collect(o, records).Report(), c.Report()); diff != "" {
+	if diff := cmp.Diff(collect(o, records).Report(t.Context()), c.Report(t.Context())); diff != "" {
 		t.Errorf("reports in between changed the last one:\n%s", diff)
 	}
 }
@@ -324,8 +324,8 @@ func TestDuplicatesCountOnce(t *testing.T) {
 	records := recordsOf(10)
 	again := records[5]
 	again.ScoreValue = new(1.)
-	got := collect(unlimited, append(slices.Clone(records), again, again)).Report()
-	want := collect(unlimited, records).Report()
+	got := collect(unlimited, append(slices.Clone(records), again, again)).Report(t.Context())
+	want := collect(unlimited, records).Report(t.Context())
 	want.Skipped = []Skipped{{Reason: "duplicate", Count: 2}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -346,7 +346,7 @@ func TestSkip(t *testing.T) {
 		{Reason: "not_json", Count: 1, FirstFile: new("records.jsonl.000001.zst"), FirstLine: new(int64(4))},
 		{Reason: "too_long", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(3))},
 	}
-	report := c.Report()
+	report := c.Report(t.Context())
 	if diff := cmp.Diff(want, report.Skipped); diff != "" {
 		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
@@ -367,7 +367,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if most > 2*window {
 		t.Errorf("%d sessions held at once, want at most %d", most, 2*window)
 	}
-	if got := c.Report().Window; got.Sessions != window || got.Records != window || len(c.sessions) != window {
+	if got := c.Report(t.Context()).Window; got.Sessions != window || got.Records != window || len(c.sessions) != window {
 		t.Errorf("window = %+v, %d sessions held", got, len(c.sessions))
 	}
 }
@@ -443,7 +443,7 @@ func TestTiers(t *testing.T) {
 		{60, 70, ConfidencePreliminary, new(VerdictInsufficient)},
 		{60, 60, ConfidenceHigh, nil},
 	} {
-		report := collect(Options{Now: now, MinSessions: tc.minSessions}, recordsOf(tc.sessions)).Report()
+		report := collect(Options{Now: now, MinSessions: tc.minSessions}, recordsOf(tc.sessions)).Report(t.Context())
 		if report.Status != StatusOK || report.SessionsNeeded != 0 || len(report.Metrics) < 3 {
 			t.Fatalf("%d sessions: status %q, %d needed, %d metrics", tc.sessions, report.Status, report.SessionsNeeded,
 				len(report.Metrics))
@@ -465,7 +465,7 @@ func TestTiers(t *testing.T) {
 
 func TestCollecting(t *testing.T) {
 	for _, sessions := range []int{0, 1, 9} {
-		report := collect(unlimited, recordsOf(sessions)).Report()
+		report := collect(unlimited, recordsOf(sessions)).Report(t.Context())
 		if report.Status != StatusCollecting || report.SessionsNeeded != 10-sessions || report.Window.Sessions != sessions {
 			t.Errorf("%d sessions: status %q, %d needed, window of %d", sessions, report.Status, report.SessionsNeeded,
 				report.Window.Sessions)
@@ -506,7 +506,7 @@ func TestUndefinedFigures(t *testing.T) {
 			for i := range records {
 				tc.mutate(i, &records[i])
 			}
-			report := collect(unlimited, records).Report()
+			report := collect(unlimited, records).Report(t.Context())
 			for i, reason := range []string{tc.length, tc.position} {
 				m := report.Metrics[i]
 				if (m.PointEstimate == nil) != (reason != "") || (m.CILower == nil) != (reason != "") {
@@ -525,7 +525,7 @@ func TestPerfectCorrelationHasNoInterval(t *testing.T) {
 	for i := range records {
 		records[i].ResponseLengthChars = int(100 * *records[i].ScoreValue)
 	}
-	m := collect(unlimited, records).Report().Metrics[0]
+	m := collect(unlimited, records).Report(t.Context()).Metrics[0]
 	if m.PointEstimate == nil || *m.PointEstimate < 1-1e-12 || m.CILower != nil || m.CIUpper != nil {
 		t.Errorf("metric = %+v, want r = 1 without an interval", m)
 	}
@@ -562,7 +562,7 @@ func TestProfiles(t *testing.T) {
 				}
 			}
 			others := cmpopts.IgnoreFields(Profile{}, "RelativeHarshness", "DriftSD", "MeanLower", "MeanUpper", "Confidence")
-			if diff := cmp.Diff(tc.want, c.Report().Reviewers, approx, others); diff != "" {
+			if diff := cmp.Diff(tc.want, c.Report(t.Context()).Reviewers, approx, others); diff != "" {
 				t.Errorf("profiles (-want +got):\n%s", diff)
 			}
 		})
@@ -576,7 +576,7 @@ func BenchmarkReport(b *testing.B) {
 			b.Run(fmt.Sprintf("records=%d/window=%d", len(records), window), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					collect(Options{Now: now, WindowSessions: window}, records).Report()
+					collect(Options{Now: now, WindowSessions: window}, records).Report(b.Context())
 				}
 			})
 		}
@@ -614,7 +614,7 @@ func BenchmarkReportOfManyMembers(b *testing.B) {
 		b.Run(fmt.Sprintf("sessions=%d/members=%d of %d", size.sessions, size.some, size.pool), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				collect(unlimited, records).Report()
+				collect(unlimited, records).Report(b.Context())
 			}
 		})
 	}

@@ -37,11 +37,11 @@ func TestLengthCorrelationCovers(t *testing.T) {
 			t.Errorf("%d questions: %.1f %% of the intervals hold 0", questions, 100*share)
 		}
 	}
-	wide := byName(collect(unlimited, nullLengths(1, 20)).Report().Metrics)["pooled_length_score_correlation"]
+	wide := byName(collect(unlimited, nullLengths(1, 20)).Report(t.Context()).Metrics)["pooled_length_score_correlation"]
 	if low, high, _ := lengths(nullLengths(1, 20)).interval(); *wide.CILower != low || *wide.CIUpper != high {
 		t.Errorf("the report has the interval %v to %v, want %v to %v", *wide.CILower, *wide.CIUpper, low, high)
 	}
-	few := byName(collect(unlimited, nullLengths(1, 19)).Report().Metrics)["pooled_length_score_correlation"]
+	few := byName(collect(unlimited, nullLengths(1, 19)).Report(t.Context()).Metrics)["pooled_length_score_correlation"]
 	if few.CILower != nil || few.CIUpper != nil {
 		t.Errorf("19 questions have an interval: %+v", few)
 	}

@@ -147,14 +147,14 @@ func TestDriftMetrics(t *testing.T) {
 	for i := range records {
 		records[i].CouncilConfig = "a"
 	}
-	m := byName(collect(unlimited, records).Report().Metrics)
+	m := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	if d := m["drift|ann/one"]; d.SampleSize != 39 || d.Records != 117 || d.PValue == nil {
 		t.Errorf("one council: %+v", d)
 	}
 	for i := range records[:20*12] {
 		records[i].CouncilConfig = "b"
 	}
-	m = byName(collect(unlimited, records).Report().Metrics)
+	m = byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	later := "drift|ann/one from " + now.Add(-20*time.Hour).Format(time.RFC3339)
 	if d := m[later]; d.SampleSize != 19 || d.Records != 57 || !d.WindowStart.Equal(now.Add(-20*time.Hour)) {
 		t.Errorf("%s: %+v", later, d)
@@ -174,7 +174,7 @@ func TestTwoCouncilsInTurn(t *testing.T) {
 		}
 		records[i].CouncilConfig = []string{"a", "b"}[session%2]
 	}
-	r := collect(unlimited, records).Report()
+	r := collect(unlimited, records).Report(t.Context())
 	drift := byName(r.Metrics)["drift"]
 	if *drift.Verdict != VerdictChanged || !strings.HasPrefix(drift.Subject, biassim.Members()[0]+" from ") {
 		t.Errorf("the planted drift is %s of %q: %s", *drift.Verdict, drift.Subject, drift.Reason)

@@ -21,12 +21,10 @@ func TestCrossCheck(t *testing.T) {
 		Planted map[string]json.RawMessage
 	}
 	readVectors(t, "e2e_planted.R_crosscheck.json", &want)
-	metrics := byName(collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report().Metrics)
+	metrics := byName(collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report(t.Context()).Metrics)
 	compared := 0
 	for model, names := range map[string]map[string]string{
-		"self_family": {"own": "self_preference", "sf": "family_affinity"},
-		"position":    {"pos1": "position_effect|0", "pos2": "position_effect|1", "pos3": "position_effect|2", "pos4": "position_effect|3"},
-		"length":      {"l2": "length_points_per_doubling"},
+		"length": {"l2": "length_points_per_doubling"},
 		"harsh": {
 			"rev1": "harshness|anthropic/m2", "rev2": "harshness|google/m3", "rev3": "harshness|meta/m4",
 			"rev4": "harshness|openai/m0",
@@ -46,30 +44,12 @@ func TestCrossCheck(t *testing.T) {
 			compared++
 		}
 	}
-	if compared != 11 {
+	if compared != 5 {
 		t.Errorf("%d coefficients compared", compared)
 	}
 }
 
-func TestShapeWeights(t *testing.T) {
-	third := 1. / 3
-	for _, tc := range []struct {
-		shape string
-		size  int
-		want  []float64
-	}{
-		{"primacy", 2, []float64{1, -1}},
-		{"primacy", 4, []float64{1, -third, -third, -third}},
-		{"recency", 4, []float64{-third, -third, -third, 1}},
-		{"ends_minus_middle", 2, nil},
-		{"ends_minus_middle", 4, []float64{0.5, -0.5, -0.5, 0.5}},
-		{"linear_per_step", 2, []float64{-1, 1}},
-		{"linear_per_step", 4, []float64{-0.3, -0.1, 0.1, 0.3}},
-	} {
-		if diff := cmp.Diff(tc.want, shapeWeights(tc.shape, tc.size), approx); diff != "" {
-			t.Errorf("%s of %d (-want +got):\n%s", tc.shape, tc.size, diff)
-		}
-	}
+func TestContrast(t *testing.T) {
 	if got := contrast(5, 1, []float64{0.5, -0.5, -0.5, 0.5}); !slices.Equal(got, []float64{0, 0, -1, -1, 0}) {
 		t.Errorf("as regressors of mean zero: %v", got)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/race"
-	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -49,7 +48,7 @@ func verdicts(r Report) map[string]Verdict {
 }
 
 func TestVerdictsOnVectors(t *testing.T) {
-	planted := collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report()
+	planted := collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report(t.Context())
 	want := map[string]Verdict{
 		"length_points_per_doubling": VerdictInconclusive, "position": VerdictFavour, "length_slope_deviation": VerdictInconclusive,
 		"self_preference": VerdictFavour, "family_affinity": VerdictInconclusive, "harshness": VerdictDiffers, "affinity": VerdictInconclusive,
@@ -59,13 +58,13 @@ func TestVerdictsOnVectors(t *testing.T) {
 	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
 		t.Errorf("planted (-want +got):\n%s", diff)
 	}
-	const headline = "Favour found: the reviewers favour place 1 by 0.39 points (0.27 to 0.51); " +
-		"the reviewers favour their own answers by 0.54 points (0.41 to 0.67); " +
+	const headline = "Favour found: the reviewers favour place 1 by 0.44 points (0.26 to 0.61); " +
+		"the reviewers favour their own answers by 0.63 points (0.38 to 0.88); " +
 		"the first answer moves the scores of the others by -0.25 points per point that the first answer is better"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)
 	}
-	null := collect(unlimited, readRecords(t, "e2e_null.jsonl")).Report()
+	null := collect(unlimited, readRecords(t, "e2e_null.jsonl")).Report(t.Context())
 	for name, verdict := range verdicts(null) {
 		if verdict != VerdictInconclusive && verdict != VerdictNegligible && verdict != VerdictAlike && name != "ballot_similarity" &&
 			name != reasoningName {
@@ -73,8 +72,8 @@ func TestVerdictsOnVectors(t *testing.T) {
 		}
 	}
 	text := "Nothing proven. With 40 sessions these would have been found in four of five such windows: an effect that all " +
-		"reviewers share of 0.25 points (position) to 0.54 points (family affinity); " +
-		"an effect of a single reviewer of 1.08 points (family affinity) to 2.24 points (self preference)"
+		"reviewers share of 0.32 points (self preference) to 0.58 points (family affinity); " +
+		"an effect of a single reviewer of 0.94 points (position) to 1.45 points (affinity)"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}
@@ -84,7 +83,7 @@ func TestVerdictsOnVectors(t *testing.T) {
 // on bias unless the headline does, and that what is flagged names who it is.
 func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 	flagged := map[string]Verdict{}
-	for _, m := range collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report().Metrics {
+	for _, m := range collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report(t.Context()).Metrics {
 		for _, member := range m.Members {
 			if member.Verdict == nil {
 				continue
@@ -97,7 +96,7 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 	}
 	for name, want := range map[string]Verdict{
 		"harshness|openai/m0": VerdictDiffers, "harshness|google/m3": VerdictDiffers, "harshness|anthropic/m2": VerdictAlike,
-		"self_preference|openai/m0": VerdictFavour,
+		"self_preference_in_common": VerdictFavour,
 	} {
 		if flagged[name] != want {
 			t.Errorf("%s: %q, want %q", name, flagged[name], want)
@@ -113,7 +112,7 @@ func TestUnbiasedReportsStayQuiet(t *testing.T) {
 	for _, showOwn := range []bool{false, true} {
 		flagged := 0
 		for seed := range uint64(reports) {
-			found := verdicts(collect(unlimited, generated(seed, 20, council.OrderBalanced, showOwn, biassim.Effects{})).Report())
+			found := verdicts(collect(unlimited, generated(seed, 20, council.OrderBalanced, showOwn, biassim.Effects{})).Report(t.Context()))
 			for _, verdict := range found {
 				if verdict == VerdictFavour {
 					flagged++
@@ -154,7 +153,7 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictChanged, "openai/m1 came to score higher, by"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := collect(unlimited, generated(1, 100, council.OrderBalanced, true, tc.effects)).Report()
+			r := collect(unlimited, generated(1, 100, council.OrderBalanced, true, tc.effects)).Report(t.Context())
 			for _, m := range r.Metrics {
 				switch {
 				case m.Name+" "+m.Subject == tc.want:
@@ -196,13 +195,13 @@ func oneReviewer() []council.BiasMetricRecord {
 // TestOneOrderIdentifiesNoPosition holds that a model which always stands second,
 // and is better, is not taken for an effect of standing second.
 func TestOneOrderIdentifiesNoPosition(t *testing.T) {
-	report := collect(unlimited, oneReviewer()).Report()
+	report := collect(unlimited, oneReviewer()).Report(t.Context())
 	if !strings.HasPrefix(report.Headline, "Nothing proven: these records leave 8 of 9 figures untested. Not tested: position,") {
 		t.Errorf("headline: %s", report.Headline)
 	}
 	metrics := byName(report.Metrics)
 	for name, reason := range map[string]string{
-		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers,
+		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": pairsOnly,
 		"self_preference": fmt.Sprintf(noOwn, "LLM_COUNCIL_SELF_REVIEW_RATE"), "family_affinity": noFamily,
 	} {
 		m := metrics[name]
@@ -226,7 +225,7 @@ func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 // describe positions, without a verdict.
 func TestSharedOrderDescribes(t *testing.T) {
 	records := generated(2, 60, council.OrderShared, false, biassim.Effects{Position: []float64{1}})
-	metrics := byName(collect(unlimited, records).Report().Metrics)
+	metrics := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	if m := metrics["position"]; *m.Verdict != VerdictNotIdentified || m.Reason != sharedOrder {
 		t.Errorf("position: %q, %s", *m.Verdict, m.Reason)
 	}
@@ -240,63 +239,37 @@ func TestSharedOrderDescribes(t *testing.T) {
 	}
 }
 
-// TestSlatesOfSeveralSizes holds that shapes of different slates are combined by
-// inverse variance, and that their tests are combined.
+// TestSlatesOfSeveralSizes holds that slates of four and of five answers tell one effect of the first place together.
 func TestSlatesOfSeveralSizes(t *testing.T) {
 	effects := biassim.Effects{Position: []float64{0.4}}
-	four, five := generated(3, 30, council.OrderBalanced, false, effects), generated(4, 40, council.OrderBalanced, true, effects)
+	four, five := generated(3, 60, council.OrderBalanced, false, effects), generated(4, 60, council.OrderBalanced, true, effects)
 	for i := range five {
 		five[i].SessionID = "t" + five[i].SessionID
 	}
-	a, b := byName(collect(unlimited, four).Report().Metrics), byName(collect(unlimited, five).Report().Metrics)
-	both := byName(collect(unlimited, slices.Concat(four, five)).Report().Metrics)
-	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
-		wa, wb := math.Pow(*a[shape].StandardError, -2), math.Pow(*b[shape].StandardError, -2)
-		got := both[shape]
-		want := stat.Effect{
-			Estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), SE: 1 / math.Sqrt(wa+wb), DF: 29 + 39,
-		}
-		combined := stat.Effect{Estimate: *got.PointEstimate, SE: *got.StandardError, DF: got.Test.DF[0]}
-		if diff := cmp.Diff(want, combined, approx); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", shape, diff)
-		}
+	both := byName(collect(unlimited, slices.Concat(four, five)).Report(t.Context()).Metrics)
+	m := both["position"]
+	if !m.Is(VerdictFavour) || m.Subject != "0" || *m.CILower > 0.4 || *m.CIUpper < 0.4 || m.SampleSize != 120 {
+		t.Errorf("%+v", m)
 	}
-	position := both["position"]
-	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) ||
-		!strings.HasPrefix(position.Subject, "0 of ") {
-		t.Errorf("position: %+v", position)
-	}
-	strong := slices.Concat(
-		generated(3, 300, council.OrderBalanced, false, biassim.Effects{Position: []float64{4}}),
-		generated(4, 300, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}}))
-	for i := 300 * 20; i < len(strong); i++ {
-		strong[i].SessionID = "t" + strong[i].SessionID
-	}
-	if m := byName(collect(unlimited, strong).Report().Metrics)["position"]; math.IsInf(m.Test.Value, 0) || *m.PValue > 1e-15 {
-		t.Errorf("effects beyond any doubt: %+v", m.Test)
-	}
-	if m := both["position_effect|0 of 4"]; *m.PointEstimate != *a["position_effect|0"].PointEstimate || m.SampleSize != 30 {
-		t.Errorf("of slates of four: %+v", m)
+	if m := both["position_effect|4"]; m.PointEstimate == nil || math.Abs(*m.PointEstimate+0.1) > 0.15 {
+		t.Errorf("the place that only slates of five have: %+v", m)
 	}
 }
 
 // TestSizeThatTellsNothing holds that slates of a size which cannot tell positions,
 // here because one reviewer alone answered, take nothing from the others.
 func TestSizeThatTellsNothing(t *testing.T) {
-	records := generated(3, 40, council.OrderBalanced, true, biassim.Effects{Position: []float64{0.6}})
-	want := collect(unlimited, records).Report()
+	records := generated(3, 60, council.OrderBalanced, true, biassim.Effects{Position: []float64{0.6}})
 	for _, r := range generated(4, 15, council.OrderBalanced, false, biassim.Effects{}) {
 		if r.SessionID = "t" + r.SessionID; r.ReviewerID == "openai/m0" {
 			records = append(records, r)
 		}
 	}
-	got := byName(collect(unlimited, records).Report().Metrics)["position"]
-	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate ||
-		*got.Verdict != VerdictFavour {
-		t.Errorf("%+v", got)
+	if m := byName(collect(unlimited, records).Report(t.Context()).Metrics)["position"]; !m.Is(VerdictFavour) || m.Subject != "0" {
+		t.Errorf("%+v", m)
 	}
-	alone := byName(collect(unlimited, records[40*25:]).Report().Metrics)["position"]
-	if alone.PValue != nil || *alone.Verdict != VerdictNotIdentified || alone.Reason != notTold {
+	alone := byName(collect(unlimited, records[60*25:]).Report(t.Context()).Metrics)["position"]
+	if alone.PValue != nil || *alone.Verdict != VerdictNotIdentified || alone.Reason != "fewer than two reviewers give different scores" {
 		t.Errorf("alone: %+v", alone)
 	}
 }
@@ -312,7 +285,7 @@ func TestGuests(t *testing.T) {
 			}
 		}
 	}
-	metrics := byName(collect(unlimited, records).Report().Metrics)
+	metrics := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	for _, name := range []string{"harshness|guest/g", "length_slope_deviation|guest/g", "pair|guest/g>openai/m0"} {
 		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictInsufficient || m.Clusters != 9 ||
 			m.Reason != "9 of the 10 sessions that a test takes" {
@@ -336,7 +309,7 @@ func TestNewcomersStandBack(t *testing.T) {
 			r.ReviewerID, r.ScoreValue = "new/n", new(max(1, *r.ScoreValue-4))
 		}
 	}
-	metrics := byName(collect(unlimited, records).Report().Metrics)
+	metrics := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	if m := metrics["harshness"]; m.Subject == "new/n" || *m.Verdict != VerdictDiffers || m.Clusters != 60 {
 		t.Errorf("about %s: %q, %d sessions", m.Subject, *m.Verdict, m.Clusters)
 	}
@@ -355,7 +328,7 @@ func TestStrangersAreNotCompared(t *testing.T) {
 			records = append(records, r)
 		}
 	}
-	m := byName(collect(unlimited, records).Report().Metrics)["harshness"]
+	m := byName(collect(unlimited, records).Report(t.Context()).Metrics)["harshness"]
 	if m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notComparable || len(m.Members) != 5 {
 		t.Errorf("%+v", m)
 	}
@@ -395,7 +368,7 @@ func TestReportOfAnything(t *testing.T) {
 				}
 			}
 		}
-		report := collect(unlimited, records).Report()
+		report := collect(unlimited, records).Report(t.Context())
 		if _, err := json.Marshal(report); err != nil {
 			t.Fatal(err)
 		}
@@ -461,16 +434,6 @@ func TestSetVerdict(t *testing.T) {
 			m.Subject, m.PointEstimate, m.QValue = "a", new(0.01), new(0.4)
 			m.Members = []Metric{*m, *m}
 		}, VerdictNegligible},
-		{"confirmed", func(m *Metric) {
-			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.01)}}
-		}, VerdictFavour},
-		{"confirmed by chance only", func(m *Metric) {
-			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.06)}}
-		}, VerdictInconclusive},
-		{"contradicted", func(m *Metric) {
-			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(-0.1), PValue: new(0.01)}}
-		}, VerdictInconclusive},
-		{"not standardised", func(m *Metric) { m.Members = []Metric{{Name: "x_standardised"}} }, VerdictInconclusive},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := base()
@@ -494,7 +457,7 @@ func TestMembersWithUnlikeNumbersOfSessions(t *testing.T) {
 		}
 	}
 	few, many := metric("few", 30, 0.6), metric("many", 60, 0.3)
-	few.QValue, many.QValue = new(0.02), new(0.02)
+	few.QValue, many.QValue, few.Among, many.Among = new(0.02), new(0.02), 2, 2
 	for _, shown := range []Metric{few, many} { // the one of the least p
 		headline, other := shown, metric("", 60, 0)
 		headline.Name, headline.PValue, headline.QValue, headline.Members = "x", new(0.02), nil, []Metric{few, many}
@@ -512,7 +475,7 @@ func TestMembersWithUnlikeNumbersOfSessions(t *testing.T) {
 // verdict, no effect is said to be found by it.
 func TestNothingIsFoundWithoutVerdict(t *testing.T) {
 	records := generated(8, 19, council.OrderBalanced, true, biassim.Effects{})
-	for name, m := range byName(collect(unlimited, records).Report().Metrics) {
+	for name, m := range byName(collect(unlimited, records).Report(t.Context()).Metrics) {
 		if m.MinimumDetectableEffect != nil {
 			t.Errorf("%s, %d sessions: the verdict would find %.2f", name, m.Clusters, *m.MinimumDetectableEffect)
 		}
@@ -542,7 +505,7 @@ func TestBadLinesChangeNothing(t *testing.T) {
 				c.Add(r)
 			}
 		}
-		return c.Report()
+		return c.Report(t.Context())
 	}
 	want := read(good)
 	if want.Status != StatusOK || len(want.Skipped) != 0 {
@@ -602,7 +565,7 @@ func TestRareModelsDoNotEnter(t *testing.T) {
 		}
 	}
 	length := func(records []council.BiasMetricRecord) Metric {
-		metrics := collect(unlimited, records).Report().Metrics
+		metrics := collect(unlimited, records).Report(t.Context()).Metrics
 		return metrics[slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == lengthAssociation })]
 	}
 	want, got := length(records), length(with)

@@ -44,23 +44,20 @@ func alone(seed uint64, first, second, both int) []council.BiasMetricRecord {
 	return records
 }
 
-// A session with the ballot of one reviewer says nothing of positions and of harshness. With few others
-// there are no verdicts, as there would be none without it: 5 % of the windows, and three standard errors.
+// A session with the ballot of one reviewer says nothing of harshness, and nobody favours anybody in these: verdicts of favour are in
+// 5 % of the windows, and three standard errors.
 func TestSessionsOfOneBallotDoNotCount(t *testing.T) {
 	for _, w := range []struct{ first, second, both int }{{95, 0, 5}, {45, 45, 3}, {45, 45, 5}, {90, 0, 10}, {80, 0, 20}} {
 		windows, found := race.Fewer(60), 0
 		for seed := range uint64(windows) {
 			c := collect(unlimited, alone(seed, w.first, w.second, w.both))
-			r := c.Report()
+			r := c.Report(t.Context())
 			if strings.HasPrefix(r.Headline, "Favour found") {
 				found++
 			}
-			for _, name := range []string{"position", "harshness"} {
-				m := byName(r.Metrics)[name]
-				// Two reviewers who saw one order by chance say nothing of positions.
-				if m.PValue != nil && (w.both < preliminaryFrom || m.Clusters > w.both || m.Confidence != c.confidence(m.Clusters)) {
-					t.Errorf("%+v: %s has p = %v of %d questions, %s", w, name, *m.PValue, m.Clusters, m.Confidence)
-				}
+			m := byName(r.Metrics)["harshness"]
+			if m.PValue != nil && (w.both < preliminaryFrom || m.Clusters > w.both || m.Confidence != c.confidence(m.Clusters)) {
+				t.Errorf("%+v: harshness has p = %v of %d questions, %s", w, *m.PValue, m.Clusters, m.Confidence)
 			}
 		}
 		if most := 0.05*float64(windows) + 3*math.Sqrt(0.05*0.95*float64(windows)); float64(found) > most {
@@ -71,9 +68,9 @@ func TestSessionsOfOneBallotDoNotCount(t *testing.T) {
 
 // The monitor does not begin before a hundred questions tell of a headline.
 func TestMonitorWaitsForTellingSessions(t *testing.T) {
-	m := collect(Options{Now: now}, alone(1, 140, 0, 20)).Monitor(nil)
+	m := collect(Options{Now: now}, alone(1, 140, 0, 20)).Monitor(t.Context(), nil)
 	for _, w := range m.Watched {
-		if (w.Name == "position" || w.Name == "harshness") && (w.LogE != nil || !strings.HasPrefix(w.Reason, "160 sessions count as ")) {
+		if w.Name == "harshness" && (w.LogE != nil || !strings.HasPrefix(w.Reason, "160 sessions count as ")) {
 			t.Errorf("%s has log e %v: %s", w.Name, w.LogE, w.Reason)
 		}
 	}
@@ -97,7 +94,7 @@ func TestSeldomMet(t *testing.T) {
 			records[i].ScoreValue, records[i].RankValue, records[i].Status = nil, nil, council.BallotError
 		}
 	}
-	metrics := byName(collect(unlimited, records).Report().Metrics)
+	metrics := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	m := metrics["harshness|"+biassim.Members()[0]]
 	if m.SampleSize < 30 || m.Clusters > 3 || m.Confidence != ConfidenceInsufficient || m.PValue != nil || *m.Verdict != VerdictInsufficient {
 		t.Errorf("%d sessions count as %d, %s: %+v", m.SampleSize, m.Clusters, m.Confidence, m)

@@ -17,7 +17,7 @@ func TestLevelsAreNoFavour(t *testing.T) {
 	differs, favours := 0, 0
 	for seed := range uint64(windows) {
 		world := biassim.World{Base: 7.5, Levels: 2, Spread: 0.3}
-		r := collect(unlimited, inWorld(seed, 60, 5, seed%2 == 0, world, biassim.Effects{})).Report()
+		r := collect(unlimited, inWorld(seed, 60, 5, seed%2 == 0, world, biassim.Effects{})).Report(t.Context())
 		m := byName(r.Metrics)["harshness"]
 		if m.Is(VerdictDiffers) && m.Kind == KindLevel {
 			differs++
@@ -43,13 +43,13 @@ func TestLevelsAreNoFavour(t *testing.T) {
 
 // TestNothingProvenSaysWhatCouldBeFound tells an effect that all reviewers share from one of a single reviewer.
 func TestNothingProvenSaysWhatCouldBeFound(t *testing.T) {
-	r := collect(unlimited, generated(3, 60, council.OrderBalanced, true, biassim.Effects{})).Report()
+	r := collect(unlimited, generated(3, 60, council.OrderBalanced, true, biassim.Effects{})).Report(t.Context())
 	if !strings.HasPrefix(r.Headline, "Nothing proven. With 60 sessions ") ||
 		!strings.Contains(r.Headline, "that all reviewers share of ") || !strings.Contains(r.Headline, "of a single reviewer of ") {
 		t.Errorf("headline: %s", r.Headline)
 	}
 	for name, times := range map[string][2]float64{
-		"self_preference": {4, 7}, "position": {4.9, 5.1}, "family_affinity": {1.9, 2.1}, "anchoring": {4.9, 5.1}, "affinity": {1, 1},
+		"self_preference": {1.5, 4}, "position": {1.5, 4}, "family_affinity": {1.9, 2.1}, "anchoring": {4.9, 5.1}, "affinity": {1, 1},
 	} {
 		m := byName(r.Metrics)[name]
 		if ratio := *m.DetectableSingle / *m.MinimumDetectableEffect; ratio < times[0] || ratio > times[1] {
@@ -65,7 +65,7 @@ func TestNothingProvenSaysWhatCouldBeFound(t *testing.T) {
 func TestFilterThatLeavesLittle(t *testing.T) {
 	o := unlimited
 	o.Model = "anthropic/m2"
-	r := collect(o, generated(3, 60, council.OrderBalanced, false, biassim.Effects{})).Report()
+	r := collect(o, generated(3, 60, council.OrderBalanced, false, biassim.Effects{})).Report(t.Context())
 	r.Headline, _, _ = strings.Cut(r.Headline, ". ")
 	if !strings.HasPrefix(r.Headline, "Nothing proven: the filter (model anthropic/m2) leaves ") {
 		t.Errorf("headline: %s", r.Headline)

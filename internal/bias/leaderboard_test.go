@@ -298,7 +298,7 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 				}
 			}
 		}
-		for _, m := range c.Report().Metrics {
+		for _, m := range c.Report(t.Context()).Metrics {
 			isPosition := m.Name == "position" || m.Name == "anchoring"
 			if isPosition && !strings.Contains(m.Reason, want) {
 				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)

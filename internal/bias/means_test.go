@@ -306,7 +306,7 @@ func TestDescribed(t *testing.T) {
 	}
 	options := unlimited
 	options.Split = "category"
-	r := collect(options, records).Report()
+	r := collect(options, records).Report(t.Context())
 	if len(r.Splits) != 2 || *r.Splits[0].Value != "math" || r.Splits[1].Value != nil || r.Splits[0].Sessions != 10 || r.Splits[1].Records != 60 {
 		t.Fatalf("the splits are %+v", r.Splits)
 	}
@@ -334,18 +334,18 @@ func TestDescribed(t *testing.T) {
 		}
 	}
 	options.Split = "language"
-	if s := collect(options, records).Report().Splits; len(s) != 2 || *s[0].Value != "de" || s[0].Sessions != 20 {
+	if s := collect(options, records).Report(t.Context()).Splits; len(s) != 2 || *s[0].Value != "de" || s[0].Sessions != 20 {
 		t.Errorf("by language: %+v", s)
 	}
 	absurd := records[0]
 	absurd.SessionID, absurd.Position = "absurd", new(1<<40)
-	if p := collect(unlimited, append(records, absurd)).Report().ModelPositions; len(p) != 2 {
+	if p := collect(unlimited, append(records, absurd)).Report(t.Context()).ModelPositions; len(p) != 2 {
 		t.Errorf("an absurd place is in the table: %+v", p)
 	}
-	if s := collect(unlimited, records).Report().Splits; s != nil {
+	if s := collect(unlimited, records).Report(t.Context()).Splits; s != nil {
 		t.Errorf("nobody asked for %+v", s)
 	}
-	if s := collect(unlimited, records[:38]).Report().Series; len(s) != 0 {
+	if s := collect(unlimited, records[:38]).Report(t.Context()).Series; len(s) != 0 {
 		t.Errorf("nineteen sessions have the series %+v", s)
 	}
 }

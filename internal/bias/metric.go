@@ -43,13 +43,13 @@ type Metric struct {
 
 	// PValue is that of the metric's own test; of a headline with members, the least
 	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline. Where there are further fits, the
-	// largest p counts, and 1 where their signs differ.
+	// a member among the members of its headline. Of a
+	// headline some of whose members are what all reviewers have in common, twice that.
 	PValue *float64 `json:"p_value"`
 	QValue *float64 `json:"q_value"`
-	// SecondFit and ThirdFit are null where the metric has none, and where the ends of the scale may explain its figure.
-	SecondFit *ScaleFit `json:"second_fit"` // with differences in the reviewers' discrimination taken out of the scores
-	ThirdFit  *ScaleFit `json:"third_fit"`  // the same, with a curve of each reviewer's scale beside
+	// OwnScale is the effect in points on the reviewers' own scales, which end. The point estimate is in points as if the scales went
+	// on. OwnScale is null for figures of least squares.
+	OwnScale *float64 `json:"on_own_scale"`
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability
 	// of 80 %, null where there is no verdict to come. Of a headline with members it is
 	// the largest of theirs; of position it is the advantage of the first place over
@@ -70,6 +70,12 @@ type Metric struct {
 	// prove nothing: the text, the CSV form and the page list them only under a flagged
 	// headline.
 	Members []Metric `json:"members"`
+
+	// InCommon is true for a member that is what all reviewers have in common.
+	InCommon bool `json:"in_common,omitempty"`
+
+	Coarse bool `json:"-"` // is true if a reviewer has few categories. The effect has to count on its own scale too
+	Among  int  `json:"-"` // is the number of members that share the level
 }
 
 // SubjectName returns the subject as people read it: places count from 1.
@@ -80,14 +86,6 @@ func (m Metric) SubjectName() string {
 		return m.Subject
 	}
 	return strings.TrimSpace(fmt.Sprintf("place %d %s", place+1, rest))
-}
-
-// ScaleFit is a figure that allows for how the reviewers use the scale. Its error includes
-// that of the discriminations.
-type ScaleFit struct {
-	PointEstimate float64 `json:"point_estimate"`
-	StandardError float64 `json:"standard_error"`
-	PValue        float64 `json:"p_value"`
 }
 
 // Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
@@ -338,77 +336,6 @@ func (m *Metric) setInterval(e stat.Effect, confidence float64) {
 	m.CILower, m.CIUpper = new(max(-most, e.Estimate-half)), new(min(most, e.Estimate+half))
 }
 
-// withhold takes back the figure of a metric, for a reason.
-func (m *Metric) withhold(reason string) {
-	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
-	m.Test, m.PValue, m.SecondFit, m.ThirdFit = nil, nil, nil, nil
-	m.missing(reason)
-}
-
-// setFurther sets the figures of the second and the third fit of a metric that has a figure. Their variances
-// include that of the discriminations. Without them the metric loses its figure,
-// because reviewers who use the scale differently could explain all of it. Where the ends of
-// their ranges alone could, it keeps it, untested.
-func (m *Metric) setFurther(second, third stat.Contrast, d *discrimination, moved pull) {
-	if m.PointEstimate == nil {
-		return
-	}
-	isEstimable, isRobust := second.Estimable && third.Estimable, second.Robust && third.Robust
-	m.rest(second)
-	e := [...]stat.Effect{second.Effect, m.rest(third)}
-	if isEstimable {
-		for k, of := range []stat.Contrast{second, third} {
-			e[k].SE = math.Sqrt(e[k].SE*e[k].SE + d.variance(of))
-		}
-	}
-	switch {
-	case moved.explains(*m.PointEstimate) || isEstimable && (moved.explains(e[0].Estimate) || moved.explains(e[1].Estimate)):
-		m.Reason = atEnd
-	case !isEstimable && moved > 0: // what could tell it lies at an end
-		m.Reason = atEnd
-	case m.Clusters < preliminaryFrom || !isEstimable:
-		m.withhold(notTold)
-	case !isRobust:
-		m.withhold(oneSession)
-	case !(e[0].SE > tiny && e[1].SE > tiny):
-		m.withhold(noVariation)
-	case m.beyondScale(e[0].Estimate) || m.beyondScale(e[1].Estimate):
-		m.withhold(beyondScale)
-	default:
-		df := float64(m.Clusters - 1)
-		for k, to := range []**ScaleFit{&m.SecondFit, &m.ThirdFit} {
-			*to = &ScaleFit{PointEstimate: e[k].Estimate, StandardError: e[k].SE, PValue: stat.StudentP(e[k].Estimate/e[k].SE, df)}
-		}
-	}
-}
-
-// further returns the figures of the further fits, none where the metric has none.
-func (m *Metric) further() []*ScaleFit {
-	if m.SecondFit == nil {
-		return nil
-	}
-	return []*ScaleFit{m.SecondFit, m.ThirdFit}
-}
-
-// untested reports whether a metric has a figure that the ends of the reviewers' ranges may explain.
-func (m *Metric) untested() bool { return m.Reason == atEnd }
-
-// decisive returns the p that counts, nil for none and where the metric is not tested: where there are further fits, the
-// largest of all, and 1 where the signs differ.
-func (m *Metric) decisive() *float64 {
-	if m.untested() {
-		return nil
-	}
-	p := m.PValue
-	for _, again := range m.further() {
-		if math.Signbit(*m.PointEstimate) != math.Signbit(again.PointEstimate) {
-			return new(1.)
-		}
-		p = new(max(*p, again.PValue))
-	}
-	return p
-}
-
 // rest makes a metric rest on no more questions than a contrast is told from, and returns its effect on one degree of
 // freedom less.
 func (m *Metric) rest(of stat.Contrast) stat.Effect {
@@ -438,7 +365,7 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
 	for i := range metrics {
-		if single := metrics[i].decisive(); single != nil && belongs(metrics[i]) {
+		if single := metrics[i].PValue; single != nil && belongs(metrics[i]) {
 			tested, p = append(tested, &metrics[i]), append(p, *single)
 		}
 	}
@@ -448,23 +375,21 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	return tested
 }
 
-func all(Metric) bool { return true }
-
 // withoutMembers returns why no member has a figure: a special reason that some member
 // has, else otherwise.
 func withoutMembers(members []Metric, otherwise string) string {
-	for _, own := range []string{noVariation, scaleUnknown, atEnd, hardlyFollows} {
+	for _, own := range []string{noVariation, nearlyConstant} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
-			return strings.Replace(own, hardlyFollows, noneFollow, 1)
+			return own
 		}
 	}
 	return otherwise
 }
 
-// showMember makes a headline show one of so many tested members.
-func (m *Metric) showMember(member *Metric, among int) {
-	m.takeFigure(member, among)
-	m.Test, m.SecondFit, m.ThirdFit, m.AlsoChanged = member.Test, member.SecondFit, member.ThirdFit, member.AlsoChanged
+// showMember makes a headline show a tested member.
+func (m *Metric) showMember(member *Metric) {
+	m.takeFigure(member, member.Among)
+	m.Test, m.OwnScale, m.AlsoChanged = member.Test, member.OwnScale, member.AlsoChanged
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
@@ -508,11 +433,9 @@ func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < leve
 // passes reports whether a metric is significant, and large enough to count.
 func (m *Metric) passes() bool { return m.significant() && m.counts() }
 
-// counts reports whether an effect is at least delta, in all fits.
+// counts reports whether an effect is at least delta.
 func (m *Metric) counts() bool {
-	return math.Abs(*m.PointEstimate) >= *m.Delta && !slices.ContainsFunc(m.further(), func(again *ScaleFit) bool {
-		return math.Abs(again.PointEstimate) < *m.Delta
-	})
+	return math.Abs(*m.PointEstimate) >= *m.Delta && !(m.Coarse && math.Abs(*m.OwnScale) < *m.Delta)
 }
 
 // setVerdict judges a metric that has a p and a q.
@@ -524,8 +447,6 @@ func (c *Collector) setVerdict(m *Metric) {
 	var reason string
 	verdict := VerdictInconclusive
 	switch {
-	case m.passes() && !m.confirmed(level(m.Clusters)):
-		reason = notConfirmed
 	case m.passes() && m.Kind == KindAssociation:
 		verdict, reason = VerdictAssociation, lengthIsMixed
 		if m.Name == reasoningName {
@@ -540,8 +461,6 @@ func (c *Collector) setVerdict(m *Metric) {
 		reason = shrinks
 	case m.Name != anchoringName && m.negligible():
 		verdict, reason = m.Kind.none(), fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
-	case m.explained():
-		reason = scaleUse
 	case m.significant():
 		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
 	case m.MinimumDetectableEffect == nil:
@@ -561,69 +480,27 @@ func (m *Metric) notShown() string {
 	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
 }
 
-// confirmed reports whether the figure on standardised scores, where there is one,
-// agrees in sign and significance.
-func (m *Metric) confirmed(level float64) bool {
-	for _, again := range m.Members {
-		if again.Name == m.Name+standardisedSuffix {
-			return again.PValue != nil && *again.PValue < level && math.Signbit(*again.PointEstimate) == math.Signbit(*m.PointEstimate)
-		}
-	}
-	return true
-}
-
-// explained reports whether a different use of the scale may explain what the scores
-// alone show: the first fit of the metric, or of any member, is significant and large
-// enough, although the further fits do not confirm it.
-func (m *Metric) explained() bool {
-	figures := m.tested()
-	if m.Subject == "" {
-		figures = []*Metric{m}
-	}
-	figures = slices.DeleteFunc(figures, func(figure *Metric) bool { return figure.SecondFit == nil || figure.passes() })
-	p := make([]float64, len(figures))
-	for i, figure := range figures {
-		p[i] = *figure.PValue
-	}
-	for i, q := range stat.BenjaminiHochberg(p) {
-		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
-			return true
-		}
-	}
-	return false
-}
-
 // negligible reports whether the 90 % interval lies within delta: of a headline
 // that is taken from its members, the interval of each.
 func (m *Metric) negligible() bool {
-	if m.Subject == "" || len(m.Members) == 0 {
+	if len(m.tested()) == 0 {
 		return m.inside()
 	}
-	return !slices.ContainsFunc(pointers(m.Members), func(member *Metric) bool { return member.Subject != "" && !member.inside() })
+	return !slices.ContainsFunc(pointers(m.Members), func(member *Metric) bool { return !member.inside() })
 }
 
-// inside reports whether the 90 % interval lies within +-delta, in all fits.
+// inside reports whether the 90 % interval lies within +-delta.
 func (m *Metric) inside() bool {
-	if m.PointEstimate == nil || m.untested() {
-		return false
-	}
-	within := func(estimate, se float64) bool {
-		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
-	}
-	return within(*m.PointEstimate, *m.StandardError) && !slices.ContainsFunc(m.further(), func(again *ScaleFit) bool {
-		return !within(again.PointEstimate, again.StandardError)
-	})
+	return m.PointEstimate != nil &&
+		math.Abs(*m.PointEstimate)+stat.Effect{SE: *m.StandardError, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
 }
 
 // findable returns the effect that is significant at a level, and at least delta,
-// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se). Where there are further fits, with the
-// largest se, and t_.85: their estimates go together, but each has to reach that.
+// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se).
 func (m *Metric) findable(level float64) float64 {
-	se, df := *m.StandardError, m.Test.DF[0]
-	power := 0.8
-	for _, again := range m.further() {
-		se, power = max(se, again.StandardError), 0.85
+	se, df, least := *m.StandardError, m.Test.DF[0], *m.Delta
+	if m.Coarse {
+		least = max(least, least**m.PointEstimate / *m.OwnScale)
 	}
-	likely := se * stat.StudentQuantile(power, df)
-	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
+	return max(se*stat.StudentQuantile(1-level/2, df), least) + se*stat.StudentQuantile(0.8, df)
 }

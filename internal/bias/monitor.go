@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -65,7 +66,7 @@ type Watched struct {
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
 	// LogE is the natural logarithm of the e value that there is no bias: the mean of those
-	// of the members. Null where it cannot be told.
+	// of the members or, where some are what all reviewers have in common, the mean of that of these and that of the others. Null where it cannot be told.
 	LogE     *float64 `json:"log_e"`
 	Members  int      `json:"members"`  // that e is the mean of
 	Clusters int      `json:"clusters"` // sessions behind the figure, those that answered one question counted once
@@ -78,8 +79,8 @@ type Watched struct {
 
 // Monitor computes the monitor over what was added so far, and over the preference in shadow
 // sessions of the same council: from each, in the order in which they came, the share of the
-// reviewers, 0 to 1, that preferred the synthesis.
-func (c *Collector) Monitor(shadow []float64) Monitor {
+// reviewers, 0 to 1, that preferred the synthesis. If the context ends before, the monitor is of no use.
+func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 	w := c.window()
 	all := len(w.sessions)
 	version := w.keepNewestCouncil()
@@ -100,8 +101,8 @@ func (c *Collector) Monitor(shadow []float64) Monitor {
 		return m
 	}
 	h := findings{models: newModels(&w), c: c, span: m.Window}
-	h.second, h.third = h.fitAdjusted()
-	seven := slices.Concat([]Metric{h.position(), h.slopes()}, h.favours(), []Metric{h.harshness(), h.affinity(), h.anchoring()})
+	h.favour = newFavours(ctx, h.models)
+	seven := []Metric{h.position(), h.slopes(), h.selfPreference(), h.family(), h.harshness(), h.affinity(), h.anchoring()}
 	figures := make([][]watchedFigure, len(seven))
 	for i := range seven {
 		figures[i] = seven[i].watch()
@@ -152,13 +153,13 @@ type watchedFigure struct {
 // watch returns the estimates that a headline rests on, from enough questions: its members or,
 // where it is not taken from members, its own.
 func (m *Metric) watch() []watchedFigure {
-	all := []*Metric{m}
-	if m.Subject != "" {
-		all = slices.DeleteFunc(pointers(m.Members), func(member *Metric) bool { return member.Subject == "" })
+	all := m.tested()
+	if len(all) == 0 {
+		all = []*Metric{m}
 	}
 	var figures []watchedFigure
 	for _, figure := range all {
-		if p := figure.strictest(); p != nil && figure.Clusters >= MonitorFrom {
+		if p := figure.PValue; p != nil && figure.Clusters >= MonitorFrom {
 			const least = 1e-300 // beyond, the normal score of a p would be infinite
 			z := stat.NormalQuantile(max(*p/2, least))
 			figures = append(figures, watchedFigure{figure, mixture().LogE(float64(figure.Clusters), z)})
@@ -170,25 +171,6 @@ func (m *Metric) watch() []watchedFigure {
 // mixture gives the e values and the intervals of a monitor.
 func mixture() stat.Mixture { return stat.TunedMixture(monitorLevel, monitorTuned) }
 
-// strictest returns the decisive p of a metric or, where there is a figure on standardised
-// scores, the larger of both, and 1 where their signs differ. It is nil without a p.
-func (m *Metric) strictest() *float64 {
-	p := m.decisive()
-	if p == nil {
-		return nil
-	}
-	for _, again := range m.Members {
-		switch {
-		case again.Name != m.Name+standardisedSuffix:
-		case again.PValue == nil || math.Signbit(*again.PointEstimate) != math.Signbit(*m.PointEstimate):
-			return new(1.)
-		default:
-			return new(max(*p, *again.PValue))
-		}
-	}
-	return p
-}
-
 // newWatched returns a headline without a decision.
 func newWatched(m *Metric, figures []watchedFigure) Watched {
 	w := Watched{Name: m.Name, Kind: m.Kind, Unit: m.Unit, Members: len(figures), Delta: m.Delta, Clusters: m.Clusters}
@@ -199,11 +181,19 @@ func newWatched(m *Metric, figures []watchedFigure) Watched {
 		}
 		return w
 	}
-	logs := make([]float64, len(figures))
-	for i, figure := range figures {
-		logs[i] = figure.logE
+	var kinds []float64
+	for _, inCommon := range []bool{true, false} {
+		var logs []float64
+		for _, figure := range figures {
+			if figure.InCommon == inCommon {
+				logs = append(logs, figure.logE)
+			}
+		}
+		if len(logs) > 0 {
+			kinds = append(kinds, stat.LogMean(logs))
+		}
 	}
-	w.LogE = new(stat.LogMean(logs))
+	w.LogE = new(stat.LogMean(kinds))
 	return w
 }
 
@@ -281,7 +271,9 @@ func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 	}
 	switch {
 	case len(carrying) > 0:
-		best.Metric = largest(carrying)
+		if !best.InCommon || !slices.Contains(carrying, best.Metric) {
+			best.Metric = largest(carrying)
+		}
 		w.Found, w.Reason = true, fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
 		if w.Kind == KindLevel {
 			w.Reason += "; ranks do not depend on it, so this is no alarm"

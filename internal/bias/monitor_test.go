@@ -50,7 +50,7 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 		{"anchoring", "", biassim.Effects{Anchoring: -0.5}},
 	} {
 		t.Run(tt.headline, func(t *testing.T) {
-			m := collect(unlimited, generated(5, 300, council.OrderBalanced, true, tt.effects)).Monitor(nil)
+			m := collect(unlimited, generated(5, 300, council.OrderBalanced, true, tt.effects)).Monitor(t.Context(), nil)
 			got := alarms(m)
 			if tt.headline == "length_slope_deviation" || tt.headline == "family_affinity" {
 				delete(got, "affinity") // who rewards length, or its maker, favours some members
@@ -74,7 +74,7 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 
 // Ranks do not depend on how high a reviewer scores everybody: the monitor finds it, and raises no alarm.
 func TestLevelIsNoAlarm(t *testing.T) {
-	m := collect(unlimited, generated(5, 300, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0, -0.8}})).Monitor(nil)
+	m := collect(unlimited, generated(5, 300, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0, -0.8}})).Monitor(t.Context(), nil)
 	w := watched(t, m, "harshness")
 	if len(alarms(m)) > 0 || !w.Found || w.Kind != KindLevel || w.Subject != "openai/m1" || *w.LogE < math.Log(20) {
 		t.Errorf("%s: %+v", m.Headline, w)
@@ -85,10 +85,10 @@ func TestLevelIsNoAlarm(t *testing.T) {
 }
 
 // The e value of a headline is the mean of those of its members, each from the z that has the
-// p of its t, the largest p where there are further fits.
+// p of its t: of the reviewers in common and of single ones apart.
 func TestMonitorFollowsTheReport(t *testing.T) {
 	c := collect(unlimited, generated(7, 240, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0.1}}))
-	m, metrics := c.Monitor([]float64{1, 0, 0.5, 0.5}), byName(c.Report().Metrics)
+	m, metrics := c.Monitor(t.Context(), []float64{1, 0, 0.5, 0.5}), byName(c.Report(t.Context()).Metrics)
 	if len(alarms(m)) > 0 || m.Headline != "No alarm after 240 sessions" {
 		t.Errorf("%s: %v", m.Headline, alarms(m))
 	}
@@ -97,39 +97,32 @@ func TestMonitorFollowsTheReport(t *testing.T) {
 		z := stat.NormalQuantile(1 - p/2)
 		return -math.Log(1+240*r)/2 + 240*r*z*z/(2*(1+240*r))
 	}
-	expect := func(headline string, ps ...float64) {
+	expect := func(headline string, kinds ...[]float64) {
 		t.Helper()
-		sum := 0.
-		for _, p := range ps {
-			sum += math.Exp(logE(p)) / float64(len(ps))
+		sum, n := 0., 0
+		for _, ps := range kinds {
+			for _, p := range ps {
+				sum += math.Exp(logE(p)) / float64(len(ps)*len(kinds))
+			}
+			n += len(ps)
 		}
 		w := watched(t, m, headline)
-		if math.Abs(*w.LogE-math.Log(sum)) > 1e-6 || w.Members != len(ps) || w.Clusters != 240 {
-			t.Errorf("%s: log e = %v of %d members after %d, want %v of %d after 240",
-				headline, *w.LogE, w.Members, w.Clusters, math.Log(sum), len(ps))
+		if math.Abs(*w.LogE-math.Log(sum)) > 1e-6 || w.Members != n || w.Clusters != 240 {
+			t.Errorf("%s: log e = %v of %d members after %d, want %v of %d after 240", headline, *w.LogE, w.Members, w.Clusters, math.Log(sum), n)
 		}
 	}
-	var places, harsh, slopes []float64
-	for place := range 5 {
-		places = append(places, *metrics["position_effect|"+string(rune('0'+place))].PValue)
+	figures := func(name string, subjects ...string) (ps []float64) {
+		for _, subject := range subjects {
+			ps = append(ps, *metrics[name+"|"+subject].PValue)
+		}
+		return ps
 	}
-	for _, id := range biassim.Members() {
-		harsh = append(harsh, *metrics["harshness|"+id].PValue)
-		slope := metrics["length_slope_deviation|"+id]
-		slopes = append(slopes, *slope.decisive())
-	}
-	expect("position", places...)
-	expect("harshness", harsh...)
-	expect("length_slope_deviation", slopes...)
-	expect("anchoring", *metrics["anchoring"].PValue)
-	self, again := metrics["self_preference"], metrics["self_preference_standardised"]
-	worst := max(*self.PValue, self.SecondFit.PValue, self.ThirdFit.PValue, *again.PValue)
-	if math.Signbit(*self.PointEstimate) != math.Signbit(*again.PointEstimate) ||
-		math.Signbit(*self.PointEstimate) != math.Signbit(self.SecondFit.PointEstimate) ||
-		math.Signbit(*self.PointEstimate) != math.Signbit(self.ThirdFit.PointEstimate) {
-		worst = 1
-	}
-	expect("self_preference", worst)
+	members := biassim.Members()
+	expect("position", figures("position_effect", "0", "1", "2", "3", "4"), figures("position", members...))
+	expect("self_preference", []float64{*metrics["self_preference_in_common"].PValue}, figures("self_preference", members...))
+	expect("harshness", figures("harshness", members...))
+	expect("length_slope_deviation", figures("length_slope_deviation", members...))
+	expect("anchoring", []float64{*metrics["anchoring"].PValue})
 
 	shadow, b := watched(t, m, shadowPreference), stat.NewBetting([]float64{1, 0, 0.5, 0.5}, 0.05)
 	if *shadow.LogE != b.LogE(0.5) || *shadow.PointEstimate != 0.5 || shadow.Clusters != 4 {
@@ -145,7 +138,7 @@ func TestMonitorAsksForAnEffectThatCounts(t *testing.T) {
 		shadow[i] = float64(min(1, i%3)) // two of three for the synthesis
 	}
 	c := collect(unlimited, generated(3, 600, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0, -0.2}}))
-	m := c.Monitor(shadow)
+	m := c.Monitor(t.Context(), shadow)
 	if diff := cmp.Diff(map[string]string{shadowPreference: ""}, alarms(m)); diff != "" {
 		t.Errorf("alarms (-want +got):\n%s", diff)
 	}
@@ -171,21 +164,21 @@ func TestMonitorBeginsWithTheCouncil(t *testing.T) {
 	}
 	version(200, 420, 1, "new")
 	version(201, 419, 2, "other")
-	m := collect(unlimited, records).Monitor(nil)
+	m := collect(unlimited, records).Monitor(t.Context(), nil)
 	if m.ConfigVersion != "new" || m.Window.Sessions != 111 || m.OtherCouncils != 309 || m.Window.Records != 111*perSession {
 		t.Errorf("%d sessions of %q with %d records, %d left out", m.Window.Sessions, m.ConfigVersion, m.Window.Records, m.OtherCouncils)
 	}
 	if w := watched(t, m, "anchoring"); w.Clusters != 111 {
 		t.Errorf("anchoring from %d sessions", w.Clusters)
 	}
-	alone := collect(Options{Now: now, Query: Query{ConfigVersion: "new"}}, records).Monitor(nil)
+	alone := collect(Options{Now: now, Query: Query{ConfigVersion: "new"}}, records).Monitor(t.Context(), nil)
 	alone.OtherCouncils = m.OtherCouncils
 	if diff := cmp.Diff(alone, m); diff != "" {
 		t.Errorf("beside other councils (-alone +got):\n%s", diff)
 	}
 	// Records that tell no version come before one that does.
 	version(0, 200, 1, "")
-	if m := collect(unlimited, records[:200*perSession]).Monitor(nil); m.ConfigVersion != "" || m.Window.Sessions != 200 {
+	if m := collect(unlimited, records[:200*perSession]).Monitor(t.Context(), nil); m.ConfigVersion != "" || m.Window.Sessions != 200 {
 		t.Errorf("%d sessions of %q", m.Window.Sessions, m.ConfigVersion)
 	}
 }
@@ -194,14 +187,14 @@ func TestMonitorNeedsSessions(t *testing.T) {
 	records := generated(5, 100, council.OrderBalanced, false, biassim.Effects{Position: []float64{3}})
 	o := unlimited
 	o.RetentionDays = new(90)
-	m := collect(o, records[:99*len(records)/100]).Monitor([]float64{1, 1, 1})
+	m := collect(o, records[:99*len(records)/100]).Monitor(t.Context(), []float64{1, 1, 1})
 	if m.Status != StatusCollecting || m.SessionsNeeded != 1 || len(m.Watched) != 0 || m.Headline != "Collecting data (99 of 100 sessions)" {
 		t.Errorf("%s, %d needed, %d headlines: %s", m.Status, m.SessionsNeeded, len(m.Watched), m.Headline)
 	}
 	if m.RetentionDays == nil || *m.RetentionDays != 90 {
 		t.Errorf("retention %v", m.RetentionDays)
 	}
-	m = collect(o, records).Monitor(nil)
+	m = collect(o, records).Monitor(t.Context(), nil)
 	if _, ok := alarms(m)["position"]; !ok || m.Status != StatusOK {
 		t.Errorf("%s after 100 sessions: %v", m.Status, alarms(m))
 	}
@@ -220,50 +213,22 @@ func TestMonitorNeedsSessions(t *testing.T) {
 		hash := "q" + records[i].SessionID[:5] // without the last digit
 		records[i].QueryHash = &hash
 	}
-	m = collect(o, records).Monitor(nil)
+	m = collect(o, records).Monitor(t.Context(), nil)
 	if w := watched(t, m, "position"); w.LogE != nil || !strings.Contains(w.Reason, "takes 100") {
 		t.Errorf("position: log e = %v: %s", w.LogE, w.Reason)
 	}
-	if m := NewCollector(unlimited).Monitor(nil); m.Window.Start != nil || m.SessionsNeeded != 100 {
+	if m := NewCollector(unlimited).Monitor(t.Context(), nil); m.Window.Start != nil || m.SessionsNeeded != 100 {
 		t.Errorf("without a record: %+v", m)
 	}
 }
 
 // However certain a bias is, JSON has a number for it.
 func TestMonitorOfGreatCertainty(t *testing.T) {
-	m := collect(unlimited, generated(5, 700, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}})).Monitor(nil)
+	m := collect(unlimited, generated(5, 700, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}})).Monitor(t.Context(), nil)
 	if w := watched(t, m, "position"); !(*w.LogE > 300) || math.IsInf(*w.LogE, 0) {
 		t.Errorf("log e = %v", *w.LogE)
 	}
 	if _, err := json.Marshal(m); err != nil {
 		t.Error(err)
-	}
-}
-
-// Two figures of one headline that contradict each other are no evidence.
-func TestStrictest(t *testing.T) {
-	m := Metric{Name: "self_preference", PointEstimate: new(0.3), PValue: new(0.01)}
-	for _, tc := range []struct {
-		name  string
-		again *Metric
-		want  float64
-	}{
-		{"alone", nil, 0.01},
-		{"weaker on standardised scores", &Metric{PointEstimate: new(0.1), PValue: new(0.2)}, 0.2},
-		{"stronger on standardised scores", &Metric{PointEstimate: new(0.1), PValue: new(0.001)}, 0.01},
-		{"of the other sign", &Metric{PointEstimate: new(-0.1), PValue: new(0.001)}, 1},
-		{"without a test", &Metric{}, 1},
-	} {
-		m.Members = nil
-		if tc.again != nil {
-			tc.again.Name = "self_preference_standardised"
-			m.Members = []Metric{*tc.again}
-		}
-		if got := m.strictest(); got == nil || *got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-	}
-	if got := new(Metric).strictest(); got != nil {
-		t.Errorf("without a figure: %v", *got)
 	}
 }

@@ -77,7 +77,7 @@ func TestPairs(t *testing.T) {
 		for _, r := range judgedPairs(truth) {
 			c.Add(r)
 		}
-		r := c.Report()
+		r := c.Report(t.Context())
 		flat := map[string]Metric{}
 		for _, m := range r.Metrics {
 			flat[m.Name] = m
@@ -139,7 +139,7 @@ func TestPairsTakeTwoAnswers(t *testing.T) {
 		c.Add(r)
 	}
 	c.Add(record("0-0", now, "accurate", "third", 5))
-	if r := c.Report(); r.Pairs != nil {
+	if r := c.Report(t.Context()); r.Pairs != nil {
 		t.Errorf("pairs: %+v", r.Pairs)
 	}
 }
@@ -175,7 +175,7 @@ func TestNoEffectBeyondTheScale(t *testing.T) {
 				}
 			}
 		}
-		r := c.Report()
+		r := c.Report(t.Context())
 		check(fmt.Sprintf("window %d, %d members", window, members), r.Metrics)
 		for _, m := range r.Metrics {
 			if m.Reason == tooLittle || m.Reason == beyondScale {

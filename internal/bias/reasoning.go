@@ -23,7 +23,7 @@ func (h *findings) reasoning() (m Metric, told bool) {
 		}
 	}
 	m = h.metric(reasoningName, perDoublingReasoning, "the length, candidate models and positions beside it, every reviewer of a session "+
-		"absorbed (M4, with one more regressor: log2 of 1 + reasoning tokens); "+leastSquares, all, deltaEffect)
+		"absorbed (M3, with one more regressor: log2 of 1 + reasoning tokens); "+leastSquares, all, deltaEffect)
 	level, n := repeated(answered)
 	switch {
 	case all.records == 0:
@@ -33,17 +33,18 @@ func (h *findings) reasoning() (m Metric, told bool) {
 		m.missing(notTold)
 		return m, true
 	}
-	f := h.w.fit(h.w.plain(), h.reasoningModel(level, n))
+	f := h.w.fit(h.reasoningModel(level, n))
 	m.setContrast(f.Contrast(only(f.N, f.N-1)))
 	return m, true
 }
 
-// reasoningModel is M4 with the reasoning beside the length, as the last regressor. It leaves out answers whose reasoning no record tells.
+// reasoningModel returns M3 with the reasoning beside the length, as the last regressor. If no record tells the reasoning behind an
+// answer, the answer does not enter.
 func (m *models) reasoningModel(level []int, levels int) design {
 	length := m.lengthModel(level, levels)
 	last := length.Regressors
 	return design{
-		Design: stat.Design{Rows: true, Regressors: last + 1},
+		Design: stat.Design{Regressors: last + 1},
 		row: func(s *scores, i, j int, x []float64) bool {
 			x[last] = math.Log2(1 + s.reasoning[i][j])
 			return !math.IsNaN(x[last]) && length.row(s, i, j, x[:last])

@@ -45,7 +45,7 @@ func TestReasoningIsAnAssociation(t *testing.T) {
 		"a member does not say": {0.6, []string{"openai/m0"}, "Answers after longer reasoning score higher by"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := collect(unlimited, reasoned(generated(1, 100, council.OrderBalanced, true, biassim.Effects{}), tc.worth, tc.silent...)).Report()
+			r := collect(unlimited, reasoned(generated(1, 100, council.OrderBalanced, true, biassim.Effects{}), tc.worth, tc.silent...)).Report(t.Context())
 			m := byName(r.Metrics)[reasoningName]
 			if m.Kind != KindAssociation || !m.Is(VerdictAssociation) || m.Reason != reasonIsMixed || m.PointEstimate == nil ||
 				math.Abs(*m.PointEstimate-tc.worth) > 0.2 {
@@ -70,7 +70,7 @@ func TestReasoningUntold(t *testing.T) {
 		"one member": {[]string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3"}, notTold},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := collect(unlimited, reasoned(slices.Clone(records), 0, tc.silent...)).Report()
+			r := collect(unlimited, reasoned(slices.Clone(records), 0, tc.silent...)).Report(t.Context())
 			m := byName(r.Metrics)[reasoningName]
 			if !m.Is(VerdictNotIdentified) || m.Reason != tc.reason || m.PointEstimate != nil || m.PValue != nil {
 				t.Errorf("reasoning: %+v", m)

@@ -30,7 +30,7 @@ func TestRepeatedQuestions(t *testing.T) {
 				tt.tell(&r)
 				c.Add(r)
 			}
-			if slices.ContainsFunc(c.Report().Metrics, func(m Metric) bool {
+			if slices.ContainsFunc(c.Report(t.Context()).Metrics, func(m Metric) bool {
 				return m.Is(VerdictFavour)
 			}) {
 				found++

@@ -71,7 +71,7 @@ func TestUnknownQuestions(t *testing.T) {
 					c.Add(r)
 				}
 			}
-			got := c.Report().Repeats
+			got := c.Report(t.Context()).Repeats
 			if tt.note == "" != (got.Note == "") || !strings.Contains(got.Note, tt.note) {
 				t.Errorf("note %q, want %q", got.Note, tt.note)
 			}

@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -169,8 +170,8 @@ func (p *pairs) append(cluster, session int, x, y float64) {
 }
 
 // Report computes the report over what was added so far. More may be added, and
-// Report called again, afterwards.
-func (c *Collector) Report() Report {
+// Report called again, afterwards. If the context ends before, the report is of no use.
+func (c *Collector) Report(ctx context.Context) Report {
 	w := c.window()
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
@@ -211,7 +212,7 @@ func (c *Collector) Report() Report {
 	var described, tested []Metric
 	var found summary
 	runTogether( // the parts only read the window
-		func() { tested, found = c.headlines(&w, r.Window, fits, split) },
+		func() { tested, found = c.headlines(ctx, &w, r.Window, fits, split) },
 		func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) },
 		func() {
 			described = []Metric{

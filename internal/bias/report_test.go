@@ -35,7 +35,8 @@ func readGolden(t *testing.T, name string, got []byte) []byte {
 
 // reports are one of each kind that a reader can meet. The tests of package render
 // read them from the golden files.
-func reports() map[string]Report {
+func reports(t *testing.T) map[string]Report {
+	t.Helper()
 	skipping := collect(unlimited, recordsOf(7))
 	skipping.Skip("records.jsonl", 12, "not_json", 1)
 	skipping.Skip("records.jsonl", 31, "too_long", 1)
@@ -55,18 +56,19 @@ func reports() map[string]Report {
 	odd = append(odd, lone)
 
 	return map[string]Report{
-		"empty":       NewCollector(unlimited).Report(),
-		"collecting":  skipping.Report(),
-		"preliminary": collect(unlimited, recordsOf(12)).Report(),
-		"moderate":    collect(Options{Now: now.In(time.FixedZone("CET", 3600)), Settings: unlimited.Settings}, recordsOf(40)).Report(),
-		"odd":         collect(unlimited, odd).Report(),
-		"flagged":     flaggedReport(),
+		"empty":       NewCollector(unlimited).Report(t.Context()),
+		"collecting":  skipping.Report(t.Context()),
+		"preliminary": collect(unlimited, recordsOf(12)).Report(t.Context()),
+		"moderate":    collect(Options{Now: now.In(time.FixedZone("CET", 3600)), Settings: unlimited.Settings}, recordsOf(40)).Report(t.Context()),
+		"odd":         collect(unlimited, odd).Report(t.Context()),
+		"flagged":     flaggedReport(t),
 	}
 }
 
 // flaggedReport has headlines with members under them, a change point and an
 // unusual session.
-func flaggedReport() Report {
+func flaggedReport(t *testing.T) Report {
+	t.Helper()
 	records := recordsOf(60)
 	for i := range records {
 		switch r := &records[i]; {
@@ -79,11 +81,11 @@ func flaggedReport() Report {
 			}
 		}
 	}
-	return collect(unlimited, records).Report()
+	return collect(unlimited, records).Report(t.Context())
 }
 
 func TestReportJSON(t *testing.T) {
-	for name, report := range reports() {
+	for name, report := range reports(t) {
 		t.Run(name, func(t *testing.T) {
 			body, err := json.MarshalIndent(report, "", "  ")
 			if err != nil {
@@ -119,7 +121,7 @@ func TestReportFromHostileRecords(t *testing.T) {
 	} {
 		mutate(&records[i])
 	}
-	report := collect(unlimited, records).Report()
+	report := collect(unlimited, records).Report(t.Context())
 	if _, err := json.Marshal(report); err != nil {
 		t.Error(err)
 	}

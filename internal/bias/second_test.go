@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -47,7 +48,7 @@ func TestMaskedMemberIsFound(t *testing.T) {
 			r.ScoreValue = new(min(10, max(1, *r.ScoreValue+shift[r.SessionID])))
 		}
 	}
-	report := collect(unlimited, records).Report()
+	report := collect(unlimited, records).Report(t.Context())
 	metrics := byName(report.Metrics)
 	steady, harsh, headline := metrics["harshness|openai/m0"], metrics["harshness|meta/m4"], metrics["harshness"]
 	if !(*steady.PValue < *harsh.PValue && math.Abs(*steady.PointEstimate) < deltaEffect && *harsh.QValue < levelHigh &&
@@ -89,7 +90,7 @@ func favoursNobody(t *testing.T, sessions, members int, world biassim.World) {
 	t.Helper()
 	flagged, reports := 0, race.Fewer(40)
 	for seed := range uint64(reports) {
-		found := verdicts(collect(unlimited, inWorld(seed, sessions, members, seed%2 == 0, world, biassim.Effects{})).Report())
+		found := verdicts(collect(unlimited, inWorld(seed, sessions, members, seed%2 == 0, world, biassim.Effects{})).Report(t.Context()))
 		for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
 			if found[headline] == VerdictFavour {
 				flagged++
@@ -102,70 +103,32 @@ func favoursNobody(t *testing.T, sessions, members int, world biassim.World) {
 	}
 }
 
-// TestDiscriminationIsTold holds that the report describes how widely each reviewer
-// spreads its scores, with an interval that holds the truth.
-func TestDiscriminationIsTold(t *testing.T) {
-	held, all := 0, 0
-	for seed := range uint64(20) {
-		// Dealt at random, the factors are recovered from the scores' own deviations.
-		metrics := byName(collect(unlimited, inWorld(seed, 100, 5, false, biassim.World{Spread: 0.3}, biassim.Effects{})).Report().Metrics)
-		if m := metrics["discrimination"]; m.PointEstimate != nil || m.Verdict != nil || len(m.Members) != 5 {
-			t.Fatalf("%+v", m)
-		}
-		var estimates []float64
-		var members []Metric
-		for _, id := range biassim.Council(5) {
-			m := metrics["discrimination|"+id]
-			if m.PointEstimate == nil || m.Verdict != nil || m.PValue != nil {
-				t.Fatalf("%+v", m)
-			}
-			estimates, members = append(estimates, *m.PointEstimate), append(members, m)
-		}
-		order := []int{0, 1, 2, 3, 4}
-		slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, estimates[a]-estimates[b])) })
-		for rank, k := range order {
-			all++
-			// The order of factors that lie close may be another; that costs little.
-			if factor := 0.7 + 0.15*float64(rank); *members[k].CILower <= factor && factor <= *members[k].CIUpper {
-				held++
-			}
-		}
-	}
-	if held < 85 {
-		t.Errorf("%d of %d intervals hold the truth", held, all)
-	}
-}
-
 // TestConstantReviewerHasNoFavour holds that a reviewer who gives every answer the
 // same score is called harsh if it is, and nothing else is said of it.
 func TestConstantReviewerHasNoFavour(t *testing.T) {
 	metrics := byName(collect(unlimited, inWorld(3, 60, 5, true, biassim.World{Constant: []float64{2: 7}},
-		biassim.Effects{})).Report().Metrics)
+		biassim.Effects{})).Report(t.Context()).Metrics)
 	for _, name := range []string{"length_slope_deviation|anthropic/m2", "self_preference|anthropic/m2", "pair|anthropic/m2>meta/m4"} {
 		if m := metrics[name]; m.PointEstimate != nil || m.PValue != nil || *m.Verdict != VerdictNotIdentified ||
-			m.Reason != hardlyFollows {
+			m.Reason != nearlyConstant {
 			t.Errorf("%s: %+v", name, m)
 		}
-	}
-	if m := metrics["discrimination|anthropic/m2"]; *m.PointEstimate != 0 || m.Reason != hardlyFollows {
-		t.Errorf("discrimination: %+v", m)
 	}
 	for _, name := range []string{
 		"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference",
 		"pair|meta/m4>anthropic/m2", "family_affinity",
 	} {
-		if m := metrics[name]; m.PValue == nil || m.SecondFit == nil {
+		if m := metrics[name]; m.PValue == nil || m.OwnScale == nil {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
 }
 
-// TestThreeMembersHidden holds that what could be scale use is not told where the
-// discriminations are not: three reviewers never score two of the same answers.
+// TestThreeMembersHidden holds that favour for one of two answers is not told from judging right.
 func TestThreeMembersHidden(t *testing.T) {
-	metrics := byName(collect(unlimited, inWorld(4, 60, 3, false, biassim.World{}, biassim.Effects{})).Report().Metrics)
-	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1", "length_slope_deviation", "discrimination|openai/m0"} {
-		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != scaleUnknown {
+	metrics := byName(collect(unlimited, inWorld(4, 60, 3, false, biassim.World{}, biassim.Effects{})).Report(t.Context()).Metrics)
+	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1"} {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != nearlyConstant {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
@@ -182,8 +145,8 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 	held := 0
 	for seed := range uint64(30) {
 		m := byName(collect(unlimited, generated(seed, 60, council.OrderBalanced, false,
-			biassim.Effects{Family: planted})).Report().Metrics)["family_affinity"]
-		if m.PointEstimate == nil || m.SecondFit == nil {
+			biassim.Effects{Family: planted})).Report(t.Context()).Metrics)["family_affinity"]
+		if m.PointEstimate == nil || m.OwnScale == nil {
 			t.Fatalf("%+v", m)
 		}
 		sum += *m.PointEstimate
@@ -197,7 +160,7 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 	if held < 24 { // 95 % less 3.8 standard errors
 		t.Errorf("%d of 30 intervals hold the truth", held)
 	}
-	report := collect(unlimited, generated(1, 100, council.OrderBalanced, false, biassim.Effects{Family: 0.9})).Report()
+	report := collect(unlimited, generated(1, 100, council.OrderBalanced, false, biassim.Effects{Family: 0.9})).Report(t.Context())
 	if got := verdicts(report)["family_affinity"]; got != VerdictFavour {
 		t.Errorf("a large favour for the family is %q", got)
 	}
@@ -226,7 +189,7 @@ func TestDetectableIsDetected(t *testing.T) {
 			size := 0.
 			for seed := range uint64(5) {
 				m := byName(collect(unlimited, generated(seed, 50, council.OrderBalanced, true,
-					biassim.Effects{})).Report().Metrics)[tc.headline]
+					biassim.Effects{})).Report(t.Context()).Metrics)[tc.headline]
 				if tc.single {
 					size += *m.DetectableSingle / 5
 				} else {
@@ -237,7 +200,7 @@ func TestDetectableIsDetected(t *testing.T) {
 			found := 0
 			for seed := range uint64(reports) {
 				if verdicts(collect(unlimited, generated(100+seed, 50, council.OrderBalanced, true,
-					effects)).Report())[tc.headline].Found() {
+					effects)).Report(t.Context()))[tc.headline].Found() {
 					found++
 				}
 			}
@@ -259,7 +222,7 @@ func TestGapWithoutVariation(t *testing.T) {
 			}
 		}
 	}
-	if m := byName(collect(unlimited, records).Report().Metrics)["harshness"]; m.PointEstimate != nil ||
+	if m := byName(collect(unlimited, records).Report(t.Context()).Metrics)["harshness"]; m.PointEstimate != nil ||
 		*m.Verdict != VerdictNotIdentified || m.Reason != noVariation {
 		t.Errorf("%q, %s", *m.Verdict, m.Reason)
 	}
@@ -271,95 +234,29 @@ func TestCurvesAreNoFavour(t *testing.T) {
 	favoursNobody(t, 800, 5, biassim.World{Gap: 1.5, Curve: 1})
 }
 
-// The third fit is least squares with a column for each effect: the pair, each reviewer's curve beside the others, the
-// places, each answer, and each reviewer of a session.
-func TestThirdFitByDenseLeastSquares(t *testing.T) {
-	const n, sessions = 5, 30
-	w := collect(unlimited, inWorld(5, sessions, n, false, biassim.World{Spread: 0.3, Curve: 1}, biassim.Effects{})).window()
-	d := w.discriminations()
-	var rows [][]float64
-	var y []float64
-	for k := range w.sessions {
-		s := &w.sessions[k]
-		adjusted, scored := d.adjust(k)[0], d.ends.scores(s)
-		for i := range n {
-			worth, squares := make([]float64, n), 0.
-			for j := range n {
-				if i != j {
-					worth[j] = (scored[i][j] - adjusted[i][j]) / (d.b[i] - 1)
-					squares += worth[j] * worth[j] / (n - 1)
-				}
-			}
-			for j := range n {
-				if i == j {
-					continue
-				}
-				if d.ends.pull(i, j) > 0 {
-					t.Fatal("not the case to be tested: an end moves a pair")
-				}
-				x := make([]float64, 1+(n-1)+(n-2)+(2*n-1)*sessions)
-				if i == 0 && j == 3 {
-					x[0] = 1
-				}
-				code(x[1:n], i, worth[j]*worth[j]-squares)
-				code(x[n:2*n-2], s.position[i][j], 1)
-				session := x[2*n-2+(2*n-1)*k:]
-				session[j] = 1
-				if i > 0 {
-					session[n+i-1] = 1
-				}
-				rows, y = append(rows, x), append(y, adjusted[i][j])
-			}
-		}
-	}
-	m := newModels(&w)
-	_, third := m.fitAdjusted()
-	pair := slices.Index(m.sortedPairs(), [2]int{0, 3})
-	if got, want := third.affinities[pair].Estimate, denseFit(t, rows, y); math.Abs(got-want) > 1e-7 {
-		t.Errorf("the estimate is %v, want %v", got, want)
-	}
-}
-
-// TestFurtherFits holds that the fit which says least counts.
-func TestFurtherFits(t *testing.T) {
-	figure := func(estimate, se, p float64) *ScaleFit {
-		return &ScaleFit{PointEstimate: estimate, StandardError: se, PValue: p}
-	}
+// TestOwnScale holds that an effect has to reach delta on the reviewer's own scale too, where this scale has few categories.
+func TestOwnScale(t *testing.T) {
 	for _, tc := range []struct {
-		name          string
-		second, third *ScaleFit
-		p             float64
-		isInside      bool
+		name           string
+		estimate, own  float64
+		coarse, inside bool
+		counts         bool
+		least          float64
 	}{
-		{"no further fits", nil, nil, 0.01, true},
-		{"the second says less", figure(0.1, 0.02, 0.04), figure(0.1, 0.02, 0.02), 0.04, true},
-		{"the third says less", figure(0.1, 0.02, 0.02), figure(0.1, 0.02, 0.04), 0.04, true},
-		{"the first says least", figure(0.1, 0.02, 0.001), figure(0.1, 0.02, 0.002), 0.01, true},
-		{"the second has another sign", figure(-0.1, 0.02, 0.001), figure(0.1, 0.02, 0.002), 1, true},
-		{"the third has another sign", figure(0.1, 0.02, 0.001), figure(-0.1, 0.02, 0.002), 1, true},
-		{"the second may be large", figure(0.1, 0.2, 0.5), figure(0.1, 0.02, 0.04), 0.5, false},
-		{"the third may be large", figure(0.1, 0.02, 0.04), figure(0.1, 0.2, 0.5), 0.5, false},
+		{"as if it went on", 0.3, 0.2, false, false, true, 0.25},
+		{"of few categories", 0.3, 0.2, true, false, false, 0.375},
+		{"large on both", -0.5, -0.3, true, false, true, 0.25 / 0.6},
+		{"small", 0.1, 0.05, true, true, false, 0.5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := Metric{
-				PointEstimate: new(0.1), StandardError: new(0.02), PValue: new(0.01), SecondFit: tc.second, ThirdFit: tc.third,
+				PointEstimate: &tc.estimate, StandardError: new(0.02), OwnScale: &tc.own, Coarse: tc.coarse,
 				Test: &Test{DF: []float64{99}}, Delta: new(0.25),
 			}
-			if got := *m.decisive(); got != tc.p {
-				t.Errorf("p = %v, want %v", got, tc.p)
+			if m.counts() != tc.counts || m.inside() != tc.inside {
+				t.Errorf("it counts: %v; negligible: %v", m.counts(), m.inside())
 			}
-			if got := m.inside(); got != tc.isInside {
-				t.Errorf("negligible is %v", got)
-			}
-			likely := 0.02
-			if !tc.isInside {
-				likely = 0.2
-			}
-			power := 0.85
-			if tc.second == nil {
-				power = 0.8
-			}
-			want := max(likely*stat.StudentQuantile(0.975, 99), 0.25) + likely*stat.StudentQuantile(power, 99)
+			want := max(0.02*stat.StudentQuantile(0.975, 99), tc.least) + 0.02*stat.StudentQuantile(0.8, 99)
 			if got := m.findable(0.05); math.Abs(got-want) > 1e-9 {
 				t.Errorf("finds %v, want %v", got, want)
 			}
@@ -367,17 +264,23 @@ func TestFurtherFits(t *testing.T) {
 	}
 }
 
-// TestCounts holds that an effect has to reach delta in every fit.
-func TestCounts(t *testing.T) {
-	for _, tc := range []struct {
-		first, second, third float64
-		want                 bool
-	}{{0.3, 0.3, 0.3, true}, {0.2, 0.3, 0.3, false}, {0.3, 0.2, 0.3, false}, {-0.3, -0.3, -0.2, false}, {-0.3, -0.25, -0.25, true}} {
-		m := Metric{
-			PointEstimate: &tc.first, Delta: new(0.25), SecondFit: &ScaleFit{PointEstimate: tc.second}, ThirdFit: &ScaleFit{PointEstimate: tc.third},
+// TestNewestSessions holds that a window with too many scores is cut to its newest sessions.
+func TestNewestSessions(t *testing.T) {
+	w := collect(unlimited, generated(1, 12, council.OrderBalanced, false, biassim.Effects{})).window() // 25 cells a session
+	for most, want := range map[int]int{1000: 0, 300: 0, 299: 1, 50: 10, 10: 12} {
+		if got := w.newest(most); got != want {
+			t.Errorf("of %d scores at most: from session %d on, want %d", most, got, want)
 		}
-		if got := m.counts(); got != tc.want {
-			t.Errorf("%+v counts: %v", tc, got)
-		}
+	}
+}
+
+// TestReportThatIsCancelled holds that a report ends soon after its context.
+func TestReportThatIsCancelled(t *testing.T) {
+	c := collect(unlimited, inWorld(1, 400, 5, true, biassim.World{}, biassim.Effects{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := byName(c.Report(ctx).Metrics)["affinity"]
+	if m.PointEstimate != nil || !strings.Contains(m.Reason, context.Canceled.Error()) {
+		t.Errorf("%+v", m)
 	}
 }

@@ -12,8 +12,9 @@ import (
 
 // reportOf returns the report of what a simulation gives, from its records. They
 // tell the question that each session asked.
-func reportOf(o simulation, seed uint64) Report {
-	return collect(unlimited, recordsFrom(o, seed)).Report()
+func reportOf(t *testing.T, o simulation, seed uint64) Report {
+	t.Helper()
+	return collect(unlimited, recordsFrom(o, seed)).Report(t.Context())
 }
 
 // recordsFrom returns the records of what a simulation gives, with the place of
@@ -69,7 +70,7 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 			return 0
 		}
 	}}
-	r := reportOf(o, 1)
+	r := reportOf(t, o, 1)
 	flagged := 0
 	for _, c := range r.ChangePoints {
 		if c.Verdict != VerdictChanged {
@@ -108,7 +109,7 @@ func TestAgreement(t *testing.T) {
 	plain := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 0.2 }}
 	var w []float64
 	for _, o := range []simulation{noisy, plain} {
-		m := reportOf(o, 2).Metrics[2]
+		m := reportOf(t, o, 2).Metrics[2]
 		if m.Name != "agreement" || m.SampleSize != 60 || m.Records != 1200 || m.Verdict != nil ||
 			!(*m.CILower < *m.PointEstimate && *m.PointEstimate < *m.CIUpper) {
 			t.Errorf("metric %+v", m)

@@ -19,7 +19,7 @@ func similarity(t *testing.T, records []council.BiasMetricRecord) (bias.Metric, 
 	for _, r := range records {
 		c.Add(r)
 	}
-	metrics := c.Report().Metrics
+	metrics := c.Report(t.Context()).Metrics
 	i := slices.IndexFunc(metrics, func(m bias.Metric) bool { return m.Name == "ballot_similarity" })
 	if i < 0 {
 		t.Fatal("the report has no ballot_similarity")

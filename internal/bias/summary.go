@@ -8,8 +8,10 @@ import (
 	"time"
 )
 
-// widest is the largest difference between two scores.
-const widest = 9
+const (
+	widest            = 9   // points: the largest difference between two scores
+	notableDifference = 0.1 // points: if the two sizes of an effect differ by more, both are said
+)
 
 // summary is what a report says in sentences.
 type summary struct {
@@ -157,7 +159,7 @@ func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // sentence returns a text that begins with a capital letter, unless it begins with a name.
 func sentence(text string) string {
-	for _, word := range []string{"the ", "longer ", "answers "} {
+	for _, word := range []string{"the ", "these ", "longer ", "answers "} {
 		if strings.HasPrefix(text, word) {
 			return strings.ToUpper(text[:1]) + text[1:]
 		}
@@ -198,6 +200,9 @@ func (m *Metric) says() string {
 	case positionName:
 		if m.Unit == ofPairs {
 			return fmt.Sprintf("%s favours the answer shown %s by %s", who, firstOrLast(up), by)
+		}
+		if m.SubjectName() == m.Subject { // a reviewer
+			return fmt.Sprintf("%s %s the answer that it is shown first by %s", who, verb, by)
 		}
 		return fmt.Sprintf("the reviewers %s %s by %s", favour, m.SubjectName(), by)
 	case anchoringName:
@@ -242,9 +247,13 @@ func (m *Metric) amount() string {
 	if m.CILower == nil || m.CIUpper == nil {
 		return text
 	}
+	own := ""
+	if m.OwnScale != nil && math.Abs(*m.PointEstimate-*m.OwnScale) >= notableDifference {
+		own = fmt.Sprintf(", %.2f on scales that end", math.Abs(*m.OwnScale))
+	}
 	low, high := *m.CILower, *m.CIUpper
 	if *m.PointEstimate < 0 {
 		low, high = -high, -low
 	}
-	return fmt.Sprintf("%s (%.2f to %.2f)", text, low, high)
+	return fmt.Sprintf("%s (%.2f to %.2f%s)", text, low, high, own)
 }

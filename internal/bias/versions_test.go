@@ -46,16 +46,16 @@ func TestVersionChanges(t *testing.T) {
 		},
 	} {
 		records := served30(tc.versions)
-		if diff := cmp.Diff(tc.want, collect(unlimited, records).Report().Versions); diff != "" {
+		if diff := cmp.Diff(tc.want, collect(unlimited, records).Report(t.Context()).Versions); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.versions, diff)
 		}
 		later, earlier := collect(unlimited, records[180:]), collect(unlimited, records[:180])
 		later.AddBefore(earlier)
-		if diff := cmp.Diff(tc.want, later.Report().Versions); diff != "" {
+		if diff := cmp.Diff(tc.want, later.Report(t.Context()).Versions); diff != "" {
 			t.Errorf("%s, of two files (-want +got):\n%s", tc.versions, diff)
 		}
 	}
-	if v := collect(unlimited, recordsOf(30)).Report().Versions; v == nil || len(v) > 0 {
+	if v := collect(unlimited, recordsOf(30)).Report(t.Context()).Versions; v == nil || len(v) > 0 {
 		t.Errorf("without versions: %+v", v)
 	}
 }
@@ -68,7 +68,7 @@ func TestVersionBesideChange(t *testing.T) {
 			r.ScoreValue = new(max(1, *r.ScoreValue-3))
 		}
 	}
-	r := collect(unlimited, records).Report()
+	r := collect(unlimited, records).Report(t.Context())
 	k := slices.IndexFunc(r.ChangePoints, ChangePoint.Found)
 	if k < 0 || !slices.ContainsFunc(r.ChangePoints[k].AlsoChanged, func(a Alongside) bool {
 		return a.What == AlongsideVersion && a.Name == "two-2 of bob/two" && a.Before == "0 %"
@@ -85,7 +85,7 @@ func TestModelVersionFilter(t *testing.T) {
 	} {
 		o := unlimited
 		o.ModelVersion = version
-		r := collect(o, records).Report()
+		r := collect(o, records).Report(t.Context())
 		if got := [2]int{r.Window.Sessions, r.Window.Records}; got != want {
 			t.Errorf("%q: %v, want %v", version, got, want)
 		}
@@ -119,7 +119,7 @@ func TestWhatFiltersLeaveOut(t *testing.T) {
 		"an unknown version": {Query{ModelVersion: "two"}, []Filter{{Field: "model_version", Asked: "two", Matches: []string{}, Present: []string{"two-1"}, LeftOut: 360}}},
 		"no category":        {Query{Category: "math"}, []Filter{{Field: "category", Asked: "math", Matches: []string{}, Present: []string{}, LeftOut: 360}}},
 	} {
-		got := collect(ask(tc.query), records).Report()
+		got := collect(ask(tc.query), records).Report(t.Context())
 		if diff := cmp.Diff(tc.want, got.Filters); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -127,10 +127,10 @@ func TestWhatFiltersLeaveOut(t *testing.T) {
 
 	later, earlier := collect(ask(Query{ConfigVersion: "v2"}), records[100:]), collect(ask(Query{ConfigVersion: "v2"}), records[:100])
 	later.AddBefore(earlier)
-	if diff := cmp.Diff(v1, later.Report().Filters); diff != "" {
+	if diff := cmp.Diff(v1, later.Report(t.Context()).Filters); diff != "" {
 		t.Error("read in two parts:", diff)
 	}
-	if diff := cmp.Diff(v1, later.Monitor(nil).Filters); diff != "" {
+	if diff := cmp.Diff(v1, later.Monitor(t.Context(), nil).Filters); diff != "" {
 		t.Error("monitor:", diff)
 	}
 	if diff := cmp.Diff(v1, later.Leaderboard(council.PolicyAvailable).Filters); diff != "" {
@@ -138,7 +138,7 @@ func TestWhatFiltersLeaveOut(t *testing.T) {
 	}
 	full := ask(Query{ConfigVersion: "v2"})
 	full.WindowSessions = 3
-	if got := collect(full, records).Report().Filters; got != nil {
+	if got := collect(full, records).Report(t.Context()).Filters; got != nil {
 		t.Errorf("what was read depends on how the store is read, but is counted: %+v", got)
 	}
 }

@@ -123,7 +123,7 @@ func TestFilters(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.o.Now = now
-			if w := collect(tc.o, records).Report().Window; w.Sessions != tc.sessions || w.Records != tc.records {
+			if w := collect(tc.o, records).Report(t.Context()).Window; w.Sessions != tc.sessions || w.Records != tc.records {
 				t.Errorf("%d sessions, %d records, want %d and %d", w.Sessions, w.Records, tc.sessions, tc.records)
 			}
 		})

@@ -158,7 +158,7 @@ func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) 
 func (s Scenario) each(ctx context.Context, draws *rand.Rand, replicates int, take func(bias.Report)) error {
 	var mu sync.Mutex // guards what take changes
 	return forEach(ctx, draws, replicates, func(seed uint64) {
-		r := s.report(seed)
+		r := s.report(ctx, seed)
 		mu.Lock()
 		defer mu.Unlock()
 		take(r)
@@ -188,12 +188,12 @@ func forEach(ctx context.Context, draws *rand.Rand, replicates int, simulate fun
 }
 
 // report returns the report over one data set.
-func (s Scenario) report(seed uint64) bias.Report {
+func (s Scenario) report(ctx context.Context, seed uint64) bias.Report {
 	collector := newCollector()
 	for _, record := range s.records(seed) {
 		collector.Add(record)
 	}
-	return collector.Report()
+	return collector.Report(ctx)
 }
 
 // start is when a data set begins.
@@ -223,6 +223,11 @@ const awayFor = 10
 func (s Scenario) slates(seed uint64) func(session int) []council.Slate {
 	members := biassim.Council(s.members)
 	reviewers := slices.Concat(members, s.outside)
+	if s.joins > 0 {
+		last, always := s.members-1, s
+		always.joins = 0
+		return biassim.Late(always.slates(seed), last, members[last], s.joins)
+	}
 	away := rand.New(rand.NewPCG(seed, 100)).Perm(s.members) //nolint:gosec // see run
 	return func(session int) []council.Slate {
 		o := anonymize.Options{Order: s.order, Authors: members, Reviewers: reviewers, ShowOwn: s.own}

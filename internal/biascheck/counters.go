@@ -1,13 +1,11 @@
 package biascheck
 
 import (
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/biassim"
-	"github.com/councild/councild/internal/stat"
 )
 
 // counter returns hits and trials of one report, whose metrics and their members are
@@ -115,43 +113,6 @@ func verdict(headline string) counter {
 func changedAt() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
 		return slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found)
-	})
-}
-
-// needsFurther reports whether a headline needs the further fits to agree.
-func needsFurther(headline string) bool {
-	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity", styleMimicry}, headline)
-}
-
-// firstVerdict counts reports in which that headline would be a favour by the first fit
-// alone, of all headlines.
-func firstVerdict(headline string) counter {
-	large := func(m bias.Metric) bool { return m.PValue != nil && math.Abs(*m.PointEstimate) >= *m.Delta }
-	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
-		var p []float64 // of the headlines
-		at, passes := -1, false
-		for _, m := range r.Metrics {
-			if m.Kind != bias.KindFavour || m.Verdict == nil || m.PValue == nil {
-				continue
-			}
-			tested := []bias.Metric{m}
-			if m.Subject != "" && m.Name != "position" { // the headline is taken from its members
-				tested = slices.DeleteFunc(slices.Clone(m.Members), func(member bias.Metric) bool { return member.QValue == nil })
-			}
-			single := make([]float64, len(tested))
-			for k, member := range tested {
-				single[k] = *member.PValue
-			}
-			q := stat.BenjaminiHochberg(single)
-			if m.Name == headline {
-				at = len(p)
-				for k, member := range tested {
-					passes = passes || q[k] < level(r) && large(member)
-				}
-			}
-			p = append(p, slices.Min(append(q, 1)))
-		}
-		return passes && stat.BenjaminiHochberg(p)[at] < level(r)
 	})
 }
 

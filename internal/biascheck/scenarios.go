@@ -23,12 +23,15 @@ type Scenario struct {
 	world    biassim.World
 	outside  []string // reviewers that do not answer questions
 	leaving  bool     // members come and go
-	seldom   int      // the first reviewer meets the others in one of so many sessions; 0: in all
-	alone    bool     // in the other sessions it is alone; otherwise it is by turns alone and away
-	effects  biassim.Effects
-	seen     *detectable // what is planted instead of effects, if that depends on what reports print
-	percent  int         // of the usual number of data sets; 0 stands for 100
-	lines    []line
+	joins    int      // the session before which the last member is not there; 0: it always is
+	// favourOnly says that reviewers may change or have anomalies in this world, so that favours alone are counted.
+	favourOnly bool
+	seldom     int  // the first reviewer meets the others in one of so many sessions; 0: in all
+	alone      bool // in the other sessions it is alone; otherwise it is by turns alone and away
+	effects    biassim.Effects
+	seen       *detectable // what is planted instead of effects, if that depends on what reports print
+	percent    int         // of the usual number of data sets; 0 stands for 100
+	lines      []line
 }
 
 // line is one share of hits among trials, and the bounds between which it must lie.
@@ -56,7 +59,7 @@ const planted = 2
 
 // The tables.
 const (
-	tableFalse   = "Reports with a verdict of favour, %, where nobody is favoured. Columns: sessions x members."
+	tableFalse   = "Reports with a verdict of favour, %, where nobody is favoured. Columns: sessions x members, own answers shown at 50x4."
 	tableApart   = "Reports with a verdict apart from favours, %, in the plain world. Columns: sessions x members."
 	tableSeldom  = "Reports with a verdict of favour, %, where most sessions tell little and nobody is favoured. Columns: sessions x members."
 	tableTopics  = "Reports with a verdict, %, where nobody is favoured and time or topics matter. Columns: sessions x members."
@@ -65,6 +68,7 @@ const (
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
+	tablePower   = "Reports that find one planted bias, five members, own answers shown, %. Columns: sessions."
 	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, " +
 		"verdicts that find it. Columns: sessions."
 	tableSeen = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
@@ -88,23 +92,36 @@ func scenarios() []Scenario {
 		plain[i].lines = plain[i].nullLines()
 	}
 	all := plain[:2:2]
-	for _, world := range worlds() {
-		for _, own := range []bool{true, false} {
-			for _, sessions := range []int{50, 100} {
-				for _, members := range []int{3, 4, 5, 7} {
-					s := world
-					s.own, s.sessions, s.members = own, sessions, members
-					s.lines = s.innocentLines()
-					if members == 5 && s.what == "plain" {
-						s.percent, s.lines = 200, append(s.lines, s.nullLines()...)
-					}
-					all = append(all, s)
-				}
-			}
+	for _, own := range []bool{true, false} {
+		for _, sessions := range []int{50, 100} {
+			s := Scenario{what: "plain", members: 5, sessions: sessions, own: own, percent: 200}
+			s.lines = s.nullLines()
+			all = append(all, s)
 		}
 	}
-	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), plantedScenarios(), seenScenarios(), styleScenarios(),
+	for _, world := range slices.Concat(worlds(), gradedWorlds()) {
+		for _, size := range sizes() {
+			s := world.of(size)
+			s.lines = s.innocentLines()
+			all = append(all, s)
+		}
+	}
+	return slices.Concat(all, plain[2:], seldomScenarios(), repeatedScenarios(), powerScenarios(), plantedScenarios(), seenScenarios(), styleScenarios(),
 		worldScenarios(), pairScenarios())
+}
+
+// size says how many sessions of how many members there are, with what share of the usual number of data sets.
+type size struct{ sessions, members, percent int }
+
+// sizes are those of the table of false verdicts. In windows of 50 sessions own answers are shown.
+func sizes() []size {
+	return []size{{50, 4, 50}, {100, 5, 50}, {400, 5, 20}, {100, 3, 20}, {100, 8, 20}, {100, 12, 20}}
+}
+
+// of returns a scenario of a size.
+func (s Scenario) of(size size) Scenario {
+	s.sessions, s.members, s.percent, s.own = size.sessions, size.members, size.percent, size.sessions == 50
+	return s
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody
@@ -199,16 +216,16 @@ type planting struct {
 func plantings() []planting {
 	return []planting{
 		{
-			what: "primacy +0.2", effects: biassim.Effects{Position: []float64{0.2}}, metric: "primacy",
-			truth: always(0.2), power: map[int]float64{20: 0.52, 50: 0.91, 100: 1},
+			what: "primacy +0.2", effects: biassim.Effects{Position: []float64{0.2}}, metric: "position_effect|0",
+			truth: always(0.2), power: map[int]float64{20: 0, 50: 0, 100: 0},
 		},
 		{
-			what: "self +0.25", own: true, effects: biassim.Effects{Self: 0.25}, metric: "self_preference",
-			truth: always(0.25), power: map[int]float64{20: 0.70, 50: 0.98, 100: 1}, scale: []int{50, 100},
+			what: "self +0.25", own: true, effects: biassim.Effects{Self: 0.25}, metric: "self_preference_in_common",
+			truth: always(0.25), power: map[int]float64{20: 0, 50: 0, 100: 0}, scale: []int{50, 100},
 		},
 		{
 			what: "family +0.3", own: true, effects: biassim.Effects{Family: 0.3}, metric: "family_affinity",
-			truth: always(0.3), power: map[int]float64{20: 0.41, 50: 0.80, 100: 0.97},
+			truth: always(0.3), power: map[int]float64{20: 0, 50: 0, 100: 0},
 		},
 		{
 			what: "family +0.5", effects: biassim.Effects{Family: 0.5}, metric: "family_affinity",
@@ -223,8 +240,8 @@ func plantings() []planting {
 			truth: always(0.35), power: map[int]float64{20: 0, 50: 0, 100: 0},
 		},
 		{
-			what: "length slope +0.4", effects: biassim.Effects{LengthSlope: one(0.4)}, metric: "length_slope_deviation|",
-			truth: relative(0.4), power: map[int]float64{20: 0.50, 50: 0.93, 100: 1, 200: 0}, scale: []int{50, 100, 200},
+			what: "length slope +0.4", effects: biassim.Effects{LengthSlope: one(0.4)}, metric: "length_slope_deviation|anthropic/m2",
+			truth: always(0.4), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
 		},
 		{
 			what: "pair +0.5", effects: pair(0.5), metric: "pair|anthropic/m2>google/m3",
@@ -269,19 +286,15 @@ func plantedScenarios() []Scenario {
 			}
 			s.add(tablePlanted, "test", max(0, p.power[sessions]-0.05), 1, rejected(tested))
 			if p.truth != nil {
-				low := 0.93
-				if p.what == "family +0.5" {
-					low = 0.90
-				}
-				s.add(tablePlanted, "coverage", low, 0.97, covered(p.metric, p.truth))
+				s.add(tablePlanted, "coverage", 0.92, 0.98, covered(p.metric, p.truth))
 			}
-			s.addVerdicts(headline)
+			s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
 			plain = append(plain, s)
 		}
 		for _, sessions := range p.scale {
 			s := Scenario{what: p.what + differentScales, sessions: sessions, members: 5, own: p.own, effects: p.effects}
 			s.world.Spread = 0.2
-			s.addVerdicts(headline)
+			s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
 			scaled = append(scaled, s)
 		}
 	}
@@ -297,22 +310,13 @@ func (s *Scenario) add(table, what string, low, high float64, count counter) {
 	s.lines = append(s.lines, l)
 }
 
-// addVerdicts adds how often the verdict of a headline finds what is planted, also
-// without the further fits where there are any.
-func (s *Scenario) addVerdicts(headline string) {
-	s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
-	if needsFurther(headline) {
-		s.add(tablePlanted, "verdict, first fit", 0, 1, firstVerdict(headline))
-	}
-}
-
 // headlineOf returns the headline of a metric.
 func headlineOf(metric string) string {
-	headline, _, _ := strings.Cut(metric, "|")
+	headline, _, _ := strings.Cut(strings.TrimSuffix(metric, inCommon), "|")
 	switch headline {
 	case "pair":
 		return "affinity"
-	case "primacy":
+	case "position_effect":
 		return "position"
 	}
 	return headline
@@ -328,7 +332,7 @@ func seenScenarios() []Scenario {
 	for _, seen := range []detectable{
 		{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }},
 		{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
-		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }},
+		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: one(x)} }},
 		{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
 		{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }},
 		{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }},
@@ -380,11 +384,12 @@ func (s Scenario) row() string {
 
 // innocentLines are the lines of a world in which nobody is favoured.
 func (s Scenario) innocentLines() []line {
-	lines := []line{
-		{table: tableFalse, high: 0.05, count: favouring()},
-		{table: tableAnomaly, high: 0.07, untried: true, count: anomalous},
-		{table: tableDrift, high: 0.07, untried: true, count: rejected("drift|")},
-		{table: tableChange, high: 0.07, untried: true, count: changed},
+	lines := []line{{table: tableFalse, high: 0.05, count: favouring()}}
+	if !s.favourOnly {
+		lines = append(lines,
+			line{table: tableAnomaly, high: 0.07, untried: true, count: anomalous},
+			line{table: tableDrift, high: 0.07, untried: true, count: rejected("drift|")},
+			line{table: tableChange, high: 0.07, untried: true, count: changed})
 	}
 	if s.what == "plain" {
 		lines = append(lines,
@@ -400,7 +405,7 @@ func (s Scenario) innocentLines() []line {
 func (s Scenario) bySize(lines []line) []line {
 	for i := range lines {
 		l := &lines[i]
-		l.row = strings.TrimSuffix(s.row()+": "+l.row, ": ")
+		l.row = strings.TrimSuffix(s.what+": "+l.row, ": ")
 		l.column, l.errors = fmt.Sprintf("%dx%d", s.sessions, s.members), 2
 	}
 	return lines
@@ -417,11 +422,8 @@ func worldScenarios() []Scenario {
 			effects: biassim.Effects{Jump: one(-1.2)},
 		},
 	} {
-		for _, size := range []struct{ sessions, members, percent int }{
-			{50, 4, 50}, {100, 5, 50}, {400, 5, 20}, {100, 3, 20}, {100, 8, 20}, {100, 12, 20},
-		} {
-			s := world
-			s.sessions, s.members, s.percent, s.own = size.sessions, size.members, size.percent, size.sessions == 50
+		for _, size := range sizes() {
+			s := world.of(size)
 			changes := 0.05
 			if s.world.Rescaled != nil {
 				changes = 1
@@ -445,13 +447,13 @@ func (s Scenario) nullLines() []line {
 		bound = 0.075
 	}
 	lines := []line{
-		{row: "M1 position, all places", low: low, high: high, count: rejected("position")},
-		{row: "M1 primacy", low: low, high: high, count: rejected("primacy")},
-		{row: "M2 harshness, each reviewer", low: low, high: high, count: rejected("harshness|")},
-		{row: "M4 length", low: low, high: high, count: rejected("length_points_per_doubling")},
-		{row: "M5 length slope, each reviewer", low: low, high: high, count: rejected("length_slope_deviation|")},
-		{row: "M6 pairs", high: high, count: rejected("pair|")},
-		{row: "M3 family", low: low, high: high, count: rejected("family_affinity")},
+		{row: "position, each place", low: low, high: high, count: rejected("position_effect|")},
+		{row: "first place, each reviewer", low: low, high: high, count: rejected("position|")},
+		{row: "harshness, each reviewer", low: low, high: high, count: rejected("harshness|")},
+		{row: "length", low: low, high: high, count: rejected("length_points_per_doubling")},
+		{row: "length slope, each reviewer", low: low, high: high, count: rejected("length_slope_deviation|")},
+		{row: "pairs", high: high, count: rejected("pair|")},
+		{row: "family", low: low, high: high, count: rejected("family_affinity")},
 		{row: "anchoring", low: low, high: high, count: rejected("anchoring")},
 		{row: "drift, each reviewer", high: high, count: rejected("drift|")},
 		{row: "change point, each reviewer", high: high, count: changed},
@@ -460,8 +462,8 @@ func (s Scenario) nullLines() []line {
 	if s.own {
 		own = 's'
 		lines = append(lines,
-			line{row: "M3 self", low: low, high: high, count: rejected("self_preference")},
-			line{row: "M3 self, each reviewer", low: low, high: high, count: rejected("self_preference|")})
+			line{row: "self, in common", low: low, high: high, count: rejected("self_preference_in_common")},
+			line{row: "self, each reviewer", low: low, high: high, count: rejected("self_preference|")})
 	}
 	if s.order == council.OrderShared {
 		lines = []line{{row: "position judged", count: identified("position")}}

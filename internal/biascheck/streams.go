@@ -21,23 +21,18 @@ import (
 
 // The tables of streams.
 const (
-	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm, another level of scores, evidence of any size."
+	tableStreams = "Streams of 1000 sessions in which nobody is favoured, %: an alarm, another level of scores, evidence of any size."
 	tableShifts  = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
+// inCommon ends the name of a figure that all reviewers of a headline have in common.
+const inCommon = "_in_common"
+
 // streamSessions is how long a stream is.
-const streamSessions = 1500
+const streamSessions = 1000
 
 // looks returns after how many sessions the monitor is looked at.
-func looks() []int {
-	var all []int
-	for n := bias.MonitorFrom; n <= streamSessions; n += 50 {
-		if n <= 500 || n%100 == 0 {
-			all = append(all, n)
-		}
-	}
-	return all
-}
+func looks() []int { return []int{bias.MonitorFrom, 150, 200, 300, 400, 500, 600, 800, streamSessions} }
 
 // Stream is a kind of simulated stream of sessions, at which the monitor looks again and again.
 type Stream struct {
@@ -132,7 +127,11 @@ func (s *Stream) plant(ctx context.Context, draws *rand.Rand) error {
 	pilot.sessions, pilot.effects = sessions, s.effect(points)
 	figure, se := 0., 0.
 	err := pilot.each(ctx, draws, reports, func(r bias.Report) {
-		m := flatten(r.Metrics)[s.affected]
+		metrics := flatten(r.Metrics)
+		m, ok := metrics[s.affected+inCommon]
+		if !ok {
+			m = metrics[s.affected]
+		}
 		figure, se = figure+*m.PointEstimate, se+*m.StandardError
 	})
 	s.data.effects = s.effect(points * s.shift * se * math.Sqrt(sessions) / math.Abs(figure))
@@ -152,7 +151,7 @@ func (s Stream) watch(ctx context.Context, seed uint64) []bias.Monitor {
 			collector.Add(records[0])
 			records = records[1:]
 		}
-		m := collector.Monitor(shadow[:n])
+		m := collector.Monitor(ctx, shadow[:n])
 		monitors = append(monitors, m)
 		if ctx.Err() != nil || s.stop(s, m) {
 			break
@@ -226,39 +225,41 @@ func stand(m bias.Monitor) (names []string) {
 // streams returns all kinds, in the order in which they run.
 func streams() []Stream {
 	var all []Stream
-	innocent := func(data Scenario, members int, own bool) {
-		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, 6
+	innocent := func(data Scenario, members int, own bool, percent int) {
+		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, percent
 		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
-		bound, level := 0.05, 0.05
-		if w := data.world; w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
+		level := 0.05
+		if w := data.world; data.favourOnly || w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
 			level = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
-		}
-		if data.world.SCurve > 0 {
-			bound = 1 // no bound: the third fit does not take all of it out
 		}
 		add := func(column string, bound float64, finds finding) {
 			l := line{table: tableStreams, row: fmt.Sprintf("%s, %d members", data.row(), members), column: column, high: bound, errors: 2}
 			s.lines = append(s.lines, streamLine{l, streamSessions, finds})
 		}
-		add("alarm", bound, otherAlarm)
+		add("alarm", 0.05, otherAlarm)
 		add("level", level, alarm)
 		add("any size", 1, anyEvidence)
 		all = append(all, s)
 	}
-	for _, world := range worlds() {
-		if !strings.Contains(world.what, "20 %") { // a wider spread misleads more
-			innocent(world, 4, true)
+	const some, many = 3, 20
+	six := []string{"plain", "gaps, levels", "gaps, S-curves", "cut points, gaps, levels", "7 to 9", "realistic mix"}
+	for _, world := range slices.Concat(worlds(), gradedWorlds()) {
+		switch {
+		case slices.Contains(six, world.what):
+			innocent(world, 4, true, many)
+		case !strings.Contains(world.what, "20 %"): // a wider spread misleads more
+			innocent(world, 4, true, some)
 		}
 	}
-	innocent(worlds()[0], 5, false)
+	innocent(worlds()[0], 5, false, some)
 	for _, world := range seldomWorlds()[1:] {
-		innocent(world, 5, false)
+		innocent(world, 5, false, some)
 	}
 	planted := func(what, headline string, s Stream, finds finding, least map[int]float64) {
 		s.data.what, s.affected, s.stop = what, headline, finds
 		s.data.members, s.data.own, s.data.sessions, s.data.percent = 4, true, streamSessions, 4
 		s.prefer = max(s.prefer, 0.5)
-		for _, n := range []int{200, 350, 500, 800, 1200, 1500} {
+		for _, n := range []int{200, 300, 500, 800, 1000} {
 			l := line{table: tableShifts, row: what, column: strconv.Itoa(n), low: least[n], high: 1, errors: 2}
 			s.lines = append(s.lines, streamLine{l, n, finds})
 		}
@@ -272,7 +273,7 @@ func streams() []Stream {
 	toSelf := func(points float64) biassim.Effects { return biassim.Effects{Self: points} }
 	toAnchoring := func(points float64) biassim.Effects { return biassim.Effects{Anchoring: -points} }
 	shift("anchoring", "anchoring", 0.2, toAnchoring, map[int]float64{800: 0.9})
-	shift("anchoring", "anchoring", 0.1, toAnchoring, map[int]float64{1500: 0.5})
+	shift("anchoring", "anchoring", 0.1, toAnchoring, nil)
 	shift("self-preference", self, 0.2, toSelf, map[int]float64{500: 0.5, 800: 0.9})
 	shift("self-preference", self, 0.1, toSelf, nil)
 	planted("self-preference +0.4: alarm", self, Stream{data: Scenario{effects: biassim.Effects{Self: 0.4}}}, alarm, map[int]float64{500: 0.9})

@@ -6,7 +6,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 )
 
-const tableStyle = "Style mimicry, %, where nobody favours what is like its own: tests at 5 % by the first fit, and verdicts. " +
+const tableStyle = "Style mimicry, %, where nobody favours what is like its own: tests at 5 %, and verdicts. " +
 	"Columns: sessions x members."
 
 const styleMimicry = "style_mimicry"
@@ -41,12 +41,8 @@ func styleScenarios() []Scenario {
 			s := world
 			s.what, s.sessions, s.members, s.percent = "style, "+world.what, size[0], size[1], percent
 			s.world.Embedded = true
-			low, high := 0.03, 0.07
-			if s.world.Spread > 0 || s.world.Base > 0 { // the first fit takes all reviewers to use the scale alike
-				low, high = 0, 1
-			}
 			s.lines = []line{
-				{row: s.row() + ": test", low: low, high: high, count: rejected(styleMimicry)},
+				{row: s.row() + ": test", low: 0.03, high: 0.07, count: rejected(styleMimicry)},
 				{row: s.row() + ": verdict", high: 0.05, count: verdict(styleMimicry)},
 			}
 			for i := range s.lines {
@@ -64,9 +60,9 @@ func styleScenarios() []Scenario {
 				s.what += differentScales
 			} else {
 				s.add(tablePlanted, "test", 0, 1, rejected(styleMimicry))
-				s.add(tablePlanted, "coverage", 0.93, 0.97, covered(styleMimicry, always(points)))
+				s.add(tablePlanted, "coverage", 0.92, 0.98, covered(styleMimicry, always(points)))
 			}
-			s.addVerdicts(styleMimicry)
+			s.add(tablePlanted, "verdict", 0, 1, verdict(styleMimicry))
 			all = append(all, s)
 		}
 	}

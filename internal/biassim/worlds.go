@@ -37,9 +37,11 @@ const (
 	MiddleScores Habit = "5 to 8"
 	HighScores   Habit = "7 to 9"
 	LowScores    Habit = "1 to 5"
+	// NearHighScores has the scores of HighScores, and a reviewer gives the nearest of them. It suits worlds whose Base is about 8.
+	NearHighScores Habit = "7 to 9, the nearest"
 )
 
-// Habits returns all habits.
+// Habits returns the habits that World.MixedHabits draws.
 func Habits() []Habit {
 	return []Habit{EveryScore, EvenScores, HalfScores, OddScores, MiddleScores, HighScores, LowScores}
 }
@@ -55,7 +57,7 @@ func (h Habit) Scores() []float64 {
 		return []float64{1, 3, 5, 7, 9, 10}
 	case MiddleScores:
 		return []float64{5, 6, 7, 8}
-	case HighScores:
+	case HighScores, NearHighScores:
 		return []float64{7, 8, 9}
 	case LowScores:
 		return []float64{1, 2, 3, 4, 5}

@@ -125,7 +125,7 @@ func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query
 	if err != nil {
 		return bias.Report{}, err
 	}
-	return collector.Report(), nil
+	return collector.Report(ctx), ctx.Err()
 }
 
 // Monitor computes the monitor of the bias report over the record stores and the evidence files at the paths, each
@@ -145,7 +145,7 @@ func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q
 		return bias.Monitor{}, err
 	}
 	g.ofOne()
-	return collector.Monitor(worth.Preferences(g.shadows)), nil
+	return collector.Monitor(ctx, worth.Preferences(g.shadows)), ctx.Err()
 }
 
 // Leaderboard computes the leaderboard over the record stores at the paths, read as one.

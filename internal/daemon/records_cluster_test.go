@@ -167,7 +167,7 @@ func reports(t *testing.T, nodes ...*node) (all []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := json.MarshalIndent(collector.Report(), "", " ")
+		report, err := json.MarshalIndent(collector.Report(t.Context()), "", " ")
 		if err != nil {
 			t.Fatal(err)
 		}

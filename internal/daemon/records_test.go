@@ -123,7 +123,7 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want.Report(), got.Report()); diff != "" {
+			if diff := cmp.Diff(want.Report(t.Context()), got.Report(t.Context())); diff != "" {
 				t.Fatalf("seed %d, %+v: report (-all +from the newest):\n%s", seed, o, diff)
 			}
 			if diff := cmp.Diff(want.Leaderboard(council.PolicyTiedLast), got.Leaderboard(council.PolicyTiedLast)); diff != "" {
@@ -170,7 +170,7 @@ func TestReportDoesNotReadBehindItsWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		damaged, badLine := false, false
-		for _, s := range got.Report().Skipped {
+		for _, s := range got.Report(t.Context()).Skipped {
 			damaged = damaged || s.Reason == string(store.ReasonDamaged)
 			badLine = badLine || s.Reason == string(store.ReasonNotJSON)
 		}

@@ -74,11 +74,11 @@ func (d *fakeDaemon) accounts() *spend.Accounts {
 	})
 }
 
-func (d *fakeDaemon) Report(_ context.Context, q bias.Query) (bias.Report, error) {
+func (d *fakeDaemon) Report(ctx context.Context, q bias.Query) (bias.Report, error) {
 	if d.report != nil {
 		return d.report(q)
 	}
-	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(ctx), nil
 }
 
 func (d *fakeDaemon) Evidence(_ context.Context, q bias.Query) (*render.Evidence, error) {
@@ -750,7 +750,7 @@ func TestBiasReport(t *testing.T) {
 	var asked bias.Query
 	s.daemon.report = func(q bias.Query) (bias.Report, error) {
 		asked = q
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(t.Context()), nil
 	}
 	tests := []struct{ query, accept, media string }{
 		{"", "", "application/json"},

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,7 +126,7 @@ var schemas = map[string]reflect.Type{
 	"Preference": reflect.TypeFor[worth.Preference](),
 	"Report":     reflect.TypeFor[render.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
-	"Metric": reflect.TypeFor[bias.Metric](), "ScaleFit": reflect.TypeFor[bias.ScaleFit](), "Profile": reflect.TypeFor[bias.Profile](),
+	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](), "ModelPosition": reflect.TypeFor[bias.ModelPosition](),
 	"SeriesPoint": reflect.TypeFor[bias.SeriesPoint](), "SeriesValue": reflect.TypeFor[bias.SeriesValue](),
 	"Split": reflect.TypeFor[bias.Split](), "SplitMean": reflect.TypeFor[bias.SplitMean](),
@@ -387,7 +388,9 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(bias.Query) (bias.Report, error) { return manySessions().Report(), nil }
+func fullReport(bias.Query) (bias.Report, error) {
+	return manySessions().Report(context.Background()), nil
+}
 
 // fullEvidence is evidence in which nothing is empty.
 func fullEvidence(bias.Query) (*render.Evidence, error) {

@@ -352,7 +352,7 @@ func TestReportsAreBounded(t *testing.T) {
 	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		begun <- struct{}{}
 		<-release
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(t.Context()), nil
 	}
 	var reports sync.WaitGroup
 	for range 4 {
@@ -390,7 +390,7 @@ func TestReportsAreBounded(t *testing.T) {
 func TestReportsForOtherOrigins(t *testing.T) {
 	s := start(t, nil)
 	s.daemon.report = func(bias.Query) (bias.Report, error) {
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(t.Context()), nil
 	}
 	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {
 		for _, headers := range [][]string{

@@ -41,35 +41,6 @@ func ChiSquaredP(x, df float64) float64 { return distuv.ChiSquared{K: df}.Surviv
 // too without loss of digits.
 func FisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
 
-// Noncentrality returns the noncentrality with which the F statistic on d1 and d2
-// degrees of freedom is significant at a level with the probability power.
-func Noncentrality(level, power, d1, d2 float64) float64 {
-	x := 1 - mathext.InvRegIncBeta(d2/2, d1/2, level) // where FisherP is the level
-	// The noncentral F distribution is a Poisson mixture (Johnson, Kotz and Balakrishnan
-	// 1995, 30.3). Its parts beyond nine standard deviations are negligible.
-	missed := func(lambda float64) float64 {
-		mean, sum := lambda/2, 0.
-		reach := 9 * math.Sqrt(mean+1)
-		for k := max(0, math.Floor(mean-reach)); k <= mean+reach; k++ {
-			factorial, _ := math.Lgamma(k + 1)
-			sum += math.Exp(k*math.Log(mean)-mean-factorial) * mathext.RegIncBeta(d1/2+k, d2/2, x)
-		}
-		return sum
-	}
-	low, high := 0., 10.
-	for missed(high) > 1-power {
-		low, high = high, 2*high
-	}
-	for high-low > 1e-4*high {
-		if middle := (low + high) / 2; missed(middle) > 1-power {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
-}
-
 // Binomial draws a binomial variate of n trials with the probability p.
 func Binomial(n int, p float64, random *rand.PCG) int {
 	return int(distuv.Binomial{N: float64(n), P: p, Src: random}.Rand())

@@ -234,41 +234,6 @@ func TestPosteriorByHand(t *testing.T) {
 	}
 }
 
-// TestNoncentrality compares with the noncentralities of published power tables, of
-// the chi-square distribution (Cohen 1988: 7.85, 9.63, 10.90 and 11.94 at 5 % and
-// 80 %), and with simulated F statistics.
-func TestNoncentrality(t *testing.T) {
-	for k, want := range []float64{7.849, 9.635, 10.903, 11.935} {
-		if got := Noncentrality(0.05, 0.8, float64(k+1), 1e7); math.Abs(got-want) > 0.003 {
-			t.Errorf("%d degrees of freedom: %v, want %v", k+1, got, want)
-		}
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, tc := range []struct{ level, d1, d2 float64 }{{0.05, 3, 37}, {0.01, 1, 9}, {0.005, 6, 12}, {0.03, 9, 1}} {
-		const draws = 20000
-		lambda := Noncentrality(tc.level, 0.8, tc.d1, tc.d2)
-		passed := 0
-		for range draws {
-			above, below := math.Sqrt(lambda)+rng.NormFloat64(), 0.
-			above *= above
-			for range int(tc.d1) - 1 {
-				z := rng.NormFloat64()
-				above += z * z
-			}
-			for range int(tc.d2) {
-				z := rng.NormFloat64()
-				below += z * z
-			}
-			if FisherP(above/tc.d1/(below/tc.d2), tc.d1, tc.d2) < tc.level {
-				passed++
-			}
-		}
-		if power := float64(passed) / draws; math.Abs(power-0.8) > 4*math.Sqrt(0.8*0.2/draws) {
-			t.Errorf("%+v: noncentrality %v is found with a probability of %v", tc, lambda, power)
-		}
-	}
-}
-
 func TestBinomial(t *testing.T) {
 	random := rand.NewPCG(1, 0)
 	sum := 0

@@ -3,7 +3,6 @@ package stat
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,16 +42,11 @@ func patchy(rng *rand.Rand, blocks int) []observation {
 // hashed is a regressor without structure: some number from -1 to 1 for each observation.
 func hashed(o observation, salt int) float64 { return math.Sin(o.size + float64(97*salt)) }
 
-// regress returns the regression of all observations. Solo may be nil.
-func regress(d Design, all []observation, x func(o observation) []float64, solo func(o observation) int) *Regression {
-	d.Responses = 1
+// regress returns the regression of all observations.
+func regress(d Design, all []observation, x func(o observation) []float64) *Regression {
 	r := NewRegression(d)
 	for k, o := range all {
-		at := -1
-		if solo != nil {
-			at = solo(o)
-		}
-		r.Add(o.row, o.column, at, append(x(o), o.y))
+		r.Add(o.row, o.column, append(x(o), o.y))
 		if k+1 == len(all) || all[k+1].block != o.block {
 			r.EndBlock(o.cluster, 4, 5)
 			r.EndBlock(o.cluster, 4, 5) // a block without observations
@@ -75,7 +69,7 @@ func dense(t *testing.T, d Design, all []observation, x func(o observation) []fl
 		}
 		row := x(o)
 		for _, dummy := range [][3]int{{o.block, 0, o.column}, {o.block, 1, o.row}} {
-			if dummy[1] == 0 && !d.Columns || dummy[1] == 1 && !d.Rows {
+			if (dummy[1] == 0) != d.Columns {
 				continue
 			}
 			if _, ok := dummies[dummy]; !ok {
@@ -107,12 +101,12 @@ func dense(t *testing.T, d Design, all []observation, x func(o observation) []fl
 func TestFitsAreDenseFits(t *testing.T) {
 	x := func(o observation) []float64 { return []float64{hashed(o, 0), hashed(o, 1)} }
 	for name, d := range map[string]Design{
-		"columns": {Columns: true, Regressors: 2}, "rows": {Rows: true, Regressors: 2}, "both": {Rows: true, Columns: true, Regressors: 2},
+		"columns": {Columns: true, Regressors: 2}, "rows": {Regressors: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(6) {
 				all := patchy(rand.New(rand.NewPCG(seed, 0)), 16)
-				f := regress(d, all, x, nil).Fit()
+				f := regress(d, all, x).Fit()
 				want := dense(t, d, all, x, -1)
 				if diff := cmp.Diff(want, f.Beta, cmpopts.EquateApprox(1e-7, 1e-9)); diff != "" {
 					t.Errorf("coefficients (-want +got):\n%s", diff)
@@ -133,55 +127,6 @@ func TestFitsAreDenseFits(t *testing.T) {
 	}
 }
 
-// TestSolosAreColumns holds that a solo stands beside the regressors as if it were one
-// of them, and the other solos did not exist: also one that a single cluster has, and one that
-// is a regressor.
-func TestSolosAreColumns(t *testing.T) {
-	cells := [][2]int{{0, 1}, {1, 0}, {2, 1}, {1, 1}, {0, 2}}
-	const inOneCluster, isRegressor = 3, 4
-	solo := func(o observation) int {
-		if k := slices.Index(cells, [2]int{o.row, o.column}); k != inOneCluster || o.cluster == 4 {
-			return k
-		}
-		return -1
-	}
-	x := func(o observation) []float64 {
-		if solo(o) == isRegressor {
-			return []float64{hashed(o, 0), 1}
-		}
-		return []float64{hashed(o, 0), 0}
-	}
-	fragile := 0
-	for seed := range uint64(30) {
-		all := patchy(rand.New(rand.NewPCG(seed, 1)), 20)
-		got := regress(Design{Rows: true, Columns: true, Regressors: 2, Solos: len(cells)}, all, x, solo).FitSolos()
-		for k := range cells {
-			beside := func(o observation) []float64 {
-				if solo(o) == k {
-					return append(x(o), 1)
-				}
-				return append(x(o), 0)
-			}
-			want := regress(Design{Rows: true, Columns: true, Regressors: 3}, all, beside, nil).Fit().Contrast([]float64{0, 0, 1})
-			if !want.Robust { // the error is of no use
-				want.SE, got[k].SE = 0, 0
-			}
-			if diff := cmp.Diff(want, got[k], cmpopts.EquateApprox(1e-9, 1e-12), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("seed %d, solo %d (-want +got):\n%s", seed, k, diff)
-			}
-		}
-		if !got[0].Robust || got[inOneCluster].Robust || got[isRegressor].Estimable {
-			t.Errorf("seed %d: %+v", seed, got)
-		}
-		if got[inOneCluster].Estimable {
-			fragile++
-		}
-	}
-	if fragile == 0 {
-		t.Error("no data set has an estimate that rests on one cluster")
-	}
-}
-
 // Clusters that tell nothing of a contrast do not count for it, and of very unequal ones the effective
 // number does.
 func TestInformative(t *testing.T) {
@@ -196,19 +141,16 @@ func TestInformative(t *testing.T) {
 		{"three tell nearly all", func(c int) float64 { return math.Pow(10, float64(-min(c, 3)/3)) }, func(int) float64 { return 1 }, [2]int{3, 20}},
 		{"one tells nearly all", func(int) float64 { return 1 }, func(c int) float64 { return math.Pow(10, float64(-min(c, 1))) }, [2]int{20, 1}},
 	} {
-		r := NewRegression(Design{Rows: true, Regressors: 2, Responses: 1})
+		r := NewRegression(Design{Regressors: 2})
 		for c := range 20 {
 			for k := range 4 {
-				r.Add(0, k, -1, []float64{tc.first(c) * float64(k%2), tc.second(c) * float64(k/2), float64(c * k % 7)})
+				r.Add(0, k, []float64{tc.first(c) * float64(k%2), tc.second(c) * float64(k/2), float64(c * k % 7)})
 			}
 			r.EndBlock(c, 1, 4)
 		}
 		f := r.Fit()
 		if got := [2]int{f.Informative([]float64{1, 0}), f.Informative([]float64{0, 1})}; got != tc.want {
 			t.Errorf("%s: %v clusters are informative, want %v", tc.name, got, tc.want)
-		}
-		if got, want := f.LeastInformative(), min(tc.want[0], tc.want[1]); got != want {
-			t.Errorf("%s: the least is %d, want %d", tc.name, got, want)
 		}
 	}
 }
@@ -221,10 +163,10 @@ func TestEstimable(t *testing.T) {
 		}
 		return 0
 	}
-	f := regress(Design{Rows: true, Columns: true, Regressors: 5}, all, func(o observation) []float64 {
+	f := regress(Design{Columns: true, Regressors: 5}, all, func(o observation) []float64 {
 		// The columns absorb the fourth.
 		return []float64{hashed(o, 0), hashed(o, 1), -2 * hashed(o, 1), float64(o.column), inOneCluster(o)}
-	}, nil).Fit()
+	}).Fit()
 	for _, tc := range []struct {
 		name              string
 		c                 []float64
@@ -243,94 +185,12 @@ func TestEstimable(t *testing.T) {
 		}
 	}
 	// What cannot be told apart changes nothing for the others.
-	plain := regress(Design{Rows: true, Columns: true, Regressors: 3}, all, func(o observation) []float64 {
+	plain := regress(Design{Columns: true, Regressors: 3}, all, func(o observation) []float64 {
 		return []float64{hashed(o, 0), hashed(o, 1), inOneCluster(o)}
-	}, nil).Fit()
+	}).Fit()
 	want := plain.Effect([]float64{1, 0, 0}, 20)
 	if diff := cmp.Diff(want, f.Effect([]float64{1, 0, 0, 0, 0}, 20), approx); diff != "" {
 		t.Errorf("beside columns that cannot be told apart (-want +got):\n%s", diff)
-	}
-}
-
-// TestWald holds that the F statistic of one coefficient is its t squared, and that the
-// test of several does not depend on how they are scaled.
-func TestWald(t *testing.T) {
-	all := patchy(rand.New(rand.NewPCG(5, 0)), 30)
-	one := func(o observation) []float64 { return []float64{hashed(o, 0)} }
-	f := regress(Design{Columns: true, Regressors: 1}, all, one, nil).Fit()
-	e := f.Effect([]float64{1}, f.Clusters)
-	statistic, df, p := f.Wald()
-	ratio := e.Estimate / e.SE
-	if math.Abs(statistic-ratio*ratio) > 1e-9*statistic || df != [2]float64{1, e.DF} {
-		t.Errorf("F = %v on %v degrees of freedom, t = %v on %v", statistic, df, ratio, e.DF)
-	}
-	if want := StudentP(ratio, e.DF); math.Abs(p-want) > 1e-9*p {
-		t.Errorf("p = %v by F and %v by t", p, want)
-	}
-	two := func(scale float64) float64 {
-		f := regress(Design{Columns: true, Regressors: 2}, all, func(o observation) []float64 {
-			return []float64{hashed(o, 0), scale * (hashed(o, 1) + hashed(o, 0))}
-		}, nil).Fit()
-		statistic, _, _ := f.Wald()
-		return statistic
-	}
-	if a, b := two(1), two(-3); math.Abs(a-b) > 1e-9*a {
-		t.Errorf("F = %v and, scaled, %v", a, b)
-	}
-}
-
-// TestFurtherRegressors holds that a regression is fitted as if its further regressors did not exist, and the whole of
-// it as if they were regressors like the others.
-func TestFurtherRegressors(t *testing.T) {
-	all := patchy(rand.New(rand.NewPCG(8, 0)), 20)
-	solo := func(o observation) int { return slices.Index([][2]int{{0, 1}, {1, 0}}, [2]int{o.row, o.column}) }
-	with := func(regressors, further int) *Regression {
-		return regress(Design{Rows: true, Columns: true, Regressors: regressors, Further: further, Solos: 2}, all, func(o observation) []float64 {
-			return []float64{hashed(o, 0), hashed(o, 1), hashed(o, 2), hashed(o, 3)}[:regressors]
-		}, solo)
-	}
-	split := with(4, 2)
-	for name, pair := range map[string][2]*Regression{"without": {with(2, 0), split}, "whole": {with(4, 0), split.Whole()}} {
-		want, got := pair[0].Fit(), pair[1].Fit()
-		for k := range want.N {
-			c := make([]float64, want.N)
-			c[k] = 1
-			if diff := cmp.Diff(want.Contrast(c), got.Contrast(c), approx); diff != "" {
-				t.Errorf("%s, coefficient %d (-want +got):\n%s", name, k, diff)
-			}
-		}
-		if want.N != got.N {
-			t.Errorf("%s: %d coefficients, want %d", name, got.N, want.N)
-		}
-		if diff := cmp.Diff(pair[0].FitSolos(), pair[1].FitSolos(), approx, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s, solos (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// TestFurtherResponses holds that each response is explained as if it were alone.
-func TestFurtherResponses(t *testing.T) {
-	all := patchy(rand.New(rand.NewPCG(7, 0)), 20)
-	d := Design{Rows: true, Columns: true, Regressors: 1, Responses: 2, Solos: 1}
-	both := NewRegression(d)
-	d.Responses = 1
-	alone := NewRegression(d)
-	for k, o := range all {
-		solo := -1
-		if o.row == 0 && o.column == 1 {
-			solo = 0
-		}
-		both.Add(o.row, o.column, solo, []float64{hashed(o, 0), o.y, hashed(o, 2)})
-		alone.Add(o.row, o.column, solo, []float64{hashed(o, 0), hashed(o, 2)})
-		if k+1 == len(all) || all[k+1].block != o.block {
-			both.EndBlock(o.cluster, 4, 5)
-			alone.EndBlock(o.cluster, 4, 5)
-		}
-	}
-	want := slices.Concat(alone.Fit().Beta, []float64{alone.FitSolos()[0].Estimate})
-	got := slices.Concat(both.Fit().Others[0], []float64{both.FitSolos()[0].Others[0]})
-	if diff := cmp.Diff(want, got, approx); diff != "" {
-		t.Errorf("coefficients (-alone +beside another):\n%s", diff)
 	}
 }
 

@@ -233,7 +233,7 @@ function measured(unit, metrics) {
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
     unfolded.filter((m) => m.members.length).map((m) => [
       el("h3", {}, `${title(m.metric_name)}, one by one`),
-      figure(`${name(m)}, members`, m.members, (x) => subject(x) || name(x)),
+      figure(`${name(m)}, members`, m.members, (x) => subject(x) || (x.in_common ? "all reviewers in common" : name(x))),
     ]));
 }
 
@@ -273,14 +273,12 @@ function figure(title, metrics, label) {
     ], metrics),
     el("details", { class: "fold" }, el("summary", {}, "Methods and reasons"),
       el("dl", {}, metrics.map((m) => el("div", {},
-        el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, ...further(m)].filter(Boolean).join(". ")))))),
+        el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, ownScale(m)].filter(Boolean).join(". ")))))),
   ];
 }
 
-// further says what the second and the third fit of a metric found, if it has them.
-const further = ({ second_fit: second, third_fit: third }) => [
-  ["With the reviewers’ discrimination taken out", second], ["With a curve of each reviewer’s scale beside", third],
-].map(([how, fit]) => (fit ? `${how}: ${number(fit.point_estimate)}, p = ${chance(fit.p_value)}` : null));
+// ownScale says how far an effect moves the scores, ends of the scale and all.
+const ownScale = ({ on_own_scale: points }) => (points == null ? null : `On the reviewers’ own scales, which end: ${number(points)} points`);
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;

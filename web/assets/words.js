@@ -7,11 +7,11 @@ const topics = {
   affinity: "affinity between two models", pair: "affinity between two models", length_points_per_doubling: "effect of length",
   reasoning_points_per_doubling: "effect of reasoning",
   length_slope_deviation: "reward for length of its own", style_mimicry: "favour for answers like the own one",
-  discrimination: "spread of scores", ballot_similarity: "likeness of ballots",
+  ballot_similarity: "likeness of ballots",
   pooled_length_score_correlation: "length and score", position_score_correlation: "place and score",
 };
 
-const base = (m) => m.metric_name.split("|")[0];
+const base = (m) => m.metric_name.split("|")[0].replace(/_in_common$/, "");
 
 // topic names what a figure is about.
 export const topic = (m) => topics[base(m)] ?? base(m).replaceAll("_", " ");
@@ -38,8 +38,9 @@ function effect(m) {
         const way = m.point_estimate < 0 ? "loses" : "wins";
         return `with ${who}, the answer that is shown first ${way} in both orders in ${size(m.point_estimate)} of pairs more${range(m, "for the first", "for the last")}`;
       }
-      return points(`answers at ${place(who)} score`, "higher", "lower", " than on average");
-    case "position_effect": return points(`answers at ${place(who)} score`, "higher", "lower", " than on average");
+      if (!isPlace(who)) return points(`${one} the answer that it is shown first`, "higher", "lower", " than those at other places");
+      return points(`answers at ${place(who)} score`, "higher", "lower", " than the others");
+    case "position_effect": return points(`answers at ${place(who)} score`, "higher", "lower", " than the others");
     case "self_preference": return points(`${one} ${own} own answers`, "higher", "lower", " than the others do");
     case "family_affinity": return points(`${one} other answers of ${own} provider`, "higher", "lower", " than the others do");
     case "affinity":
@@ -50,7 +51,7 @@ function effect(m) {
     case "length_points_per_doubling": return points("an answer of twice the length scores", "higher", "lower");
     case "reasoning_points_per_doubling": return points("an answer after twice the reasoning scores", "higher", "lower");
     case "length_slope_deviation":
-      return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the council does");
+      return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the others do");
     case "style_mimicry": return points("an answer that is closer to the reviewer's own by 0.1 of similarity scores", "higher", "lower");
     case "anchoring": return points("for each point that the first answer is better, those behind it score", "higher", "lower");
     case "drift": return points(`${who} became`, "milder", "harsher", " over the window");
@@ -58,8 +59,10 @@ function effect(m) {
   }
 }
 
+const isPlace = (subject) => /^\d+( of \d+)?$/.test(subject);
+
 // place names a place on the slate, of which the first has the number 0.
-export const place = (subject) => subject.replace(/^\d+/, (n) => `place ${Number(n) + 1}`);
+export const place = (subject) => (isPlace(subject) ? subject.replace(/^\d+/, (n) => `place ${Number(n) + 1}`) : subject);
 
 const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 

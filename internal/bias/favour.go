@@ -1,0 +1,452 @@
+package bias
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+const (
+	// mostPromoted is how many effects beside the model of favour may enter it.
+	mostPromoted = 3
+	// leastOutside is the number of scores outside of the commonest one that a figure needs. Two other candidates need as many.
+	leastOutside = 10
+	// stubDoublings is the number of doublings by which a refusal is shorter than the usual answers of its model, compared with the
+	// other answers of the session. Refusals tell nothing of favour.
+	stubDoublings = 2
+	// commonPlaces is the number of places that have effects. All later places count as the last of these.
+	commonPlaces = 16
+	// fewCategories is the number of categories below which an effect has to count on the scale of its reviewer too.
+	fewCategories = 4
+	// mostFavourScores is the number of scores that the model takes, from the newest sessions. Fitting them takes less than a minute.
+	mostFavourScores = 500_000
+	// mostMembers is the number of members that the model takes. The time of a fit grows with its cube.
+	mostMembers = 32
+)
+
+// favours is the graded-response model of a window, with the effects of favour. They are in points as if the scale of each reviewer
+// went on. The page docs/statistics.md has the formulas.
+type favours struct {
+	*models
+	oldest   int // is the index of the first session that the model takes
+	effects  favourEffects
+	fit      *stat.GradedFit
+	model    *stat.Graded
+	outside  []int           // see [stat.Graded.Outside]
+	marginal []float64       // says for each member of the model how many points on its own scale one point of an effect is
+	spread   *stat.GradedFit // is the fit with the spread of each reviewer. It is nil if there is none
+	reason   string          // says why there is no fit
+}
+
+// favourEffects numbers the members of the model and its effects: the first of those by reviewer, by place or by pair.
+type favourEffects struct {
+	members []int // of the council, that the model takes
+	number  []int // says the index of each member of the council among these. It is -1 for a member that stays out
+	pairs   [][2]int
+	places  int
+	size    int
+
+	ownFirst, firstFirst, place, family, style, slopeFirst, pairFirst int
+}
+
+func newFavourEffects(members, number []int, places int, pairs [][2]int) favourEffects {
+	e := favourEffects{members: members, number: number, places: max(places, 2), pairs: pairs}
+	block := func(n int) int {
+		first := e.size
+		e.size += n
+		return first
+	}
+	n := len(members)
+	e.ownFirst, e.firstFirst, e.place = block(n), block(n), block(e.places-2)
+	e.family, e.style = block(1), block(1)
+	e.slopeFirst, e.pairFirst = block(n), block(len(pairs))
+	return e
+}
+
+func (e *favourEffects) takes(member int) bool { return e.number[member] >= 0 }
+
+// The effects of members that the model takes.
+
+func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[member] }
+func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
+func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
+
+// pair returns the effect of a pair, and false where the pair cannot be tested.
+func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
+	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	return e.pairFirst + k, ok
+}
+
+// inside returns the effects that are always in the model if some score has them.
+func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
+	occurs := make([]bool, e.size)
+	for _, s := range scores {
+		for _, t := range s.Terms {
+			occurs[t.Effect] = true
+		}
+	}
+	for effect := range e.slopeFirst {
+		if occurs[effect] {
+			effects = append(effects, effect)
+		}
+	}
+	return effects
+}
+
+// newFavours fits the model. While an effect beside the model passes its test, the surest one enters the model. If the scores do not
+// allow a fit, or the context ends, there is a reason instead.
+func newFavours(ctx context.Context, m *models) *favours {
+	f := &favours{models: m}
+	if m.w.pairwise() {
+		f.reason = pairsOnly
+		return f
+	}
+	scores := f.scores()
+	f.outside = make([]int, f.effects.size)
+	if err := f.estimate(ctx, scores); err != nil {
+		f.fit, f.reason = nil, cannotFit(err)
+	}
+	return f
+}
+
+func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error) {
+	if f.model, err = stat.NewGraded(scores, f.effects.size); err != nil {
+		return err
+	}
+	f.outside = f.model.Outside()
+	if f.fit, err = f.model.Fit(ctx, f.effects.inside(scores)...); err != nil {
+		return err
+	}
+	for promoted := []int{}; len(promoted) < mostPromoted; {
+		surest := f.surest(promoted)
+		if surest < 0 {
+			break
+		}
+		with, err := f.fit.With(ctx, surest)
+		if err != nil {
+			break
+		}
+		f.fit, promoted = with, append(promoted, surest)
+	}
+	var spreads []int // of the reviewers whose own effects have figures
+	for k, member := range f.effects.members {
+		f.marginal = append(f.marginal, f.fit.Marginal(k))
+		if own := f.effects.own(member); f.outside[own] >= leastOutside && f.fit.Effects[own].Estimable {
+			spreads = append(spreads, f.model.Spread(k))
+		}
+	}
+	if len(spreads) > 0 {
+		if f.spread, err = f.fit.With(ctx, spreads...); err != nil {
+			f.spread = nil
+		}
+	}
+	return ctx.Err()
+}
+
+// cannotFit returns what an error of the model says of the figures.
+func cannotFit(err error) string {
+	switch {
+	case errors.Is(err, stat.ErrFewReviewers):
+		return "fewer than two reviewers give different scores"
+	case errors.Is(err, stat.ErrFewCandidates):
+		return "fewer than two models have scored answers"
+	case errors.Is(err, stat.ErrFewQuestions):
+		return "fewer than two questions have scored answers"
+	default:
+		return "the model of favour cannot be fitted to these scores: " + err.Error()
+	}
+}
+
+// ownEffects returns a weighted sum of own effects. A reviewer that tells answers apart more when its own answer is good looks as if it
+// favoured itself. So there are two figures, one beside the spread of each reviewer, and this is the less certain one.
+func (f *favours) ownEffects(of weights) stat.Contrast {
+	own := f.contrast(f.fit, of)
+	if f.spread == nil || !own.Estimable {
+		return own
+	}
+	if with := f.contrast(f.spread, of); with.Estimable && studentP(with) > studentP(own) {
+		return with
+	}
+	return own
+}
+
+func studentP(c stat.Contrast) float64 { return stat.StudentP(c.Estimate/c.SE, c.DF) }
+
+// surest returns the effect with the smallest p of those that pass as a favour beside the model. It returns -1 if none passes.
+func (f *favours) surest(promoted []int) int {
+	best, least := -1, 1.
+	var pairs, slopes []int
+	for _, member := range f.effects.members {
+		if f.lacksSlope(member) == "" {
+			slopes = append(slopes, f.effects.slope(member))
+		}
+	}
+	for k, pair := range f.effects.pairs {
+		if f.lacksPair(pair[0], pair[1]) == "" {
+			pairs = append(pairs, f.effects.pairFirst+k)
+		}
+	}
+	for _, effects := range [][]int{pairs, slopes} {
+		var of []int
+		var p []float64
+		for _, e := range effects {
+			if x := f.fit.Effects[e]; x.Estimable && x.SE > tiny {
+				of, p = append(of, e), append(p, studentP(x))
+			}
+		}
+		for k, q := range stat.BenjaminiHochberg(p) {
+			x := f.fit.Effects[of[k]]
+			if q < level(x.Informative) && math.Abs(x.Estimate) >= deltaEffect && p[k] < least && !slices.Contains(promoted, of[k]) {
+				best, least = of[k], p[k]
+			}
+		}
+	}
+	return best
+}
+
+// lacksOwn returns why a reviewer has no figure of its own answers, or "".
+func (f *favours) lacksOwn(reviewer int) string {
+	if reason := f.lacksSlope(reviewer); reason != "" {
+		return reason
+	}
+	if f.outside[f.effects.own(reviewer)] < leastOutside {
+		return nearlyConstant
+	}
+	return ""
+}
+
+// lacksPair returns why a pair has no figure, or "".
+func (f *favours) lacksPair(reviewer, candidate int) string {
+	if f.reason != "" {
+		return f.reason
+	}
+	effect, ok := f.effects.pair(reviewer, candidate)
+	switch {
+	case !f.effects.takes(reviewer) || !f.effects.takes(candidate):
+		return f.notTaken()
+	case !ok:
+		return notTold
+	case f.outside[effect] < leastOutside || f.toldApart(reviewer, candidate) < 2:
+		return nearlyConstant
+	}
+	return ""
+}
+
+// lacksSlope returns why a reviewer has no slope of length, or "".
+func (f *favours) lacksSlope(reviewer int) string {
+	switch {
+	case f.reason != "":
+		return f.reason
+	case !f.effects.takes(reviewer):
+		return f.notTaken()
+	case f.toldApart(reviewer, reviewer) < 2:
+		return nearlyConstant
+	}
+	return ""
+}
+
+func (f *favours) notTaken() string {
+	if len(f.effects.members) < mostMembers {
+		return notTold
+	}
+	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
+}
+
+// toldApart counts the candidates, other than one, that have enough scores of a reviewer outside of the commonest.
+func (f *favours) toldApart(reviewer, but int) (candidates int) {
+	for _, k := range f.effects.members {
+		if pair, ok := f.effects.pair(reviewer, k); ok && k != but && f.outside[pair] >= leastOutside {
+			candidates++
+		}
+	}
+	return candidates
+}
+
+// take returns the members of the model. They are those that can be tested or, if these are too many, those with the most scores.
+func (f *favours) take() (members, number []int) {
+	records := func(member int) int { return f.reviewers[member].records + f.answered[member].records }
+	for member := range f.w.names {
+		if f.reviewers[member].testable() || f.answered[member].testable() {
+			members = append(members, member)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return records(b) - records(a) })
+	members = members[:min(len(members), mostMembers)]
+	slices.Sort(members)
+	number = slices.Repeat([]int{-1}, len(f.w.names))
+	for k, member := range members {
+		number[member] = k
+	}
+	return members, number
+}
+
+// scores returns the scores of the window as the model takes them, and numbers its effects.
+func (f *favours) scores() (all []stat.Score) {
+	places := 0
+	for s := range f.w.sessions {
+		for _, row := range f.w.sessions[s].position {
+			for _, place := range row {
+				places = max(places, place+1)
+			}
+		}
+	}
+	members, number := f.take()
+	pairs := slices.DeleteFunc(f.sortedPairs(), func(pair [2]int) bool {
+		return number[pair[0]] < 0 || number[pair[1]] < 0 || !f.pairs[pair].testable()
+	})
+	f.effects = newFavourEffects(members, number, min(places, commonPlaces), pairs)
+	usual := f.usualLengths()
+	var slates []float64
+	f.oldest = f.w.newest(mostFavourScores)
+	for _, k := range f.w.byTime()[f.oldest:] {
+		s := &f.w.sessions[k]
+		length := s.lengths()
+		middle := median(length)
+		isStub := func(j int) bool { return length[j]-middle < usual[s.candidates[j]]-stubDoublings }
+		mean, n := 0., 0.
+		for j := range length {
+			if !math.IsNaN(length[j]) && !isStub(j) {
+				mean, n = mean+length[j], n+1
+			}
+		}
+		mean /= max(n, 1)
+		from := len(all)
+		for i, reviewer := range s.reviewers {
+			alike := s.meanStyle(i)
+			for j, y := range s.y[i] {
+				if math.IsNaN(y) || isStub(j) || number[reviewer] < 0 || number[s.candidates[j]] < 0 {
+					continue
+				}
+				x := stat.Score{
+					Session: k, Question: s.cluster, Ballot: i, Answer: j, Reviewer: number[reviewer],
+					Candidate: number[s.candidates[j]], Points: y,
+					Slate: mean, Own: s.own[i][j],
+				}
+				if !math.IsNaN(length[j]) {
+					x.Length = length[j] - mean
+				}
+				x.Terms = f.effects.terms(s, i, j, alike)
+				all = append(all, x)
+			}
+		}
+		if len(all) > from {
+			slates = append(slates, mean)
+		}
+	}
+	centre := stat.Mean(slates)
+	for k := range all {
+		x := &all[k]
+		x.Slate -= centre
+		x.Terms = append(x.Terms, stat.Term{Effect: f.effects.slopeFirst + x.Reviewer, Value: x.Length + x.Slate})
+	}
+	return all
+}
+
+// newest returns the index from which on the sessions have at most that many scores.
+func (w *window) newest(most int) int {
+	scores := 0
+	for k, s := range slices.Backward(w.sessions) {
+		for _, row := range s.y {
+			scores += len(row)
+		}
+		if scores > most {
+			return k + 1
+		}
+	}
+	return 0
+}
+
+// method says how the figures of the model come about.
+func (f *favours) method() string {
+	if f.oldest == 0 {
+		return graded
+	}
+	return fmt.Sprintf("%s; of the newest %d sessions, because it takes %d scores at most", graded, len(f.w.sessions)-f.oldest, mostFavourScores)
+}
+
+// terms returns the effects on a score, other than that of the length. Mean is the mean similarity of the other answers on the ballot to
+// the reviewer's own answer.
+func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.Term) {
+	reviewer, candidate := s.reviewers[i], s.candidates[j]
+	if s.own[i][j] {
+		terms = append(terms, stat.Term{Effect: e.own(reviewer), Value: 1})
+	} else {
+		if pair, ok := e.pair(reviewer, candidate); ok {
+			terms = append(terms, stat.Term{Effect: pair, Value: 1})
+		}
+		if similarity := s.style[i][j] - mean; !math.IsNaN(similarity) {
+			terms = append(terms, stat.Term{Effect: e.style, Value: 10 * similarity})
+		}
+	}
+	if s.family[i][j] {
+		terms = append(terms, stat.Term{Effect: e.family, Value: 1})
+	}
+	if _, ok := s.slate(i, j); ok && !s.shared {
+		switch place := min(s.position[i][j], e.places-1); {
+		case place == 0:
+			terms = append(terms, stat.Term{Effect: e.first(reviewer), Value: 1})
+		case place < e.places-1:
+			terms = append(terms, stat.Term{Effect: e.place + place - 1, Value: 1})
+		}
+	}
+	return terms
+}
+
+// meanStyle returns the mean similarity of the answers of others, as far as a reviewer scored them, to its own answer. It is NaN if
+// none is known.
+func (x *scores) meanStyle(i int) float64 {
+	var known []float64
+	for j, similarity := range x.style[i] {
+		if !x.own[i][j] && !math.IsNaN(similarity) && !math.IsNaN(x.y[i][j]) {
+			known = append(known, similarity)
+		}
+	}
+	return stat.Mean(known)
+}
+
+// lengths returns the binary logarithms of the lengths of the answers of a session. A length that no record tells is NaN.
+func (x *scores) lengths() []float64 {
+	lengths := slices.Repeat([]float64{math.NaN()}, len(x.candidates))
+	for i := range x.reviewers {
+		for j, length := range x.length[i] {
+			if !math.IsNaN(length) {
+				lengths[j] = x.doublings(i, j)
+			}
+		}
+	}
+	return lengths
+}
+
+// usualLengths returns for each member by how many doublings its median answer is longer than the others of its session.
+func (f *favours) usualLengths() []float64 {
+	lengths := make([][]float64, len(f.w.names))
+	for k := range f.w.sessions {
+		s := &f.w.sessions[k]
+		all := s.lengths()
+		middle := median(all)
+		for j, length := range all {
+			if !math.IsNaN(length) {
+				lengths[s.candidates[j]] = append(lengths[s.candidates[j]], length-middle)
+			}
+		}
+	}
+	usual := make([]float64, len(lengths))
+	for member, of := range lengths {
+		usual[member] = median(of)
+	}
+	return usual
+}
+
+// median returns the median of the values that are not NaN. It returns NaN if all are.
+func median(values []float64) float64 {
+	known := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	if len(known) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(known)
+	return stat.Median(known)
+}

@@ -1,0 +1,219 @@
+package bias
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// set gives a metric a figure that is about those reviewers, or the reason why it has none.
+func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewers ...int) {
+	if reason := cmp.Or(f.reason, lacks); reason != "" {
+		m.missing(reason)
+		return
+	}
+	m.setContrast(of())
+	if m.PointEstimate == nil {
+		return
+	}
+	sum := 0.
+	for _, i := range reviewers {
+		k := f.effects.number[i]
+		sum += f.marginal[k]
+		m.Coarse = m.Coarse || f.model.Categories(k) < fewCategories
+	}
+	m.OwnScale = new(*m.PointEstimate * sum / float64(len(reviewers)))
+}
+
+// inCommon returns the member of a headline that is the mean of the effects of reviewers. It returns false if these are fewer than two.
+func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metric, bool) {
+	if len(effects) < 2 {
+		return Metric{}, false
+	}
+	m := h.member(of, "", t)
+	m.Name, m.InCommon = of.Name+commonSuffix, true
+	h.favour.set(&m, "", func() stat.Contrast { return h.favour.ownEffects(mean(effects)) }, reviewers...)
+	return m, true
+}
+
+// weights are those of effects, by number.
+type weights map[int]float64
+
+// mean returns the weights of the mean of effects.
+func mean(effects []int) weights {
+	w := weights{}
+	for _, e := range effects {
+		w[e] = 1 / float64(len(effects))
+	}
+	return w
+}
+
+// contrast returns that of effects in a fit.
+func (f *favours) contrast(in *stat.GradedFit, of weights) stat.Contrast {
+	all := make([]float64, f.effects.size)
+	for e, weight := range of {
+		all[e] = weight
+	}
+	return in.Contrast(all)
+}
+
+// scorers returns the members that gave scores.
+func (m *models) scorers() (members []int) {
+	for member, t := range m.reviewers {
+		if t.records > 0 {
+			members = append(members, member)
+		}
+	}
+	return members
+}
+
+// reviewing returns the members whose scores the model takes.
+func (f *favours) reviewing() []int {
+	return slices.DeleteFunc(f.scorers(), func(member int) bool { return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0 })
+}
+
+func (h *findings) selfPreference() Metric {
+	m := h.metric(selfName, points, h.favour.method(), h.self, deltaEffect)
+	if !h.self.testable() {
+		m.missing(fmt.Sprintf(noOwn, h.c.o.Settings.Of(council.SettingSelfReviewRate)))
+		return m
+	}
+	var members []Metric
+	var told, effects []int
+	for i, t := range h.own {
+		if t.records == 0 {
+			continue
+		}
+		member := h.member(m, h.w.names[i], t)
+		h.favour.set(&member, h.favour.lacksOwn(i), func() stat.Contrast {
+			return h.favour.ownEffects(weights{h.favour.effects.own(i): 1})
+		}, i)
+		if member.PointEstimate != nil {
+			told, effects = append(told, i), append(effects, h.favour.effects.own(i))
+		}
+		members = append(members, member)
+	}
+	if common, ok := h.inCommon(m, h.self, effects, told); ok {
+		members = slices.Insert(members, 0, common)
+	}
+	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	return m
+}
+
+func (h *findings) family() Metric {
+	m := h.metric(familyName, points, h.favour.method(), h.models.family, deltaEffect)
+	if m.Records == 0 {
+		m.missing(noFamily)
+		return m
+	}
+	h.favour.set(&m, "", func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.family] }, h.favour.reviewing()...)
+	return m
+}
+
+// style returns style mimicry. It returns nothing if no record says how alike answers are.
+func (h *findings) style() []Metric {
+	if h.w.embedder == "" {
+		return nil
+	}
+	m := h.metric(styleName, perTenth, h.favour.method()+"; similarity by "+h.w.embedder+", to which the same substance is alike too", h.alike, deltaStyle)
+	if !h.alike.testable() {
+		m.missing(notTold)
+		return []Metric{m}
+	}
+	h.favour.set(&m, "", func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.style] }, h.favour.reviewing()...)
+	return []Metric{m}
+}
+
+func (h *findings) slopes() Metric {
+	m := h.metric(slopesName, perDoubling, h.favour.method(), h.scored, deltaEffect)
+	scorers := h.scorers()
+	members := make([]Metric, 0, len(scorers))
+	for _, i := range scorers {
+		member := h.member(m, h.w.names[i], h.reviewers[i])
+		h.favour.set(&member, h.favour.lacksSlope(i), func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.slope(i)] }, i)
+		members = append(members, member)
+	}
+	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	return m
+}
+
+func (h *findings) affinity() Metric {
+	m := h.metric(affinityName, points, h.favour.method(), h.scored, deltaEffect)
+	pairs := h.sortedPairs()
+	members := make([]Metric, 0, len(pairs))
+	for _, pair := range pairs {
+		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
+		member.Name = "pair|" + member.Subject
+		h.favour.set(&member, h.favour.lacksPair(pair[0], pair[1]), func() stat.Contrast {
+			effect, _ := h.favour.effects.pair(pair[0], pair[1])
+			return h.favour.fit.Effects[effect]
+		}, pair[0])
+		members = append(members, member)
+	}
+	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	return m
+}
+
+// position returns the position effects. The reviewers have an effect of each place in common, less the mean of the other places. Each
+// reviewer has an effect of the first place.
+func (h *findings) position() Metric {
+	m := h.metric(positionName, points, "a place less the mean of the others; "+h.favour.method(), h.ordered, deltaPosition)
+	if h.pairPosition(&m) {
+		return m
+	}
+	if !h.ordered.testable() {
+		m.missing(h.withoutOrders())
+		return m
+	}
+	e := &h.favour.effects
+	var told, firsts []int
+	for _, i := range h.favour.reviewing() {
+		if h.placed[i].testable() && h.favour.fit.Effects[e.first(i)].Estimable {
+			told, firsts = append(told, i), append(firsts, e.first(i))
+		}
+	}
+	// at returns the weights of a place. The last place is the zero of the others.
+	at := func(place int, firsts []int) weights {
+		switch {
+		case place == 0:
+			return mean(firsts)
+		case place < e.places-1:
+			return weights{e.place + place - 1: 1}
+		default:
+			return weights{}
+		}
+	}
+	beside := func(place int, firsts []int) weights {
+		all := weights{}
+		for p := range e.places {
+			share := -1 / float64(e.places-1)
+			if p == place {
+				share = 1
+			}
+			for effect, weight := range at(p, firsts) {
+				all[effect] += share * weight
+			}
+		}
+		return all
+	}
+	var members []Metric
+	if len(told) > 0 {
+		for p := range e.places {
+			member := h.metric("position_effect|"+strconv.Itoa(p), points, m.Method, h.ordered, deltaPosition)
+			member.Subject, member.InCommon = strconv.Itoa(p), true
+			h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, beside(p, firsts)) }, told...)
+			members = append(members, member)
+		}
+	}
+	for k, i := range told {
+		member := h.member(m, h.w.names[i], h.placed[i])
+		h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, beside(0, firsts[k:k+1])) }, i)
+		members = append(members, member)
+	}
+	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	return m
+}
