@@ -230,10 +230,10 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 		return f.notTaken()
 	case !ok:
 		return notTold
-	case f.outside[effect] < leastOutside || f.toldApart(reviewer, candidate) < 2:
+	case f.outside[effect] < leastOutside:
 		return nearlyConstant
 	}
-	return ""
+	return f.comparable(reviewer, candidate)
 }
 
 // lacksSlope returns why a reviewer has no slope of length, or "".
@@ -243,10 +243,8 @@ func (f *favours) lacksSlope(reviewer int) string {
 		return f.reason
 	case !f.effects.takes(reviewer):
 		return f.notTaken()
-	case f.toldApart(reviewer, reviewer) < 2:
-		return nearlyConstant
 	}
-	return ""
+	return f.comparable(reviewer, reviewer)
 }
 
 func (f *favours) notTaken() string {
@@ -256,14 +254,26 @@ func (f *favours) notTaken() string {
 	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
 }
 
-// toldApart counts the candidates, other than one, that have enough scores of a reviewer outside of the commonest.
-func (f *favours) toldApart(reviewer, but int) (candidates int) {
+// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or "".
+func (f *favours) comparable(reviewer, candidate int) string {
+	pairs, told := 0, 0
 	for _, k := range f.effects.members {
-		if pair, ok := f.effects.pair(reviewer, k); ok && k != but && f.outside[pair] >= leastOutside {
-			candidates++
+		pair, ok := f.effects.pair(reviewer, k)
+		if !ok || k == candidate {
+			continue
+		}
+		pairs++
+		if f.outside[pair] >= leastOutside {
+			told++
 		}
 	}
-	return candidates
+	switch {
+	case pairs < 2:
+		return notTold
+	case told < 2:
+		return nearlyConstant
+	}
+	return ""
 }
 
 // take returns the members of the model. They are those that can be tested or, if these are too many, those with the most scores.

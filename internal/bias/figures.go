@@ -110,8 +110,44 @@ func (h *findings) family() Metric {
 		m.missing(noFamily)
 		return m
 	}
-	h.favour.set(&m, "", func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.family] }, h.favour.reviewing()...)
+	lacks := ""
+	if !h.favour.tellsFamily() {
+		lacks = notTold
+	}
+	h.favour.set(&m, lacks, func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.family] }, h.favour.reviewing()...)
 	return m
+}
+
+// tellsFamily reports whether a favour for the family can be told from what candidates are worth: whether it is estimable in a linear
+// model of who scored whom, with an effect of each reviewer, of each candidate and of each own answer. The graded-response model would
+// tell it by its curvature alone. Among three members with two of one provider it is not estimable.
+func (f *favours) tellsFamily() bool {
+	n := len(f.effects.members)
+	if f.reason != "" || n < 2 {
+		return false
+	}
+	family := map[[2]int]bool{}
+	for c := range f.w.cells(f.w.byTime()) {
+		if f.effects.takes(c.reviewer) && f.effects.takes(c.candidate) {
+			family[[2]int{f.effects.number[c.reviewer], f.effects.number[c.candidate]}] = c.family[c.i][c.j]
+		}
+	}
+	r := stat.NewRegression(stat.Design{Columns: true, Regressors: 1 + n - 1 + n})
+	for pair, isFamily := range family {
+		x := make([]float64, 1+n-1+n+1)
+		if isFamily {
+			x[0] = 1
+		}
+		code(x[1:n], pair[0])
+		if pair[0] == pair[1] {
+			x[n+pair[0]] = 1
+		}
+		r.Add(pair[0], pair[1], x)
+	}
+	r.EndBlock(0, n, n)
+	fit := r.Fit()
+	estimable, _ := fit.Estimable(only(fit.N, 0))
+	return estimable
 }
 
 // style returns style mimicry. It returns nothing if no record says how alike answers are.

@@ -127,8 +127,8 @@ func TestConstantReviewerHasNoFavour(t *testing.T) {
 // TestThreeMembersHidden holds that favour for one of two answers is not told from judging right.
 func TestThreeMembersHidden(t *testing.T) {
 	metrics := byName(collect(unlimited, inWorld(4, 60, 3, false, biassim.World{}, biassim.Effects{})).Report(t.Context()).Metrics)
-	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1"} {
-		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != nearlyConstant {
+	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1", "family_affinity"} {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notTold {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
