@@ -153,9 +153,26 @@ func (d deviations) draws(seed int64) []float64 {
 	if drawn, ok := usual.Load(d.n); ok {
 		return drawn.([]float64) //nolint:forcetypeassert // nothing else is stored
 	}
-	drawn := d.permuted(0, usualPermutations)
+	drawn := usualForm(d.n).permuted(0, usualPermutations)
 	usual.Store(d.n, drawn)
 	return drawn
+}
+
+// usualForm returns ballots of the usual form, so that the draws do not depend on whose session is the first.
+func usualForm(candidates int) deviations {
+	d := deviations{n: candidates, same: true}
+	for left := range candidates {
+		row, place := make([]int, candidates), 0
+		for i := range row {
+			row[i] = -1
+			if i != left {
+				row[i] = place
+				place += 2
+			}
+		}
+		d.places = append(d.places, row)
+	}
+	return d
 }
 
 // usual reports whether the ballots have the usual form.

@@ -198,3 +198,20 @@ func TestDeviationsGrowWithW(t *testing.T) {
 		}
 	}
 }
+
+// TestUsualDrawsAreTheSame holds that p does not depend on whose session of a process came first.
+func TestUsualDrawsAreTheSame(t *testing.T) {
+	first := deviations{n: 4, same: true, places: [][]int{{-1, 0, 2, 4}, {4, -1, 0, 2}, {2, 4, -1, 0}, {0, 2, 4, -1}}}
+	second := deviations{n: 4, same: true, places: [][]int{{2, 0, -1, 4}, {-1, 2, 0, 4}, {0, 4, 2, -1}, {0, -1, 2, 4}}}
+	var drawn [][]float64
+	for _, d := range []deviations{first, second} {
+		if !d.usual() {
+			t.Fatal("not the usual form")
+		}
+		usual.Clear()
+		drawn = append(drawn, d.draws(1))
+	}
+	if !slices.Equal(drawn[0], drawn[1]) {
+		t.Error("the draws depend on the first session")
+	}
+}
