@@ -95,7 +95,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 	for _, run := range []struct {
 		rotate   string
 		sessions int
-	}{{"2KB", 5}, {"1MB", 3}, {"1MB", 2}} { // closed segments, and then two generations of the file
+	}{{"2KB", 16}, {"1MB", 3}, {"1MB", 2}} { // closed segments, and then two generations of the file
 		d := daemontest.Start(t, keptIn(b, base, map[string]string{"BIAS_ROTATE_BYTES": run.rotate}))
 		for range run.sessions {
 			d.Ask(t, `{"query":"x"}`)
@@ -110,7 +110,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 	}
 	segments, _ := filepath.Glob(filepath.Join(base, "spend.jsonl.0*.zst"))
 	whole := daemontest.Ledger(t, filepath.Join(base, "spend.jsonl"))
-	if l := whole.Ledger; l.Damaged || l.Expected == nil || *l.Expected != l.Lines || l.Lines != 20 || l.Unchecked != 0 || len(segments) < 2 {
+	if l := whole.Ledger; l.Damaged || l.Expected == nil || *l.Expected != l.Lines || l.Lines != 42 || l.Unchecked != 0 || len(segments) < 2 {
 		t.Fatalf("%+v, %d segments", l, len(segments))
 	}
 	const data, first = "spend.jsonl", "spend.jsonl.000001.zst"
@@ -169,8 +169,8 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 				remove(filepath.Base(name))(t, dir)
 			}
 			remove(data)(t, dir)
-		}, "at least 20 lines are missing"},
-		{"the end flipped", edit(data+".end", replaced(`"lines":20`, `"lines":10`)), "bad_checksum, first spend.jsonl.end"},
+		}, "at least 42 lines are missing"},
+		{"the end flipped", edit(data+".end", replaced(`"lines":42`, `"lines":10`)), "bad_checksum, first spend.jsonl.end"},
 		{"the end emptied", edit(data+".end", func([]byte) []byte { return nil }), "bad_checksum, first spend.jsonl.end"},
 
 		{"a torn tail", edit(data, func(d []byte) []byte { return append(d, `{"type":"open","da`...) }), ""},
