@@ -169,7 +169,7 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 // TestDetectableIsDetected plants the effect that a report without any prints as
 // detectable and counts the verdicts: 80 %, less 3.3 standard errors.
 func TestDetectableIsDetected(t *testing.T) {
-	reports := race.Fewer(60)
+	reports := race.Fewer(40)
 	least := 0.8*float64(reports) - 3.3*math.Sqrt(0.8*0.2*float64(reports))
 	for _, tc := range []struct {
 		name, headline string
@@ -228,10 +228,9 @@ func TestGapWithoutVariation(t *testing.T) {
 	}
 }
 
-// TestCurvesAreNoFavour does so over so many sessions that what is left of a curve is certain. Without the third fit, 15 of 40
-// reports call it a favour.
+// TestCurvesAreNoFavour does so over so many sessions that what is left of a curve would be certain.
 func TestCurvesAreNoFavour(t *testing.T) {
-	favoursNobody(t, 800, 5, biassim.World{Gap: 1.5, Curve: 1})
+	favoursNobody(t, 300, 5, biassim.World{Gap: 1.5, Curve: 1})
 }
 
 // TestOwnScale holds that an effect has to reach delta on the reviewer's own scale too, where this scale has few categories.
