@@ -113,6 +113,7 @@ func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, err
 func (f *GradedFit) leaveOut(ctx context.Context) error {
 	m, part := f.of, f.derivatives(left)
 	n, a := part.n, make([]float64, part.n*part.n)
+	var touched []int // parameters in the model on which the question has something to say
 	for _, sessions := range m.questions {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -136,8 +137,14 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 			moved[e] = -move[m.at[m.effects+e]]
 		}
 		f.moved = append(f.moved, moved)
+		touched = touched[:0]
+		for i := range f.n {
+			if !zero(a[i*n : i*n+f.n]) {
+				touched = append(touched, i)
+			}
+		}
 		for k := range f.besides {
-			f.besides[k].leaveOut(part, a, move)
+			f.besides[k].leaveOut(part, a, move, touched)
 		}
 	}
 	for _, e := range f.in {
@@ -234,15 +241,17 @@ func (f *GradedFit) setBesides() {
 	}
 }
 
-// leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question,
-// and move is what it moves the parameters in the model by.
-func (x *beside) leaveOut(part *derivatives, a, move []float64) {
+// leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question, touched are
+// the parameters with derivatives that are not 0, and move is what leaving it out moves the parameters in the model by.
+func (x *beside) leaveOut(part *derivatives, a, move []float64, touched []int) {
 	n, of := len(move), a[x.row*part.n:]
 	score, information := Dot(x.b, move)-Dot(of[:n], move)-part.gradient[x.row], x.information
 	if x.Informative <= fewQuestions {
 		information -= of[x.row] - 2*Dot(x.slopes, of[:n])
-		for i, s := range x.slopes {
-			information -= s * Dot(a[i*part.n:i*part.n+n], x.slopes)
+		for _, i := range touched {
+			for _, j := range touched {
+				information -= x.slopes[i] * a[i*part.n+j] * x.slopes[j]
+			}
 		}
 		information = max(information, x.information/2)
 	}
