@@ -135,3 +135,19 @@ func TestStubsStayOut(t *testing.T) {
 		t.Errorf("%d of %d scores enter, and %d are of stubs", len(scores), all, stubs)
 	}
 }
+
+// TestCoarseHeadline holds that a headline is no favour if its member does not count on the scale of its reviewer.
+func TestCoarseHeadline(t *testing.T) {
+	member := Metric{
+		Name: "x|a", Kind: KindFavour, Subject: "a", Unit: points, PointEstimate: new(0.5), StandardError: new(0.05), OwnScale: new(0.2), Coarse: true,
+		Clusters: 100, Test: &Test{Name: "t", DF: []float64{99}}, PValue: new(1e-6), Delta: new(0.25),
+	}
+	h := findings{c: NewCollector(unlimited)}
+	m := Metric{Name: "x", Kind: KindFavour, Unit: points, Delta: new(0.25)}
+	h.headline(&m, []Metric{member}, notTold)
+	family := []Metric{m}
+	h.judge(family)
+	if family[0].Found() {
+		t.Errorf("%s, with %.1f points on the reviewer's own scale", *family[0].Verdict, *family[0].OwnScale)
+	}
+}

@@ -389,7 +389,7 @@ func withoutMembers(members []Metric, otherwise string) string {
 // showMember makes a headline show a tested member.
 func (m *Metric) showMember(member *Metric) {
 	m.takeFigure(member, member.Among)
-	m.Test, m.OwnScale, m.AlsoChanged = member.Test, member.OwnScale, member.AlsoChanged
+	m.Test, m.OwnScale, m.Coarse, m.AlsoChanged = member.Test, member.OwnScale, member.Coarse, member.AlsoChanged
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
