@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// mostPromoted is how many effects beside the model of favour may enter it.
+	// mostPromoted is the largest number of effects that enter the model after the first fit.
 	mostPromoted = 3
 	// leastOutside is the number of scores outside of the commonest one that a figure needs. Two other candidates need as many.
 	leastOutside = 10
@@ -44,7 +44,7 @@ type favours struct {
 
 // favourEffects numbers the members of the model and its effects: the first of those by reviewer, by place or by pair.
 type favourEffects struct {
-	members []int // of the council, that the model takes
+	members []int // are the members of the council that the model takes
 	number  []int // says the index of each member of the council among these. It is -1 for a member that stays out
 	pairs   [][2]int
 	places  int
@@ -69,13 +69,12 @@ func newFavourEffects(members, number []int, places int, pairs [][2]int) favourE
 
 func (e *favourEffects) takes(member int) bool { return e.number[member] >= 0 }
 
-// The effects of members that the model takes.
-
+// own, first and slope return the numbers of a member's effects. The model must take the member.
 func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[member] }
 func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
 func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
 
-// pair returns the effect of a pair, and false where the pair cannot be tested.
+// pair returns the effect of a pair, and false if the pair cannot be tested.
 func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
 	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 	return e.pairFirst + k, ok
@@ -132,7 +131,7 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 		}
 		f.fit, promoted = with, append(promoted, surest)
 	}
-	var spreads []int // of the reviewers whose own effects have figures
+	var spreads []int // has one effect for each reviewer whose own effect has a figure
 	for k, member := range f.effects.members {
 		f.marginal = append(f.marginal, f.fit.Marginal(k))
 		if own := f.effects.own(member); f.outside[own] >= leastOutside && f.fit.Effects[own].Estimable {
@@ -236,7 +235,7 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 	return f.comparable(reviewer, candidate)
 }
 
-// lacksSlope returns why a reviewer has no slope of length, or "".
+// lacksSlope returns why the report has no figure of how a reviewer rewards length, or "".
 func (f *favours) lacksSlope(reviewer int) string {
 	switch {
 	case f.reason != "":
@@ -294,7 +293,7 @@ func (f *favours) take() (members, number []int) {
 	return members, number
 }
 
-// scores returns the scores of the window as the model takes them, and numbers its effects.
+// scores returns the scores of the window for the model. It numbers the effects first, because scores name them.
 func (f *favours) scores() (all []stat.Score) {
 	places := 0
 	for s := range f.w.sessions {
@@ -356,7 +355,7 @@ func (f *favours) scores() (all []stat.Score) {
 	return all
 }
 
-// newest returns the index from which on the sessions have at most that many scores.
+// newest returns the index of the oldest session such that it and all later ones have no more scores than most.
 func (w *window) newest(most int) int {
 	scores := 0
 	for k, s := range slices.Backward(w.sessions) {

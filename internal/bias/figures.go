@@ -40,7 +40,7 @@ func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metri
 	return m, true
 }
 
-// weights are those of effects, by number.
+// weights has the weight of each effect in a sum, by the number of the effect.
 type weights map[int]float64
 
 // mean returns the weights of the mean of effects.
@@ -52,7 +52,7 @@ func mean(effects []int) weights {
 	return w
 }
 
-// contrast returns that of effects in a fit.
+// contrast returns a weighted sum of effects in a fit.
 func (f *favours) contrast(in *stat.GradedFit, of weights) stat.Contrast {
 	all := make([]float64, f.effects.size)
 	for e, weight := range of {
@@ -118,9 +118,9 @@ func (h *findings) family() Metric {
 	return m
 }
 
-// tellsFamily reports whether a favour for the family can be told from what candidates are worth: whether it is estimable in a linear
-// model of who scored whom, with an effect of each reviewer, of each candidate and of each own answer. The graded-response model would
-// tell it by its curvature alone. Among three members with two of one provider it is not estimable.
+// tellsFamily reports whether the records can tell a favour for the family from what the candidates are worth. The favour has to be
+// estimable in a linear model of who scored whom, with an effect of each reviewer, candidate and own answer. Otherwise the
+// graded-response model would take it from its curvature alone, as among three members of whom two have one provider.
 func (f *favours) tellsFamily() bool {
 	n := len(f.effects.members)
 	if f.reason != "" || n < 2 {
@@ -194,8 +194,8 @@ func (h *findings) affinity() Metric {
 	return m
 }
 
-// position returns the position effects. The reviewers have an effect of each place in common, less the mean of the other places. Each
-// reviewer has an effect of the first place.
+// position returns the position effects. Each place has an effect, the same for all reviewers. The first place has one for each reviewer
+// too. Every effect is less the mean of the other places.
 func (h *findings) position() Metric {
 	m := h.metric(positionName, points, "a place less the mean of the others; "+h.favour.method(), h.ordered, deltaPosition)
 	if h.pairPosition(&m) {

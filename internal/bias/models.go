@@ -36,10 +36,10 @@ func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 type models struct {
 	w         *window
 	scored    tally
-	reviewers []tally // by member: scores given
-	judges    []tally // scores given to others
-	own       []tally // scores given to oneself
-	answered  []tally // by member: scores given to its answers
+	reviewers []tally // counts the scores that each member gave
+	judges    []tally // counts those to others
+	own       []tally // counts those to itself
+	answered  []tally // counts the scores that the answers of each member got
 	self      tally
 	family    tally
 	alike     tally               // scores of others' answers that are known to be more or less like the reviewer's own

@@ -32,8 +32,8 @@ type Regression struct {
 
 // sums are sufficient statistics: sums of products over observations.
 type sums struct {
-	a []float64 // of the regressors with each other: the lower triangle, row by row
-	b []float64 // of the regressors with the response
+	a []float64 // has the products of the regressors with each other. It is the lower triangle, row by row
+	b []float64 // has the products of each regressor with the response
 }
 
 func newSums(regressors int) *sums {
