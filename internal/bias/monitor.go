@@ -65,8 +65,9 @@ type Watched struct {
 	// often one looks.
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
-	// LogE is the natural logarithm of the e value that there is no bias: the mean of those
-	// of the members or, where some are what all reviewers have in common, the mean of that of these and that of the others. Null where it cannot be told.
+	// LogE is the natural logarithm of the e value that there is no bias. The e value is the mean of those of the members. If some
+	// members are what all reviewers have in common, it is the mean of two means: over these members, and over the others. Null if
+	// it cannot be told.
 	LogE     *float64 `json:"log_e"`
 	Members  int      `json:"members"`  // that e is the mean of
 	Clusters int      `json:"clusters"` // sessions behind the figure, those that answered one question counted once
