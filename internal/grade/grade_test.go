@@ -229,6 +229,10 @@ func FuzzGrade(f *testing.F) {
 	}
 	f.Add("ANSWER: \"\"*.\"*.")
 	f.Add("\"\vA") // blanks that stand among quotes
+	f.Add(`\\ \\A`) // a command of LaTeX that appears when another is removed
+	f.Add(`\le\leftft(A`)
+	f.Add(strings.Repeat(`\`, 20) + " A")
+	f.Add(`\\$5\$`)
 	f.Add(strings.Repeat("[", 2000) + "{")
 	var graders []*grade.Grader
 	for _, c := range vectors(f) {

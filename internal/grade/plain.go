@@ -34,13 +34,26 @@ var commandIn = regexp.MustCompile(`\\(?:boxed|text|textbf|textit|textrm|mathrm|
 
 // simple writes LaTeX as people write without it.
 var simple = strings.NewReplacer( //nolint:gochecknoglobals // made once
-	`\left`, "", `\right`, "", `\displaystyle`, "", `{,}`, ",", `\%`, "%", `\&`, "&", `\_`, "_", `\#`, "#", `\,`, "\u2009", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ",
+	`\left`, "", `\right`, "", `\displaystyle`, "", `{,}`, ",", `\%`, "%", `\&`, "&", `\_`, "_", `\#`, "#", `\,`, " ", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ",
 	`\quad`, " ", `\times`, "×", `\cdot`, "·", `^{\circ}`, "°", `^\circ`, "°", `\circ`, "°", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\approx`, "≈",
 )
 
 // plain returns an answer without full-width characters and without the LaTeX that stands around it.
+// What it returns, it returns again: where it would not settle in maxWrapped rounds, every sign of
+// LaTeX is removed.
 func plain(answer string) string {
 	answer = strings.Map(narrow, answer)
+	for range maxWrapped {
+		before := answer
+		if answer = plainer(answer); answer == before {
+			return answer
+		}
+	}
+	return signs.Replace(answer)
+}
+
+// plainer is one round of plain.
+func plainer(answer string) string {
 	if !strings.ContainsAny(answer, `$\`) {
 		return answer
 	}
@@ -54,6 +67,9 @@ func plain(answer string) string {
 	}
 	return strings.ReplaceAll(commandIn.ReplaceAllString(simple.Replace(answer), "$1"), escaped, "$")
 }
+
+// signs removes the signs that LaTeX is written with.
+var signs = strings.NewReplacer(`\`, "", "$", "") //nolint:gochecknoglobals // made once
 
 // escaped stands for the sign of a dollar that is no mark of a formula.
 const escaped = "\uE000"

@@ -101,7 +101,7 @@ func onlyLine(text string) string {
 // normal returns a text without regard to case, blanks, outer quotes and markup, and full stops
 // at its end. Case is that of single characters (Unicode's simple folding): ß is not ss.
 func normal(text string) string {
-	text = plain(text)
+	text = plain(strings.Join(strings.Fields(text), " "))
 	for {
 		trimmed := strings.TrimFunc(strings.Trim(strings.TrimFunc(text, unicode.IsSpace), outer), unicode.IsSpace)
 		trimmed = strings.TrimRight(trimmed, ".。")
