@@ -54,6 +54,11 @@ func TestSpreadIsNoFavour(t *testing.T) {
 	favoursNobody(t, 50, 4, biassim.World{OwnSpread: 0.3})
 }
 
+// TestTasteIsNoFavour counts reports over long windows that call a favour what is none: two reviewers that share a taste.
+func TestTasteIsNoFavour(t *testing.T) {
+	favoursNobody(t, 300, 4, biassim.World{SharedTaste: []float64{0.6, 0, 0.6}})
+}
+
 // TestBothSizes holds that an effect which the end of the scale cuts is said in both sizes.
 func TestBothSizes(t *testing.T) {
 	r := collect(unlimited, inWorld(1, 100, 5, true, biassim.World{Base: 8}, biassim.Effects{SelfBy: []float64{0, 0, 1.5}})).Report(t.Context())

@@ -228,7 +228,7 @@ func FuzzGrade(f *testing.F) {
 		f.Add(c.Answer)
 	}
 	f.Add("ANSWER: \"\"*.\"*.")
-	f.Add("\"\vA") // blanks that stand among quotes
+	f.Add("\"\vA")  // blanks that stand among quotes
 	f.Add(`\\ \\A`) // a command of LaTeX that appears when another is removed
 	f.Add(`\le\leftft(A`)
 	f.Add(strings.Repeat(`\`, 20) + " A")

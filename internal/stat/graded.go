@@ -31,6 +31,7 @@ const (
 	twoCategories = 1.35
 	effectSD      = 3 // of the prior of an effect, in points
 	spreadSD      = 0.3
+	betweenSD     = 0.2
 )
 
 // Score is an observation of a [Graded] model.
@@ -95,7 +96,7 @@ type Graded struct {
 }
 
 // layout says where each parameter is: the first of those by reviewer or candidate.
-type layout struct{ lambda, g, r, nu, b, effects, spread, size int }
+type layout struct{ lambda, g, r, nu, b, effects, spread, between, size int }
 
 // gradedReviewer is a reviewer. One without categories stays out of the model.
 type gradedReviewer struct {
@@ -126,6 +127,7 @@ type gradedCell struct {
 	interval        // of u, in which the score is
 	t        [2]int // rows of the parameters that are its bounds; 0 also where a bound is infinite: nothing is added there
 	mean     []partial
+	factors  int           // so many of the first of mean are factors of z
 	first    [2]float64    // derivatives by the bounds, summed over the pairs
 	second   [2][2]float64 // second ones
 }
@@ -160,7 +162,7 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 			m.reviewers = append(m.reviewers, gradedReviewer{})
 		}
 	}
-	m.occurs = make([]int, effects+len(m.reviewers))
+	m.occurs = make([]int, effects+2*len(m.reviewers))
 	categories := m.categorise(scores)
 	m.arrange(candidates)
 	var scored []int // of each candidate
@@ -275,6 +277,7 @@ func (m *Graded) arrange(candidates int) {
 	n := len(m.reviewers)
 	m.lambda, m.g, m.r, m.nu = block(n, 10), block(n, 0.2), block(n, 10), block(candidates, 10)
 	m.b, m.effects, m.spread = block(3, 3), block(m.given, effectSD), block(n, spreadSD)
+	m.between = block(n, betweenSD)
 }
 
 // identify gives rows to the parameters that scores depend on. The nu of one candidate is the zero of the others.
@@ -360,6 +363,19 @@ func (m *Graded) pair() {
 // and the scores of others are correlated with its own answer's. Without it, such a reviewer looks as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
+// Between returns the indices of further effects: how much more reviewers tell models apart than their answers. With it, z
+// has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2), and correlations keep lambda_i alone. Without it,
+// reviewers that share a taste, or see another merit than the rest, look as if they favoured models or themselves. The first
+// reviewer has none: that of all is the unit of nu.
+func (m *Graded) Between() (effects []int) {
+	for i := range m.reviewers {
+		if e := m.between - m.effects + i; m.occurs[e] > 0 {
+			effects = append(effects, e)
+		}
+	}
+	return effects[1:]
+}
+
 // occur counts the questions in which each effect occurs.
 func (m *Graded) occur() {
 	last := make([]int, len(m.occurs)) // questions met, from 1
@@ -367,10 +383,10 @@ func (m *Graded) occur() {
 		for _, s := range sessions {
 			own := map[int]int{} // answer of each reviewer
 			for _, x := range m.sessions[s].cells {
-				terms := x.Terms
+				terms := append(slices.Clip(x.Terms), Term{m.between - m.effects + x.Reviewer, 1})
 				if x.Own {
 					own[x.Reviewer] = x.Answer
-					terms = append(slices.Clip(terms), Term{m.Spread(x.Reviewer), 1})
+					terms = append(terms, Term{m.Spread(x.Reviewer), 1})
 				}
 				for _, t := range terms {
 					if t.Value != 0 && last[t.Effect] != q+1 {

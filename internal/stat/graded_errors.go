@@ -20,6 +20,8 @@ import (
 // less what the parameters in the model explain of it.
 type GradedFit struct {
 	Effects []Contrast // by effect, those of spreads last; see [GradedFit.Contrast]
+	// Objective is that of the model. Of two fits of one model from one fit, the one with the greater objective fits better.
+	Objective float64
 
 	of      *Graded
 	in      []int // the effects in the model
@@ -48,7 +50,7 @@ const (
 func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	n := m.enter(effects)
 	m.start()
-	if _, err := m.maximise(ctx, n, max(1, len(m.sessions)/roughSessions), roughly); err != nil {
+	if _, _, err := m.maximise(ctx, n, max(1, len(m.sessions)/roughSessions), roughly); err != nil {
 		return nil, err
 	}
 	m.setC()
@@ -100,11 +102,11 @@ func (m *Graded) enter(effects []int) (n int) {
 }
 
 func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, error) {
-	factor, err := m.maximise(ctx, n, 1, converged)
+	factor, objective, err := m.maximise(ctx, n, 1, converged)
 	if err != nil {
 		return nil, err
 	}
-	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), of: m, in: effects, n: n, theta: slices.Clone(m.theta), factor: factor}
+	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), Objective: objective, of: m, in: effects, n: n, theta: slices.Clone(m.theta), factor: factor}
 	f.setBesides()
 	return f, f.leaveOut(ctx)
 }
@@ -195,10 +197,12 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 // its own.
 type beside struct {
 	effect, row        int
+	between            bool
 	b                  []float64 // second derivatives by it and by each parameter in the model, negative
 	slopes             []float64 // A^-1 b
 	score, information float64
-	squares            float64 // of what leaving out each question moves
+	squares            float64   // of what leaving out each question moves
+	parts              []float64 // of the score, by question, of an effect between models
 	*Contrast
 }
 
@@ -229,7 +233,7 @@ func (f *GradedFit) setBesides() {
 			continue
 		}
 		of := whole[row*total.n:]
-		x := beside{effect: e, row: row, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
+		x := beside{effect: e, row: row, between: f.of.effects+e >= f.of.between, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
 		Solve(factor, n, x.slopes)
 		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:n])
 		x.information = of[row] - Dot(x.slopes, x.b)
@@ -257,6 +261,38 @@ func (x *beside) leaveOut(part *derivatives, a, move []float64, touched []int) {
 	}
 	d := score / information
 	x.squares += d * d
+	if x.between {
+		x.parts = append(x.parts, score)
+	}
+}
+
+// BetweenP returns the p of the hypothesis that reviewers tell models apart as much as their answers: that of Hotelling's T^2 of
+// the scores of what [Graded.Between] returns. It is 1 where the model has these effects, or the scores tell nothing of them.
+func (f *GradedFit) BetweenP() float64 {
+	var of []*beside
+	for k := range f.besides {
+		if x := &f.besides[k]; slices.Contains(f.of.Between(), x.effect) {
+			of = append(of, x)
+		}
+	}
+	n, g := len(of), len(f.of.questions)
+	if n == 0 || g <= n {
+		return 1
+	}
+	v, scores := make([]float64, n*n), make([]float64, n)
+	for i, x := range of {
+		scores[i] = x.score
+		for j, y := range of {
+			v[i*n+j] = Dot(x.parts, y.parts)
+		}
+	}
+	if !definite(v, n) {
+		return 1
+	}
+	solved := slices.Clone(scores)
+	Solve(v, n, solved)
+	t2 := Dot(solved, scores) * float64(g) / float64(g-1)
+	return FisherP(t2*float64(g-n)/float64(n*(g-1)), float64(n), float64(g-n))
 }
 
 // Marginal returns how many points on a reviewer's own scale an effect of one point moves its scores on average. It is 0 where

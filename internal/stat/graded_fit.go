@@ -241,8 +241,10 @@ func (d *derivatives) addCell(x *gradedCell) {
 	byMean := -x.first[0] - x.first[1]
 	for _, p := range x.mean {
 		d.gradient[p.row] += byMean * p.value
-		if p.z != 0 && d.bending == observed { // the mean is lambda z
-			d.half[x.mean[0].row*d.n+p.row] += byMean * p.z
+		if p.z != 0 && d.bending == observed {
+			for _, factor := range x.mean[:x.factors] {
+				d.half[factor.row*d.n+p.row] += byMean * p.z
+			}
 		}
 	}
 	d.addBlock(x, x, &x.second, 0.5)
@@ -264,7 +266,7 @@ func (m *Graded) add(d *derivatives, s *gradedSession) {
 
 // place sets the interval of a score, and how it depends on the first n parameters.
 func (m *Graded) place(x *gradedCell, n int) {
-	r, lambda, length := &m.reviewers[x.Reviewer], m.theta[m.lambda+x.Reviewer], x.Length+x.Slate
+	r, lambda, length := &m.reviewers[x.Reviewer], m.theta[m.lambda+x.Reviewer]+m.theta[m.between+x.Reviewer], x.Length+x.Slate
 	z, mean := m.latent(x)
 	x.mean, x.first, x.second, x.t = x.mean[:0], [2]float64{}, [2][2]float64{}, [2]int{}
 	by := func(parameter int, value, z float64) {
@@ -273,6 +275,8 @@ func (m *Graded) place(x *gradedCell, n int) {
 		}
 	}
 	by(m.lambda+x.Reviewer, z, 0)
+	by(m.between+x.Reviewer, z, 0)
+	x.factors = len(x.mean)
 	by(m.nu+x.Candidate, lambda, 1)
 	by(m.b, lambda*x.Length, x.Length)
 	by(m.b+1, lambda*x.Slate, x.Slate)
@@ -300,7 +304,7 @@ func (m *Graded) latent(x *gradedCell) (z, mean float64) {
 	if x.Own {
 		z += m.theta[m.spread+x.Reviewer]
 	}
-	mean = m.theta[m.lambda+x.Reviewer] * z
+	mean = (m.theta[m.lambda+x.Reviewer] + m.theta[m.between+x.Reviewer]) * z
 	for _, t := range x.Terms {
 		mean += m.reviewers[x.Reviewer].c * t.Value * m.theta[m.effects+t.Effect]
 	}
@@ -329,7 +333,7 @@ func (m *Graded) correlate() {
 		}
 	}
 	m.powers = 1
-	if !zero(m.theta[m.spread:]) {
+	if !zero(m.theta[m.spread:m.between]) {
 		m.powers = maxTerms // their correlations are not among these
 	}
 	for _, all := range [][]correlation{m.ballot, m.answer, m.apart} {
@@ -421,36 +425,36 @@ func (m *Graded) possible() bool {
 }
 
 // maximise moves the first n parameters to where the objective of one in so many sessions is greatest, by Newton's
-// method, and returns the factor of the information there. It ends before a step that would gain less than enough. A step
+// method, and returns the factor of the information there, and the objective. It ends before a step that would gain less than enough. A step
 // that does not raise the objective is halved.
-func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, err error) {
+func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, objective float64, err error) {
 	d, information := newDerivatives(n), make([]float64, n*n)
 	m.differentiate(d, stride)
 	for range maxGradedSteps {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		d.information(information)
 		factor = slices.Clone(information)
 		step := slices.Clone(d.gradient)
 		if definite(factor, n) {
 			if Solve(factor, n, step); Dot(step, d.gradient) < enough {
-				return factor, nil
+				return factor, d.value, nil
 			}
 		} else if !ascend(information, n, step, enough) {
-			return nil, ErrNotConverged
+			return nil, 0, ErrNotConverged
 		}
 		if !m.advance(d, stride, step) {
-			return nil, ErrNotConverged
+			return nil, 0, ErrNotConverged
 		}
 	}
-	return nil, ErrNotConverged
+	return nil, 0, ErrNotConverged
 }
 
 // ascend turns a gradient into a step where the information is not definite: Newton's with the absolute eigenvalues, or
 // where that would gain less than enough, which it does at a saddle, some way along the eigenvector of the least one.
 func ascend(information []float64, n int, gradient []float64, enough float64) bool {
-	const least, away = 0.1, 0.3 // eigenvalue, length of the step away from a saddle
+	const least, away, most = 0.1, 0.3, 0.5 // eigenvalue, length of the step away from a saddle, change of a parameter
 	var e mat.EigenSym
 	if !e.Factorize(mat.NewSymDense(n, information), true) {
 		return false
@@ -473,7 +477,13 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 			step[i] *= length
 		}
 	}
-	copy(gradient, step)
+	longest := 0.
+	for _, v := range step {
+		longest = max(longest, math.Abs(v))
+	}
+	for i := range step {
+		gradient[i] = step[i] * min(1, most/longest)
+	}
 	return true
 }
 

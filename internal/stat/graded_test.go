@@ -16,6 +16,7 @@ type gradedWorld struct {
 	points            [2]float64 // the least and the greatest score
 	effects           []float64  // of each effect, in points
 	spread            float64    // of the first reviewer
+	taste             float64    // the share of the noise of the first two reviewers that they have in common
 }
 
 // The effects of a world: own answers by reviewer, the first place by reviewer, then family, then pairs, then slopes.
@@ -47,8 +48,11 @@ func (w gradedWorld) draw(rng *rand.Rand) []Score {
 	var all []Score
 	for s := range w.sessions {
 		question, slate := rng.NormFloat64(), 0.4*rng.NormFloat64()
-		worth, length, eta := make([]float64, n), make([]float64, n), make([]float64, n)
+		worth, length, eta, taste := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 		for j := range n {
+			if w.taste > 0 {
+				taste[j] = rng.NormFloat64()
+			}
 			length[j] = 0.5 * rng.NormFloat64()
 			eta[j] = rng.NormFloat64()
 			worth[j] = nu[j] + 0.2*length[j] + 0.1*slate + eta[j]
@@ -77,7 +81,11 @@ func (w gradedWorld) draw(rng *rand.Rand) []Score {
 				if i == 0 {
 					factor += w.spread * eta[i]
 				}
-				y := lambda[i]*factor*worth[j] + g[i]*question + mood + math.Sqrt(1-lambda[i]*lambda[i]-r[i])*rng.NormFloat64()
+				noise := rng.NormFloat64()
+				if i < 2 {
+					noise = math.Sqrt(1-w.taste)*noise + math.Sqrt(w.taste)*taste[j]
+				}
+				y := lambda[i]*factor*worth[j] + g[i]*question + mood + math.Sqrt(1-lambda[i]*lambda[i]-r[i])*noise
 				for _, t := range x.Terms {
 					if w.effects != nil {
 						y += c * t.Value * w.effects[t.Effect]
@@ -118,7 +126,7 @@ func TestGradedDerivatives(t *testing.T) {
 	for _, factor := range []float64{1, 1.5} { // of lambda, which starts at 0.6
 		w := gradedWorld{members: 3, sessions: 25, points: [2]float64{5, 8}}
 		m := w.model(t, rng)
-		n := m.enter(append(w.base(), w.pair(1, 2), w.slope(0), m.Spread(1), m.Spread(2)))
+		n := m.enter(slices.Concat(w.base(), []int{w.pair(1, 2), w.slope(0), m.Spread(1), m.Spread(2)}, m.Between()))
 		m.start()
 		m.setDeviations()
 		m.setKappa()
@@ -168,7 +176,7 @@ func (f *GradedFit) refits(ctx context.Context) ([]float64, error) {
 		left := m.sessions[sessions[0]]
 		m.sessions[sessions[0]] = gradedSession{}
 		copy(m.theta, f.theta)
-		_, err := m.maximise(ctx, f.n, 1, 1e-8)
+		_, _, err := m.maximise(ctx, f.n, 1, 1e-8)
 		m.sessions[sessions[0]] = left
 		if err != nil {
 			return nil, err
@@ -307,6 +315,39 @@ func TestGradedSpread(t *testing.T) {
 	}
 	if a, b := without.Estimate, with.Effects[w.own(0)].Estimate; b > a-0.1 {
 		t.Errorf("own answers have %.2f without the spread and %.2f with it", a, b)
+	}
+}
+
+// TestGradedBetween holds that two reviewers of one taste are told from reviewers that tell models apart as much as answers.
+func TestGradedBetween(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 11))
+	rejected := func(sets int, w gradedWorld) (n int) {
+		for range sets {
+			if w.fit(t, rng).BetweenP() < 0.1 {
+				n++
+			}
+		}
+		return n
+	}
+	if n := rejected(40, gradedWorld{members: 4, sessions: 60, points: [2]float64{1, 10}}); n > 10 {
+		t.Errorf("at a level of 10 %%, %d of 40 data sets without a taste are rejected", n)
+	}
+	w := gradedWorld{members: 4, sessions: 500, points: [2]float64{1, 10}, taste: 0.8}
+	if n := rejected(10, w); n < 6 {
+		t.Errorf("%d of 10 data sets with a taste are rejected", n)
+	}
+	f := w.fit(t, rng)
+	with, err := f.With(t.Context(), f.of.Between()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, weights := f.of.Between(), make([]float64, len(f.Effects))
+	weights[others[0]], weights[others[1]], weights[others[2]] = -1, 0.5, 0.5
+	if k := with.Contrast(weights); k.Estimate < 2*k.SE {
+		t.Errorf("the reviewers without it tell models apart by %.2f more, standard error %.2f", k.Estimate, k.SE)
+	}
+	if with.BetweenP() != 1 {
+		t.Error("effects in the model have a p")
 	}
 }
 
