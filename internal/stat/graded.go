@@ -65,6 +65,7 @@ type Term struct {
 // The u of one session are correlated: r_i on a ballot, lambda_i lambda_k + g_i g_k about an answer, g_i g_k otherwise. So
 // the thresholds take up how a reviewer uses the scale, lambda_i how much it tells answers apart, and g_i what all answers
 // to a question have in common. c_i turns points into latent units, so that effects are points as if the scale went on.
+// Further effects are those of [Graded.Spread] and [Graded.Between].
 //
 // It is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak priors:
 //
