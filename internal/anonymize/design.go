@@ -90,7 +90,8 @@ func hiddenSteps(n int) []int {
 		return zigzag(n)[1:]
 	}
 	steps := make([]int, 0, n-1)
-	used, differences := make([]bool, n), make([]bool, n)
+	used := make([]bool, n)
+	differences := make([]bool, n)
 	var extend func() bool
 	extend = func() bool {
 		if len(steps) == n-1 {
@@ -104,13 +105,15 @@ func hiddenSteps(n int) []int {
 			if used[c] || differences[d] {
 				continue
 			}
-			used[c], differences[d] = true, d != 0
+			used[c] = true
+			differences[d] = d != 0
 			steps = append(steps, c)
 			if extend() {
 				return true
 			}
 			steps = steps[:len(steps)-1]
-			used[c], differences[d] = false, false
+			used[c] = false
+			differences[d] = false
 		}
 		return false
 	}

@@ -108,7 +108,8 @@ func (s stream) permutation(n int) []int {
 	p := make([]int, n)
 	for i := range p {
 		j := s.below(i + 1)
-		p[i], p[j] = p[j], i
+		p[i] = p[j]
+		p[j] = i
 	}
 	return p
 }

@@ -262,7 +262,8 @@ func (s *calls) isShort(stage council.Stage) bool {
 func (c *Calls) keep(e entry) error {
 	c.mu.Lock()
 	s := c.of(e.Session)
-	e.BilledUSD, s.unkept = s.unkept, 0
+	e.BilledUSD = s.unkept
+	s.unkept = 0
 	c.mu.Unlock()
 	if e.Landed == nil && e.BilledUSD == 0 {
 		return nil
@@ -322,7 +323,8 @@ func (c *Calls) forget(sessions ...string) {
 		before := c.of(session)
 		delete(c.sessions, session)
 		s := c.of(session)
-		s.cost, s.unkept = before.cost, before.unkept
+		s.cost = before.cost
+		s.unkept = before.unkept
 	}
 }
 

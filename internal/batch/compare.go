@@ -84,7 +84,8 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 	}
 	var ensemble, treatment []float64
 	for i := range results {
-		r, q := &results[i], &questions[i].Question
+		r := &results[i]
+		q := &questions[i].Question
 		r.grade(*q, p.Rules.PartialBallots)
 		rows[i] = worth.Question{ID: q.ID, Cluster: q.Cluster(), Score: map[string]float64{}, CostUSD: map[string]float64{}}
 		for name, arm := range r.Arms {
@@ -99,7 +100,8 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 			count(out.Fallbacks, name, arm.Fallback)
 		}
 		if e, c := r.Arms[string(pipeline.ArmEnsemble)], r.Arms[ArmCouncil]; e != nil && e.CostUSD != nil && c.CostUSD != nil {
-			ensemble, treatment = append(ensemble, *e.CostUSD), append(treatment, *c.CostUSD)
+			ensemble = append(ensemble, *e.CostUSD)
+			treatment = append(treatment, *c.CostUSD)
 		}
 		out.Usage = out.Usage.Plus(r.Usage)
 	}

@@ -82,7 +82,8 @@ func (r *Result) text(arm string, plan council.Plan) string {
 			}
 		}
 		if len(r.Ballots) > 0 {
-			id, isMember = anonymize.Top(plan.Seed, ranking.Tally(o).Standings), true
+			id = anonymize.Top(plan.Seed, ranking.Tally(o).Standings)
+			isMember = true
 		}
 	}
 	if !isMember {

@@ -92,7 +92,8 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 		Arms:   []string{},
 		Judges: []council.Member{},
 	}
-	p.Rules.Consent, p.Rules.Providers = 0, nil
+	p.Rules.Consent = 0
+	p.Rules.Providers = nil
 	clusters := map[string]bool{}
 	for _, q := range questions {
 		clusters[q.Cluster()] = true
@@ -104,7 +105,8 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 // ID returns the id of the session of a question.
 func (p Plan) ID(question string) string {
 	b := sha256.Sum256([]byte("councild session\x00" + p.Hash() + "\x00" + question))
-	b[6], b[8] = 0x80|b[6]&0x0f, 0x80|b[8]&0x3f // a UUID of version 8 (RFC 9562)
+	b[6] = 0x80 | b[6]&0x0f
+	b[8] = 0x80 | b[8]&0x3f // a UUID of version 8 (RFC 9562)
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 

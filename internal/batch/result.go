@@ -96,7 +96,8 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 		r.Answer = ""
 	}
 	none := bill{usage: council.NoUsage()}
-	answers, reviews := none, none
+	answers := none
+	reviews := none
 	var authors []string
 	for _, a := range session.Stage1 {
 		answers.add(a.Spent)
@@ -127,7 +128,8 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 			arm.Answer = s.Stage3.Response
 		}
 		all := base.plus(own)
-		arm.CostUSD, arm.Calls = all.cost(), all.calls
+		arm.CostUSD = all.cost()
+		arm.Calls = all.calls
 		return arm, own
 	}
 	panel := answers.plus(reviews)
@@ -181,13 +183,15 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 		if m.Answer != nil {
 			m.Score, m.Form, m.Ungradable = score(*m.Answer, false)
 		}
-		arm.Score, arm.Ungradable = m.Score, m.Ungradable
+		arm.Score = m.Score
+		arm.Ungradable = m.Ungradable
 	}
 	for name, arm := range r.Arms {
 		switch {
 		case name == ArmCouncil:
 			arm.Score, _, arm.Ungradable = score(r.Answer, arm.Failed)
-			r.Score, r.Ungradable = arm.Score, arm.Ungradable
+			r.Score = arm.Score
+			r.Ungradable = arm.Ungradable
 		case name == ArmVote:
 			arm.Score = Vote(r.Members)
 			arm.Ungradable = arm.Score == nil && !arm.Failed
@@ -203,7 +207,8 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 // Vote returns the score of the commonest answer of members, or the mean of those that are as common; nil where no
 // answer can be graded.
 func Vote(members []Member) *float64 {
-	count, scores := map[string]int{}, map[string]float64{}
+	count := map[string]int{}
+	scores := map[string]float64{}
 	for _, m := range members {
 		if m.Score != nil {
 			count[m.Form]++

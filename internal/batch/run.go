@@ -125,7 +125,8 @@ func Open(name string) (File, error) {
 		case n == 1 && kind.Record == "plan":
 			var h head
 			err = json.Unmarshal(line, &h)
-			f.Plan, f.Hash = h.Plan, h.Hash
+			f.Plan = h.Plan
+			f.Hash = h.Hash
 		case n > 1 && kind.Record == "question" && !f.Ended:
 			var r Result
 			err = json.Unmarshal(line, &r)
@@ -180,7 +181,8 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 		r.Calls.forget(r.sessions(result.Session)...)
 		r.usage = r.usage.Plus(result.Usage)
 	}
-	r.over, r.written = len(o.Held.Results), o.Held.Results
+	r.over = len(o.Held.Results)
+	r.written = o.Held.Results
 	if o.Held.Ended {
 		return Outcome{Results: r.written, Over: r.over}, nil
 	}
@@ -258,7 +260,8 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 			continue
 		}
 		ensemble := session
-		ensemble.Members, ensemble.Reviewers = slices.Repeat([]council.Member{arm.Model}, arm.Samples), nil
+		ensemble.Members = slices.Repeat([]council.Member{arm.Model}, arm.Samples)
+		ensemble.Reviewers = nil
 		parts = append(parts, estimate(ensemble).Upper)
 	}
 	if arms := p.judged(); len(arms) > 0 {
@@ -291,7 +294,9 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	if limit(longest) == math.MaxInt {
 		return nil
 	}
-	session.Members, session.Reviewers, session.Chairmen = []council.Member{longest, longest}, p.Judges, nil
+	session.Members = []council.Member{longest, longest}
+	session.Reviewers = p.Judges
+	session.Chairmen = nil
 	session.Rules.BallotRepair = false
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }
@@ -321,7 +326,8 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 		case r.over == 0 && bound == nil && r.asked == 0 && left > 0:
 			return r.holdLocked(left), true
 		case r.asked == 0:
-			r.stop, r.next = new(StoppedByCap), bound
+			r.stop = new(StoppedByCap)
+			r.next = bound
 			return 0, false
 		}
 		r.changed.Wait()

@@ -125,7 +125,8 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 		Planned: len(all), Judges: []string{}, Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
 		Usage: council.NoUsage(), Settings: [][2]string{{"rows", filepath.Base(name)}, {"treatment", plan.Treatment}},
 	}
-	questions, seen := make([]worth.Question, len(all)), map[string]bool{}
+	questions := make([]worth.Question, len(all))
+	seen := map[string]bool{}
 	for i, r := range all {
 		if seen[r.ID] {
 			return out, fmt.Errorf("the id %.64q stands in it twice: give each row an id of its own", r.ID)

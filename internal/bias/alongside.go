@@ -41,7 +41,8 @@ func (w *window) alongside(before, after stretch) []Alongside {
 		what AlongsideKind
 		in   func(x *scores) []string
 	}{{AlongsideTopic, topicOf}, {AlongsideMember, w.membersOf}, {AlongsideVersion, versionsServed}} {
-		earlier, later := w.shares(before, of.in), w.shares(after, of.in)
+		earlier := w.shares(before, of.in)
+		later := w.shares(after, of.in)
 		names := map[string]bool{}
 		for _, shares := range []map[string]float64{earlier, later} {
 			for name := range shares {

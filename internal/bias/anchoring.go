@@ -43,7 +43,8 @@ func anchor(w window) anchoring {
 	var leads [][][]float64
 	for s := range w.sessions {
 		if x := &w.sessions[s]; !x.shared && x.block == "" {
-			sessions, leads = append(sessions, x), append(leads, x.leads())
+			sessions = append(sessions, x)
+			leads = append(leads, x.leads())
 		}
 	}
 	raw := residuals(sessions, len(w.names), func(s, i, j int) float64 { return sessions[s].y[i][j] })
@@ -57,7 +58,8 @@ func anchor(w window) anchoring {
 			}
 		}
 	}
-	effects, records := map[int]float64{}, 0
+	effects := map[int]float64{}
+	records := 0
 	for p, r := range places {
 		effects[p] = stat.Mean(r)
 		records += len(r)
@@ -75,15 +77,21 @@ func anchor(w window) anchoring {
 
 	sums := map[int]float64{} // by question
 	var order []int           // questions in the order of their first sessions
-	used, total, weight := 0, 0.0, 0.0
+	used := 0
+	total := 0.0
+	weight := 0.0
 	for s, x := range sessions {
-		sum, found, told := 0.0, false, false
+		sum := 0.0
+		found := false
+		told := false
 		for i, lead := range leads[s] {
 			f := slices.Index(x.position[i], 0)
 			if f < 0 || math.IsNaN(lead[f]) {
 				continue
 			}
-			all, mean, shown := stat.NaNSum(left[s][i]), 0.0, 0.0
+			all := stat.NaNSum(left[s][i])
+			mean := 0.0
+			shown := 0.0
 			after := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[s][i][j:j+1])) }
 			for j := range lead {
 				if !math.IsNaN(lead[j]) {
@@ -119,7 +127,8 @@ func anchor(w window) anchoring {
 	if len(u) < 2 || stat.Constant(u) || weight == 0 {
 		return a
 	}
-	a.Estimate, a.SE = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u)/math.Abs(weight)
+	a.Estimate = total / weight
+	a.SE = math.Sqrt(float64(len(u))) * stat.StdDev(u) / math.Abs(weight)
 	return a
 }
 
@@ -130,7 +139,8 @@ func anchor(w window) anchoring {
 func (x *scores) leads() [][]float64 {
 	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {
-		sum, n := 0.0, 0.0
+		sum := 0.0
+		n := 0.0
 		for i := range leads {
 			if y := x.y[i][j]; !math.IsNaN(y) {
 				sum += y
@@ -162,7 +172,8 @@ func (x *scores) leads() [][]float64 {
 // reviewer. Other cells are NaN.
 func residuals(sessions []*scores, members int, value func(s, i, j int) float64) [][][]float64 {
 	all := make([][][]float64, len(sessions))
-	sums, counts := make([]float64, members), make([]float64, members)
+	sums := make([]float64, members)
+	counts := make([]float64, members)
 	for s, x := range sessions {
 		r := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 		for i := range r {

@@ -67,7 +67,9 @@ type AuditInput struct {
 //     three flags.
 //   - NotJudged says why a flag is nil.
 func Audit(in AuditInput) council.BiasAudit {
-	byReviewer, byCandidate, byPosition := map[string][]float64{}, map[string][]float64{}, map[int][]float64{}
+	byReviewer := map[string][]float64{}
+	byCandidate := map[string][]float64{}
+	byPosition := map[int][]float64{}
 	scores := make([]Score, 0, len(in.Scores))
 	for _, s := range in.Scores {
 		if s.Own {
@@ -120,10 +122,12 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 		return
 	}
 	p := stat.PearsonP(r, len(lengths))
-	a.LengthScoreCorrelation, a.LengthScorePValue = &r, &p
+	a.LengthScoreCorrelation = &r
+	a.LengthScorePValue = &p
 	if len(lengths) > 3 {
 		if low, high, ok := stat.FisherInterval(r, len(lengths)); ok {
-			a.LengthScoreCILower, a.LengthScoreCIUpper = &low, &high
+			a.LengthScoreCILower = &low
+			a.LengthScoreCIUpper = &high
 		}
 	}
 	if len(lengths) >= minScoredAnswers {
@@ -143,18 +147,22 @@ func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPositi
 		a.NotJudged[factorPosition] = "so few orders could have been drawn that none of them would be surprising"
 		return
 	}
-	a.PositionPValue, a.PositionBiasDetected = &p, new(variance > in.Thresholds.PositionVariance && p <= positionLevel)
+	a.PositionPValue = &p
+	a.PositionBiasDetected = new(variance > in.Thresholds.PositionVariance && p <= positionLevel)
 }
 
 func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
-	a.ReviewerMeanScores, a.ReviewerScoreVariance = map[string]float64{}, map[string]float64{}
+	a.ReviewerMeanScores = map[string]float64{}
+	a.ReviewerScoreVariance = map[string]float64{}
 	a.SampleSizes.Reviewers = map[string]int{}
-	a.HarshReviewers, a.GenerousReviewers = []string{}, []string{}
+	a.HarshReviewers = []string{}
+	a.GenerousReviewers = []string{}
 	reviewers := slices.Sorted(maps.Keys(byReviewer))
 	means := make([]float64, 0, len(reviewers))
 	for _, reviewer := range reviewers {
 		mean := stat.Mean(byReviewer[reviewer])
-		a.ReviewerMeanScores[reviewer], a.ReviewerScoreVariance[reviewer] = mean, math.Sqrt(stat.PopVariance(byReviewer[reviewer]))
+		a.ReviewerMeanScores[reviewer] = mean
+		a.ReviewerScoreVariance[reviewer] = math.Sqrt(stat.PopVariance(byReviewer[reviewer]))
 		a.SampleSizes.Reviewers[reviewer] = len(byReviewer[reviewer])
 		means = append(means, mean)
 	}
@@ -181,13 +189,16 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 // explain beyond answers, over the residuals of both. It is nil for fewer than two
 // reviewers, where no chain of common answers links them, and without residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
-	reviewers, candidates := make([]string, 0, len(given)), make([]string, 0, len(given))
+	reviewers := make([]string, 0, len(given))
+	candidates := make([]string, 0, len(given))
 	for _, s := range given {
-		reviewers, candidates = append(reviewers, s.Reviewer), append(candidates, s.Candidate)
+		reviewers = append(reviewers, s.Reviewer)
+		candidates = append(candidates, s.Candidate)
 	}
 	slices.Sort(reviewers)
 	slices.Sort(candidates)
-	reviewers, candidates = slices.Compact(reviewers), slices.Compact(candidates)
+	reviewers = slices.Compact(reviewers)
+	candidates = slices.Compact(candidates)
 	y := stat.Matrix(len(reviewers), len(candidates), math.NaN())
 	for _, s := range given {
 		i, _ := slices.BinarySearch(reviewers, s.Reviewer)

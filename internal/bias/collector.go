@@ -119,10 +119,15 @@ const keyMark = "\x00"
 
 // add adds what later records tell. Where they differ, the first that tells decides.
 func (f *facts) add(later facts) {
-	f.query, f.key, f.config = cmp.Or(f.query, later.query), cmp.Or(f.key, later.key), cmp.Or(f.config, later.config)
-	f.category, f.language = cmp.Or(f.category, later.category), cmp.Or(f.language, later.language)
-	f.order, f.embedder = cmp.Or(f.order, later.order), cmp.Or(f.embedder, later.embedder)
-	f.block, f.early = cmp.Or(f.block, later.block), f.early || later.early
+	f.query = cmp.Or(f.query, later.query)
+	f.key = cmp.Or(f.key, later.key)
+	f.config = cmp.Or(f.config, later.config)
+	f.category = cmp.Or(f.category, later.category)
+	f.language = cmp.Or(f.language, later.language)
+	f.order = cmp.Or(f.order, later.order)
+	f.embedder = cmp.Or(f.embedder, later.embedder)
+	f.block = cmp.Or(f.block, later.block)
+	f.early = f.early || later.early
 }
 
 // row is one record, kept small because a million of them may be held.
@@ -235,7 +240,8 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	s := c.session(record.SessionID, record.Timestamp)
 	r.told = s.tell(record.Timestamp, told)
 	r.versions = c.version(versions)
-	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
+	r.reviewer = c.member(record.ReviewerID)
+	r.candidate = c.member(record.ModelID)
 	if s.rows == nil {
 		s.rows = make([]row, 0, usualRows)
 	}
@@ -309,13 +315,15 @@ func (c *Collector) AddBefore(earlier *Collector) {
 		for i := range from.rows {
 			r := &from.rows[i]
 			r.versions = c.version(earlier.versions[r.versions])
-			r.reviewer, r.candidate = c.member(earlier.names[r.reviewer]), c.member(earlier.names[r.candidate])
+			r.reviewer = c.member(earlier.names[r.reviewer])
+			r.candidate = c.member(earlier.names[r.candidate])
 		}
 		s := c.session(from.id, from.start)
 		for i := range s.rows {
 			s.rows[i].told += int32(len(from.told))
 		}
-		s.told, s.rows = append(from.told, s.told...), append(from.rows, s.rows...)
+		s.told = append(from.told, s.told...)
+		s.rows = append(from.rows, s.rows...)
 	}
 	for _, f := range earlier.dropped {
 		c.drop(f)
@@ -339,7 +347,8 @@ func (c *Collector) skip(s Skipped) {
 	known := c.skipped[s.Reason]
 	s.Count += known.Count
 	if known.FirstLine != nil {
-		s.FirstFile, s.FirstLine = known.FirstFile, known.FirstLine
+		s.FirstFile = known.FirstFile
+		s.FirstLine = known.FirstLine
 	}
 	c.skipped[s.Reason] = s
 }

@@ -63,11 +63,14 @@ type BothOrders struct {
 // inBothOrders returns the figures of pairs, which are counted by question.
 func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
 	n := len(questions)
-	trials, surplus := make([]int, 0, n), make([]int, 0, n)
-	conflicts, unstable := make([]float64, 0, n), make([]float64, 0, n)
+	trials := make([]int, 0, n)
+	surplus := make([]int, 0, n)
+	conflicts := make([]float64, 0, n)
+	unstable := make([]float64, 0, n)
 	for _, question := range slices.Sorted(maps.Keys(questions)) {
 		o := questions[question]
-		trials, surplus = append(trials, o.pairs), append(surplus, o.primacy-o.recency)
+		trials = append(trials, o.pairs)
+		surplus = append(surplus, o.primacy-o.recency)
 		conflicts = append(conflicts, float64(o.primacy+o.recency))
 		unstable = append(unstable, float64(o.primacy+o.recency+o.primacyTies+o.recencyTies))
 		b.Comparisons += o.pairs
@@ -76,7 +79,8 @@ func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
 		b.PrimacyTies += o.primacyTies
 		b.RecencyTies += o.recencyTies
 	}
-	b.ConflictRate, b.UnstableRate = stat.ClusteredShare(conflicts, trials), stat.ClusteredShare(unstable, trials)
+	b.ConflictRate = stat.ClusteredShare(conflicts, trials)
+	b.UnstableRate = stat.ClusteredShare(unstable, trials)
 	if b.Primacy+b.Recency > 0 {
 		b.PValue = new(stat.SignTest(surplus))
 	}
@@ -145,7 +149,9 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 func selfConsistency(id string, blocks map[string][]*review, question map[string]string) SelfConsistency {
 	c := SelfConsistency{ReviewerID: id, Blocks: len(blocks)}
 	var scores [][]float64 // by answer and order
-	identical, modal, tau := 0, 0.0, 0.0
+	identical := 0
+	modal := 0.0
+	tau := 0.0
 	byQuestion := map[string]bothOrders{}
 	for _, block := range slices.Sorted(maps.Keys(blocks)) {
 		orders := map[string][]*review{}
@@ -194,7 +200,8 @@ func selfConsistency(id string, blocks map[string][]*review, question map[string
 		byQuestion[asked] = byQuestion[asked].plus(compareOrders(blocks[block]))
 	}
 	if c.Repeated > 0 {
-		c.Identical, c.Modal = new(float64(identical)/float64(c.Repeated)), new(modal/float64(c.Repeated))
+		c.Identical = new(float64(identical) / float64(c.Repeated))
+		c.Modal = new(modal / float64(c.Repeated))
 	}
 	if c.TauPairs > 0 {
 		c.TauB = new(tau / float64(c.TauPairs))
@@ -262,7 +269,8 @@ func verdict(differences []float64) int {
 func shared(a, b map[string]float64) (x, y []float64) {
 	for candidate, score := range a {
 		if other, ok := b[candidate]; ok {
-			x, y = append(x, score), append(y, other)
+			x = append(x, score)
+			y = append(y, other)
 		}
 	}
 	return x, y

@@ -18,7 +18,8 @@ type design struct {
 
 // fit fits a design to the scores.
 func (w *window) fit(d design) *stat.Fit {
-	to, x := stat.NewRegression(d.Design), make([]float64, d.Regressors+1)
+	to := stat.NewRegression(d.Design)
+	x := make([]float64, d.Regressors+1)
 	for k := range w.sessions {
 		s := &w.sessions[k]
 		for i := range s.reviewers {

@@ -64,9 +64,13 @@ func newFavourEffects(members, number []int, places int, pairs [][2]int) favourE
 		return first
 	}
 	n := len(members)
-	e.ownFirst, e.firstFirst, e.place = block(n), block(n), block(e.places-2)
-	e.family, e.style = block(1), block(1)
-	e.slopeFirst, e.pairFirst = block(n), block(len(pairs))
+	e.ownFirst = block(n)
+	e.firstFirst = block(n)
+	e.place = block(e.places - 2)
+	e.family = block(1)
+	e.style = block(1)
+	e.slopeFirst = block(n)
+	e.pairFirst = block(len(pairs))
 	return e
 }
 
@@ -109,7 +113,8 @@ func newFavours(ctx context.Context, m *models) *favours {
 	scores := f.scores()
 	f.outside = make([]int, f.effects.size)
 	if err := f.estimate(ctx, scores); err != nil {
-		f.fit, f.reason = nil, cannotFit(err)
+		f.fit = nil
+		f.reason = cannotFit(err)
 	}
 	return f
 }
@@ -150,13 +155,15 @@ func (f *favours) promote(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			f.fit, promoted = with, append(promoted, surest)
+			f.fit = with
+			promoted = append(promoted, surest)
 		}
 		if unlike {
 			between, err := first.With(ctx, f.model.Between()...)
 			switch {
 			case err == nil && between.Objective > f.fit.Objective-betterBy:
-				f.fit, promoted = between, nil
+				f.fit = between
+				promoted = nil
 			case f.fit == before:
 				if between, err = before.With(ctx, f.model.Between()...); err == nil {
 					f.fit = between
@@ -200,7 +207,8 @@ func studentP(c stat.Contrast) float64 { return stat.StudentP(c.Estimate/c.SE, c
 
 // surest returns the effect with the smallest p of those that pass as a favour beside the model. It returns -1 if none passes.
 func (f *favours) surest(promoted []int) int {
-	best, least := -1, 1.
+	best := -1
+	least := 1.
 	var pairs, slopes []int
 	for _, member := range f.effects.members {
 		if f.lacksSlope(member) == "" {
@@ -217,13 +225,15 @@ func (f *favours) surest(promoted []int) int {
 		var p []float64
 		for _, e := range effects {
 			if x := f.fit.Effects[e]; x.Estimable && x.SE > tiny {
-				of, p = append(of, e), append(p, studentP(x))
+				of = append(of, e)
+				p = append(p, studentP(x))
 			}
 		}
 		for k, q := range stat.BenjaminiHochberg(p) {
 			x := f.fit.Effects[of[k]]
 			if q < level(x.Informative) && math.Abs(x.Estimate) >= deltaEffect && p[k] < least && !slices.Contains(promoted, of[k]) {
-				best, least = of[k], p[k]
+				best = of[k]
+				least = p[k]
 			}
 		}
 	}
@@ -278,7 +288,8 @@ func (f *favours) notTaken() string {
 
 // comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or "".
 func (f *favours) comparable(reviewer, candidate int) string {
-	pairs, told := 0, 0
+	pairs := 0
+	told := 0
 	for _, k := range f.effects.members {
 		pair, ok := f.effects.pair(reviewer, k)
 		if !ok || k == candidate {
@@ -339,10 +350,12 @@ func (f *favours) scores() (all []stat.Score) {
 		length := s.lengths()
 		middle := median(length)
 		isStub := func(j int) bool { return length[j]-middle < usual[s.candidates[j]]-stubDoublings }
-		mean, n := 0., 0.
+		mean := 0.
+		n := 0.
 		for j := range length {
 			if !math.IsNaN(length[j]) && !isStub(j) {
-				mean, n = mean+length[j], n+1
+				mean += length[j]
+				n++
 			}
 		}
 		mean /= max(n, 1)
@@ -403,7 +416,8 @@ func (f *favours) method() string {
 // terms returns the effects on a score, other than that of the length. Mean is the mean similarity of the other answers on the ballot to
 // the reviewer's own answer.
 func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.Term) {
-	reviewer, candidate := s.reviewers[i], s.candidates[j]
+	reviewer := s.reviewers[i]
+	candidate := s.candidates[j]
 	if s.own[i][j] {
 		terms = append(terms, stat.Term{Effect: e.own(reviewer), Value: 1})
 	} else {

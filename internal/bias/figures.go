@@ -35,7 +35,8 @@ func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metri
 		return Metric{}, false
 	}
 	m := h.member(of, "", t)
-	m.Name, m.InCommon = of.Name+commonSuffix, true
+	m.Name = of.Name + commonSuffix
+	m.InCommon = true
 	h.favour.set(&m, "", func() stat.Contrast { return h.favour.ownEffects(mean(effects)) }, reviewers...)
 	return m, true
 }
@@ -93,7 +94,8 @@ func (h *findings) selfPreference() Metric {
 			return h.favour.ownEffects(weights{h.favour.effects.own(i): 1})
 		}, i)
 		if member.PointEstimate != nil {
-			told, effects = append(told, i), append(effects, h.favour.effects.own(i))
+			told = append(told, i)
+			effects = append(effects, h.favour.effects.own(i))
 		}
 		members = append(members, member)
 	}
@@ -209,7 +211,8 @@ func (h *findings) position() Metric {
 	var told, firsts []int
 	for _, i := range h.favour.reviewing() {
 		if h.placed[i].testable() && h.favour.fit.Effects[e.first(i)].Estimable {
-			told, firsts = append(told, i), append(firsts, e.first(i))
+			told = append(told, i)
+			firsts = append(firsts, e.first(i))
 		}
 	}
 	// at returns the weights of a place. The last place is the zero of the others.
@@ -240,7 +243,8 @@ func (h *findings) position() Metric {
 	if len(told) > 0 {
 		for p := range e.places {
 			member := h.metric("position_effect|"+strconv.Itoa(p), points, m.Method, h.ordered, deltaPosition)
-			member.Subject, member.InCommon = strconv.Itoa(p), true
+			member.Subject = strconv.Itoa(p)
+			member.InCommon = true
 			h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, beside(p, firsts)) }, told...)
 			members = append(members, member)
 		}

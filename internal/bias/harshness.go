@@ -107,7 +107,8 @@ func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	for _, group := range sessions {
 		q := question{TwoWay: fits[group[0]], first: group[0], at: float64(group[0]), sessions: len(group)}
 		if len(group) > 1 {
-			q.TwoWay, q.at = meanFit(fits, group), 0
+			q.TwoWay = meanFit(fits, group)
+			q.at = 0
 			for _, s := range group {
 				q.at += float64(s) / float64(len(group))
 			}
@@ -173,7 +174,8 @@ func stretches(sessions []scores) []stretch {
 		n, ok := number[version]
 		if !ok {
 			n = len(councils)
-			number[version], councils = n, append(councils, nil)
+			number[version] = n
+			councils = append(councils, nil)
 		}
 		councils[n] = append(councils[n], s)
 	}
@@ -187,7 +189,8 @@ func stretches(sessions []scores) []stretch {
 // byMembers splits the sessions of one version where a member comes or goes for good. Members that
 // span fewer sessions than a test takes are guests and split nothing.
 func (part stretch) byMembers(sessions []scores) []stretch {
-	first, last := map[int]int{}, map[int]int{}
+	first := map[int]int{}
+	last := map[int]int{}
 	for k, s := range part {
 		for _, levels := range [][]int{sessions[s].reviewers, sessions[s].candidates} {
 			for _, member := range levels {
@@ -201,7 +204,8 @@ func (part stretch) byMembers(sessions []scores) []stretch {
 	starts := map[int]bool{0: true}
 	for member, from := range first {
 		if to := last[member] + 1; to-from >= preliminaryFrom {
-			starts[from], starts[to] = true, true
+			starts[from] = true
+			starts[to] = true
 		}
 	}
 	var split []stretch
@@ -234,32 +238,43 @@ type drift struct {
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
-		from, span := len(all), float64(len(part)-1)
+		from := len(all)
+		span := float64(len(part) - 1)
 		var residuals [][]float64
 		for reviewer := range w.names {
 			at, h := series(len(part), func(s int) float64 { return fits[part[s]].Effect[reviewer] })
 			if len(at) < preliminaryFrom {
 				continue
 			}
-			topics, ordinals, clusters, distinct := make([]string, len(at)), make([]float64, len(at)), make([]int, len(at)), map[int]bool{}
+			topics := make([]string, len(at))
+			ordinals := make([]float64, len(at))
+			clusters := make([]int, len(at))
+			distinct := map[int]bool{}
 			for k, s := range at {
 				x := &w.sessions[part[s]]
-				topics[k], ordinals[k], clusters[k] = x.category, float64(s), x.cluster
+				topics[k] = x.category
+				ordinals[k] = float64(s)
+				clusters[k] = x.cluster
 				distinct[clusters[k]] = true
 			}
-			ordinals, h = within(topics, ordinals), within(topics, h)
+			ordinals = within(topics, ordinals)
+			h = within(topics, h)
 			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct)}
-			d.SE, d.DF = math.NaN(), float64(len(distinct)-1)
+			d.SE = math.NaN()
+			d.DF = float64(len(distinct) - 1)
 			slope, se, ok := stat.Trend(ordinals, h, clusters)
 			if ok && d.questions >= preliminaryFrom {
-				d.Estimate, d.SE = slope*span, se*span
+				d.Estimate = slope * span
+				d.SE = se * span
 			}
-			all, residuals = append(all, d), append(residuals, detrended(ordinals, h))
+			all = append(all, d)
+			residuals = append(residuals, detrended(ordinals, h))
 		}
 		factors, df := excesses(residuals)
 		for k := range factors {
 			d := &all[from+k]
-			d.SE, d.DF = d.SE*math.Sqrt(factors[k]), min(d.DF, df[k])
+			d.SE *= math.Sqrt(factors[k])
+			d.DF = min(d.DF, df[k])
 		}
 	}
 	return all
@@ -277,7 +292,8 @@ func detrended(t, values []float64) []float64 {
 
 // stepless returns values as deviations from their mean before k and from that from k on.
 func stepless(values []float64, k int) []float64 {
-	before, after := stat.Mean(values[:k]), stat.Mean(values[k:])
+	before := stat.Mean(values[:k])
+	after := stat.Mean(values[k:])
 	rest := slices.Clone(values)
 	for i := range rest {
 		if i < k {
@@ -291,7 +307,8 @@ func stepless(values []float64, k int) []float64 {
 
 // within returns the deviations of values from the mean of their topic.
 func within(topics []string, values []float64) []float64 {
-	sum, n := map[string]float64{}, map[string]float64{}
+	sum := map[string]float64{}
+	n := map[string]float64{}
 	for k, topic := range topics {
 		sum[topic] += values[k]
 		n[topic]++
@@ -316,9 +333,12 @@ func excesses(all [][]float64) (factors, df []float64) {
 		period = 20   // questions to a cosine
 		slower = 1.25 // the excess in runs of ten questions, over that of these cosines, whose periods are not all much longer
 	)
-	squares, known, total := make([]float64, len(all)), make([]float64, len(all)), 0.
+	squares := make([]float64, len(all))
+	known := make([]float64, len(all))
+	total := 0.
 	for i, x := range all {
-		n, variance := float64(len(x)), stat.Variance(x)
+		n := float64(len(x))
+		variance := stat.Variance(x)
 		if !(variance > tiny*tiny) {
 			continue
 		}
@@ -348,7 +368,8 @@ func excesses(all [][]float64) (factors, df []float64) {
 func series(n int, value func(k int) float64) (at []int, known []float64) {
 	for k := range n {
 		if v := value(k); !math.IsNaN(v) {
-			at, known = append(at, k), append(known, v)
+			at = append(at, k)
+			known = append(known, v)
 		}
 	}
 	return at, known
@@ -368,7 +389,8 @@ func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 // not. Beyond 256 questions, runs of neighbours are moved together.
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	random := rand.NewPCG(reportSeed, 0)
-	points, p := []ChangePoint{}, make([]float64, 0, len(w.names))
+	points := []ChangePoint{}
+	p := make([]float64, 0, len(w.names))
 	var of []stretch // by change point
 	for _, part := range split {
 		asked := questions(w, fits, part)
@@ -379,9 +401,11 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			if len(h) < preliminaryFrom || stat.Constant(h) {
 				continue
 			}
-			topics, ordinals := make([]string, len(at)), make([]float64, len(at))
+			topics := make([]string, len(at))
+			ordinals := make([]float64, len(at))
 			for i, q := range at {
-				topics[i], ordinals[i] = w.sessions[asked[q].first].category, float64(q)
+				topics[i] = w.sessions[asked[q].first].category
+				ordinals[i] = float64(q)
 			}
 			compared := within(topics, h)
 			if stat.Constant(compared) {
@@ -392,7 +416,8 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 				deviations[q][len(points)-len(p)] = compared[i] // len(p) points are of earlier stretches
 			}
 			// What is left beside a trend or a step, whichever fits better: a change that is there does not hide itself.
-			trend, step := detrended(within(topics, ordinals), compared), stepless(compared, k)
+			trend := detrended(within(topics, ordinals), compared)
+			step := stepless(compared, k)
 			if stat.Dot(step, step) < stat.Dot(trend, trend) {
 				trend = step
 			}
@@ -416,7 +441,8 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 	}
 	for i, q := range stat.BenjaminiHochberg(p) {
 		c := &points[i]
-		c.PValue, c.QValue = p[i], q
+		c.PValue = p[i]
+		c.QValue = q
 		if q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift {
 			c.Verdict = VerdictChanged
 			c.AlsoChanged = w.alongside(of[i].around(w, c.Start))
@@ -451,9 +477,12 @@ func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 	var p []float64
 	for _, part := range split {
 		asked := questions(w, fits, part)
-		squares, residual, compared := make([]float64, len(asked)), make([]float64, len(asked)), make([]int, len(asked))
+		squares := make([]float64, len(asked))
+		residual := make([]float64, len(asked))
+		compared := make([]int, len(asked))
 		for k, q := range asked {
-			squares[k], residual[k] = q.Squares, q.DF
+			squares[k] = q.Squares
+			residual[k] = q.DF
 			compared[k] = len(slices.DeleteFunc(slices.Clone(q.Effect), math.IsNaN))
 		}
 		chance, df, ok := stat.ModeratedVariances(squares, residual)
@@ -465,7 +494,8 @@ func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 			if len(h) < preliminaryFrom || stat.Constant(h) {
 				continue
 			}
-			mean, average := stat.Mean(h), 0.0
+			mean := stat.Mean(h)
+			average := 0.0
 			for _, q := range at {
 				average += chance[q] * asked[q].Leverage[reviewer] / float64(len(h))
 			}

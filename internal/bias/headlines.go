@@ -111,8 +111,11 @@ func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits 
 	runTogether(
 		func() { h.favour = newFavours(ctx, h.models) },
 		func() { // what that model does not tell
-			length, harshness, anchoring = h.length(), h.harshness(), h.anchoring()
-			drift, shared = h.drift(fits, split), h.sharedOrder()
+			length = h.length()
+			harshness = h.harshness()
+			anchoring = h.anchoring()
+			drift = h.drift(fits, split)
+			shared = h.sharedOrder()
 			reasoning, reasoned = h.reasoning()
 		},
 	)
@@ -141,14 +144,16 @@ func (c *Collector) setTiers(metrics []Metric) {
 
 func (h *findings) metric(name, unit, method string, t tally, delta float64) Metric {
 	m := h.c.metric(name, unit, method, t, h.span)
-	m.Delta, m.Kind = &delta, kindOf(name)
+	m.Delta = &delta
+	m.Kind = kindOf(name)
 	return m
 }
 
 // member returns a member of a headline without its figure.
 func (h *findings) member(of Metric, subject string, t tally) Metric {
 	m := h.metric(of.Name+"|"+subject, of.Unit, of.Method, t, *of.Delta)
-	m.Subject, m.Kind = subject, of.Kind
+	m.Subject = subject
+	m.Kind = of.Kind
 	return m
 }
 
@@ -240,7 +245,10 @@ func (h *findings) anchoring() Metric {
 		"products of the first answer's score by others and the scores behind it, against those of the other answers; "+
 			"t test between questions", h.ordered, deltaAnchoring)
 	a := anchor(*h.w)
-	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
+	m.SampleSize = a.sessions
+	m.Clusters = a.questions
+	m.Records = a.records
+	m.Confidence = h.c.confidence(a.questions)
 	switch frozen := func(x scores) bool { return x.block != "" && !x.shared }; {
 	case a.sessions == 0 && slices.ContainsFunc(h.w.sessions, frozen):
 		m.missing(frozenOrders)
@@ -280,7 +288,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	members := make([]Metric, 0, len(trends))
 	for _, d := range trends {
 		subject := h.w.names[d.reviewer]
-		from, to := h.w.sessions[d.stretch[0]].start, h.w.sessions[d.stretch[len(d.stretch)-1]].start
+		from := h.w.sessions[d.stretch[0]].start
+		to := h.w.sessions[d.stretch[len(d.stretch)-1]].start
 		if several {
 			subject += " from " + from.Format(time.RFC3339)
 		}
@@ -291,7 +300,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 			}
 		}
 		member := h.member(m, subject, t)
-		member.WindowStart, member.WindowEnd = &from, &to
+		member.WindowStart = &from
+		member.WindowEnd = &to
 		member.AlsoChanged = h.w.alongside(d.thirds())
 		if d.SE > tiny {
 			member.set(d.Effect)
@@ -302,7 +312,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	}
 	h.headline(&m, members, noTrend)
 	if len(members) > 0 && m.PValue == nil {
-		m.Verdict, m.Reason = members[0].Verdict, members[0].Reason
+		m.Verdict = members[0].Verdict
+		m.Reason = members[0].Reason
 	}
 	return m
 }
@@ -329,13 +340,18 @@ func (h *findings) sharedOrder() []Metric {
 		"largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares,
 		all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], fits)
-	m.Delta, m.Kind, m.Reason = nil, KindDescription, sharedOrder
+	m.Delta = nil
+	m.Kind = KindDescription
+	m.Reason = sharedOrder
 	if best := largest(pointers(m.Members)); best != nil {
 		m.takeFigure(best, len(m.Members))
 	}
 	for i := range m.Members {
 		effect := &m.Members[i]
-		effect.PValue, effect.Test, effect.Delta, effect.Kind = nil, nil, nil, KindDescription
+		effect.PValue = nil
+		effect.Test = nil
+		effect.Delta = nil
+		effect.Kind = KindDescription
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
@@ -438,7 +454,8 @@ func (h *findings) leastShare(headline string) float64 {
 			tallies[c.reviewer].add(c.cluster, c.session)
 		}
 	}
-	sum, least := 0, 0
+	sum := 0
+	least := 0
 	for _, t := range tallies {
 		if !t.testable() {
 			continue

@@ -99,7 +99,8 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 		l.Category = &c.o.Category
 	}
 	if n := len(c.order); n > 0 {
-		l.Window.Start, l.Window.End = new(c.order[0].start), new(c.order[n-1].start)
+		l.Window.Start = new(c.order[0].start)
+		l.Window.End = new(c.order[n-1].start)
 	}
 	var reviewers, models span
 	reviewers, l.Filters = matching(l.Filters, names, "reviewer", c.o.Reviewer)
@@ -109,7 +110,8 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	}
 	var all []standings
 	byCategory := map[string][]standings{}
-	duplicates, bad := 0, 0
+	duplicates := 0
+	bad := 0
 	for _, s := range c.order {
 		duplicates += s.duplicates
 		l.Window.Records += len(s.rows)
@@ -131,7 +133,8 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 		}
 	}
 	shown := names[models.from:models.to]
-	l.Sessions, l.Boards = len(all), c.boards(all, shown)
+	l.Sessions = len(all)
+	l.Boards = c.boards(all, shown)
 	for _, name := range slices.Sorted(maps.Keys(byCategory)) {
 		sessions := byCategory[name]
 		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Boards: c.boards(sessions, shown)})
@@ -180,7 +183,9 @@ func ranked(rows []row) []row {
 // count adds one reviewer's ballot to the session's standings. It adds nothing, and
 // reports false, where a rank is not a place of the ballot.
 func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
-	m, ranked, best := 0, 0, math.Inf(1)
+	m := 0
+	ranked := 0
+	best := math.Inf(1)
 	for _, r := range rows {
 		if r.own {
 			continue
@@ -255,7 +260,8 @@ func worth(sessions int, entries []Entry) string {
 func places(entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
-		e.PlaceLower, e.PlaceUpper = 1, len(entries)
+		e.PlaceLower = 1
+		e.PlaceUpper = len(entries)
 		for k := range entries {
 			o := &entries[k]
 			if e.CILower == nil || o.CILower == nil {
@@ -338,7 +344,8 @@ func (c *Collector) entries(sessions []standings, shown []string) []Entry {
 			continue
 		}
 		e.Confidence = c.confidence(len(means))
-		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
+		e.BordaNormalized = stat.Round(sum / float64(e.Appearances))
+		e.WinCount = stat.Round(e.WinCount)
 		e.CILower, e.CIUpper = resample(means, ratio)
 		entries = append(entries, e)
 	}

@@ -70,8 +70,10 @@ func (s sums) within(lowest, highest float64) (low, high *float64) {
 // a z undefined, and where it would hold every z that so many reviewers can have, which is
 // at most (R-1)/sqrt(R). Of two reviewers every z is that bound, so they have none.
 func zIntervals(reviewers []sums) (low, high []*float64) {
-	low, high = make([]*float64, len(reviewers)), make([]*float64, len(reviewers))
-	n, total := make([]float64, len(reviewers)), make([]float64, len(reviewers))
+	low = make([]*float64, len(reviewers))
+	high = make([]*float64, len(reviewers))
+	n := make([]float64, len(reviewers))
+	total := make([]float64, len(reviewers))
 	for i, s := range reviewers {
 		n[i], total[i] = s.all()
 	}
@@ -93,7 +95,8 @@ func zIntervals(reviewers []sums) (low, high []*float64) {
 	if !ok || len(reviewers) < 3 {
 		return low, high
 	}
-	squares, at := make([]float64, len(reviewers)), make([]int, len(reviewers))
+	squares := make([]float64, len(reviewers))
+	at := make([]int, len(reviewers))
 	left := make([]float64, len(reviewers))
 	questions := 0
 	for {
@@ -129,12 +132,15 @@ func zIntervals(reviewers []sums) (low, high []*float64) {
 	if questions < 3 {
 		return low, high
 	}
-	g, r := float64(questions), float64(len(reviewers))
-	most, t := (r-1)/math.Sqrt(r), stat.StudentQuantile(0.975, g-1)
+	g := float64(questions)
+	r := float64(len(reviewers))
+	most := (r - 1) / math.Sqrt(r)
+	t := stat.StudentQuantile(0.975, g-1)
 	for i := range whole {
 		half := math.Sqrt((g-1)/g*squares[i]) * t
 		if l, h := max(-most, whole[i]-half), min(most, whole[i]+half); l > -most || h < most {
-			low[i], high[i] = &l, &h
+			low[i] = &l
+			high[i] = &h
 		}
 	}
 	return low, high

@@ -280,9 +280,11 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 // missing sets why there is no figure: too few sessions where there are any, else the
 // reason.
 func (m *Metric) missing(reason string) {
-	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
+	m.Verdict = new(VerdictNotIdentified)
+	m.Reason = reason
 	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(preliminaryFrom, "a test")
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = m.tooFew(preliminaryFrom, "a test")
 	}
 }
 
@@ -332,8 +334,10 @@ func (m *Metric) beyondScale(effect float64) bool { return math.Abs(effect) > m.
 
 // setInterval sets the interval of an effect, which the scale bounds too.
 func (m *Metric) setInterval(e stat.Effect, confidence float64) {
-	half, most := e.HalfWidth(confidence), m.most()
-	m.CILower, m.CIUpper = new(max(-most, e.Estimate-half)), new(min(most, e.Estimate+half))
+	half := e.HalfWidth(confidence)
+	most := m.most()
+	m.CILower = new(max(-most, e.Estimate-half))
+	m.CIUpper = new(min(most, e.Estimate+half))
 }
 
 // rest makes a metric rest on no more questions than a contrast is told from, and returns its effect on one degree of
@@ -366,7 +370,8 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var p []float64
 	for i := range metrics {
 		if single := metrics[i].PValue; single != nil && belongs(metrics[i]) {
-			tested, p = append(tested, &metrics[i]), append(p, *single)
+			tested = append(tested, &metrics[i])
+			p = append(p, *single)
 		}
 	}
 	for i, q := range stat.BenjaminiHochberg(p) {
@@ -389,16 +394,24 @@ func withoutMembers(members []Metric, otherwise string) string {
 // showMember makes a headline show a tested member.
 func (m *Metric) showMember(member *Metric) {
 	m.takeFigure(member, member.Among)
-	m.Test, m.OwnScale, m.Coarse, m.AlsoChanged = member.Test, member.OwnScale, member.Coarse, member.AlsoChanged
-	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
+	m.Test = member.Test
+	m.OwnScale = member.OwnScale
+	m.Coarse = member.Coarse
+	m.AlsoChanged = member.AlsoChanged
+	m.Records = member.Records
+	m.SampleSize = member.SampleSize
+	m.Clusters = member.Clusters
+	m.Confidence = member.Confidence
 }
 
 // takeFigure takes over the figure of a member that was picked among so many. Because it was
 // picked, the interval is wider than its own: it holds for all of them at once
 // (Bonferroni).
 func (m *Metric) takeFigure(from *Metric, among int) {
-	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
-	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+	m.Subject = from.Subject
+	m.PointEstimate = from.PointEstimate
+	m.StandardError = from.StandardError
+	m.StandardErrorCR1 = from.StandardErrorCR1
 	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
 	m.setInterval(e, 1-0.05/float64(among))
 }
@@ -441,34 +454,40 @@ func (m *Metric) counts() bool {
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
 	if m.Clusters < c.o.MinSessions {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(c.o.MinSessions, "a verdict")
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = m.tooFew(c.o.MinSessions, "a verdict")
 		return
 	}
 	var reason string
 	verdict := VerdictInconclusive
 	switch {
 	case m.passes() && m.Kind == KindAssociation:
-		verdict, reason = VerdictAssociation, lengthIsMixed
+		verdict = VerdictAssociation
+		reason = lengthIsMixed
 		if m.Name == reasoningName {
 			reason = reasonIsMixed
 		}
 	case m.passes():
-		verdict, reason = m.Kind.Found(), fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
+		verdict = m.Kind.Found()
+		reason = fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
 		if m.Kind == KindLevel {
 			reason += "; ranks do not depend on it"
 		}
 	case m.Name == anchoringName && !m.significant():
 		reason = shrinks
 	case m.Name != anchoringName && m.negligible():
-		verdict, reason = m.Kind.none(), fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
+		verdict = m.Kind.none()
+		reason = fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
 	case m.significant():
 		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
 	case m.MinimumDetectableEffect == nil:
-		verdict, reason = VerdictInsufficient, tooLittle
+		verdict = VerdictInsufficient
+		reason = tooLittle
 	default:
 		reason = m.notShown()
 	}
-	m.Verdict, m.Reason = &verdict, reason
+	m.Verdict = &verdict
+	m.Reason = reason
 }
 
 // notShown says which effect would have been found.
@@ -498,7 +517,9 @@ func (m *Metric) inside() bool {
 // findable returns the effect that is significant at a level, and at least delta,
 // with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se).
 func (m *Metric) findable(level float64) float64 {
-	se, df, least := *m.StandardError, m.Test.DF[0], *m.Delta
+	se := *m.StandardError
+	df := m.Test.DF[0]
+	least := *m.Delta
 	if m.Coarse {
 		least = max(least, least**m.PointEstimate / *m.OwnScale)
 	}

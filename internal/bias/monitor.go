@@ -93,7 +93,8 @@ func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 		Skipped: c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates}), Watched: []Watched{},
 	}
 	if n := len(w.sessions); n > 0 {
-		m.Window.Start, m.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
+		m.Window.Start = new(w.sessions[0].start)
+		m.Window.End = new(w.sessions[n-1].start)
 	}
 	if m.SessionsNeeded > 0 {
 		m.Filters = append(m.Filters, c.leftOut()...)
@@ -131,7 +132,8 @@ func (w *window) keepNewestCouncil() (version string) {
 		}
 	}
 	w.sessions = slices.DeleteFunc(w.sessions, func(s scores) bool { return s.config != version })
-	w.records, w.clusters = 0, 0
+	w.records = 0
+	w.clusters = 0
 	number := map[int]int{}
 	for k := range w.sessions {
 		s := &w.sessions[k]
@@ -200,9 +202,12 @@ func newWatched(m *Metric, figures []watchedFigure) Watched {
 
 // show gives the headline the figure of one of so many members.
 func (w *Watched) show(m *Metric, among int) {
-	w.Subject, w.PointEstimate, w.Clusters = m.SubjectName(), m.PointEstimate, m.Clusters
+	w.Subject = m.SubjectName()
+	w.PointEstimate = m.PointEstimate
+	w.Clusters = m.Clusters
 	half := *m.StandardError * mixture().Factor(float64(m.Clusters), monitorLevel/float64(among))
-	w.CILower, w.CIUpper = new(*m.PointEstimate-half), new(*m.PointEstimate+half)
+	w.CILower = new(*m.PointEstimate - half)
+	w.CIUpper = new(*m.PointEstimate + half)
 }
 
 // watchShadow returns the preference in shadow sessions without a decision.
@@ -213,8 +218,11 @@ func watchShadow(shadow []float64) Watched {
 	}
 	b := stat.NewBetting(shadow, monitorLevel)
 	low, high := b.Interval()
-	w.PointEstimate, w.CILower, w.CIUpper = new(stat.Mean(shadow)), &low, &high
-	w.LogE, w.Members = new(b.LogE(0.5)), 1
+	w.PointEstimate = new(stat.Mean(shadow))
+	w.CILower = &low
+	w.CIUpper = &high
+	w.LogE = new(b.LogE(0.5))
+	w.Members = 1
 	return w
 }
 
@@ -229,12 +237,14 @@ func (m *Monitor) decide(figures [][]watchedFigure) {
 			if w.Kind != kind {
 				continue
 			}
-			of, e = append(of, i), append(e, 0)
+			of = append(of, i)
+			e = append(e, 0)
 			if w.LogE != nil {
 				e[len(e)-1] = math.Exp(*w.LogE)
 			}
 		}
-		stands, found := stat.EBH(e, m.Level), 0
+		stands := stat.EBH(e, m.Level)
+		found := 0
 		for _, stands := range stands {
 			if stands {
 				found++
@@ -248,7 +258,8 @@ func (m *Monitor) decide(figures [][]watchedFigure) {
 			case i < len(figures):
 				w.judge(figures[i], stands[k], needed)
 			case stands[k]:
-				w.Found, w.Reason = true, fmt.Sprintf("log e = %.1f: the reviewers' choice is not by chance", *w.LogE)
+				w.Found = true
+				w.Reason = fmt.Sprintf("log e = %.1f: the reviewers' choice is not by chance", *w.LogE)
 			default:
 				w.Reason = noEffect
 			}
@@ -275,7 +286,8 @@ func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 		if !best.InCommon || !slices.Contains(carrying, best.Metric) {
 			best.Metric = largest(carrying)
 		}
-		w.Found, w.Reason = true, fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
+		w.Found = true
+		w.Reason = fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
 		if w.Kind == KindLevel {
 			w.Reason += "; ranks do not depend on it, so this is no alarm"
 		}

@@ -89,9 +89,13 @@ func newOrders(in AuditInput, scores []Score) orders {
 		}
 	}
 	stat.FitTwoWay(o.residual)
-	o.sum, o.n = make([]float64, positions), make([]float64, positions)
-	o.row, o.column, o.reviewerOf = make([]int, len(reviewers)), make([]int, len(candidates)), slices.Repeat([]int{-1}, len(candidates))
-	o.twins, o.reviewing = make([]group, len(candidates)), make([]group, len(candidates))
+	o.sum = make([]float64, positions)
+	o.n = make([]float64, positions)
+	o.row = make([]int, len(reviewers))
+	o.column = make([]int, len(candidates))
+	o.reviewerOf = slices.Repeat([]int{-1}, len(candidates))
+	o.twins = make([]group, len(candidates))
+	o.reviewing = make([]group, len(candidates))
 	var follow []int // candidates that take the place of a twin of the one whose place their own twin takes
 	for i, author := range o.author {
 		if author < 0 || o.ownShown {
@@ -157,7 +161,8 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 			random.Shuffle(len(places), func(a, b int) { places[a], places[b] = places[b], places[a] })
 			for j, p := range row {
 				if into[i][j] = p; p >= 0 {
-					into[i][j], places = places[0], places[1:]
+					into[i][j] = places[0]
+					places = places[1:]
 				}
 			}
 		}
@@ -195,14 +200,16 @@ func (g group) shuffle(random *rand.Rand, to []int) {
 		to[i] = i
 	}
 	for k := len(g) - 1; k > 0; k-- {
-		i, j := g[k], g[random.IntN(k+1)]
+		i := g[k]
+		j := g[random.IntN(k+1)]
 		to[i], to[j] = to[j], to[i]
 	}
 }
 
 // difference returns how far the residuals differ between positions: the sum of squares between them.
 func (o orders) difference(at [][]int) float64 {
-	sum, n := o.sum, o.n
+	sum := o.sum
+	n := o.n
 	clear(sum)
 	clear(n)
 	for i, row := range at {

@@ -65,7 +65,8 @@ func (w *window) judgedPairs() []judged {
 		id       string
 		reviewer int
 	}
-	reviews, question := map[block][]*review{}, map[block]int{}
+	reviews := map[block][]*review{}
+	question := map[block]int{}
 	all := make([]judged, len(w.names))
 	for s := range w.sessions {
 		x := &w.sessions[s]
@@ -73,7 +74,8 @@ func (w *window) judgedPairs() []judged {
 			continue
 		}
 		for i, reviewer := range x.reviewers {
-			y, at := x.y[i], x.position[i]
+			y := x.y[i]
+			at := x.position[i]
 			if math.IsNaN(y[0]) || math.IsNaN(y[1]) || at[0] < 0 || at[1] < 0 || at[0] == at[1] {
 				continue
 			}
@@ -83,9 +85,11 @@ func (w *window) judgedPairs() []judged {
 			if x.block == "" {
 				continue
 			}
-			b, r := block{x.block, reviewer}, &review{place: map[string]int{}, score: map[string]float64{}}
+			b := block{x.block, reviewer}
+			r := &review{place: map[string]int{}, score: map[string]float64{}}
 			for j, candidate := range x.candidates {
-				r.place[w.names[candidate]], r.score[w.names[candidate]] = at[j], y[j]
+				r.place[w.names[candidate]] = at[j]
+				r.score[w.names[candidate]] = y[j]
 			}
 			reviews[b] = append(reviews[b], r)
 			question[b] = x.cluster
@@ -106,14 +110,16 @@ func (w *window) judgedPairs() []judged {
 // grade counts a review of two answers, of which one is correct.
 func (j *judged) grade(x *scores, i int) {
 	if j.reviews == nil {
-		j.right, j.reviews = map[int][2]float64{}, map[int][2]float64{}
+		j.right = map[int][2]float64{}
+		j.reviews = map[int][2]float64{}
 	}
 	correct := int(x.correct[i][1]) // its index
 	place := 0
 	if x.position[i][correct] > x.position[i][1-correct] {
 		place = 1
 	}
-	right, reviews := j.right[x.cluster], j.reviews[x.cluster]
+	right := j.right[x.cluster]
+	reviews := j.reviews[x.cluster]
 	reviews[place]++
 	switch a, b := x.y[i][correct], x.y[i][1-correct]; {
 	case a > b:
@@ -121,7 +127,8 @@ func (j *judged) grade(x *scores, i int) {
 	case a == b:
 		right[place] += 0.5
 	}
-	j.right[x.cluster], j.reviews[x.cluster] = right, reviews
+	j.right[x.cluster] = right
+	j.reviews[x.cluster] = reviews
 }
 
 // pairs returns how each reviewer judged pairs, none where the sessions hold no pairs.
@@ -146,14 +153,17 @@ func (j judged) accuracy() *Accuracy {
 		return nil
 	}
 	share := func(places ...int) (of stat.Estimate, total int) {
-		right, reviews := make([]float64, 0, len(j.reviews)), make([]int, 0, len(j.reviews))
+		right := make([]float64, 0, len(j.reviews))
+		reviews := make([]int, 0, len(j.reviews))
 		for _, question := range slices.Sorted(maps.Keys(j.reviews)) {
-			hits, trials := 0.0, 0
+			hits := 0.0
+			trials := 0
 			for _, place := range places {
 				hits += j.right[question][place]
 				trials += int(j.reviews[question][place])
 			}
-			right, reviews = append(right, hits), append(reviews, trials)
+			right = append(right, hits)
+			reviews = append(reviews, trials)
 			total += trials
 		}
 		return stat.ClusteredShare(right, reviews), total
@@ -179,12 +189,14 @@ func (h *findings) pairPosition(m *Metric) bool {
 		var sums, counts []float64
 		for _, question := range slices.Sorted(maps.Keys(j.orders)) {
 			o := j.orders[question]
-			sums, counts = append(sums, float64(o.primacy-o.recency)), append(counts, float64(o.pairs))
+			sums = append(sums, float64(o.primacy-o.recency))
+			counts = append(counts, float64(o.pairs))
 		}
 		member := h.metric(m.Name+"|"+h.w.names[reviewer], ofPairs,
 			"pairs that the answer shown first wins in both orders, less those that it loses in both, over all pairs; "+
 				"the interval of Bonett and Price (2012) between questions", h.reviewers[reviewer], deltaPairs)
-		member.Subject, member.Clusters = h.w.names[reviewer], len(sums)
+		member.Subject = h.w.names[reviewer]
+		member.Clusters = len(sums)
 		if len(sums) < preliminaryFrom {
 			member.missing(notTold)
 		} else {
@@ -196,7 +208,9 @@ func (h *findings) pairPosition(m *Metric) bool {
 	if len(members) == 0 {
 		return false
 	}
-	m.Unit, m.Method, m.Delta = ofPairs, members[0].Method, members[0].Delta
+	m.Unit = ofPairs
+	m.Method = members[0].Method
+	m.Delta = members[0].Delta
 	h.headline(m, members, notTold)
 	return true
 }

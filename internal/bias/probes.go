@@ -33,7 +33,8 @@ type ProbeChange struct {
 // is how a reviewer scores beside the other reviewers of the same answers. Of unpaired
 // questions the interval is Welch's (1947), of paired ones Student's.
 func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
-	before, after := slices.Collect(earlier), slices.Collect(later)
+	before := slices.Collect(earlier)
+	after := slices.Collect(later)
 	asked := stat.Groups{}
 	for _, r := range slices.Concat(before, after) {
 		if r.QueryHash != nil && r.QuestionKey != nil {
@@ -53,7 +54,8 @@ func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeCha
 	for _, c := range Consistency(slices.Values(after)) {
 		of(c.ReviewerID).Later = &c
 	}
-	x, y := harshnessByQuestion(before, asked), harshnessByQuestion(after, asked)
+	x := harshnessByQuestion(before, asked)
+	y := harshnessByQuestion(after, asked)
 	out := make([]ProbeChange, 0, len(changes))
 	for _, id := range slices.Sorted(maps.Keys(changes)) {
 		c := changes[id]
@@ -72,13 +74,16 @@ func (c *ProbeChange) compare(x, y map[string]float64) {
 		}
 	}
 	if len(differences) > 1 && len(differences) == len(x) && len(differences) == len(y) {
-		c.Paired, c.EarlierQuestions, c.LaterQuestions = true, len(differences), len(differences)
+		c.Paired = true
+		c.EarlierQuestions = len(differences)
+		c.LaterQuestions = len(differences)
 		n := float64(len(differences))
 		mean, sd := stat.MeanStdDev(differences)
 		c.set(mean, sd/math.Sqrt(n), n-1)
 		return
 	}
-	c.EarlierQuestions, c.LaterQuestions = len(x), len(y)
+	c.EarlierQuestions = len(x)
+	c.LaterQuestions = len(y)
 	if len(x) < 2 || len(y) < 2 {
 		return
 	}

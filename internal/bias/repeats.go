@@ -25,10 +25,14 @@ type Repeats struct {
 // repeats returns what is known of the questions of the sessions of a window.
 func (c *Collector) repeats(in []*session) Repeats {
 	var r Repeats
-	known, alike, before, after := map[string]bool{}, map[string]bool{}, false, false
+	known := map[string]bool{}
+	alike := map[string]bool{}
+	before := false
+	after := false
 	for _, s := range in {
 		if s.key != "" {
-			before, after = before || s.start.Before(c.o.SecretMade), after || !s.start.Before(c.o.SecretMade)
+			before = before || s.start.Before(c.o.SecretMade)
+			after = after || !s.start.Before(c.o.SecretMade)
 		}
 		if s.query != "" {
 			known[s.query] = true

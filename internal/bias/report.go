@@ -160,7 +160,8 @@ type pairs struct {
 
 func (p *pairs) append(cluster, session int, x, y float64) {
 	p.add(cluster, session)
-	p.x, p.y = append(p.x, x), append(p.y, y)
+	p.x = append(p.x, x)
+	p.y = append(p.y, y)
 	if len(p.moments) < p.clusters {
 		p.moments = append(p.moments, make([]float64, 6))
 	}
@@ -191,7 +192,8 @@ func (c *Collector) Report(ctx context.Context) Report {
 		r.NotMeasured = r.NotMeasured[1:]
 	}
 	if n := len(w.sessions); n > 0 {
-		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
+		r.Window.Start = new(w.sessions[0].start)
+		r.Window.End = new(w.sessions[n-1].start)
 	}
 
 	var length, position pairs
@@ -208,12 +210,17 @@ func (c *Collector) Report(ctx context.Context) Report {
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
 		return r
 	}
-	fits, split, given := severities(w), stretches(w.sessions), w.given()
+	fits := severities(w)
+	split := stretches(w.sessions)
+	given := w.given()
 	var described, tested []Metric
 	var found summary
 	runTogether( // the parts only read the window
 		func() { tested, found = c.headlines(ctx, &w, r.Window, fits, split) },
-		func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) },
+		func() {
+			r.ChangePoints = w.changePoints(fits, split)
+			r.Anomalies = w.anomalies(fits, split)
+		},
 		func() {
 			described = []Metric{
 				c.correlation("pooled_length_score_correlation", "length", length, r.Window),
@@ -224,7 +231,8 @@ func (c *Collector) Report(ctx context.Context) Report {
 		},
 	)
 	r.Metrics = slices.Concat(described, tested)
-	r.Headline, r.Apart = found.headline, append(r.Apart, found.apart...)
+	r.Headline = found.headline
+	r.Apart = append(r.Apart, found.apart...)
 	for _, change := range r.ChangePoints {
 		if change.Verdict == VerdictChanged {
 			r.Apart = append(r.Apart, change.says())
@@ -265,7 +273,8 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	}
 	m.PointEstimate = &r
 	if low, high, ok := p.interval(); ok {
-		m.CILower, m.CIUpper = &low, &high
+		m.CILower = &low
+		m.CIUpper = &high
 	}
 	return m
 }
@@ -278,10 +287,14 @@ func (p *pairs) interval() (low, high float64, ok bool) {
 		add(all, sums, 1)
 	}
 	z := func(sums []float64) float64 {
-		n, x, y := sums[0], sums[1], sums[2]
+		n := sums[0]
+		x := sums[1]
+		y := sums[2]
 		return math.Atanh((n*sums[5] - x*y) / math.Sqrt((n*sums[3]-x*x)*(n*sums[4]-y*y)))
 	}
-	g, whole, squares := float64(len(p.moments)), z(all), 0.
+	g := float64(len(p.moments))
+	whole := z(all)
+	squares := 0.
 	for _, sums := range p.moments {
 		add(all, sums, -1)
 		d := z(all) - whole
@@ -373,7 +386,8 @@ func (w *window) given() [][]float64 {
 // profiles returns the profile of each member that gave a score.
 func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []stat.TwoWay) []Profile {
 	asked := questions(w, fits, w.byTime())
-	profiles, prior := []Profile{}, weakPrior()
+	profiles := []Profile{}
+	prior := weakPrior()
 	var means []float64
 	var known []sums
 	for i, id := range w.names {
@@ -392,7 +406,8 @@ func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []sta
 		if _, h := seriesOf(asked, i); len(h) > 0 {
 			p.RelativeHarshness = stat.PosteriorMean(h, prior.Mean, prior.Sessions, prior.Shape, prior.Scale)
 		}
-		profiles, means = append(profiles, p), append(means, p.Mean)
+		profiles = append(profiles, p)
+		means = append(means, p.Mean)
 	}
 	if len(means) < 2 || stat.Constant(means) {
 		return profiles
@@ -401,7 +416,8 @@ func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []sta
 	low, high := zIntervals(known)
 	for i := range profiles {
 		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
-		profiles[i].HarshnessZLower, profiles[i].HarshnessZUpper = low[i], high[i]
+		profiles[i].HarshnessZLower = low[i]
+		profiles[i].HarshnessZUpper = high[i]
 	}
 	return profiles
 }
@@ -409,7 +425,8 @@ func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []sta
 // calibrate returns the calibrated view by reviewer and candidate, of those pairs
 // that have a score, from all scores that each member gave.
 func calibrate(w *window, given [][]float64) []Calibrated {
-	sums, counts := stat.Matrix(len(w.names), len(w.names), 0.), stat.Matrix(len(w.names), len(w.names), 0)
+	sums := stat.Matrix(len(w.names), len(w.names), 0.)
+	counts := stat.Matrix(len(w.names), len(w.names), 0)
 	for c := range w.cells(w.byTime()) {
 		sums[c.reviewer][c.candidate] += c.score
 		counts[c.reviewer][c.candidate]++
@@ -440,7 +457,8 @@ func profileDrift(scores []float64) *float64 {
 		return nil
 	}
 	half := len(scores) / 2
-	earlier, later := scores[:half], scores[len(scores)-half:]
+	earlier := scores[:half]
+	later := scores[len(scores)-half:]
 	return new((stat.Mean(later) - stat.Mean(earlier)) / stat.StdDev(scores))
 }
 
@@ -448,7 +466,8 @@ func profileDrift(scores []float64) *float64 {
 func (c *Collector) agreement(w *window, span Window) Metric {
 	var t tally
 	var terms [][]float64 // by cluster: the sum of W and how many there are
-	sum, records := 0.0, 0
+	sum := 0.0
+	records := 0
 	for _, k := range w.byCluster() {
 		x := &w.sessions[k]
 		y := x.others()

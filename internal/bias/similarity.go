@@ -20,7 +20,8 @@ type likeness struct {
 // wrote: the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers. Two
 // ballots do not enter where they share fewer than two answers, or one of them ties all that they share.
 func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
-	all, pairs := &likeness{}, map[[2]int]*likeness{}
+	all := &likeness{}
+	pairs := map[[2]int]*likeness{}
 	for _, k := range w.byCluster() {
 		x := &w.sessions[k]
 		entered := map[[2]int]struct{}{} // records, by reviewer and candidate
@@ -32,7 +33,8 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 					continue
 				}
 				for _, candidate := range shared {
-					entered[[2]int{i, candidate}], entered[[2]int{j, candidate}] = struct{}{}, struct{}{}
+					entered[[2]int{i, candidate}] = struct{}{}
+					entered[[2]int{j, candidate}] = struct{}{}
 				}
 				pair := [2]int{x.reviewers[j], x.reviewers[i]}
 				if pairs[pair] == nil {

@@ -138,10 +138,12 @@ func (e *effects) add(headline string, effect float64) {
 		return
 	}
 	if e.n == 0 || effect < e.least {
-		e.least, e.lowest = effect, headline
+		e.least = effect
+		e.lowest = headline
 	}
 	if e.n == 0 || effect > e.most {
-		e.most, e.upper = effect, headline
+		e.most = effect
+		e.upper = headline
 	}
 	e.n++
 }
@@ -169,14 +171,17 @@ func sentence(text string) string {
 
 // says returns what was found at a headline.
 func (m *Metric) says() string {
-	who, by := "the reviewers", m.amount()
+	who := "the reviewers"
+	by := m.amount()
 	up := *m.PointEstimate > 0
 	if m.Subject != "" {
 		who = m.SubjectName()
 	}
-	favour, verb := "favour", "favour"
+	favour := "favour"
+	verb := "favour"
 	if !up {
-		favour, verb = "mark down", "mark down"
+		favour = "mark down"
+		verb = "mark down"
 	}
 	if m.Subject != "" {
 		verb = strings.Replace(strings.Replace(favour, "favour", "favours", 1), "mark ", "marks ", 1)
@@ -251,7 +256,8 @@ func (m *Metric) amount() string {
 	if m.OwnScale != nil && math.Abs(*m.PointEstimate-*m.OwnScale) >= notableDifference {
 		own = fmt.Sprintf(", %.2f on scales that end", math.Abs(*m.OwnScale))
 	}
-	low, high := *m.CILower, *m.CIUpper
+	low := *m.CILower
+	high := *m.CIUpper
 	if *m.PointEstimate < 0 {
 		low, high = -high, -low
 	}

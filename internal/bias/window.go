@@ -130,7 +130,8 @@ func (c *Collector) sortRows() (names []string, rank []int) {
 	rank = slices.Repeat([]int{len(c.names)}, len(c.names)) // a place that no member has
 	for _, s := range c.order {
 		for _, r := range s.rows {
-			rank[r.reviewer], rank[r.candidate] = 0, 0
+			rank[r.reviewer] = 0
+			rank[r.candidate] = 0
 		}
 	}
 	for member, id := range c.names {
@@ -237,25 +238,35 @@ func (s *session) scores(rank []int) scores {
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
-			x.reviewers, x.shown = append(x.reviewers, rank[r.reviewer]), append(x.shown, 0)
+			x.reviewers = append(x.reviewers, rank[r.reviewer])
+			x.shown = append(x.shown, 0)
 		}
 		x.shown[len(x.shown)-1]++
 		x.candidates = append(x.candidates, rank[r.candidate])
 	}
 	slices.Sort(x.candidates)
 	x.candidates = slices.Compact(x.candidates)
-	m, n := len(x.reviewers), len(x.candidates)
-	x.y, x.length, x.position = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, -1)
-	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
-	x.place, x.style = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN())
+	m := len(x.reviewers)
+	n := len(x.candidates)
+	x.y = stat.Matrix(m, n, math.NaN())
+	x.length = stat.Matrix(m, n, math.NaN())
+	x.position = stat.Matrix(m, n, -1)
+	x.own = stat.Matrix(m, n, false)
+	x.family = stat.Matrix(m, n, false)
+	x.place = stat.Matrix(m, n, math.NaN())
+	x.style = stat.Matrix(m, n, math.NaN())
 	x.reasoning = stat.Matrix(m, n, math.NaN())
 	x.correct = stat.Matrix(m, n, int8(-1))
 	i := 0
 	for ballot := range ballots(s.rows) {
 		for _, r := range ballot {
 			j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
-			x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
-			x.own[i][j], x.family[i][j], x.style[i][j] = r.own, r.family, float64(r.style)
+			x.y[i][j] = r.score
+			x.length[i][j] = float64(r.length)
+			x.position[i][j] = int(r.position)
+			x.own[i][j] = r.own
+			x.family[i][j] = r.family
+			x.style[i][j] = float64(r.style)
 			if r.reasoning >= 0 {
 				x.reasoning[i][j] = float64(r.reasoning)
 			}
@@ -278,16 +289,29 @@ func (s *session) scores(rank []int) scores {
 // narrow leaves the reviewers and the candidates of those spans.
 func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
-	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
-	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
-	x.place, x.style = x.place[i:j], x.style[i:j]
-	x.reasoning, x.correct = x.reasoning[i:j], x.correct[i:j]
+	x.reviewers = x.reviewers[i:j]
+	x.shown = x.shown[i:j]
+	x.y = x.y[i:j]
+	x.length = x.length[i:j]
+	x.position = x.position[i:j]
+	x.own = x.own[i:j]
+	x.family = x.family[i:j]
+	x.place = x.place[i:j]
+	x.style = x.style[i:j]
+	x.reasoning = x.reasoning[i:j]
+	x.correct = x.correct[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {
-		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
-		x.own[i], x.family[i], x.style[i] = x.own[i][j:k], x.family[i][j:k], x.style[i][j:k]
-		x.place[i], x.reasoning[i], x.correct[i] = x.place[i][j:k], x.reasoning[i][j:k], x.correct[i][j:k]
+		x.y[i] = x.y[i][j:k]
+		x.length[i] = x.length[i][j:k]
+		x.position[i] = x.position[i][j:k]
+		x.own[i] = x.own[i][j:k]
+		x.family[i] = x.family[i][j:k]
+		x.style[i] = x.style[i][j:k]
+		x.place[i] = x.place[i][j:k]
+		x.reasoning[i] = x.reasoning[i][j:k]
+		x.correct[i] = x.correct[i][j:k]
 	}
 }
 

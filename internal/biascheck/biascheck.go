@@ -54,7 +54,8 @@ func (f *Figure) widen(o Options) {
 	widening := func(bound float64) float64 {
 		return max(f.errors, o.Widen) * math.Sqrt(bound*(1-bound)/float64(o.Replicates))
 	}
-	f.low, f.high = max(0, f.line.low-widening(f.line.low)), min(1, f.line.high+widening(f.line.high))
+	f.low = max(0, f.line.low-widening(f.line.low))
+	f.high = min(1, f.line.high+widening(f.line.high))
 }
 
 // String returns the share in percent, marked where it is out of bounds.
@@ -75,7 +76,8 @@ func (f Figure) String() string {
 func Run(ctx context.Context, progress io.Writer, scenarios []Scenario, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range scenarios {
-		start, replicates := time.Now(), o.Replicates
+		start := time.Now()
+		replicates := o.Replicates
 		if s.percent > 0 {
 			replicates = max(1, replicates*s.percent/100)
 		}
@@ -129,7 +131,8 @@ func (s Scenario) run(ctx context.Context, seed uint64, replicates int) ([]Figur
 // replicates are used, because the error of the figure enters the effect in full.
 func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) error {
 	mean := func(replicates int, of func(bias.Metric) *float64) (float64, error) {
-		sum, n := 0.0, 0
+		sum := 0.0
+		n := 0
 		err := s.each(ctx, draws, replicates, func(r bias.Report) {
 			if x := of(flatten(r.Metrics)[s.seen.headline]); x != nil {
 				sum += *x
@@ -207,7 +210,9 @@ func newCollector() *bias.Collector {
 func (s Scenario) records(seed uint64) []council.BiasMetricRecord {
 	if s.pairs != nil {
 		pairs := *s.pairs
-		pairs.Seed, pairs.Start, pairs.Questions = seed, start(), s.sessions/2
+		pairs.Seed = seed
+		pairs.Start = start()
+		pairs.Questions = s.sessions / 2
 		return pairs.Generate()
 	}
 	return biassim.Generate(biassim.Options{
@@ -224,7 +229,8 @@ func (s Scenario) slates(seed uint64) func(session int) []council.Slate {
 	members := biassim.Council(s.members)
 	reviewers := slices.Concat(members, s.outside)
 	if s.joins > 0 {
-		last, always := s.members-1, s
+		last := s.members - 1
+		always := s
 		always.joins = 0
 		return biassim.Late(always.slates(seed), last, members[last], s.joins)
 	}

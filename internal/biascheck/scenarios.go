@@ -88,7 +88,9 @@ func scenarios() []Scenario {
 		{sessions: 50, order: council.OrderShared},
 	}
 	for i := range plain {
-		plain[i].what, plain[i].members, plain[i].percent = "plain", 5, 200
+		plain[i].what = "plain"
+		plain[i].members = 5
+		plain[i].percent = 200
 		plain[i].lines = plain[i].nullLines()
 	}
 	all := plain[:2:2]
@@ -120,7 +122,10 @@ func sizes() []size {
 
 // of returns a scenario of a size.
 func (s Scenario) of(size size) Scenario {
-	s.sessions, s.members, s.percent, s.own = size.sessions, size.members, size.percent, size.sessions == 50
+	s.sessions = size.sessions
+	s.members = size.members
+	s.percent = size.percent
+	s.own = size.sessions == 50
 	return s
 }
 
@@ -161,7 +166,8 @@ func seldomScenarios() []Scenario {
 		for _, sessions := range []int{50, 100} {
 			for _, members := range []int{4, 5} {
 				s := world
-				s.sessions, s.members = sessions, members
+				s.sessions = sessions
+				s.members = members
 				s.lines = []line{{
 					table: tableSeldom, row: s.row(), column: fmt.Sprintf("%dx%d", sessions, members), high: 0.05, errors: 2, count: favouring(),
 				}}
@@ -191,7 +197,8 @@ func repeatedScenarios() []Scenario {
 			{members: 7, sessions: 100, percent: 20},
 			{members: 5, sessions: 400, percent: 20},
 		} {
-			s.what, s.world.Questions = fmt.Sprintf("repeated questions %d", questions), questions
+			s.what = fmt.Sprintf("repeated questions %d", questions)
+			s.world.Questions = questions
 			s.lines = []line{{
 				table: tableRepeat, row: s.what, column: fmt.Sprintf("%dx%d", s.sessions, s.members), high: 0.05, errors: 2, count: favouring(),
 			}}
@@ -355,7 +362,9 @@ func seenScenarios() []Scenario {
 			}
 			for _, sessions := range []int{50, 100} {
 				s := Scenario{what: seen.headline + variant.suffix, sessions: sessions, members: members, own: variant.own}
-				s.world, s.seen, s.percent = variant.world, &seen, 50
+				s.world = variant.world
+				s.seen = &seen
+				s.percent = 50
 				s.add(tableSeen, "detectable", 0.75, 1, verdict(seen.headline))
 				s.lines[0].errors = 2
 				all = append(all, s)
@@ -406,7 +415,8 @@ func (s Scenario) bySize(lines []line) []line {
 	for i := range lines {
 		l := &lines[i]
 		l.row = strings.TrimSuffix(s.what+": "+l.row, ": ")
-		l.column, l.errors = fmt.Sprintf("%dx%d", s.sessions, s.members), 2
+		l.column = fmt.Sprintf("%dx%d", s.sessions, s.members)
+		l.errors = 2
 	}
 	return lines
 }
@@ -442,7 +452,8 @@ func worldScenarios() []Scenario {
 // nullLines are those of the plain world with five members.
 func (s Scenario) nullLines() []line {
 	const low, high = 0.03, 0.07
-	bound, own := 0.05, 'h'
+	bound := 0.05
+	own := 'h'
 	if s.sessions < 50 {
 		bound = 0.075
 	}

@@ -72,7 +72,8 @@ func Streams(only *regexp.Regexp) []Stream {
 func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range all {
-		start, replicates := time.Now(), max(1, o.Replicates*s.data.percent/100)
+		start := time.Now()
+		replicates := max(1, o.Replicates*s.data.percent/100)
 		done, err := s.run(ctx, o.Seed, replicates)
 		if err != nil {
 			return nil, err
@@ -124,15 +125,18 @@ func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure,
 func (s *Stream) plant(ctx context.Context, draws *rand.Rand) error {
 	const reports, points, sessions = 20, 0.2, 400
 	pilot := s.data
-	pilot.sessions, pilot.effects = sessions, s.effect(points)
-	figure, se := 0., 0.
+	pilot.sessions = sessions
+	pilot.effects = s.effect(points)
+	figure := 0.
+	se := 0.
 	err := pilot.each(ctx, draws, reports, func(r bias.Report) {
 		metrics := flatten(r.Metrics)
 		m, ok := metrics[s.affected+inCommon]
 		if !ok {
 			m = metrics[s.affected]
 		}
-		figure, se = figure+*m.PointEstimate, se+*m.StandardError
+		figure += *m.PointEstimate
+		se += *m.StandardError
 	})
 	s.data.effects = s.effect(points * s.shift * se * math.Sqrt(sessions) / math.Abs(figure))
 	return err
@@ -140,13 +144,17 @@ func (s *Stream) plant(ctx context.Context, draws *rand.Rand) error {
 
 // watch returns what the monitor says at each look at a stream, up to the one that ends it.
 func (s Stream) watch(ctx context.Context, seed uint64) []bias.Monitor {
-	records, collector, shadow := s.data.records(seed), newCollector(), s.shadow(seed)
+	records := s.data.records(seed)
+	collector := newCollector()
+	shadow := s.shadow(seed)
 	var monitors []bias.Monitor
-	sessions, last := 0, ""
+	sessions := 0
+	last := ""
 	for _, n := range looks() {
 		for len(records) > 0 && (sessions < n || records[0].SessionID == last) {
 			if records[0].SessionID != last {
-				sessions, last = sessions+1, records[0].SessionID
+				sessions++
+				last = records[0].SessionID
 			}
 			collector.Add(records[0])
 			records = records[1:]
@@ -207,7 +215,8 @@ func stand(m bias.Monitor) (names []string) {
 		var e []float64
 		for _, w := range m.Watched {
 			if w.Kind == kind {
-				of, e = append(of, w.Name), append(e, 0)
+				of = append(of, w.Name)
+				e = append(e, 0)
 				if w.LogE != nil {
 					e[len(e)-1] = math.Exp(*w.LogE)
 				}
@@ -226,7 +235,10 @@ func stand(m bias.Monitor) (names []string) {
 func streams() []Stream {
 	var all []Stream
 	innocent := func(data Scenario, members int, own bool, percent int) {
-		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, percent
+		data.members = members
+		data.own = own
+		data.sessions = streamSessions
+		data.percent = percent
 		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
 		level := 0.05
 		if w := data.world; data.favourOnly || w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
@@ -256,8 +268,13 @@ func streams() []Stream {
 		innocent(world, 5, false, some)
 	}
 	planted := func(what, headline string, s Stream, finds finding, least map[int]float64) {
-		s.data.what, s.affected, s.stop = what, headline, finds
-		s.data.members, s.data.own, s.data.sessions, s.data.percent = 4, true, streamSessions, 4
+		s.data.what = what
+		s.affected = headline
+		s.stop = finds
+		s.data.members = 4
+		s.data.own = true
+		s.data.sessions = streamSessions
+		s.data.percent = 4
 		s.prefer = max(s.prefer, 0.5)
 		for _, n := range []int{200, 300, 500, 800, 1000} {
 			l := line{table: tableShifts, row: what, column: strconv.Itoa(n), low: least[n], high: 1, errors: 2}

@@ -39,14 +39,19 @@ func styleScenarios() []Scenario {
 	} {
 		for _, size := range [][2]int{{50, 4}, {50, 5}, {50, 7}, {100, 5}} {
 			s := world
-			s.what, s.sessions, s.members, s.percent = "style, "+world.what, size[0], size[1], percent
+			s.what = "style, " + world.what
+			s.sessions = size[0]
+			s.members = size[1]
+			s.percent = percent
 			s.world.Embedded = true
 			s.lines = []line{
 				{row: s.row() + ": test", low: 0.03, high: 0.07, count: rejected(styleMimicry)},
 				{row: s.row() + ": verdict", high: 0.05, count: verdict(styleMimicry)},
 			}
 			for i := range s.lines {
-				s.lines[i].table, s.lines[i].column, s.lines[i].errors = tableStyle, fmt.Sprintf("%dx%d", size[0], size[1]), 2
+				s.lines[i].table = tableStyle
+				s.lines[i].column = fmt.Sprintf("%dx%d", size[0], size[1])
+				s.lines[i].errors = 2
 			}
 			all = append(all, s)
 		}
@@ -55,7 +60,9 @@ func styleScenarios() []Scenario {
 	for _, spread := range []float64{0, 0.2} {
 		for _, sessions := range []int{20, 50, 100, 200} {
 			s := Scenario{what: fmt.Sprintf("style %+.1f", points), sessions: sessions, members: 5, effects: biassim.Effects{Style: points}}
-			s.world.Embedded, s.world.Spread, s.percent = true, spread, percent
+			s.world.Embedded = true
+			s.world.Spread = spread
+			s.percent = percent
 			if spread > 0 {
 				s.what += differentScales
 			} else {

@@ -133,7 +133,8 @@ func (c Comparison) compare(graded []biassim.GradedQuestion) worth.Report {
 // shown returns the gain over the first comparator that the questions can show. The share of questions at which the scores
 // differ depends on that gain in turn.
 func (c Comparison) shown() float64 {
-	gain, least := 0.0, c.world.Accuracy[1]
+	gain := 0.0
+	least := c.world.Accuracy[1]
 	rivals := c.few + min(1, len(c.world.Accuracy)-1-c.few)
 	for range 50 {
 		best := least + gain
@@ -150,7 +151,8 @@ func covers(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) 
 	for i, q := range questions {
 		pairs[i] = worth.Pair{Cluster: q.Cluster, D: q.Score[0] - q.Score[1]}
 	}
-	interval, truth := worth.Paired(pairs), c.world.Accuracy[0]-c.world.Accuracy[1]
+	interval := worth.Paired(pairs)
+	truth := c.world.Accuracy[0] - c.world.Accuracy[1]
 	tried = interval.Discordance*float64(interval.N) >= 20
 	return tried && interval.CI95[0] <= truth && truth <= interval.CI95[1], tried
 }
@@ -171,9 +173,11 @@ func coversPeople(c Comparison, sessions []biassim.GradedQuestion) (hit, tried b
 			others = append(others, judge)
 			continue
 		}
-		labels, judged = append(labels, s.Score[0]), append(judged, judge)
+		labels = append(labels, s.Score[0])
+		judged = append(judged, judge)
 	}
-	ci, truth := worth.PredictionPowered(labels, judged, others).CI95, c.world.Accuracy[0]
+	ci := worth.PredictionPowered(labels, judged, others).CI95
+	truth := c.world.Accuracy[0]
 	return ci[0] <= truth && truth <= ci[1], true
 }
 
@@ -249,7 +253,8 @@ func comparisons() []Comparison {
 		{"others fail where the council is right", biassim.Graded{}, missing},
 	} {
 		for _, n := range []int{100, 400} {
-			w.world.Questions, w.world.Accuracy = n, equal
+			w.world.Questions = n
+			w.world.Accuracy = equal
 			count := w.count
 			if count == nil {
 				count = decided(worth.Pays)

@@ -305,16 +305,22 @@ func newGenerator(o Options) *generator {
 		g.makers = append(g.makers, maker(reviewer))
 	}
 	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
-	g.missing, g.tails, g.noise = stream(streamMissing), stream(streamTails), stream(streamNoise)
+	g.missing = stream(streamMissing)
+	g.tails = stream(streamTails)
+	g.noise = stream(streamNoise)
 	g.plain = source{draws: stream(streamPlain), runs: stream(streamRuns), repeats: stream(streamQuestions)}
 	further := func(number uint64) *source {
 		return &source{draws: stream(number), runs: stream(number + streamsOfRuns), repeats: stream(number + streamsOfQuestions)}
 	}
-	g.refusals, g.taste, g.second, g.cycle = further(streamRefusals), further(streamTaste), further(streamSecond), further(streamCycle)
+	g.refusals = further(streamRefusals)
+	g.taste = further(streamTaste)
+	g.second = further(streamSecond)
+	g.cycle = further(streamCycle)
 	if w.Embedded {
 		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], w.AlikeMaker)
 	}
-	g.quality, g.modelLength = normals(g.plain.draws, len(g.members)), normals(g.plain.draws, len(g.members))
+	g.quality = normals(g.plain.draws, len(g.members))
+	g.modelLength = normals(g.plain.draws, len(g.members))
 	g.twin(g.quality)
 	g.twin(g.modelLength)
 	dealt := func(number uint64, of func(x float64) float64) []float64 {
@@ -327,7 +333,8 @@ func newGenerator(o Options) *generator {
 	g.unlike = dealt(streamUnlikeNoise, func(x float64) float64 { return 1 + w.UnlikeNoise*x })
 	g.weight = dealt(streamWeights, func(x float64) float64 { return w.Second * (1 + x) / 2 })
 	g.turn = dealt(streamTurns, func(x float64) float64 { return w.Cycle * x })
-	g.cuts, g.habits = g.drawCuts(stream(streamCutPoints)), g.drawHabits(stream(streamHabits))
+	g.cuts = g.drawCuts(stream(streamCutPoints))
+	g.habits = g.drawHabits(stream(streamHabits))
 	if w.Topics > 0 {
 		g.topicDraws = stream(streamTopics)
 		g.topics = g.drawTopics()
@@ -387,14 +394,16 @@ func (g *generator) chances(draws *rand.Rand) chances {
 	n := len(g.members)
 	c := chances{difficulty: draws.NormFloat64(), length: draws.NormFloat64(), answers: normals(draws, n), lengths: normals(draws, n)}
 	for range g.reviewers {
-		c.shifts, c.noise = append(c.shifts, draws.NormFloat64()), append(c.noise, normals(draws, n))
+		c.shifts = append(c.shifts, draws.NormFloat64())
+		c.noise = append(c.noise, normals(draws, n))
 	}
 	return c
 }
 
 // share replaces in c the parts that the sessions of a question have in common.
 func (c *chances) share(q chances, answers float64) {
-	c.difficulty, c.length = q.difficulty, q.length
+	c.difficulty = q.difficulty
+	c.length = q.length
 	mix(c.answers, q.answers, answers)
 	mix(c.lengths, q.lengths, answers)
 	mix(c.shifts, q.shifts, 0.5)
@@ -412,7 +421,8 @@ type source struct {
 
 // drawn returns the random parts of session s. A source draws sessions in order, each once.
 func (g *generator) drawn(from *source, s int) chances {
-	w, c := g.o.World, g.chances(from.draws)
+	w := g.o.World
+	c := g.chances(from.draws)
 	if w.Questions > 0 {
 		if s < w.Questions {
 			from.asked = append(from.asked, g.chances(from.repeats))

@@ -53,7 +53,8 @@ func (g Graded) Generate() []GradedQuestion {
 	}
 	all := make([]GradedQuestion, g.Questions)
 	for q := range all {
-		u, scale := rng.NormFloat64(), 1.0
+		u := rng.NormFloat64()
+		scale := 1.0
 		if g.HeavyTails { // the scale of all parts, which leaves every accuracy of one half and moves no order
 			chi := 0.0
 			for range 3 {
@@ -113,9 +114,12 @@ func (g Graded) groups() []int {
 // Phi returns the correlation of the errors of two arms of such accuracies.
 func (g Graded) Phi(a, b float64) float64 {
 	// Both are right with the mean, over u, of the product of their chances there.
-	limitA, limitB := stat.NormalQuantile(a), stat.NormalQuantile(b)
-	common, own := math.Sqrt(g.Common), math.Sqrt(1-g.Common)
-	both, weight := 0.0, 0.0
+	limitA := stat.NormalQuantile(a)
+	limitB := stat.NormalQuantile(b)
+	common := math.Sqrt(g.Common)
+	own := math.Sqrt(1 - g.Common)
+	both := 0.0
+	weight := 0.0
 	for u := -8.0; u <= 8; u += 1.0 / 128 {
 		density := math.Exp(-u * u / 2)
 		both += density * stat.NormalCDF((limitA-common*u)/own) * stat.NormalCDF((limitB-common*u)/own)

@@ -27,7 +27,8 @@ type session struct {
 // reviews appends the records of session s. The caller must go through the sessions in order, because each draws from the
 // same random streams.
 func (g *generator) reviews(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
-	v, slates := g.draw(s), g.o.Slates(s)
+	v := g.draw(s)
+	slates := g.o.Slates(s)
 	for i := range g.reviewers {
 		g.thicken(v.noise[i])
 		failed := g.missing.Float64() < onHard(g.o.World.Missing, g.o.World.MissingHard, v.difficulty)
@@ -50,10 +51,12 @@ func (g *generator) draw(s int) session {
 	v.record = g.record(s)
 	var topicMerits []float64
 	v.topicShifts, topicMerits, v.record.QueryMetadata.Category = g.atTopic(s)
-	v.merit, v.chars = make([]float64, len(g.members)), make([]float64, len(g.members))
+	v.merit = make([]float64, len(g.members))
+	v.chars = make([]float64, len(g.members))
 	for j := range g.members {
 		v.merit[j] = g.gap*g.quality[j] + answerSD*v.answers[j] + w.TopicSD*at(topicMerits, j)
-		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(v.lengths[j], v.answers[j])
+		model := g.correlate(g.modelLength[j], g.quality[j])
+		answer := g.correlate(v.lengths[j], v.answers[j])
 		log := modelLengthSD*model + sessionLengthSD*v.length + answerLengthSD*answer
 		if v.share >= 0.5 {
 			v.merit[j] += at(w.Replaced, j)
@@ -128,11 +131,17 @@ func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int
 	}
 	for p, j := range shown {
 		record := v.record
-		record.ReviewerID, record.ModelID, record.Position, record.NShown = g.reviewers[i], g.members[j], &p, len(shown)
-		record.ResponseLengthChars, record.Own, record.Status = int(v.chars[j]), i == j, council.BallotError
+		record.ReviewerID = g.reviewers[i]
+		record.ModelID = g.members[j]
+		record.Position = &p
+		record.NShown = len(shown)
+		record.ResponseLengthChars = int(v.chars[j])
+		record.Own = i == j
+		record.Status = council.BallotError
 		record.Provider = council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]}
 		if similar != nil {
-			record.StyleSimilarity, record.EmbeddingModel = &similar[j], "biassim"
+			record.StyleSimilarity = &similar[j]
+			record.EmbeddingModel = "biassim"
 		}
 		if !failed {
 			record.Status = council.BallotOK
@@ -148,7 +157,8 @@ func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int
 
 // scores returns the scores of reviewer i for the shown answers, as they are before it puts them on its scale.
 func (g *generator) scores(v *session, i int, shown []int) []float64 {
-	w, e := g.o.World, g.o.Effects
+	w := g.o.World
+	e := g.o.Effects
 	mean := 0.0
 	for _, j := range shown {
 		mean += v.merit[j] / float64(len(shown))
@@ -190,7 +200,9 @@ func (g *generator) thicken(noise []float64) {
 		return
 	}
 	for j := range noise {
-		a, b, c := g.tails.NormFloat64(), g.tails.NormFloat64(), g.tails.NormFloat64()
+		a := g.tails.NormFloat64()
+		b := g.tails.NormFloat64()
+		c := g.tails.NormFloat64()
 		noise[j] /= math.Sqrt(a*a + b*b + c*c)
 	}
 }

@@ -45,7 +45,8 @@ func newStyles(draws *rand.Rand, makers []string, alikeMaker float64) *styles {
 
 // answers returns what is drawn of the embeddings of a session's answers.
 func (s *styles) answers() [][]float64 {
-	topic, all := s.direction(styleTopic), make([][]float64, len(s.models))
+	topic := s.direction(styleTopic)
+	all := make([][]float64, len(s.models))
 	for j := range all {
 		all[j] = sum(topic, s.direction(styleAnswer))
 	}
@@ -55,7 +56,8 @@ func (s *styles) answers() [][]float64 {
 // similarities returns the cosines of the answers of session n, which have these merits, and logarithms of
 // the length.
 func (g *generator) similarities(n int, merit, length []float64) [][]float64 {
-	w, drawn := g.o.World, g.styles.answers()
+	w := g.o.World
+	drawn := g.styles.answers()
 	if w.Runs > 1 {
 		if n%w.Runs == 0 {
 			g.styles.question = g.styles.answers()
@@ -79,10 +81,13 @@ func (g *generator) similarities(n int, merit, length []float64) [][]float64 {
 
 // mimicry returns the points that a reviewer gives to each shown answer for being like its own.
 func (g *generator) mimicry(cosines []float64, shown []int, own int) []float64 {
-	points, mean, others := make([]float64, len(shown)), 0., 0.
+	points := make([]float64, len(shown))
+	mean := 0.
+	others := 0.
 	for _, j := range shown {
 		if j != own {
-			mean, others = mean+cosines[j], others+1
+			mean += cosines[j]
+			others++
 		}
 	}
 	for p, j := range shown {

@@ -122,7 +122,8 @@ func (g *generator) drawCuts(draws *rand.Rand) []scale {
 
 // drawHabits returns the scales of the reviewers that have a habit.
 func (g *generator) drawHabits(draws *rand.Rand) []scale {
-	w, all := g.o.World, make([]scale, len(g.reviewers))
+	w := g.o.World
+	all := make([]scale, len(g.reviewers))
 	for i := range all {
 		habit := Habits()[draws.IntN(len(Habits()))]
 		if !w.MixedHabits {
@@ -167,7 +168,8 @@ func (g *generator) refuse(v *session, s int) {
 	if g.o.World.Refusals == 0 {
 		return
 	}
-	c, chance := g.drawn(g.refusals, s), onHard(g.o.World.Refusals, refusalSteepness, v.difficulty)
+	c := g.drawn(g.refusals, s)
+	chance := onHard(g.o.World.Refusals, refusalSteepness, v.difficulty)
 	for j := range v.merit {
 		if stat.NormalCDF(c.answers[j]) < chance {
 			v.merit[j] = refusalMerit

@@ -159,7 +159,8 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 		} else {
 			field = "--" + strings.ReplaceAll(field, "_", "-")
 		}
-		f.Field, f.Fix = field, strings.ReplaceAll(f.Fix, "the field", field)
+		f.Field = field
+		f.Fix = strings.ReplaceAll(f.Fix, "the field", field)
 		named.Fields = append(named.Fields, f)
 	}
 	return usageError{errors.New(named.Explain())}
@@ -275,7 +276,8 @@ func (c askCmd) inProcess(
 		switch {
 		case err == nil:
 			defer s.Close()
-			recorder, secret = s, daemon.QuestionSecret(ctx, cfg.BiasStore, log)
+			recorder = s
+			secret = daemon.QuestionSecret(ctx, cfg.BiasStore, log)
 		case isHeld:
 			warnings = append(warnings, council.Warning{
 				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",

@@ -68,7 +68,9 @@ type asked struct {
 
 // Prepare returns the plan of a session of the council that the flags name.
 func (a asked) Prepare(r council.Request) (council.Plan, error) {
-	r.Council, r.Models, r.Chairman = a.flags.Council, a.flags.Models, a.flags.Chairman
+	r.Council = a.flags.Council
+	r.Models = a.flags.Models
+	r.Chairman = a.flags.Chairman
 	return a.Engine.Prepare(r)
 }
 
@@ -141,7 +143,8 @@ func (c batchFlags) begin(
 		}
 		b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
 		secret = questionSecret(ctx, std, cfg, records, c.Simulate)
-		recorder, b.over = kept, func(session string) error { return kept.over(ctx, session) }
+		recorder = kept
+		b.over = func(session string) error { return kept.over(ctx, session) }
 	}
 	var calls *batch.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
@@ -327,7 +330,9 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 		return err
 	}
 	usage := council.NoUsage()
-	failed, graded, right := 0, 0, 0.0
+	failed := 0
+	graded := 0
+	right := 0.0
 	for _, r := range results {
 		usage = usage.Plus(r.Usage)
 		if r.Status == council.StatusFailed {

@@ -146,7 +146,9 @@ func (c compareCmd) shape(p *batch.Plan, engine asked, session council.Plan, que
 	if p.Arms, err = batch.Arms(arms, p.Members, closed > 0); err != nil {
 		return fmt.Errorf("--arms: %w", err)
 	}
-	p.Alpha, p.Margin, p.ValueUSD = worth.Level, 0.05, c.ValueUSD
+	p.Alpha = worth.Level
+	p.Margin = 0.05
+	p.ValueUSD = c.ValueUSD
 	if closed == 0 {
 		p.Margin = worth.JudgedMargin
 	}
@@ -187,7 +189,8 @@ func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
 	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
 		return nil
 	}
-	p.Ensemble, p.Samples = session.Chairmen[0], 2*len(p.Members)
+	p.Ensemble = session.Chairmen[0]
+	p.Samples = 2 * len(p.Members)
 	if c.Samples != nil {
 		p.Samples = *c.Samples
 	}

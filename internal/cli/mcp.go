@@ -65,7 +65,8 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	cfg.SessionsDir, cfg.NatsURL = "off", ""
+	cfg.SessionsDir = "off"
+	cfg.NatsURL = ""
 	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
 	cfg.MCP = false
 	o := daemon.Options{Config: cfg, Unreachable: true, Log: newLog(std.Stderr, cfg), Version: std.Version}

@@ -54,7 +54,8 @@ func (p *progress) close() {
 // Observe implements council.Observer.
 func (p *progress) Observe(e council.Event) {
 	if started, ok := e.Data.(council.Started); ok {
-		p.started, p.session = started, started.SessionID
+		p.started = started
+		p.session = started.SessionID
 	}
 	if p.screen != nil {
 		p.draw(e.Data)
@@ -73,9 +74,11 @@ func (p *progress) Observe(e council.Event) {
 		piece = data.Text
 	case council.Restart:
 		why, writer := voided(data)
-		piece, step = "\n\n", fmt.Sprintf("  %s, %s writes ...", why, writer)
+		piece = "\n\n"
+		step = fmt.Sprintf("  %s, %s writes ...", why, writer)
 	case council.Synthesis:
-		piece, step = "\n\n", fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
+		piece = "\n\n"
+		step = fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
 	}
 	if p.answer != nil {
 		_, _ = io.WriteString(p.answer, piece)
@@ -227,7 +230,8 @@ func (s *screen) begin(does string, models ...string) {
 	defer s.mu.Unlock()
 	s.seats = slices.DeleteFunc(s.seats, func(seat seat) bool { return !seat.over })
 	s.drawLocked("")
-	s.seats, s.drawn = nil, 0
+	s.seats = nil
+	s.drawn = 0
 	for _, model := range models {
 		s.seats = append(s.seats, seat{model: model, does: does, begun: time.Now()})
 	}
@@ -251,9 +255,12 @@ func (s *screen) end(model, did string, failure *council.Failure, ms float64) {
 	defer s.mu.Unlock()
 	for i := range s.seats {
 		if seat := &s.seats[i]; seat.model == model && !seat.over {
-			seat.over, seat.does, seat.took = true, did, time.Duration(ms*float64(time.Millisecond))
+			seat.over = true
+			seat.does = did
+			seat.took = time.Duration(ms * float64(time.Millisecond))
 			if failure != nil {
-				seat.failed, seat.does = true, fmt.Sprintf("failed: %s: %s", failure.Code, failure.Message)
+				seat.failed = true
+				seat.does = fmt.Sprintf("failed: %s: %s", failure.Code, failure.Message)
 			}
 		}
 	}
@@ -276,7 +283,8 @@ func (s *screen) drawLocked(stays string) {
 	}
 	columns, rows, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || columns < 1 || rows < 1 { // Some terminals have no size.
-		columns, rows = 80, 24
+		columns = 80
+		rows = 24
 	}
 	var b strings.Builder
 	if s.drawn > 0 {
@@ -299,12 +307,18 @@ func (s *screen) drawLocked(stays string) {
 // line returns a seat as a line of less than so many columns.
 func (s *screen) line(seat seat, columns int) string {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-	mark, colour, took := frames[s.frame%len(frames)], 36, time.Since(seat.begun)
+	mark := frames[s.frame%len(frames)]
+	colour := 36
+	took := time.Since(seat.begun)
 	switch {
 	case seat.failed:
-		mark, colour, took = '✗', 31, seat.took
+		mark = '✗'
+		colour = 31
+		took = seat.took
 	case seat.over:
-		mark, colour, took = '✓', 32, seat.took
+		mark = '✓'
+		colour = 32
+		took = seat.took
 	}
 	text := strings.Join(strings.Fields(visible(fmt.Sprintf("%s %s", seat.model, seat.does))), " ")
 	text = clip(fmt.Sprintf(" %5.1fs  %s", took.Seconds(), text), columns-3) // A mark may be two columns wide.

@@ -37,7 +37,8 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	served, reloading := make(chan struct{}), sync.WaitGroup{}
+	served := make(chan struct{})
+	reloading := sync.WaitGroup{}
 	reloading.Go(func() {
 		for {
 			select {
@@ -85,7 +86,8 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	chosen := c.Addr != "" || slices.ContainsFunc(cfg.Settings(), func(s config.Setting) bool {
 		return s.Name == "LLM_COUNCIL_ADDR" && s.Source != config.SourceDefault
 	})
-	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // New makes a token where other machines can reach the address
+	cfg.Addr = cmp.Or(c.Addr, cfg.Addr)
+	cfg.APITokens = nil // New makes a token where other machines can reach the address
 	o := daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version, Category: c.Category, Language: c.Language}
 	d, err := daemon.New(ctx, o)
 	if errors.Is(err, syscall.EADDRINUSE) && !chosen {

@@ -63,7 +63,9 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
 	var all store.Part
-	skipped, unreadable, wrong := 0, 0, 0
+	skipped := 0
+	unreadable := 0
+	wrong := 0
 	var details strings.Builder
 	for _, p := range parts {
 		n := 0
@@ -231,7 +233,9 @@ func row(l store.Line) ([]string, error) {
 	if err := json.Unmarshal(l.Text, &told); err != nil {
 		return nil, err
 	}
-	r, text, shown := l.BiasMetricRecord, render.Cell, ""
+	r := l.BiasMetricRecord
+	text := render.Cell
+	shown := ""
 	if r.NShown > 0 {
 		shown = strconv.Itoa(r.NShown)
 	}

@@ -28,7 +28,8 @@ func (c validateCmd) Run(ctx context.Context, std IO) error {
 		wrong := fmt.Errorf("--replicates takes a whole number from 1 to %d, --widen a number from 0 on, --only a regular expression", maxCount)
 		return usageError{errors.Join(wrong, err)}
 	}
-	start, o := time.Now(), biascheck.Options{Replicates: c.Replicates, Seed: c.Seed, Widen: c.Widen}
+	start := time.Now()
+	o := biascheck.Options{Replicates: c.Replicates, Seed: c.Seed, Widen: c.Widen}
 	var figures []biascheck.Figure
 	if c.Worth {
 		figures, err = biascheck.RunWorth(ctx, std.Stderr, biascheck.Comparisons(only), o)

@@ -88,7 +88,9 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 // connections as it takes, and returns the session at its end. A session that failed
 // is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
-	seen, pause, resumes := "0", minPause, 0 // no event has the id 0
+	seen := "0"
+	pause := minPause
+	resumes := 0 // no event has the id 0
 	for {
 		before := seen
 		session, broken, err := c.watch(ctx, id, &seen, o)
@@ -98,7 +100,8 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case seen != before:
-			pause, resumes = minPause, 0
+			pause = minPause
+			resumes = 0
 			continue
 		case resumes == maxResumes:
 			return nil, fmt.Errorf("watching session %s: %w", id, err)
@@ -107,7 +110,8 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		pause, resumes = min(2*pause, maxPause), resumes+1
+		pause = min(2*pause, maxPause)
+		resumes++
 	}
 }
 

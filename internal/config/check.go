@@ -384,9 +384,11 @@ func (c *Config) checkCluster(p *problems) {
 // checkTokens quotes neither tokens nor names: a bad name may be a part of a token.
 func (c *Config) checkTokens(p *problems) {
 	const variable = "LLM_COUNCIL_API_TOKENS"
-	secrets, owners := map[Secret]int{}, map[string]int{} // entries, from 1
+	secrets := map[Secret]int{} // hold the number of the entry, from 1
+	owners := map[string]int{}
 	for i, token := range c.APITokens {
-		entry, owner := i+1, cmp.Or(token.Name, token.Secret.Reveal())
+		entry := i + 1
+		owner := cmp.Or(token.Name, token.Secret.Reveal())
 		switch {
 		case owner == "":
 			p.add(variable, emptyEntry, entry)
@@ -403,7 +405,8 @@ func (c *Config) checkTokens(p *problems) {
 		case owners[owner] > 0:
 			p.add(variable, "entry %d has the name of entry %d: choose another name, or remove one of them", entry, owners[owner])
 		default:
-			secrets[token.Secret], owners[owner] = entry, entry
+			secrets[token.Secret] = entry
+			owners[owner] = entry
 		}
 	}
 }

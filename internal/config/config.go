@@ -344,9 +344,11 @@ func Tracing() []Setting {
 	}
 	for i := range settings {
 		s := &settings[i]
-		s.Value, s.Source = s.Default, SourceDefault
+		s.Value = s.Default
+		s.Source = SourceDefault
 		if value := os.Getenv(s.Name); value != "" {
-			s.Value, s.Source = value, SourceEnvironment
+			s.Value = value
+			s.Source = SourceEnvironment
 			if s.Secret || strings.Contains(value, "@") { // a URL may hold a password
 				s.Value = redacted
 			}

@@ -16,9 +16,11 @@ import (
 // Named returns every model that the settings name, each once.
 func (c Config) Named() []string {
 	var named []string
-	judge, side := c.JudgeModel, c.SideRequests
+	judge := c.JudgeModel
+	side := c.SideRequests
 	if c.Roster != "" { // ids, of models that AllowedModels or Models has
-		judge, side = "", ""
+		judge = ""
+		side = ""
 	}
 	if side == council.SideMember || side == council.SideCouncil {
 		side = ""
@@ -55,7 +57,8 @@ func (c Config) used() []used {
 	for _, p := range c.Providers {
 		u := used{p, "LLM_COUNCIL_PROVIDERS", p.KeyVariable(), first[p.Name]}
 		if p.InRoster {
-			u.urlVariable, u.keyVariable = "LLM_COUNCIL_ROSTER", "LLM_COUNCIL_ROSTER, key_file or key_variable of "+p.Name
+			u.urlVariable = "LLM_COUNCIL_ROSTER"
+			u.keyVariable = "LLM_COUNCIL_ROSTER, key_file or key_variable of " + p.Name
 		}
 		all = append(all, u)
 	}

@@ -46,7 +46,8 @@ func Load(checks ...func(Config) error) (Config, error) {
 		c.Providers[i].APIKey = Secret(p.texts[provider.KeyVariable()])
 	}
 	c.settings = p.settings(c.Providers, given)
-	c.serviceLinks, c.quoted = links, p.quoted()
+	c.serviceLinks = links
+	c.quoted = p.quoted()
 	p.unknown(given, c.settings)
 	c.complete(p)
 	c.check(p)
@@ -59,7 +60,8 @@ func Load(checks ...func(Config) error) (Config, error) {
 		return Config{}, err
 	}
 	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
-	c.MaxSessions, c.MaxCallsPerProvider = min(c.MaxSessions, maxPlaces), min(c.MaxCallsPerProvider, maxPlaces)
+	c.MaxSessions = min(c.MaxSessions, maxPlaces)
+	c.MaxCallsPerProvider = min(c.MaxCallsPerProvider, maxPlaces)
 	return c, nil
 }
 
@@ -263,7 +265,8 @@ func (p *problems) settings(providers Providers, given map[string]string) []Sett
 		if text == "" {
 			continue
 		}
-		row.Value, row.Source = text, SourceEnvironment
+		row.Value = text
+		row.Source = SourceEnvironment
 		if row.Secret {
 			row.Value = redacted
 		}
@@ -303,13 +306,15 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 // Nearest returns the first of names that is at most so many edits away from name and
 // nearer than the others, or "". An edit inserts, deletes or replaces one byte.
 func Nearest(name string, names []string, edits int) string {
-	best, least := "", edits+1
+	best := ""
+	least := edits + 1
 	for _, candidate := range names {
 		if max(len(name), len(candidate))-min(len(name), len(candidate)) >= least {
 			continue
 		}
 		if d := distance(name, candidate); d < least {
-			best, least = candidate, d
+			best = candidate
+			least = d
 		}
 	}
 	return best

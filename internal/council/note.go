@@ -13,7 +13,8 @@ func NoteFor(s *Session) string {
 		return ""
 	}
 	var parts []string
-	answered, counted := 0, 0
+	answered := 0
+	counted := 0
 	for _, a := range s.Stage1 {
 		if a.Status == OutcomeOK {
 			answered++

@@ -243,7 +243,8 @@ func (p Plan) Request() Request {
 		OnPartial: p.OnPartial, Category: p.Category, Language: p.Language, DataClass: p.DataClass,
 	}
 	if len(p.Conversation) == 1 {
-		r.Query, r.Messages = p.Conversation[0].Content, nil
+		r.Query = p.Conversation[0].Content
+		r.Messages = nil
 	}
 	if p.Output != nil {
 		r.OutputSchema = p.Output.Schema
@@ -328,7 +329,8 @@ func (p Plan) Preview() string {
 			continue
 		}
 		if space {
-			preview, space = append(preview, ' '), false
+			preview = append(preview, ' ')
+			space = false
 		}
 		if preview = append(preview, r); len(preview) > maxPreview {
 			return strings.TrimRight(string(preview[:maxPreview-1]), " ") + "…"

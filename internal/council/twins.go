@@ -9,7 +9,8 @@ type Twins map[string]string
 
 // TwinsOf returns the twins among seats. The function same says what a model's name stands for. Without it, that is the name.
 func TwinsOf(seats []Member, same func(model string) string) Twins {
-	twins, first := Twins{}, map[string]string{}
+	twins := Twins{}
+	first := map[string]string{}
 	for _, seat := range seats {
 		model := seat.Model
 		if same != nil {

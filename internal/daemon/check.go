@@ -166,7 +166,8 @@ func withoutKey(p config.Provider) (config.Provider, bool) {
 	isSecret := func(name string, value config.Secret) bool { return roster.LooksSecret(name, value.Reveal()) }
 	keyed := p.APIKey != ""
 	open := p
-	open.APIKey, open.Headers = "", map[string]config.Secret{}
+	open.APIKey = ""
+	open.Headers = map[string]config.Secret{}
 	for name, value := range p.Headers {
 		if isSecret(name, value) {
 			keyed = true
@@ -232,7 +233,9 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable, model st
 	list, failure := listModels(ctx, p)
 	switch {
 	case failure == nil:
-		checked.list, checked.Listed, checked.Verdict = &list, new(len(list.Models)), VerdictOK
+		checked.list = &list
+		checked.Listed = new(len(list.Models))
+		checked.Verdict = VerdictOK
 		if !keyed && p.AsksForKey() {
 			return wrong("it asks for a key, and "+keyVariable+" is not set", setKey)
 		}
@@ -329,10 +332,12 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 			}
 		}
 	}
-	where, prefix := strings.Join(lists, " and "), ""
+	where := strings.Join(lists, " and ")
+	prefix := ""
 	switch {
 	case cfg.Roster != "" && model != cfg.EmbeddingModel: // there, the provider has a field of its own
-		where, prefix = "the roster", "model: "
+		where = "the roster"
+		prefix = "model: "
 	case name != "":
 		prefix = name + ":"
 	}
@@ -360,7 +365,8 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 	case listed != nil && listed.Ends.IsZero():
 		checked.Verdict = VerdictOK
 	case listed != nil:
-		checked.Verdict, checked.Ends = VerdictOK, new(listed.Ends.Format(time.DateOnly))
+		checked.Verdict = VerdictOK
+		checked.Ends = new(listed.Ends.Format(time.DateOnly))
 		if problem := ending(*listed, time.Now()); problem != "" {
 			checked.Problem = "its provider " + problem
 			checked.Remedy = "write another model in " + where

@@ -99,7 +99,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	cfg, log := o.Config, o.Log
+	cfg := o.Config
+	log := o.Log
 	d := &Daemon{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
@@ -205,7 +206,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
 	}
 	if d.evidence != nil {
-		options.Ended, options.Labels = d.engine.Ended, d.evidence
+		options.Ended = d.engine.Ended
+		options.Labels = d.evidence
 	}
 	if d.intake != nil {
 		options.Intake = d.intake

@@ -70,13 +70,18 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 		if err != nil {
 			return report, err
 		}
-		report.Backend, report.Flagged, report.Wording, report.Judgement = r.Backend, j.Flagged, judge.Wording(j), &j
+		report.Backend = r.Backend
+		report.Flagged = j.Flagged
+		report.Wording = judge.Wording(j)
+		report.Judgement = &j
 	case council.BackendEmbedding:
 		found, err := e.cluster(ctx, r.Token, in, report.DemographicDisagreement)
 		if err != nil {
 			return report, err
 		}
-		report.Backend, report.Flagged, report.Clustering = r.Backend, found.Flagged, &found
+		report.Backend = r.Backend
+		report.Flagged = found.Flagged
+		report.Clustering = &found
 		report.Wording = disagreement.ClusterWording(found)
 	default: // the report is the lexicon's
 	}
@@ -171,7 +176,9 @@ func (e *Engine) Calibrate(
 	var group sync.WaitGroup
 	places := make(chan struct{}, maxCalibrating)
 	for i, r := range sessions {
-		r.Lexicon, r.Threshold, r.Backend = nil, nil, backend
+		r.Lexicon = nil
+		r.Threshold = nil
+		r.Backend = backend
 		in, err := e.rules.Read(r)
 		if err != nil {
 			cancel(fmt.Errorf("session %d: %w", i+1, err))
@@ -241,7 +248,8 @@ func (h *house) checkIDs() error {
 	}
 	var errs []error
 	for _, named := range [][2]string{{"LLM_COUNCIL_JUDGE_MODEL", h.cfg.JudgeModel}, {"LLM_COUNCIL_SIDE_REQUESTS", side}} {
-		setting, id := named[0], named[1]
+		setting := named[0]
+		id := named[1]
 		if _, ok := h.roster.Model(id); ok || id == "" {
 			continue
 		}

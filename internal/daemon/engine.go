@@ -120,7 +120,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		})
 	}
 	e.base = pipelineOptions(o)
-	e.base.Recorder, e.base.Observer = o.Recorder, e.metrics
+	e.base.Recorder = o.Recorder
+	e.base.Observer = e.metrics
 	if s, ok := o.Recorder.(*store.Store); ok {
 		e.base.Holds = s.Holds
 	}
@@ -131,7 +132,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		e.base.Recorder = &eventRecorder{Recorder: e.base.Recorder, engine: e, outbox: o.Outbox}
 	}
 	if o.Evidence == nil {
-		e.base.ShadowRate, e.base.LabelRate = 0, 0
+		e.base.ShadowRate = 0
+		e.base.LabelRate = 0
 	}
 	e.base.Accounts = accounts{e.accounts, &e.stopping}
 	if e.Comparer, err = NewComparer(cfg); err != nil {
@@ -176,7 +178,8 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	}
 	base := e.base
 	base.Providers = cfg.ProviderNames()
-	base.Models, base.AllowedModels = cfg.Models, cfg.AllowedModels
+	base.Models = cfg.Models
+	base.AllowedModels = cfg.AllowedModels
 	var client *llm.Client
 	if old := e.house.Load(); old != nil && reflect.DeepEqual(old.providers, providers) {
 		// What is known of the providers stays: their breakers, their connections and their prices.
@@ -205,7 +208,9 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	if err != nil {
 		return nil, err
 	}
-	h.providers, h.client, h.prices = providers, client, prices
+	h.providers = providers
+	h.client = client
+	h.prices = prices
 	if err := h.requirePrices(ctx, e.o.Log); err != nil {
 		e.drop(h)
 		return nil, err

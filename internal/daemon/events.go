@@ -86,7 +86,8 @@ func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, s
 	}
 	o := eventOptions(cfg, r)
 	o.Level = level
-	order, bySession := []string{}, map[string][]council.BiasMetricRecord{}
+	order := []string{}
+	bySession := map[string][]council.BiasMetricRecord{}
 	for record, err := range store.ReadFile(ctx, path) {
 		if _, bad := errors.AsType[*store.LineError](err); bad {
 			continue

@@ -123,8 +123,10 @@ func (g *gathering) shed(most int) {
 	}
 	slices.SortStableFunc(labels, func(a, b council.LabelRecord) int { return a.Labelled.Compare(b.Labelled) })
 	slices.SortStableFunc(g.shadows, func(a, b council.ShadowRecord) int { return a.Timestamp.Compare(b.Timestamp) })
-	cutLabels, cutShadows := max(len(labels)-most, 0), max(len(g.shadows)-most, 0)
-	g.labels, g.shadows = slices.Clone(labels[cutLabels:]), slices.Clone(g.shadows[cutShadows:])
+	cutLabels := max(len(labels)-most, 0)
+	cutShadows := max(len(g.shadows)-most, 0)
+	g.labels = slices.Clone(labels[cutLabels:])
+	g.shadows = slices.Clone(g.shadows[cutShadows:])
 	g.old += cutLabels + cutShadows
 }
 
@@ -178,12 +180,15 @@ func (g *gathering) ofOne() (config string) {
 	prompt := ""
 	for _, s := range g.shadows {
 		if !s.Timestamp.Before(at) {
-			at, config, prompt = s.Timestamp, s.CouncilConfig, s.Prompt
+			at = s.Timestamp
+			config = s.CouncilConfig
+			prompt = s.Prompt
 		}
 	}
 	for _, l := range g.labels {
 		if l.Timestamp.After(at) {
-			at, config = l.Timestamp, l.CouncilConfig
+			at = l.Timestamp
+			config = l.CouncilConfig
 		}
 	}
 	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return s.CouncilConfig != config || s.Prompt != prompt })

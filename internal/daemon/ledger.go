@@ -233,7 +233,8 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	l.end.Add(tally)
 	nothing := len(synced) == 0 && l.endErr == nil || l.endBad
 	l.end.Written = time.Now().UTC()
-	text, before := l.end.Text(), l.endErr
+	text := l.end.Text()
+	before := l.endErr
 	l.endMu.Unlock()
 	if nothing {
 		return

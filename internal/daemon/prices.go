@@ -155,7 +155,8 @@ func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
 		data, err := h.client.ListModels(ctx, name)
 		if err == nil {
 			if list, err = spend.ParseList(data, time.Now().UTC().Truncate(24*time.Hour)); errors.Is(err, spend.ErrNoPrices) {
-				list, err = spend.List{}, nil
+				list = spend.List{}
+				err = nil
 			}
 		}
 		if err != nil {
@@ -290,7 +291,8 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 		select {
 		case <-time.After(pause):
 		case <-e.reloaded:
-			warned, asked = false, time.Time{}
+			warned = false
+			asked = time.Time{}
 		case <-ctx.Done():
 			return
 		}
@@ -346,7 +348,9 @@ func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.L
 // listFrom returns a function that finds what a model costs.
 func listFrom(ctx context.Context, cfg config.Config, file string, log *slog.Logger) (func(string) (spend.Tariff, bool), error) {
 	if file == "" {
-		cfg.Prices, cfg.CostLimits, cfg.MaxCostUSD = nil, "soft", new(1.0) // with a limit, every provider is asked
+		cfg.Prices = nil
+		cfg.CostLimits = "soft"
+		cfg.MaxCostUSD = new(1.0) // with a limit, every provider is asked
 		e, err := NewEngine(ctx, EngineOptions{Config: cfg, Log: log})
 		if err != nil {
 			return nil, err

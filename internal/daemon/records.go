@@ -131,7 +131,8 @@ func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query
 // Monitor computes the monitor of the bias report over the record stores and the evidence files at the paths, each
 // read as one, from all their sessions that the query does not leave out.
 func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q bias.Query) (bias.Monitor, error) {
-	q.Sessions, q.Days = new(0), new(0)
+	q.Sessions = new(0)
+	q.Days = new(0)
 	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {
 		return bias.Monitor{}, err

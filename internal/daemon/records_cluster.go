@@ -156,7 +156,8 @@ func (p *publisher) begin(n, records int) error {
 	case p.waiting > 0 && p.waiting+n > maxUnsent:
 		return errUnsent
 	}
-	p.waiting, p.records = p.waiting+n, p.records+records
+	p.waiting += n
+	p.records += records
 	p.calls.Add(1)
 	return nil
 }
@@ -164,7 +165,8 @@ func (p *publisher) begin(n, records int) error {
 func (p *publisher) end(n, records int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting, p.records = p.waiting-n, p.records-records
+	p.waiting -= n
+	p.records -= records
 	p.calls.Done()
 }
 
@@ -233,7 +235,8 @@ func (f *follower) run(ctx context.Context) {
 		f.log.WarnContext(ctx, "how far the records of the cluster were copied cannot be read: all are compared with the record file",
 			"file", f.file, "error", err)
 	}
-	f.at, f.end = c.RecordsPlace, c.End
+	f.at = c.RecordsPlace
+	f.end = c.End
 	f.check(ctx)
 	for f.follow(ctx) {
 	}
@@ -279,7 +282,10 @@ func (f *follower) follow(ctx context.Context) (again bool) {
 }
 
 // begin makes the follower look for all sessions that there may be.
-func (f *follower) begin() { f.begun, f.known = time.Now(), nil }
+func (f *follower) begin() {
+	f.begun = time.Now()
+	f.known = nil
+}
 
 // take copies the records of a session. It returns false when ctx ended before.
 func (f *follower) take(ctx context.Context, r journal.Records) bool {
@@ -308,7 +314,8 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 				return false
 			}
 		}
-		look, f.known = true, nil
+		look = true
+		f.known = nil
 	}
 }
 
@@ -394,9 +401,12 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 		if lost = f.doubted || damages > f.damages || end.Before(f.end); lost {
 			f.log.WarnContext(ctx, "the record file failed, was changed, or holds less than before: what it lacks is taken from the cluster again",
 				"file", f.end, "now", end)
-			f.at, f.copied = journal.RecordsPlace{}, 1
+			f.at = journal.RecordsPlace{}
+			f.copied = 1
 		}
-		f.end, f.damages, f.doubted = end, damages, false
+		f.end = end
+		f.damages = damages
+		f.doubted = false
 		if f.copied > 0 {
 			err = writeCursor(f.file, cursor{f.at, end})
 		}

@@ -45,7 +45,8 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 		}
 		cfg.Providers = append(cfg.Providers, made)
 	}
-	cfg.Models, cfg.AllowedModels = nil, nil
+	cfg.Models = nil
+	cfg.AllowedModels = nil
 	first := r.Councils[slices.IndexFunc(r.Councils, func(c roster.Council) bool { return c.Name == r.Default })]
 	for _, id := range first.Members {
 		m, _ := r.Model(id)
@@ -230,18 +231,26 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
 		MaxOutputTokens: base.Sampling.MaxOutputTokens,
 	}
-	base.Seats, base.AllowedModels, base.Validations = seats(cfg, r), nil, pipeline.NewValidations()
+	base.Seats = seats(cfg, r)
+	base.AllowedModels = nil
+	base.Validations = pipeline.NewValidations()
 	base.Hash = func(members, reviewers []council.Member) string { return roster.Hash(settings, members, reviewers) }
 	var errs []error
 	for _, c := range r.Councils {
 		o := base
-		o.Council, o.Models, o.Reviewers, o.Chairman, o.ChairmanFallbacks = c.Name, c.Members, c.Reviewers, c.Chairman, c.Fallbacks
+		o.Council = c.Name
+		o.Models = c.Members
+		o.Reviewers = c.Reviewers
+		o.Chairman = c.Chairman
+		o.ChairmanFallbacks = c.Fallbacks
 		if c.Quorum > 0 {
 			o.Quorum = c.Quorum
 		}
-		o.MaxCostUSD, o.MaxTotalTokens = least(o.MaxCostUSD, c.MaxCostUSD), least(o.MaxTotalTokens, c.MaxTotalTokens)
+		o.MaxCostUSD = least(o.MaxCostUSD, c.MaxCostUSD)
+		o.MaxTotalTokens = least(o.MaxTotalTokens, c.MaxTotalTokens)
 		o.Timeout = *least(&o.Timeout, c.Timeout)
-		o.Tools, o.SideRequests = cmp.Or(c.Tools, o.Tools), cmp.Or(c.SideRequests, o.SideRequests)
+		o.Tools = cmp.Or(c.Tools, o.Tools)
+		o.SideRequests = cmp.Or(c.SideRequests, o.SideRequests)
 		if c.DegradedNote != nil {
 			o.DegradedNote = *c.DegradedNote
 		}
@@ -275,7 +284,8 @@ func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
 // sameModel returns a function that says what the name of a model stands for. Two providers are the same if their addresses,
 // headers and queries are. Their names and keys tell accounts apart, not models.
 func sameModel(cfg config.Config) func(name string) string {
-	names, places := cfg.ProviderNames(), map[string]string{}
+	names := cfg.ProviderNames()
+	places := map[string]string{}
 	for _, p := range append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...) {
 		at := reached(p)
 		places[p.Name] = fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query) // maps print sorted
@@ -302,7 +312,9 @@ func least[T ~int64 | ~float64](a, b *T) *T {
 func (h *house) prepare(r council.Request) (council.Plan, error) {
 	names := h.names(r.Token)
 	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(names, r.Models[0]) {
-		r.Council, r.Models, r.Direct = r.Models[0], nil, false // as the model council/NAME
+		r.Council = r.Models[0]
+		r.Models = nil
+		r.Direct = false // as the model council/NAME
 	}
 	name := cmp.Or(r.Council, h.first)
 	if !slices.Contains(names, name) {
@@ -401,7 +413,8 @@ func (h *house) unknown(r council.Request, names []string) error {
 	wrong := council.FieldError{Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", ")}
 	if r.Council == "" {
 		wrong.Message = "this token may not ask the council that is asked where none is named"
-		r.Models, r.Direct = nil, false // Its members must not be named either.
+		r.Models = nil
+		r.Direct = false // Its members must not be named either.
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"

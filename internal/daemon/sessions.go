@@ -29,7 +29,8 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	if dir == "" {
 		return nil, nil
 	}
-	o.Dir, o.Key = dir, cfg.SessionsKey.Reveal()
+	o.Dir = dir
+	o.Key = cfg.SessionsKey.Reveal()
 	j, err := journal.Open(ctx, o)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable && !named {
 		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_SESSIONS_DIR, or off",
@@ -44,8 +45,12 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 
 // openCluster opens the place where this daemon and others keep their sessions.
 func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*journal.Journal, error) {
-	o.URL, o.Creds, o.CA = cfg.NatsURL, cfg.NatsCreds.Reveal(), cfg.NatsCA
-	o.Prefix, o.Replicas, o.Lease = cfg.NatsPrefix, cfg.NatsReplicas, cfg.Lease
+	o.URL = cfg.NatsURL
+	o.Creds = cfg.NatsCreds.Reveal()
+	o.CA = cfg.NatsCA
+	o.Prefix = cfg.NatsPrefix
+	o.Replicas = cfg.NatsReplicas
+	o.Lease = cfg.Lease
 	if cfg.BiasRetentionDays != nil {
 		o.RecordsFor = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
 	}

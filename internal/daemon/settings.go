@@ -120,13 +120,18 @@ func simulated(models []simllm.Model) []string {
 func Simulated(cfg config.Config, records string) config.Config {
 	cfg.Models = simulated(simllm.Council())
 	cfg.AllowedModels = simulated(simllm.Troubled())
-	cfg.Roster, cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", "", nil, nil
+	cfg.Roster = ""
+	cfg.Chairman = ""
+	cfg.ChairmanFallbacks = nil
+	cfg.Reviewers = nil
 	cfg.Quorum = 0
 	if !isSimulated(cfg.EmbeddingModel) {
 		cfg.EmbeddingModel = ""
 	}
 	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
-	cfg.BiasPersistence, cfg.BiasStore, cfg.SessionsDir = true, records, ""
+	cfg.BiasPersistence = true
+	cfg.BiasStore = records
+	cfg.SessionsDir = ""
 	cfg.BiasConsent = max(cfg.BiasConsent, 1)
 	return cfg
 }

@@ -41,7 +41,8 @@ func outputLimit(cfg config.Config) *int {
 func newAccounts(
 	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
 ) *spend.Accounts {
-	cfg, l := engine.Config, engine.Ledger
+	cfg := engine.Config
+	l := engine.Ledger
 	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Names: config.SettingNames()}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))

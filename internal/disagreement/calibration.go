@@ -18,7 +18,9 @@ const maxShare, confidence = 0.03, 0.95
 // of their share is below 3 %: without a flag, in 99 sessions or more.
 func Calibrate(instrument council.Calibration, sessions, flagged int, now time.Time) council.Calibration {
 	c := instrument
-	c.Date, c.Sessions, c.Flagged = now.UTC(), sessions, flagged
+	c.Date = now.UTC()
+	c.Sessions = sessions
+	c.Flagged = flagged
 	c.Bound = stat.ClopperPearsonUpper(flagged, sessions, confidence)
 	c.Passed = c.Bound < maxShare
 	return c

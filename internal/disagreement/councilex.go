@@ -100,7 +100,8 @@ func councilExBaseline(ctx context.Context, texts []string) float64 {
 			sets[i].set(id)
 		}
 	}
-	similarity, pairs := 0.0, 0
+	similarity := 0.0
+	pairs := 0
 	for i, a := range sets {
 		for _, b := range sets[:i] {
 			shared, union := a.compare(b)

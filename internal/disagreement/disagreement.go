@@ -93,12 +93,14 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 		return nil
 	}
 	draw := newUrn(lengths)
-	terms, hits := make([]int, len(models)), make([]int, len(models))
+	terms := make([]int, len(models))
+	hits := make([]int, len(models))
 	for i, name := range m.axes {
 		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 		for j, model := range models {
 			of := found[j][i]
-			terms[j], hits[j] = len(of.terms), of.hits
+			terms[j] = len(of.terms)
+			hits[j] = of.hits
 			axis.Hits += of.hits
 			if len(of.terms) > 0 {
 				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(of.terms))})
@@ -141,7 +143,8 @@ func score(terms []int) *float64 {
 	if k < 2 {
 		return nil
 	}
-	sum, squares := 0, 0
+	sum := 0
+	squares := 0
 	for _, n := range terms {
 		sum += n
 		squares += n * n
@@ -153,7 +156,8 @@ func score(terms []int) *float64 {
 // compareRates returns X2 and its p for hits, at least one in all, in answers of so
 // many words. It returns nil where fewer than two answers hold words.
 func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float64) {
-	total, filled := 0, 0
+	total := 0
+	filled := 0
 	for j, n := range lengths {
 		total += hits[j]
 		filled += min(n, 1)
@@ -216,7 +220,8 @@ func (u *urn) draw(hits int, random *rand.PCG) []int {
 	// variate an answer is faster than a draw for each hit.
 	const many = 64
 	if hits > many {
-		left, words := hits, u.words
+		left := hits
+		words := u.words
 		for j, n := range u.lengths {
 			u.counts[j] = left
 			if n < words {
@@ -278,7 +283,8 @@ func baseline(ctx context.Context, texts [][]word) *float64 {
 			vocabularies[j].set(id)
 		}
 	}
-	distance, pairs := 0.0, 0
+	distance := 0.0
+	pairs := 0
 	for i, a := range vocabularies {
 		for _, b := range vocabularies[:i] {
 			if ctx.Err() != nil {
@@ -306,7 +312,8 @@ func (b *bits) set(n int) {
 // compare returns how many numbers both sets have, and how many one of them has.
 func (b bits) compare(other bits) (shared, union int) {
 	for k := range max(len(b), len(other)) {
-		x, y := b.at(k), other.at(k)
+		x := b.at(k)
+		y := other.at(k)
 		shared += mathbits.OnesCount64(x & y)
 		union += mathbits.OnesCount64(x | y)
 	}
@@ -327,7 +334,8 @@ func adjust(axes []council.DemographicAxis) {
 	var p []float64
 	for i := range axes {
 		if axes[i].PValue != nil {
-			tested, p = append(tested, &axes[i]), append(p, *axes[i].PValue)
+			tested = append(tested, &axes[i])
+			p = append(p, *axes[i].PValue)
 		}
 	}
 	for k, q := range stat.BenjaminiHochberg(p) {

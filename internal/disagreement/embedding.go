@@ -130,9 +130,11 @@ func (c *Coverage) test(lexical council.DemographicDisagreement, cosine func(a, 
 		r, single, ok := stat.Mantel(differ, apart, uint64(c.in.Seed))
 		switch {
 		case ok:
-			axis.Correlation, axis.PValue = &r, &single
+			axis.Correlation = &r
+			axis.PValue = &single
 			if coverage.Flagged {
-				p, adjusted = append(p, single), append(adjusted, i)
+				p = append(p, single)
+				adjusted = append(adjusted, i)
 			}
 		case slices.Max(counts) == 0:
 			axis.Reason = new("not tested: no answer has a term of it")

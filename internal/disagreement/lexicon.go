@@ -277,13 +277,15 @@ type word struct {
 func split(text string, ended func() error) []word {
 	text = strings.Map(foldRune, text)
 	words := make([]word, 0, len(text)/5)
-	start, end := -1, 0 // start of the present word, -1 outside a word; end of the last one
+	start := -1 // of the present word; -1 outside a word
+	end := 0    // of the last word
 	finish := func(i int) {
 		words = append(words, word{
 			text:   strings.TrimSuffix(text[start:i], "'s"),
 			joined: len(words) > 0 && joins(text[end:start]),
 		})
-		start, end = -1, i
+		start = -1
+		end = i
 	}
 	var n steps
 	var size int // of a character
@@ -427,7 +429,8 @@ type Matcher struct {
 // NewMatcher returns a Matcher for the terms of a lexicon.
 func NewMatcher(lexicon Lexicon) *Matcher {
 	m := &Matcher{english: lexicon.isEnglish(), axes: slices.Sorted(maps.Keys(lexicon.Axes)), index: map[string]entry{}}
-	m.lexicon.Version, m.terms = lexicon.Version, lexicon.Axes
+	m.lexicon.Version = lexicon.Version
+	m.terms = lexicon.Axes
 	if lexicon.Language != "" {
 		m.lexicon.Language = &lexicon.Language
 	}
@@ -446,7 +449,8 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 		slices.SortStableFunc(phrases, func(a, b phrase) int { return len(b.words) - len(a.words) })
 		return slices.DeleteFunc(phrases, func(p phrase) bool { return len(p.words) == 0 })
 	}
-	terms, others = longestFirst(terms), longestFirst(others)
+	terms = longestFirst(terms)
+	others = longestFirst(others)
 	add := func(word string, p phrase) {
 		e := m.index[word]
 		e.terms = append(e.terms, p)

@@ -102,7 +102,8 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 
 // bounded returns an error for a lexicon that would make texts slow to read.
 func (l Lexicon) bounded() error {
-	terms, first := 0, map[string]int{}
+	terms := 0
+	first := map[string]int{}
 	for axis, list := range l.Axes {
 		terms += len(list)
 		for _, term := range list {

@@ -211,7 +211,8 @@ func (i *Intake) Publish(now time.Time) error {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
 		free = nil
 		if len(again[0].Organisations) >= 2*shareOrgs {
-			free, again = again[0].Organisations, again[1:]
+			free = again[0].Organisations
+			again = again[1:]
 		}
 	}
 	for _, names := range groups(free, all) {
@@ -240,8 +241,10 @@ func (o *organisation) sums(today time.Time) organisationSums {
 		windows: map[int]map[string]sum{}, fresh: map[int]map[string]int{}, hasSent: o.fresh[""][""] >= MinSessions,
 	}
 	for _, days := range Windows() {
-		first, last := today.AddDate(0, 0, 1-days).Format(time.DateOnly), today.Format(time.DateOnly)
-		sums, fresh := map[string]sum{}, map[string]int{}
+		first := today.AddDate(0, 0, 1-days).Format(time.DateOnly)
+		last := today.Format(time.DateOnly)
+		sums := map[string]sum{}
+		fresh := map[string]int{}
 		for day, rows := range o.days {
 			if day >= first && day <= last {
 				for row, s := range rows {
@@ -251,7 +254,8 @@ func (o *organisation) sums(today time.Time) organisationSums {
 			}
 		}
 		maps.DeleteFunc(sums, func(_ string, s sum) bool { return s.sessions < MinSessions })
-		all.windows[days], all.fresh[days] = sums, fresh
+		all.windows[days] = sums
+		all.fresh[days] = fresh
 	}
 	return all
 }
@@ -292,7 +296,9 @@ func (b *boardState) take(now time.Time, before share, all sumsByName) share {
 			for _, name := range s.Organisations {
 				own := all[name].windows[days][row]
 				mean := own.total / float64(own.sessions)
-				sums.Means, sums.Squares, sums.Sessions = sums.Means+mean, sums.Squares+mean*mean, sums.Sessions+own.sessions
+				sums.Means += mean
+				sums.Squares += mean * mean
+				sums.Sessions += own.sessions
 			}
 			s.Windows[days][row] = sums
 			taken = append(taken, days)
@@ -316,10 +322,12 @@ func (all sumsByName) hasSent(names []string, days int, row string) bool {
 // isAlike reports whether a row may be in a longer window beside a shorter one: the longer has nothing more of any of the
 // organisations, or enough of each. Otherwise the difference between the windows would tell of the few that have more.
 func (all sumsByName) isAlike(names []string, shorter, longer int, row string) bool {
-	none, enough := true, true
+	none := true
+	enough := true
 	for _, name := range names {
 		more := all[name].windows[longer][row].sessions - all[name].windows[shorter][row].sessions
-		none, enough = none && more == 0, enough && more >= MinSessions
+		none = none && more == 0
+		enough = enough && more >= MinSessions
 	}
 	return none || enough
 }
@@ -378,26 +386,33 @@ func (i *Intake) Board(days int) Board {
 
 // figuresOf returns the figures of a row that all of the shares have.
 func figuresOf(shares []share, days int, row string) Figures {
-	f, means, squares, oldest := Figures{}, 0.0, 0.0, shares[0].Windows[days][row].Taken
+	f := Figures{}
+	means := 0.0
+	squares := 0.0
+	oldest := shares[0].Windows[days][row].Taken
 	areLarge := true
 	for _, s := range shares {
 		sums := s.Windows[days][row]
 		f.Organisations += len(s.Organisations)
 		f.Sessions += sums.Sessions
-		means, squares = means+sums.Means, squares+sums.Squares
+		means += sums.Means
+		squares += sums.Squares
 		areLarge = areLarge && len(s.Organisations) >= squaredOrgs
 		if sums.Taken.Before(oldest) {
 			oldest = sums.Taken
 		}
 	}
 	n := float64(f.Organisations)
-	mean, df := means/n, n-1
-	f.Mean, f.AsOf = stat.Round(mean), oldest.Format(time.DateOnly)
+	mean := means / n
+	df := n - 1
+	f.Mean = stat.Round(mean)
+	f.AsOf = oldest.Format(time.DateOnly)
 	deviations := squares - n*mean*mean
 	if !areLarge {
 		// Organisations of one share differ as those of others do, so that the variance of a share's mean is that of an
 		// organisation over their number.
-		deviations, df = 0, float64(len(shares)-1)
+		deviations = 0
+		df = float64(len(shares) - 1)
 		for _, s := range shares {
 			size := float64(len(s.Organisations))
 			off := s.Windows[days][row].Means/size - mean
@@ -407,7 +422,8 @@ func figuresOf(shares []share, days int, row string) Figures {
 	if df > 0 && deviations > 1e-12 {
 		half := stat.StudentQuantile(.975, df) * math.Sqrt(deviations/df/n)
 		least, most := limits(row)
-		f.CILower, f.CIUpper = new(stat.Round(max(least, mean-half))), new(stat.Round(min(most, mean+half)))
+		f.CILower = new(stat.Round(max(least, mean-half)))
+		f.CIUpper = new(stat.Round(min(most, mean+half)))
 	}
 	return f
 }

@@ -87,7 +87,9 @@ func Make(records []council.BiasMetricRecord, o Options) *Event {
 		}
 	}
 	if o.Level >= LevelResearch {
-		e.SessionID, e.Time, e.QueryHash = first.SessionID, new(first.Timestamp.UTC()), first.QueryHash
+		e.SessionID = first.SessionID
+		e.Time = new(first.Timestamp.UTC())
+		e.QueryHash = first.QueryHash
 	}
 	return e
 }
@@ -133,7 +135,8 @@ func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) 
 			})
 		}
 		if votes[r.ReviewerID] == nil {
-			votes[r.ReviewerID], places[r.ReviewerID] = &ranking.Vote{Reviewer: r.ReviewerID}, map[float64][]string{}
+			votes[r.ReviewerID] = &ranking.Vote{Reviewer: r.ReviewerID}
+			places[r.ReviewerID] = map[float64][]string{}
 		}
 		if !r.Own {
 			votes[r.ReviewerID].Shown = append(votes[r.ReviewerID].Shown, r.ModelID)
@@ -179,7 +182,8 @@ func twins(records []council.BiasMetricRecord) council.Twins {
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
@@ -257,11 +261,13 @@ func keys(text []byte) (names []string) {
 		delim, _ := token.(json.Delim)
 		switch {
 		case delim == '{' || delim == '[':
-			open, named = append(open, delim), false
+			open = append(open, delim)
+			named = false
 		case delim != 0:
 			open = open[:len(open)-1]
 		case open[len(open)-1] == '{' && !named:
-			names, named = append(names, token.(string)), true
+			names = append(names, token.(string))
+			named = true
 		default:
 			named = false
 		}

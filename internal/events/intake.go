@@ -222,7 +222,8 @@ func (i *Intake) accept(now time.Time, name string, parsed []Event, taken *Taken
 		receipt.Status = Accepted
 		taken.Accepted++
 		isNew[receipt.EventID] = true
-		lines, accepted = append(lines, append(text, '\n')), append(accepted, line)
+		lines = append(lines, append(text, '\n'))
+		accepted = append(accepted, line)
 	}
 	written, err := i.daily.AppendLines(now, lines...)
 	if err != nil {

@@ -193,7 +193,8 @@ func scale(rest string, money bool) (factor float64, behind string, ok bool) {
 	behind = trimmed[end:]
 	next := strings.TrimLeftFunc(behind, unicode.IsSpace)
 	if word := strings.ToLower(next[:len(next)-len(strings.TrimLeftFunc(next, unicode.IsLetter))]); scales[word] != 0 {
-		factor, behind = factor*scales[word], next[len(word):] // "mil millones", "hundred thousand"
+		factor *= scales[word]
+		behind = next[len(word):] // "mil millones", "hundred thousand"
 	}
 	return factor, behind, true
 }

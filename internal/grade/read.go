@@ -175,7 +175,9 @@ func (g *Grader) cutOption(text string) (option, rest string) {
 			continue
 		}
 		if next, _ := utf8.DecodeRuneInString(behind); behind == "" || !unicode.IsLetter(next) && !unicode.IsDigit(next) {
-			option, rest, longest = g.spec.Options[i], behind, len(o)
+			option = g.spec.Options[i]
+			rest = behind
+			longest = len(o)
 		}
 	}
 	return option, rest
@@ -252,7 +254,8 @@ func readJSON(text string) (form string, ok bool) {
 			at++
 			continue
 		}
-		last, found = value, true
+		last = value
+		found = true
 		at += length
 	}
 	if !found {
@@ -292,7 +295,9 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 	if depth == deepest {
 		return nil, errors.New("the value is nested too deep")
 	}
-	members, elements, doubled := map[string]any{}, []any{}, false
+	members := map[string]any{}
+	elements := []any{}
+	doubled := false
 	for d.More() {
 		var key string
 		if delim == '{' {

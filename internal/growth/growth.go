@@ -39,10 +39,12 @@ func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	const disturbance, times = 100 * time.Millisecond, Large / Small
-	few, many := before(most/times), before(most)
+	few := before(most / times)
+	many := before(most)
 	var small, large time.Duration
 	for range attempts {
-		small, large = Took(tb, few), Took(tb, many)
+		small = Took(tb, few)
+		large = Took(tb, many)
 		if large <= 4*times*small+disturbance {
 			return large
 		}

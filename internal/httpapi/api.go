@@ -354,7 +354,8 @@ func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
 	readiness := Readiness{Ready: true, Reasons: append([]Reason{}, a.o.Daemon.NotReady()...)} // none is [], not null
 	status := http.StatusOK
 	if slices.ContainsFunc(readiness.Reasons, func(r Reason) bool { return !r.Bearable }) {
-		readiness.Ready, status = false, http.StatusServiceUnavailable
+		readiness.Ready = false
+		status = http.StatusServiceUnavailable
 	}
 	return writeJSON(w, status, readiness)
 }

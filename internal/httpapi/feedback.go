@@ -68,7 +68,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 				labelsAtOnce, labelsPerDay),
 		}
 	}
-	record, request := label(f, &session), s.Request()
+	record := label(f, &session)
+	request := s.Request()
 	for value, to := range map[string]**string{
 		request.Category: &record.QueryMetadata.Category, request.Language: &record.QueryMetadata.Language,
 	} {
@@ -76,7 +77,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 			*to = &value
 		}
 	}
-	record.Labelled, record.By = time.Now().UTC(), anonymize.KeyedHash(key, cmp.Or(f.By, a.label(r)))
+	record.Labelled = time.Now().UTC()
+	record.By = anonymize.KeyedHash(key, cmp.Or(f.By, a.label(r)))
 	if err := a.o.Labels.Keep(r.Context(), record); err != nil {
 		return &council.Error{
 			Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,

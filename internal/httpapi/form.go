@@ -206,7 +206,8 @@ func skim(v reflect.Value, object []byte) bool {
 	switch into := v.Addr().Interface().(type) {
 	case *ResponseItem:
 		if foreign(kind, role) {
-			into.Type, into.Role = kind, role
+			into.Type = kind
+			into.Role = role
 			return true
 		}
 	case *ChatPart:
@@ -258,9 +259,12 @@ const maxList = 1000
 func (f *form) list(v reflect.Value, data []byte) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	if len(f.path) == 1 {
-		name, limit, fix := f.path[0].name, maxList, "send fewer"
+		name := f.path[0].name
+		limit := maxList
+		fix := "send fewer"
 		if name == "messages" || name == "input" {
-			limit, fix = f.maxMessages, "send fewer, or raise "+f.settings.Of(council.SettingMaxMessages)
+			limit = f.maxMessages
+			fix = "send fewer, or raise " + f.settings.Of(council.SettingMaxMessages)
 		}
 		count := 0
 		for range elements(data) {

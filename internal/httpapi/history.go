@@ -94,7 +94,8 @@ func (p *problems) read(list string, items []ResponseItem, system string) (c con
 
 // ask adds the conversation to what the council is asked.
 func (c conversation) ask(r *council.Request) {
-	r.Messages, r.Side = c.messages, c.side()
+	r.Messages = c.messages
+	r.Side = c.side()
 	r.Warnings = append(r.Warnings, c.warnings...)
 }
 
@@ -102,7 +103,8 @@ func (c *conversation) add(text, role string, place int) {
 	if role == "developer" { // OpenAI's newer name
 		role = council.RoleSystem
 	}
-	c.messages, c.places = append(c.messages, council.Message{Role: role, Content: text}), append(c.places, place)
+	c.messages = append(c.messages, council.Message{Role: role, Content: text})
+	c.places = append(c.places, place)
 }
 
 // foreign reports whether an item is nothing that somebody said: what a model thought, or a call of a tool and what came of it.

@@ -41,7 +41,9 @@ const (
 func newCaller(t *Token, limits Limits, places int) *caller {
 	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), labels: rate.NewLimiter(labelsPerDay/(24*60*60), labelsAtOnce), checks: make(chan struct{}, 1)}
 	if t != nil {
-		c.sum, c.owner, c.label = t.sum(), t.owner(), t.Label()
+		c.sum = t.sum()
+		c.owner = t.owner()
+		c.label = t.Label()
 		if t.Limits != nil {
 			limits = *t.Limits
 		}
@@ -88,7 +90,9 @@ func (a *API) SetTokens(tokens []Token) {
 		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
 		for _, old := range before {
 			if old.token != nil && old.sum == c.sum && old.label == c.label && reflect.DeepEqual(old.token.Limits, c.token.Limits) {
-				c.sessions, c.rate, c.checks = old.sessions, old.rate, old.checks
+				c.sessions = old.sessions
+				c.rate = old.rate
+				c.checks = old.checks
 			}
 		}
 		all = append(all, c)

@@ -91,7 +91,9 @@ func (a *API) cards(r *http.Request) ([]ModelCard, error) {
 		cards[i].ID = id
 	}
 	for i := range cards {
-		cards[i].Object, cards[i].Created, cards[i].OwnedBy = "model", a.started.Unix(), "councild"
+		cards[i].Object = "model"
+		cards[i].Created = a.started.Unix()
+		cards[i].OwnedBy = "councild"
 	}
 	return cards, nil
 }
@@ -222,7 +224,9 @@ func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside str
 			r.OutputSchema = json.RawMessage(anyObject)
 		}
 	case formatSchema:
-		r.OutputSchema, r.OutputName, r.OutputStrict = f.Schema, f.Name, f.Strict
+		r.OutputSchema = f.Schema
+		r.OutputName = f.Name
+		r.OutputStrict = f.Strict
 		if len(f.Schema) == 0 && !p.about(inside) {
 			p.add(inside+".schema", "there is no schema", "give a JSON Schema")
 		}
@@ -286,7 +290,8 @@ func (c ChatRequest) request(p *problems) council.Request {
 			asked = *f.JSONSchema
 		}
 		if len(asked.Schema) == 0 && len(f.Schema) > 0 {
-			asked.Schema, schemaPlace = f.Schema, "response_format"
+			asked.Schema = f.Schema
+			schemaPlace = "response_format"
 		}
 		asked.ask(&r, p, f.Type, "response_format", schemaPlace)
 	}
@@ -349,7 +354,8 @@ func (p *problems) tools(r *council.Request, field string, tools json.RawMessage
 // asked returns what the council is asked by the name of a model and the metadata.
 func asked(model string, m *ChatMetadata) (r council.Request) {
 	if m != nil {
-		r.Category, r.Language = m.Category, m.Language
+		r.Category = m.Category
+		r.Language = m.Language
 	}
 	if names, named := strings.CutPrefix(model, councilModel+"/"); named {
 		r.Models = strings.Split(names, ",")
@@ -424,7 +430,8 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	whole := c.completion(s, "chat.completion", ChatChoice{
 		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer + noteLine(session)}, FinishReason: chatFinish(session),
 	})
-	whole.Usage, whole.Council = chatUsage(session), chatCouncil(session)
+	whole.Usage = chatUsage(session)
+	whole.Council = chatCouncil(session)
 	return writeJSON(w, http.StatusOK, whole)
 }
 

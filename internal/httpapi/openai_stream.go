@@ -116,7 +116,8 @@ func newChatStream(s *sessions.Session, request ChatRequest) *textStream {
 func (t *chatStream) event(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Delta:
-		t.text, t.sent = data.Text, true
+		t.text = data.Text
+		t.sent = true
 		t.send(&t.delta)
 	case council.Restart:
 		t.send(chatError(t.lost(data)))

@@ -68,11 +68,13 @@ func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return a.notFound(w, r)
 	}
-	data, etag := file.plain, file.etag
+	data := file.plain
+	etag := file.etag
 	h := w.Header()
 	h.Add("Vary", "Accept-Encoding")
 	if file.packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
-		data, etag = file.packed, etag+"-gzip"
+		data = file.packed
+		etag += "-gzip"
 		h.Set("Content-Encoding", "gzip")
 		h.Set("Content-Length", strconv.Itoa(len(data)))
 	}

@@ -76,7 +76,8 @@ const (
 func bounded(e *council.Error) *council.Error {
 	b := *e
 	b.Fields = slices.Clone(e.Fields[:min(len(e.Fields), maxNamed)])
-	limit, size := maxText, min(len(e.Detail), maxText)
+	limit := maxText
+	size := min(len(e.Detail), maxText)
 	for _, f := range b.Fields {
 		size += min(len(f.Field), maxText) + min(len(f.Message), maxText) + min(len(f.Fix), maxText)
 	}

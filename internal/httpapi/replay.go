@@ -64,7 +64,8 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 		failure.Detail = "the session was cancelled " + paid + ", because its client left before the answer: stream the answer, " +
 			"or raise the client's time-out (docs/clients.md)"
 	case a.stopping() && failure.Paid == 0:
-		failure.Code, failure.RetryAfter = council.CodeUnavailable, 5*time.Second
+		failure.Code = council.CodeUnavailable
+		failure.RetryAfter = 5 * time.Second
 		failure.Detail = "the daemon shut down before any call of the session was paid; ask again"
 	case a.stopping():
 		failure.Detail = "the session was cancelled " + paid + ", because the daemon shut down"

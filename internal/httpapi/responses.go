@@ -265,7 +265,8 @@ func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Response {
 	r := c.response(s, responseCompleted)
 	if *chatFinish(session) == "length" {
-		r.Status, r.IncompleteDetails = responseIncomplete, &ResponseIncompletion{Reason: "max_output_tokens"}
+		r.Status = responseIncomplete
+		r.IncompleteDetails = &ResponseIncompletion{Reason: "max_output_tokens"}
 	}
 	r.Output = append(r.Output, responseMessage(s, r.Status, responsePart(session.Answer+noteLine(session))))
 	r.Council = chatCouncil(session)
@@ -323,7 +324,8 @@ func newResponseStream(s *sessions.Session, request ResponseRequest) *textStream
 
 // next sends an event.
 func (t *responseStream) next(name string, e responseEvent) {
-	e.Type, e.SequenceNumber = name, t.number
+	e.Type = name
+	e.SequenceNumber = t.number
 	t.number++
 	t.out.WriteString("event: " + name + "\n")
 	t.send(e)
@@ -336,7 +338,9 @@ func (t *responseStream) ofItem(name string, item ResponseMessage) {
 
 // ofPart sends an event about its one text.
 func (t *responseStream) ofPart(name string, e responseEvent) {
-	e.ItemID, e.OutputIndex, e.ContentIndex = "msg_"+t.s.ID, new(0), new(0)
+	e.ItemID = "msg_" + t.s.ID
+	e.OutputIndex = new(0)
+	e.ContentIndex = new(0)
 	t.next(name, e)
 }
 
@@ -373,7 +377,8 @@ func (t *responseStream) write(text string) {
 		t.ofItem("response.output_item.added", responseMessage(t.s, responseRuns))
 		t.ofPart("response.content_part.added", responseEvent{Part: &empty})
 	}
-	t.sent, t.text = true, append(t.text, text...)
+	t.sent = true
+	t.text = append(t.text, text...)
 	t.ofPart("response.output_text.delta", responseEvent{Delta: &text, Logprobs: &empty.Logprobs})
 }
 

@@ -30,7 +30,8 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 		string(council.StatusRunning), string(council.StatusComplete), string(council.StatusDegraded), string(council.StatusFailed),
 		string(council.StatusCancelled),
 	}))
-	before, limit := p.get("before"), maxListed
+	before := p.get("before")
+	limit := maxListed
 	if value := p.get("limit"); value != "" {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxListed {
@@ -120,7 +121,8 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	behind, valid := sessions.Position{}, true
+	behind := sessions.Position{}
+	valid := true
 	last := r.Header.Get("Last-Event-ID")
 	if last != "" {
 		behind, valid = sessions.ParsePosition(last)

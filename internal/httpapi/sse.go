@@ -101,7 +101,8 @@ func (p *pacedWriter) Write(data []byte) (int, error) {
 	for len(rest) > 0 && p.begin() {
 		n := min(len(rest), p.left)
 		_, p.err = p.w.Write(rest[:n])
-		rest, p.left = rest[n:], p.left-n
+		rest = rest[n:]
+		p.left -= n
 		if p.left == 0 && p.err == nil {
 			p.err = p.controller.Flush()
 		}
@@ -112,7 +113,8 @@ func (p *pacedWriter) Write(data []byte) (int, error) {
 // flush sends what was written. Without anything it still sends the headers.
 func (p *pacedWriter) flush() error {
 	if p.begin() {
-		p.left, p.err = 0, p.controller.Flush()
+		p.left = 0
+		p.err = p.controller.Flush()
 	}
 	return p.err
 }
@@ -120,7 +122,8 @@ func (p *pacedWriter) flush() error {
 // begin sets a deadline, unless one is set. It reports whether there was no error yet.
 func (p *pacedWriter) begin() bool {
 	if p.left == 0 && p.err == nil {
-		p.left, p.err = maxWrite, p.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+		p.left = maxWrite
+		p.err = p.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	return p.err == nil
 }

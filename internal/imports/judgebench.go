@@ -56,7 +56,9 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 	if row != nil && row.Cluster != l.Source {
 		return reject(BadField, "source is %.40q, and %.40q on an earlier line of the pair", l.Source, row.Cluster)
 	}
-	judge, net, missing := "", 0, 0
+	judge := ""
+	net := 0
+	missing := 0
 	for order, v := range l.Judgments {
 		if v == nil {
 			missing++

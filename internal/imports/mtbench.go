@@ -67,7 +67,9 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 		record.SessionID = fmt.Sprintf("%s-g%d", block, game+1)
 		for i := range models {
 			at := i ^ game // game 2 shows model 2 first
-			record.ModelID, record.ResponseLengthChars, record.Position = models[at], lengths[at], new(i)
+			record.ModelID = models[at]
+			record.ResponseLengthChars = lengths[at]
+			record.Position = new(i)
 			record.Own = record.ModelID == record.ReviewerID
 			record.ScoreValue, record.RankValue, record.Status = score(winner, at)
 			if err := write(record); err != nil {

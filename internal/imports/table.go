@@ -72,12 +72,14 @@ func readTable(ctx context.Context, key Key, in io.Reader, write func(any) error
 		}
 		var line int64
 		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
-			line, err = int64(wrong.StartLine), reject(BadRow, "%s", wrong.Err.Error())
+			line = int64(wrong.StartLine)
+			err = reject(BadRow, "%s", wrong.Err.Error())
 		} else if err != nil {
 			return graded, err
 		} else {
 			at, _ := cells.FieldPos(0)
-			line, err = int64(at), t.row(row, graded, write)
+			line = int64(at)
+			err = t.row(row, graded, write)
 		}
 		if err := count(line, err); err != nil {
 			return graded, err
@@ -97,7 +99,8 @@ func (t table) check() (graded bool, err error) {
 	bad := func(format string, args ...any) (bool, error) {
 		return false, &HeaderError{fmt.Sprintf(format, args...)}
 	}
-	columns, records := map[string]int{}, map[string]bool{}
+	columns := map[string]int{}
+	records := map[string]bool{}
 	for _, column := range t.header {
 		columns[column]++
 	}

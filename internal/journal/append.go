@@ -78,7 +78,8 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		if after, err = j.put(ctx, subject, after, p); err != nil {
 			return 0, err
 		}
-		p.seq, p.at = after, j.Now().UTC()
+		p.seq = after
+		p.at = j.Now().UTC()
 		j.index.put(0, id, p)
 		j.mu.Lock()
 		j.bytes += int64(len(p.body))

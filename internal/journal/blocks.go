@@ -59,8 +59,10 @@ func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	}
 	head := b.data[at:]
 	length := binary.LittleEndian.Uint32(head)
-	size, text := int(length&^hasHeader), recordHead+int(binary.LittleEndian.Uint16(head[20:]))
-	seq, stamp := binary.LittleEndian.Uint64(head[4:]), int64(binary.LittleEndian.Uint64(head[12:])) //nolint:gosec // any bits
+	size := int(length &^ hasHeader)
+	text = recordHead + int(binary.LittleEndian.Uint16(head[20:]))
+	seq := binary.LittleEndian.Uint64(head[4:])
+	stamp := int64(binary.LittleEndian.Uint64(head[12:])) //nolint:gosec // any bits
 	r = record{from: at, to: at + size, seq: seq &^ deletedBits, gone: seq&deletedBits != 0 || seq == 0}
 	end := size - recordSum
 	if size > longest || r.to > behind || text > end || stamp < earliest || stamp > latest {
@@ -222,7 +224,8 @@ func (b *block) subjects(from, to int) (list []string) {
 			return nil
 		}
 		head := b.data[from:to]
-		size, subject := int(binary.LittleEndian.Uint32(head)&^hasHeader), int(binary.LittleEndian.Uint16(head[20:]))
+		size := int(binary.LittleEndian.Uint32(head) &^ hasHeader)
+		subject := int(binary.LittleEndian.Uint16(head[20:]))
 		if size < recordHead+recordSum || size > len(head) || recordHead+subject > size-recordSum {
 			return nil
 		}

@@ -67,9 +67,13 @@ func (d Damage) Problem() string {
 			said = append(said, strconv.Itoa(n)+" "+more)
 		}
 	}
-	size, messages, repaired := 0, 0, 0
+	size := 0
+	messages := 0
+	repaired := 0
 	for _, f := range d.Files {
-		size, messages, repaired = size+f.Bytes, messages+f.Messages, repaired+f.Repaired
+		size += f.Bytes
+		messages += f.Messages
+		repaired += f.Repaired
 	}
 	add(len(d.Files), "file was damaged", "files were damaged")
 	add(size, "byte is lost", "bytes are lost")

@@ -159,7 +159,8 @@ func (j *Journal) compareEnds() error {
 		if err != nil {
 			return err
 		}
-		report.Lost, report.Interrupted = d.Lost, d.Interrupted
+		report.Lost = d.Lost
+		report.Interrupted = d.Interrupted
 		if err := report.write(j.o.Log); err != nil {
 			return err
 		}

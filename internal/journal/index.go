@@ -172,7 +172,9 @@ func (x *index) begin() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.build++
-	x.filling, x.seen, x.marks = newTable(), 0, nil
+	x.filling = newTable()
+	x.seen = 0
+	x.marks = nil
 	clear(x.gone)
 	return x.build
 }
@@ -184,7 +186,8 @@ func (x *index) filled(build int) {
 	if build != x.build || x.filling == nil {
 		return
 	}
-	x.rows, x.filling = x.filling, nil
+	x.rows = x.filling
+	x.filling = nil
 	for id := range x.waits { // tellLocked deletes what it has told
 		x.tellLocked(id)
 	}

@@ -151,7 +151,8 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	log := &engineLog{log: j.o.Log}
 	log.failed = func(err error) { j.fail(log, err) }
 	j.mu.Lock()
-	l, closed := j.link, j.closed
+	l := j.link
+	closed := j.closed
 	if l == nil {
 		j.engineLog = log
 	}
@@ -181,7 +182,9 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	log.warn()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.link, j.max, j.ahead = l, l.max, time.Until(l.log.CachedInfo().TimeStamp)
+	j.link = l
+	j.max = l.max
+	j.ahead = time.Until(l.log.CachedInfo().TimeStamp)
 	if unread {
 		j.wg.Go(func() { j.verify(log) })
 	}
@@ -334,7 +337,8 @@ func (j *Journal) fail(log *engineLog, err error) {
 		return // an earlier engine
 	}
 	if j.fault == nil {
-		j.fault, j.hopeless = err, time.Since(j.mended) < calm
+		j.fault = err
+		j.hopeless = time.Since(j.mended) < calm
 	}
 	select {
 	case j.broken <- struct{}{}:
@@ -355,8 +359,10 @@ func (j *Journal) mend(ctx context.Context) {
 		if time.Since(j.mended) > calm {
 			pause = minPause
 		}
-		l, fault := j.link, j.fault
-		j.link, j.engineLog = nil, nil
+		l := j.link
+		fault := j.fault
+		j.link = nil
+		j.engineLog = nil
 		j.mu.Unlock()
 		j.o.Log.Error("sessions cannot be kept until the engine is opened again", "error", fault)
 		if l != nil {
@@ -390,13 +396,16 @@ func (j *Journal) reopen(ctx context.Context) bool {
 		if j.fault == nil || j.fault.Error() != err.Error() {
 			j.o.Log.Error("sessions cannot be kept yet", "error", err)
 		}
-		j.fault, j.hopeless = err, true
+		j.fault = err
+		j.hopeless = true
 		return false
 	}
 	if len(j.broken) > 0 {
 		return false // it failed meanwhile
 	}
-	j.fault, j.hopeless, j.mended = nil, false, time.Now()
+	j.fault = nil
+	j.hopeless = false
+	j.mended = time.Now()
 	j.o.Log.Info("sessions are kept again")
 	return true
 }
@@ -418,8 +427,11 @@ func probe(dir string) error {
 func (j *Journal) Close(ctx context.Context) error {
 	j.starting.Lock()
 	j.mu.Lock()
-	l, again := j.link, j.closed
-	j.closed, j.link, j.engineLog = true, nil, nil
+	l := j.link
+	again := j.closed
+	j.closed = true
+	j.link = nil
+	j.engineLog = nil
 	j.mu.Unlock()
 	j.starting.Unlock()
 	if again {
@@ -498,7 +510,8 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	state := info.State
 	j.mu.Lock()
 	j.ahead = time.Until(info.TimeStamp)
-	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64/2))+j.appended-appended, state.LastSeq-min(seen, state.LastSeq)
+	j.bytes = int64(min(state.Bytes, math.MaxInt64/2)) + j.appended - appended
+	j.lag = state.LastSeq - min(seen, state.LastSeq)
 	j.mu.Unlock()
 	if state.LastSeq < seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")

@@ -49,7 +49,8 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 			v.Revision, failed = l.keys.Update(try, key, value, revision)
 		}
 		if failed == nil {
-			held, mine = v, true
+			held = v
+			mine = true
 			return nil
 		}
 		if refusal(failed) != "" || errors.Is(failed, jetstream.ErrInvalidKey) {
@@ -68,7 +69,8 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 		case now.Session != v.Session && now.Revision == revision: // as expected: try again
 			return failed
 		}
-		held, mine = now, now.Session == v.Session
+		held = now
+		mine = now.Session == v.Session
 		return nil
 	})
 	return held, mine, err
@@ -99,7 +101,8 @@ func (l *link) held(ctx context.Context, key string) (v Reservation, err error) 
 	if err := json.Unmarshal(entry.Value(), &stored); err != nil {
 		return v, fmt.Errorf("reading a reservation: %w", err)
 	}
-	v.Session, v.Revision = stored.Session, entry.Revision()
+	v.Session = stored.Session
+	v.Revision = entry.Revision()
 	copy(v.Digest[:], stored.Digest)
 	return v, nil
 }

@@ -120,11 +120,13 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.disconnected() }),
 	}
 	if o.URL == "" {
-		l.try, l.place = 5*time.Second, o.Dir
+		l.try = 5 * time.Second
+		l.place = o.Dir
 		if l.engine, err = startEngine(o, engineLog); err != nil {
 			return nil, fmt.Errorf("opening the sessions in %s: %w; %s", o.Dir, err, mendDir)
 		}
-		l.failed, l.said = engineLog.failed, engineLog.opened()
+		l.failed = engineLog.failed
+		l.said = engineLog.opened()
 		options = append(options, nats.InProcessServer(l.engine))
 	}
 	if o.Creds != "" {
@@ -191,8 +193,14 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	keyValue := func(bucket string, c jetstream.StreamConfig) (jetstream.KeyValue, error) {
-		c.Name, c.Subjects, c.Replicas = "KV_"+bucket, []string{"$KV." + bucket + ".>"}, replicas
-		c.MaxMsgsPerSubject, c.Discard, c.DenyDelete, c.AllowRollup, c.AllowMsgTTL = 1, jetstream.DiscardNew, true, true, true
+		c.Name = "KV_" + bucket
+		c.Subjects = []string{"$KV." + bucket + ".>"}
+		c.Replicas = replicas
+		c.MaxMsgsPerSubject = 1
+		c.Discard = jetstream.DiscardNew
+		c.DenyDelete = true
+		c.AllowRollup = true
+		c.AllowMsgTTL = true
 		c.SubjectDeleteMarkerTTL = markerLife
 		if _, err := l.stream(ctx, o, c); err != nil {
 			return nil, err
@@ -215,7 +223,10 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 // stream returns a stream, which it makes where there is none. What can be changed in
 // one that is there, is changed.
 func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfig) (jetstream.Stream, error) {
-	want.Storage, want.MaxMsgs, want.MaxConsumers, want.MaxMsgSize = jetstream.FileStorage, -1, -1, -1
+	want.Storage = jetstream.FileStorage
+	want.MaxMsgs = -1
+	want.MaxConsumers = -1
+	want.MaxMsgSize = -1
 	if want.MaxMsgsPerSubject == 0 {
 		want.MaxMsgsPerSubject = -1
 	}
@@ -249,9 +260,15 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 		return nil, differs("the retention", has.Retention, want.Retention)
 	}
 	changed := has
-	changed.Discard, changed.MaxBytes, changed.MaxAge, changed.MaxMsgs = want.Discard, want.MaxBytes, want.MaxAge, want.MaxMsgs
-	changed.MaxMsgsPerSubject, changed.MaxMsgSize, changed.AllowDirect = want.MaxMsgsPerSubject, want.MaxMsgSize, want.AllowDirect
-	changed.AllowRollup, changed.AllowMsgTTL = want.AllowRollup, has.AllowMsgTTL || want.AllowMsgTTL // which cannot be taken back
+	changed.Discard = want.Discard
+	changed.MaxBytes = want.MaxBytes
+	changed.MaxAge = want.MaxAge
+	changed.MaxMsgs = want.MaxMsgs
+	changed.MaxMsgsPerSubject = want.MaxMsgsPerSubject
+	changed.MaxMsgSize = want.MaxMsgSize
+	changed.AllowDirect = want.AllowDirect
+	changed.AllowRollup = want.AllowRollup
+	changed.AllowMsgTTL = has.AllowMsgTTL || want.AllowMsgTTL // which cannot be taken back
 	if changed.MaxAge > 0 {
 		changed.Duplicates = min(changed.Duplicates, changed.MaxAge)
 	}

@@ -200,7 +200,8 @@ func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 	} else if err != nil {
 		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: err.Error()}
 	}
-	r.next, r.body = p.First+p.Count, nil
+	r.next = p.First + p.Count
+	r.body = nil
 	m = Stored{Message: Message{Head: p.Head, First: p.First, Entries: list}, Count: p.Count, Seq: p.seq, At: p.at}
 	return m, err == nil, damaged
 }

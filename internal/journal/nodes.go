@@ -153,7 +153,8 @@ func (j *Journal) watch(ctx context.Context) {
 		case entry, ok := <-updates:
 			switch {
 			case !ok:
-				watcher, updates = nil, nil
+				watcher = nil
+				updates = nil
 			case entry == nil: // all that were there have come
 			case entry.Operation() == jetstream.KeyValuePut:
 				j.alive(entry)

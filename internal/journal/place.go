@@ -160,7 +160,8 @@ func (j *Journal) settle() error {
 		files = append(files, held{path, info})
 	}
 	j.mu.Lock()
-	j.place.files, j.place.block = files, 0
+	j.place.files = files
+	j.place.block = 0
 	j.mu.Unlock()
 	return nil
 }
@@ -174,7 +175,8 @@ func (j *Journal) inPlace() error {
 		return nil
 	}
 	j.mu.Lock()
-	files, locked := j.place.files, j.place.lock != nil
+	files := j.place.files
+	locked := j.place.lock != nil
 	j.mu.Unlock()
 	if !locked {
 		return errNoDir
@@ -202,7 +204,8 @@ func (j *Journal) lookAfter(sessions int) error {
 		newest = max(newest, blockNumber(name))
 	}
 	j.mu.Lock()
-	before, damaged := j.place.block, len(j.damages) > 0
+	before := j.place.block
+	damaged := len(j.damages) > 0
 	j.place.block = newest
 	j.mu.Unlock()
 	if newest < before { // the engine never removes the newest one

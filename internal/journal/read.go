@@ -160,7 +160,9 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 				continue
 			}
 			if skip := behind + 1 - m.First; skip > 0 {
-				m.First, m.Count, m.Entries = behind+1, m.Count-skip, m.Entries[skip:]
+				m.First = behind + 1
+				m.Count -= skip
+				m.Entries = m.Entries[skip:]
 			}
 			if !yield(*m, nil) {
 				return

@@ -40,7 +40,9 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	if !validToken.MatchString(session) {
 		return false, fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
 	}
-	subject, unanswered, patience := j.o.Prefix+".records."+session, false, firstTry
+	subject := j.o.Prefix + ".records." + session
+	unanswered := false
+	patience := firstTry
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
 		defer cancel()

@@ -62,7 +62,10 @@ func (w *working) begin(dir string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closeLocked()
-	w.dir, w.places, w.free, w.waits = dir, map[ID]int{}, nil, map[ID]bool{}
+	w.dir = dir
+	w.places = map[ID]int{}
+	w.free = nil
+	w.waits = map[ID]bool{}
 	err := os.Truncate(filepath.Join(dir, workingFile), 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -100,7 +103,8 @@ func (w *working) set(id ID, works bool) error {
 	}
 	place := len(w.places)
 	if n := len(w.free); n > 0 {
-		place, w.free = w.free[n-1], w.free[:n-1]
+		place = w.free[n-1]
+		w.free = w.free[:n-1]
 	}
 	w.places[id] = place
 	var text [workingSize]byte

@@ -180,7 +180,9 @@ func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 // turnLocked opens the breaker until then, or closes it.
 func (b *breaker) turnLocked(until time.Duration) {
 	b.number++
-	b.until, b.probing, b.ended = until, false, window{span: breakerSpan}
+	b.until = until
+	b.probing = false
+	b.ended = window{span: breakerSpan}
 }
 
 // failure returns why a request may not enter. While another request tries the model, it

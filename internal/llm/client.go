@@ -396,15 +396,21 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 				learned &^= optFormat // it may have refused the schema of this caller, and no other
 			}
 			m.refuses.learn(&call, learned)
-			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
-			total.Vectors, total.Reasoning, total.PromptCut = reply.Vectors, reply.Reasoning, reply.PromptCut
+			total.Text = reply.Text
+			total.FinishReason = reply.FinishReason
+			total.LeftOut = leftOut(asked, without)
+			total.Vectors = reply.Vectors
+			total.Reasoning = reply.Reasoning
+			total.PromptCut = reply.PromptCut
 			total.ModelVersion = reply.ModelVersion
 			return nil
 		}
 		last = failure
 		p.budget.refuse(m)
 		if o := refusal(x, failure, asked&^without); o != 0 {
-			without, learned, next = without|o, learned|o, sameAgain
+			without |= o
+			learned |= o
+			next = sameAgain
 			continue
 		}
 		retries++
@@ -484,7 +490,8 @@ func (p *provider) mayBegin(ctx context.Context, m *model, call council.Call, t 
 			p.leave(m, t, unclear)
 		}
 	}()
-	failure, judged = call.MayBegin(ctx), true
+	failure = call.MayBegin(ctx)
+	judged = true
 	if failure == nil && ctx.Err() != nil {
 		failure = ended(ctx)
 	}
@@ -529,7 +536,8 @@ func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, settlement Settlement, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
-	call, begun := x.call, time.Now()
+	call := x.call
+	begun := time.Now()
 	defer settle(caller, settlement, Consumed{}) // when OnDelta panics
 	defer func() {                               // also when OnDelta panics
 		p.queue.held(time.Since(begun))
@@ -541,7 +549,8 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x.cut = cut
-	x.trace.GotConn, x.trace.WroteRequest = x.connected, x.wrote
+	x.trace.GotConn = x.connected
+	x.trace.WroteRequest = x.wrote
 	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &x.trace), exchangeKey{}, x)
 	var r received
 	var err error
@@ -562,7 +571,8 @@ func (c *Client) attempt(
 		m.unopened.Store(x.unopened)
 	}
 	failure = judge(ctx, x, r, err)
-	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
+	completion.Usage = consumed(x, r)
+	completion.Doubted = r.doubted
 	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
 		completion.Usage.CostUSD = cost
 	}
@@ -571,9 +581,13 @@ func (c *Client) attempt(
 		failure.Message = redact(failure.Message, p.secrets()...)
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
-	r.text, r.reasoning = p.keys.removed(r.text), p.keys.removed(r.reasoning) // in case the provider repeated one
-	completion.Text, completion.FinishReason, completion.Vectors = r.text, r.finish, r.vectors
-	completion.Reasoning, completion.PromptCut = r.reasoning, cutsPrompt(call, r)
+	r.text = p.keys.removed(r.text)
+	r.reasoning = p.keys.removed(r.reasoning) // in case the provider repeated one
+	completion.Text = r.text
+	completion.FinishReason = r.finish
+	completion.Vectors = r.vectors
+	completion.Reasoning = r.reasoning
+	completion.PromptCut = cutsPrompt(call, r)
 	completion.ModelVersion = r.version(p.keys)
 	if r.void && x.passedOn {
 		call.OnVoid()

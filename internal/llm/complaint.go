@@ -358,7 +358,8 @@ func waitInWords(words string) *float64 {
 	if match == nil {
 		return nil
 	}
-	amount, unit := strings.TrimRight(match[1], "."), strings.ToLower(strings.TrimSpace(match[2]))
+	amount := strings.TrimRight(match[1], ".")
+	unit := strings.ToLower(strings.TrimSpace(match[2]))
 	switch {
 	case !number.MatchString(amount):
 		return seconds(strings.ToLower(amount))

@@ -40,7 +40,8 @@ func limitOpening(t *http.Transport, timeout time.Duration) {
 			return dial(ctx, network, address)
 		}
 	}
-	connect, secure := t.DialContext, t.DialTLSContext
+	connect := t.DialContext
+	secure := t.DialTLSContext
 	if secure == nil {
 		secure = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := connect(ctx, network, address)
@@ -50,7 +51,8 @@ func limitOpening(t *http.Transport, timeout time.Duration) {
 			return handshake(ctx, conn, t.TLSClientConfig, address)
 		}
 	}
-	t.DialContext, t.DialTLSContext = limited(connect), limited(secure)
+	t.DialContext = limited(connect)
+	t.DialTLSContext = limited(secure)
 }
 
 // handshake makes a connection one with TLS, as http.Transport does.

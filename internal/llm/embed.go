@@ -73,7 +73,8 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 		Index     *int      `json:"index"`
 		Embedding []float64 `json:"embedding"`
 	}
-	vectors, count := make([][]float64, n), 0
+	vectors := make([][]float64, n)
+	count := 0
 	err = each(ctx, body.Data, func(e element) error {
 		at := count
 		if e.Index != nil {
@@ -103,7 +104,8 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 			return r, noEmbeddings(ctx, fmt.Sprintf("the embeddings have %d and %d numbers", len(vectors[0]), len(v)))
 		}
 	}
-	r.chosen, r.vectors = true, vectors
+	r.chosen = true
+	r.vectors = vectors
 	return r, nil
 }
 

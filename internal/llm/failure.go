@@ -73,7 +73,8 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 // response with that status would be.
 func reported(x *exchange, body []byte) *council.Failure {
 	c := readComplaint(body)
-	x.complaint, x.named = &c, c.status
+	x.complaint = &c
+	x.named = c.status
 	failure := &council.Failure{
 		Code: c.code(c.status), Message: "the reply holds neither an answer nor why there is none",
 		HTTPStatus: new(x.status), RetryAfterS: cmp.Or(retryAfter(x.header, time.Now()), c.wait),
@@ -169,7 +170,8 @@ func retryAfter(h http.Header, now time.Time) *float64 {
 	text := h.Get("Retry-After")
 	seconds, err := strconv.ParseFloat(text, 64)
 	if at, notDate := http.ParseTime(text); notDate == nil {
-		seconds, err = max(0, at.Sub(now).Seconds()), nil
+		seconds = max(0, at.Sub(now).Seconds())
+		err = nil
 	}
 	if ms := h.Get("Retry-After-Ms"); ms != "" {
 		seconds, err = strconv.ParseFloat(ms, 64)

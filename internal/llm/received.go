@@ -132,7 +132,9 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 		if chunk && c.Delta != nil {
 			m = c.Delta
 		}
-		r.chosen, r.finish, r.whole = true, finishReason(c.FinishReason), c.Message != nil && m == c.Message
+		r.chosen = true
+		r.finish = finishReason(c.FinishReason)
+		r.whole = c.Message != nil && m == c.Message
 		if isFault(c.Error) {
 			r.fault = c.Error
 		}

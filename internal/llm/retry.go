@@ -243,7 +243,8 @@ func (b *budget) spend(r request, c *claim) bool {
 	case retry:
 		if b.roomLocked(now, 0) > now {
 			b.granted--
-			c.state, c.ended = claimEarly, make(chan struct{})
+			c.state = claimEarly
+			c.ended = make(chan struct{})
 			return false
 		}
 		b.removeLocked(slices.Index(b.claims, c))
@@ -276,7 +277,8 @@ func (w *window) add(now time.Duration, kind int) {
 	n := w.number(now)
 	slot := &w.slots[n%int64(len(w.slots))]
 	if slot.number != n {
-		slot.number, slot.counts = n, [2]int{}
+		slot.number = n
+		slot.counts = [2]int{}
 	}
 	slot.counts[kind]++
 }

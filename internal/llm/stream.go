@@ -117,7 +117,9 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 	last := false // the usage came with the end of the reply, or behind it
 	defer func() {
 		if complete := err == nil && x.events.done; r.used != nil && !last && !complete {
-			r.part, r.usage, r.kinds = true, council.Usage{}, Kinds{}
+			r.part = true
+			r.usage = council.Usage{}
+			r.kinds = Kinds{}
 		}
 	}()
 	for {
@@ -170,9 +172,13 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 	parts, rest, void := text.End()
 	if void && x.onDelta != nil && x.call.OnVoid == nil {
 		parts.Answer, rest = text.Keep()
-		parts.Thought, void = "", false
+		parts.Thought = ""
+		void = false
 	}
-	r.chosen, r.void, r.refusal, r.reasoning = true, void, refusal.String(), clip(apart.String())
+	r.chosen = true
+	r.void = void
+	r.refusal = refusal.String()
+	r.reasoning = clip(apart.String())
 	x.divide(&r, parts)
 	if rest != "" && !void {
 		in.add(rest)
@@ -238,7 +244,8 @@ func (e *events) next() ([]byte, error) {
 		line, err := e.line()
 		data, ok := e.dataOf(line)
 		if ok && string(data) == endMark {
-			e.done, e.calm.pause = true, 0 // the end is awaited
+			e.done = true
+			e.calm.pause = 0 // the end is awaited
 			e.drain()
 		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
 			return data, nil
@@ -264,7 +271,8 @@ func (e *events) rest(first []byte) ([]byte, error) {
 		}
 		data, ok := dataOf(line)
 		if e.bare {
-			data, ok = line, true
+			data = line
+			ok = true
 		}
 		if ok {
 			e.data = append(append(e.data, '\n'), data...)
@@ -300,7 +308,8 @@ func (e *events) dataOf(line []byte) (data []byte, ok bool) {
 	line = bytes.TrimSpace(line)
 	e.bare = bytes.HasPrefix(line, []byte("{")) || string(line) == endMark
 	if whole, ends := beforeEnd(line); e.bare && ends && len(whole) > 0 {
-		e.done, line = true, whole
+		e.done = true
+		line = whole
 	}
 	return line, e.bare
 }
@@ -371,14 +380,19 @@ func (e *events) line() ([]byte, error) {
 		if !e.open && bytes.HasPrefix(read, []byte(byteOrderMark)) { // a mark that the stream may begin with
 			skip = len(byteOrderMark)
 		}
-		e.cr, e.open = false, true
+		e.cr = false
+		e.open = true
 		read = read[skip:]
-		size, ends := len(read), 0
+		size := len(read)
+		ends := 0
 		if i := bytes.IndexByte(read, '\n'); i >= 0 {
-			size, ends = i, 1
+			size = i
+			ends = 1
 		}
 		if i := bytes.IndexByte(read[:size], '\r'); i >= 0 {
-			size, ends, e.cr = i, 1, true
+			size = i
+			ends = 1
+			e.cr = true
 		}
 		_, _ = e.in.Discard(skip + size + ends) // it is buffered
 		if int64(len(e.long)+size) > e.max {

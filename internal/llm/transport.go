@@ -104,7 +104,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.hopeless = isMistrusted(err) || ok && timeout.Timeout() || x.proxy != nil
 		return nil, err
 	}
-	x.sent, x.status, x.header = true, resp.StatusCode, resp.Header
+	x.sent = true
+	x.status = resp.StatusCode
+	x.header = resp.Header
 	if x.status == http.StatusProxyAuthRequired {
 		x.proxy = t.refusingProxy(req)
 		x.hopeless = x.proxy != nil
@@ -227,7 +229,8 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 func (x *exchange) divide(r *received, p thinking.Parts) {
 	// Reviews and answers of one model may think in different ways: only a stream that showed nothing in vain says that it does not.
 	x.unopened = p.Unopened || x.unopened && !x.streams()
-	r.text, r.divided = p.Answer, true
+	r.text = p.Answer
+	r.divided = true
 	if r.reasoning != "" && p.Thought != "" {
 		r.reasoning += "\n\n"
 	}

@@ -150,7 +150,9 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 		}
 		return n
 	}
-	input, completion, total := believed(f.Input), believed(f.Output), believed(f.Total)
+	input := believed(f.Input)
+	completion := believed(f.Output)
+	total := believed(f.Total)
 	k = f.kinds()
 	tokens := [3]int64{2: k.Reasoning} // one allocation for all; what totals suggest of reasoning below is a bound for prices
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
@@ -166,7 +168,8 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 	if completion > 0 {
 		k.Reasoning = max(k.Reasoning, output-completion) // what stands outside the completion are thoughts
 	}
-	tokens[0], tokens[1] = input, output
+	tokens[0] = input
+	tokens[1] = output
 	if input > 0 {
 		u.InputTokens = &tokens[0]
 	}
@@ -190,7 +193,8 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 // When the caller's own key at the provider behind a gateway pays for a request, the gateway charges a fee or nothing:
 // then both amounts count. In other replies the two are equal.
 func (f *figures) cost() (usd *float64, ok bool) {
-	cost, upstream := f.Cost, f.CostParts.Upstream
+	cost := f.Cost
+	upstream := f.CostParts.Upstream
 	switch {
 	case cost.doubted:
 		return nil, false
@@ -223,12 +227,15 @@ func quoteNaN(data []byte) []byte {
 		case !inString && bytes.IndexByte([]byte("NI-"), data[0]) >= 0:
 			for _, word := range []string{"NaN", "-NaN", "Infinity", "-Infinity"} {
 				if bytes.HasPrefix(data, []byte(word)) {
-					out, data, n = append(out, `"NaN"`...), data[len(word):], 0
+					out = append(out, `"NaN"`...)
+					data = data[len(word):]
+					n = 0
 					break
 				}
 			}
 		}
-		out, data = append(out, data[:n]...), data[n:]
+		out = append(out, data[:n]...)
+		data = data[n:]
 	}
 	return out
 }

@@ -46,7 +46,8 @@ func (p inProcess) RoundTrip(sent *http.Request) (*http.Response, error) {
 		received.Body = http.NoBody
 	}
 	if c, ok := sent.Context().Value(callerKey{}).(caller); ok {
-		received.Host, received.RemoteAddr = c.host, c.address
+		received.Host = c.host
+		received.RemoteAddr = c.address
 		received.Header.Set("X-Request-Id", c.requestID)
 		if c.authorization != "" {
 			received.Header.Set("Authorization", c.authorization)

@@ -146,7 +146,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		defer func() {
 			if v := recover(); v != nil {
 				s.o.Log.ErrorContext(ctx, "a panic became an error", "where", "mcp", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "something went wrong inside councild"}
+				result = nil
+				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "something went wrong inside councild"}
 			}
 		}()
 		if c, ok := ctx.Value(callerKey{}).(caller); ok {

@@ -120,7 +120,8 @@ func member(object json.RawMessage, name string) json.RawMessage {
 
 // deeper reports whether JSON has more than so many levels.
 func deeper(text []byte, levels int) bool {
-	depth, quoted := 0, false
+	depth := 0
+	quoted := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted && c == '\\':
@@ -158,7 +159,8 @@ func doubled(text []byte) (name string, found bool) {
 			if at.names[name] {
 				return name, true
 			}
-			at.names[name], at.named = true, true
+			at.names[name] = true
+			at.named = true
 			continue
 		}
 		at.named = false
@@ -196,7 +198,8 @@ func bounded(text []byte) []byte {
 		ID    json.RawMessage `json:"id"`
 		Error *jsonrpc.Error  `json:"error"`
 	}
-	begin, end := bytes.IndexByte(text, '{'), bytes.LastIndexByte(text, '}')+1
+	begin := bytes.IndexByte(text, '{')
+	end := bytes.LastIndexByte(text, '}') + 1
 	if begin < 0 || json.Unmarshal(text[begin:max(begin, end)], &m) != nil || m.Error == nil {
 		return text
 	}
@@ -237,11 +240,14 @@ func (a *httpAnswer) Write(text []byte) (int, error) {
 		_, err := a.ResponseWriter.Write(bounded(text))
 		return len(text), err
 	}
-	status, wrong := a.status, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: short(strings.TrimSpace(string(text)))}
+	status := a.status
+	wrong := &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: short(strings.TrimSpace(string(text)))}
 	a.status = 0
 	if strings.HasPrefix(wrong.Message, "JSON RPC not handled") {
 		// Clients of the revisions without a status for it take any but 200 for an error of the connection.
-		status, wrong.Code, wrong.Message = http.StatusOK, jsonrpc.CodeMethodNotFound, fmt.Sprintf("method not found: %q", short(a.method))
+		status = http.StatusOK
+		wrong.Code = jsonrpc.CodeMethodNotFound
+		wrong.Message = fmt.Sprintf("method not found: %q", short(a.method))
 		if a.id == nil {
 			a.Header().Del("Content-Type")
 			a.ResponseWriter.WriteHeader(http.StatusAccepted) // A notification has no response.
@@ -281,7 +287,8 @@ func pass(in io.Reader, on, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		line, tooLong, err := readLine(r)
-		m, wrong := message{}, (*jsonrpc.Error)(nil)
+		m := message{}
+		wrong := (*jsonrpc.Error)(nil)
 		switch line = bytes.TrimSpace(line); {
 		case tooLong:
 			wrong = &jsonrpc.Error{
@@ -292,7 +299,8 @@ func pass(in io.Reader, on, out io.Writer) error {
 		}
 		into := on
 		if wrong != nil {
-			into, line = out, refusal(m.id, wrong)
+			into = out
+			line = refusal(m.id, wrong)
 		}
 		if len(line) > 0 {
 			if _, err := into.Write(append(line, '\n')); err != nil {

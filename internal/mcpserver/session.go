@@ -90,7 +90,8 @@ func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, s
 	if err != nil {
 		return nil, Result{}, s.explain(err)
 	}
-	wait, observer := endWait, council.Observer(council.ObserverFunc(func(council.Event) {}))
+	wait := endWait
+	observer := council.Observer(council.ObserverFunc(func(council.Event) {}))
 	if known.Status == council.StatusRunning {
 		wait = time.Duration(seconds) * time.Second
 		p := s.report(ctx, r, id)
@@ -211,7 +212,8 @@ func (p *progress) Observe(e council.Event) {
 	case council.AnswerDelta, council.Delta: // There are some ten of them a second.
 		return
 	case council.Started:
-		p.members, p.voters = len(data.Models), len(data.Reviewers)
+		p.members = len(data.Models)
+		p.voters = len(data.Reviewers)
 	case council.Answer:
 		p.answers++
 		landed++
@@ -227,7 +229,8 @@ func (p *progress) Observe(e council.Event) {
 	}
 	p.beats++
 	if landed > p.landed {
-		p.landed, p.beats = landed, 0
+		p.landed = landed
+		p.beats = 0
 	} else if landed > 0 && landed == total {
 		return // What is left is the end.
 	}

@@ -80,7 +80,8 @@ func (s *Server) addTools() {
 		}
 	}
 	wait := func(p map[string]*jsonschema.Schema) {
-		p["wait_seconds"].Minimum, p["wait_seconds"].Maximum = new(0.0), new(float64(maxWait))
+		p["wait_seconds"].Minimum = new(0.0)
+		p["wait_seconds"].Maximum = new(float64(maxWait))
 		p["wait_seconds"].Default = json.RawMessage(strconv.Itoa(defaultWait))
 	}
 	mcp.AddTool(s.server, &mcp.Tool{
@@ -181,7 +182,8 @@ func resultOf(s *council.Session) Result {
 	}
 	if s.Status == council.StatusRunning {
 		// What has been spent so far says little, and looks like the whole cost.
-		r.CostUSD, r.Next = nil, new(fmt.Sprintf("call council_result with session_id %q", s.ID))
+		r.CostUSD = nil
+		r.Next = new(fmt.Sprintf("call council_result with session_id %q", s.ID))
 	}
 	return r
 }

@@ -47,7 +47,8 @@ func (r *run) clusterBeside(ctx context.Context, alike *style) (finish func()) {
 		}
 		if r.clusters() {
 			alike.stop()
-			e.Missing, e.Usage = alike.missing, alike.usage
+			e.Missing = alike.missing
+			e.Usage = alike.usage
 			if alike.cosines != nil {
 				e.Cosine = func(a, b string) float64 { return alike.cosines[[2]string{a, b}] }
 			}

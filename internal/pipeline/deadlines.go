@@ -51,7 +51,8 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	if r.plan.Rules.StragglerGrace == nil {
 		return ctx, func(council.Outcome) {}, end
 	}
-	grace, quorum := *r.plan.Rules.StragglerGrace, Quorum(r.plan.Rules.Quorum, n)
+	grace := *r.plan.Rules.StragglerGrace
+	quorum := Quorum(r.plan.Rules.Quorum, n)
 	ctx, cut := context.WithCancelCause(ctx)
 	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
 	wait := r.plan.Timeout // until the grace begins: the stage is over then

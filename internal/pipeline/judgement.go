@@ -26,7 +26,9 @@ func (p *Pipeline) JudgeSeat() (council.Member, bool) {
 // one. What it costs is charged to the token of the request. The error says why it was not asked: a limit
 // of cost, a model without a price, or the end of ctx.
 func (p *Pipeline) Judgement(ctx context.Context, token string, in judge.Input) (j council.DemographicJudgement, failure *council.Error) {
-	in.Stage, in.Sampling, in.NewMarkers = council.StageJudge, p.o.ReviewSampling, anonymize.MarkersFrom("")
+	in.Stage = council.StageJudge
+	in.Sampling = p.o.ReviewSampling
+	in.NewMarkers = anonymize.MarkersFrom("")
 	texts := in.Question + strings.Join(slices.Collect(maps.Values(in.Answers)), "")
 	failure = p.outside(ctx, token, texts, []council.Member{in.Judge, in.Judge}, in.Sampling, func(ctx context.Context, calls council.Completer) {
 		j = judge.Rate(ctx, calls, in)
@@ -69,7 +71,11 @@ func (p *Pipeline) outside(
 	ctx context.Context, token, texts string, seats []council.Member, sampling council.Sampling, work func(context.Context, council.Completer),
 ) *council.Error {
 	rules := p.rules
-	rules.BallotRepair, rules.Judge, rules.ClusterRule, rules.EmbeddingModel, rules.ReviewSampling = false, nil, "", "", sampling
+	rules.BallotRepair = false
+	rules.Judge = nil
+	rules.ClusterRule = ""
+	rules.EmbeddingModel = ""
+	rules.ReviewSampling = sampling
 	// The plan of these calls alone: what they can cost, and their limits.
 	plan := council.Plan{
 		SessionID: p.o.NewID(), Created: time.Now().UTC(), Timeout: p.o.Timeout, Rules: rules, Versions: p.made, CouncilName: p.o.Council,

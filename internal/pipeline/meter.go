@@ -54,7 +54,8 @@ func newMeter(o Options, plan council.Plan) *meter {
 func (m *meter) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			completion, err = council.Completion{}, council.Panicked(v)
+			completion = council.Completion{}
+			err = council.Panicked(v)
 		}
 	}()
 	var prompt int64
@@ -76,7 +77,8 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	completion, err = m.completeWith(ctx, call, prompt)
 	m.add(call.Stage, call.Model, completion.Usage)
 	if err == nil && !m.hold(int64(len(completion.Text))) {
-		completion.Text, err = "", m.full("not kept: with the reply")
+		completion.Text = ""
+		err = m.full("not kept: with the reply")
 	}
 	if err != nil || !m.hold(int64(len(completion.Reasoning))) { // the session does without it
 		completion.Reasoning = ""
@@ -138,7 +140,8 @@ func (m *meter) full(what string) *council.Failure {
 func (m *meter) repeats(call council.Call, prompt int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name, open := call.Seat, call.Stage == m.open
+	name := call.Seat
+	open := call.Stage == m.open
 	counted := slices.Contains(m.repeated, name)
 	switch call.Stage {
 	case council.Stage3: // one seat, in which models take turns

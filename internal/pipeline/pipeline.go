@@ -192,7 +192,8 @@ func New(o Options) (*Pipeline, error) {
 	if o.NewID == nil {
 		o.NewID = newID
 	}
-	o.Tools, o.SideRequests = cmp.Or(o.Tools, council.ToolsRefuse), cmp.Or(o.SideRequests, council.SideMember)
+	o.Tools = cmp.Or(o.Tools, council.ToolsRefuse)
+	o.SideRequests = cmp.Or(o.SideRequests, council.SideMember)
 	if o.Same == nil {
 		o.Same = func(model string) string { return model }
 	}
@@ -216,7 +217,9 @@ func New(o Options) (*Pipeline, error) {
 		},
 	}
 	if judged, ok := p.JudgeSeat(); ok && o.JudgeSessions && o.Terms != nil {
-		p.rules.Judge, p.rules.JudgeAxes, p.rules.JudgePrompt = &judged, o.Terms.Axes(), judge.PromptVersion
+		p.rules.Judge = &judged
+		p.rules.JudgeAxes = o.Terms.Axes()
+		p.rules.JudgePrompt = judge.PromptVersion
 	}
 	if o.ClusterSessions && o.EmbeddingModel != "" && o.Terms != nil {
 		p.rules.ClusterRule = disagreement.ClusterRule

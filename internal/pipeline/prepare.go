@@ -56,7 +56,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	plan.Chairmen = p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
 
 	if plan.Direct = r.Direct; plan.Direct {
-		plan.Reviewers, plan.Chairmen = nil, plan.Members
+		plan.Reviewers = nil
+		plan.Chairmen = plan.Members
 	}
 	var judge bool
 	if plan.Twins, plan.Reviewers, judge = p.twins(plan.Members, plan.Reviewers); judge {
@@ -109,7 +110,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
 	}
-	plan.ShadowRate, plan.LabelWanted = p.o.ShadowRate, !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
+	plan.ShadowRate = p.o.ShadowRate
+	plan.LabelWanted = !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
 	plan.Shadow = plan.LabelWanted || !plan.Direct && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
 	return plan, nil
 }
@@ -267,7 +269,8 @@ func (p *Pipeline) seats(names []string) []council.Member {
 	for i, name := range names {
 		count[name]++
 		members[i] = p.o.Seats[name]
-		members[i].ID, members[i].Model = name, cmp.Or(members[i].Model, name)
+		members[i].ID = name
+		members[i].Model = cmp.Or(members[i].Model, name)
 		if n := count[name]; n > 1 {
 			members[i].ID = fmt.Sprintf("%s#%d", name, n)
 		}

@@ -48,7 +48,10 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		round := plan
 		round.SessionID = fmt.Sprintf("%s-%d", plan.SessionID, n+1)
 		r := p.newRun(round, nil)
-		r.block, r.session.Stage1, r.authors, r.answers = &plan.SessionID, asked.session.Stage1, asked.authors, asked.answers
+		r.block = &plan.SessionID
+		r.session.Stage1 = asked.session.Stage1
+		r.authors = asked.authors
+		r.answers = asked.answers
 		r.twins = asked.twins
 		sessions = append(sessions, r.session)
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)

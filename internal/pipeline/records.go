@@ -32,7 +32,9 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 	log := r.log
 	appendOnce := r.p.o.Recorder.Append
 	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
-		p, id, created := r.p, r.plan.SessionID, r.plan.Created
+		p := r.p
+		id := r.plan.SessionID
+		created := r.plan.Created
 		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
 			if held, err := p.holds(ctx, log, id, created); held || err != nil {
 				return err
@@ -114,13 +116,16 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 	for _, a := range r.session.Stage1 {
 		spent[a.Model] = a.Spent
 	}
-	queryHash, questionKey := r.queryHash(), r.questionKey()
+	queryHash := r.queryHash()
+	questionKey := r.questionKey()
 	identify := r.identities()
 	records = make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	members = make([][2]string, 0, cap(records))
 	for _, v := range r.session.Stage2 {
 		reviewer, reviewerMaker := identify(v.Model)
-		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
+		status := ballotStatus(v)
+		scores := scoresOf(v)
+		ranks := ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
 			model, maker := identify(shown.Member)
 			members = append(members, [2]string{v.Model, shown.Member})
@@ -159,7 +164,9 @@ func (r *run) identities() func(id string) (identity, maker string) {
 	if r.plan.CouncilName == "" { // the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
 	}
-	identities, makers, count := map[string]string{}, map[string]string{}, map[string]int{}
+	identities := map[string]string{}
+	makers := map[string]string{}
+	count := map[string]int{}
 	for _, m := range slices.Concat(r.plan.Members, r.plan.Reviewers) {
 		if identities[m.ID] != "" {
 			continue

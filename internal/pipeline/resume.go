@@ -117,7 +117,8 @@ func readPast(entries []council.Past) (past, error) {
 			default: // an event of its own tells the result
 			}
 		case council.EventDelta:
-			p.text, p.writer = true, ended
+			p.text = true
+			p.writer = ended
 		case council.EventRestart:
 			p.text = false
 		default: // the run is not over
@@ -189,9 +190,11 @@ func (p past) lost(plan council.Plan) int {
 	}
 	switch p.open() {
 	case council.Stage1:
-		seats, result = plan.Members, council.EventAnswer
+		seats = plan.Members
+		result = council.EventAnswer
 	case council.Stage2:
-		seats, result = plan.Reviewers, council.EventBallot
+		seats = plan.Reviewers
+		result = council.EventBallot
 	case council.Stage3: // one call at a time
 		return without + 1
 	default:
@@ -207,7 +210,8 @@ func (p past) lost(plan council.Plan) int {
 
 // keep connects the run to its log. leave ends the run's context.
 func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelCauseFunc) *council.Error {
-	r.kept, r.left = kept, ctx.Done()
+	r.kept = kept
+	r.left = ctx.Done()
 	last := kept.Last
 	for _, prompt := range Needs(r.plan, kept.Past) {
 		if !slices.Contains(Prompts(), prompt) {

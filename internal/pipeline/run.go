@@ -81,7 +81,8 @@ func (p *Pipeline) Run(
 	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.authors),
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
 	if failure != nil {
-		failure.SessionID, failure.Paid = plan.SessionID, r.meter.paidCalls()
+		failure.SessionID = plan.SessionID
+		failure.Paid = r.meter.paidCalls()
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}

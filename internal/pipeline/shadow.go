@@ -28,7 +28,8 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 		session.Metadata.Agreement.Ballots == 0 {
 		return nil
 	}
-	top, text := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings), ""
+	top := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings)
+	text := ""
 	for _, a := range session.Stage1 {
 		if a.Model == top && a.Response != nil {
 			text = *a.Response
@@ -75,8 +76,12 @@ func (p *Pipeline) compare(
 	sampling := plan.Rules.ReviewSampling
 	// The plan of the comparison alone: its calls, what they can cost, and their limits.
 	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: in.Question + in.Synthesis + in.Top}}
-	plan.Members, plan.Reviewers, plan.Chairmen, plan.Rules.BallotRepair = nil, in.Reviewers, nil, false
-	plan.Rules.Judge, plan.Rules.ClusterRule = nil, ""
+	plan.Members = nil
+	plan.Reviewers = in.Reviewers
+	plan.Chairmen = nil
+	plan.Rules.BallotRepair = false
+	plan.Rules.Judge = nil
+	plan.Rules.ClusterRule = ""
 	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
 		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
 		if *plan.MaxCostUSD <= 0 {

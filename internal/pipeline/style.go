@@ -99,7 +99,8 @@ func (s similarities) Complete(ctx context.Context, call council.Call) (council.
 		}
 	}
 	text, _ := json.Marshal(rows) // no embedding is zero as a whole, so that all are numbers
-	completion.Text, completion.Vectors = string(text), nil
+	completion.Text = string(text)
+	completion.Vectors = nil
 	return completion, nil
 }
 
@@ -143,7 +144,8 @@ func (r *run) warnOfNoStyle(s *style) {
 func (s *style) fill(records []council.BiasMetricRecord, members [][2]string) {
 	for i, pair := range members {
 		if cosine, ok := s.cosines[pair]; ok {
-			records[i].StyleSimilarity, records[i].EmbeddingModel = &cosine, s.model
+			records[i].StyleSimilarity = &cosine
+			records[i].EmbeddingModel = s.model
 		}
 	}
 }

@@ -50,7 +50,8 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	if synthesis.Status == council.OutcomeError {
 		return r.noValidOutput(failed)
 	}
-	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
+	r.session.Stage3 = &synthesis
+	r.session.Answer = synthesis.Response
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
 		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}

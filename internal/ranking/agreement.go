@@ -42,7 +42,8 @@ func (c count) comparePairs(a *council.Agreement) {
 			if i == j {
 				continue
 			}
-			above, below := c.above(i, j), c.above(j, i)
+			above := c.above(i, j)
+			below := c.above(j, i)
 			a.Pairwise[candidate][other] = above
 			a.Copeland[candidate] += float64(1+cmp.Compare(above, below)) / 2
 		}

@@ -134,7 +134,8 @@ func (d deviations) alike() [][]int {
 		given = given[slices.IndexFunc(given, func(p int) bool { return p >= 0 }):]
 		for j, p := range row {
 			if p >= 0 {
-				rows[i][j], given = given[0], given[1:]
+				rows[i][j] = given[0]
+				given = given[1:]
 			}
 		}
 	}
@@ -162,7 +163,8 @@ func (d deviations) draws(seed int64) []float64 {
 func usualForm(candidates int) deviations {
 	d := deviations{n: candidates, same: true}
 	for left := range candidates {
-		row, place := make([]int, candidates), 0
+		row := make([]int, candidates)
+		place := 0
 		for i := range row {
 			row[i] = -1
 			if i != left {
@@ -201,7 +203,8 @@ func (d deviations) permuted(seed int64, times int) []float64 {
 		given[i] = slices.DeleteFunc(slices.Clone(row), func(p int) bool { return p < 0 })
 	}
 	draws := make([]float64, times)
-	deviation, shuffled := make([]float64, d.n), make([]int, d.n)
+	deviation := make([]float64, d.n)
+	shuffled := make([]int, d.n)
 	for t := range draws {
 		clear(deviation)
 		for i, row := range d.places {

@@ -117,7 +117,8 @@ type Result struct {
 // VoteCoverage is "high" where at least 0.8 of the reviewers that were asked voted on the
 // candidate, "medium" from 0.5 on, and else "low". It is low below two votes.
 func Tally(o Options) Result {
-	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
+	chosen := newCount(o, council.PolicyAvailable)
+	other := newCount(o, council.PolicyTiedLast)
 	if o.Policy == council.PolicyTiedLast {
 		chosen, other = other, chosen
 	}
@@ -187,7 +188,8 @@ func newCount(o Options, policy council.PartialPolicy) count {
 // marks returns what a ballot gives to each candidate.
 func (c count) marks(b ballot) []mark {
 	marks := make([]mark, len(b.twice))
-	last, firsts := int64(2*(b.m-1)), b.firsts()
+	last := int64(2 * (b.m - 1))
+	firsts := b.firsts()
 	for j, p := range b.twice {
 		if p < 0 {
 			continue
@@ -201,7 +203,8 @@ func (c count) marks(b ballot) []mark {
 }
 
 func lcm(a, b int64) int64 {
-	g, r := a, b
+	g := a
+	r := b
 	for r != 0 {
 		g, r = r, g%r
 	}

@@ -300,9 +300,13 @@ func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid 
 		name := c.armName(one.Arm)
 		add(name, one.Interval, one.PAdjusted, one.PShortAdjusted, one.PEquivalent)
 		if j := one.Judged; j != nil {
-			estimate, within, slope := "-", "-", "-"
+			estimate := "-"
+			within := "-"
+			slope := "-"
 			if e := j.EqualLength; e != nil {
-				estimate, within, slope = signed(e.Estimate), limits(e.Lower, e.Upper), signed(e.PerDoubling)
+				estimate = signed(e.Estimate)
+				within = limits(e.Lower, e.Upper)
+				slope = signed(e.PerDoubling)
 			}
 			judged.add(name, estimate, within, grouped(j.Unstable), grouped(j.Missing), slope)
 		}
@@ -420,11 +424,14 @@ func (c Comparison) costPlot() *plot {
 			side = "$" + usd(*a.CostUSD/float64(c.Questions))
 		}
 		row := p.add(lastRunes(clip(a.Arm), 28), share(a.Score)+", "+side)
-		row.Shown, row.Point = true, across.at(100*a.Score)
-		row.Low, row.High = row.Point, row.Point
+		row.Shown = true
+		row.Point = across.at(100 * a.Score)
+		row.Low = row.Point
+		row.High = row.Point
 		row.Hollow = a.Frontier == nil || !*a.Frontier
 		if a.CostUSD != nil && dearest > 0 {
-			row.BarFrom, row.BarWidth = bars, math.Round(100*(plotRight-bars)**a.CostUSD/dearest)/100
+			row.BarFrom = bars
+			row.BarWidth = math.Round(100*(plotRight-bars)**a.CostUSD/dearest) / 100
 		}
 		if row.Hollow || last >= 0 && a.Score <= c.Arms[last].Score { // of equal cost, the line goes through the better
 			continue
@@ -549,15 +556,21 @@ func ComparisonCSV(c Comparison) []byte {
 	add := func(record string, all ...worth.Comparison) {
 		for _, one := range all {
 			row := intervalCells(one.Interval)
-			row["record"], row["name"] = record, one.Arm
-			row["p"], row["p_adjusted"], row["p_equivalent"] = number(one.P), number(one.PAdjusted), number(one.PEquivalent)
-			row["p_short_of_margin"], row["p_short_of_margin_adjusted"] = number(one.PShort), number(one.PShortAdjusted)
+			row["record"] = record
+			row["name"] = one.Arm
+			row["p"] = number(one.P)
+			row["p_adjusted"] = number(one.PAdjusted)
+			row["p_equivalent"] = number(one.PEquivalent)
+			row["p_short_of_margin"] = number(one.PShort)
+			row["p_short_of_margin_adjusted"] = number(one.PShortAdjusted)
 			row["cost_per_additional_right_usd"] = number(one.CostPerAdditionalRight)
 			if j := one.Judged; j != nil {
-				row["unstable"], row["missing"] = strconv.Itoa(j.Unstable), strconv.Itoa(j.Missing)
+				row["unstable"] = strconv.Itoa(j.Unstable)
+				row["missing"] = strconv.Itoa(j.Missing)
 				if e := j.EqualLength; e != nil {
 					row["at_equal_length"] = number(&e.Estimate)
-					row["at_equal_length_lower_one_sided"], row["at_equal_length_upper_one_sided"] = number(&e.Lower), number(&e.Upper)
+					row["at_equal_length_lower_one_sided"] = number(&e.Lower)
+					row["at_equal_length_upper_one_sided"] = number(&e.Upper)
 				}
 			}
 			rows = append(rows, row)

@@ -85,7 +85,9 @@ func described(r bias.Report) (all []bias.Metric) {
 		for _, v := range p.Reviewers {
 			add("series_relative_harshness", v.ReviewerID, "points", &v.RelativeHarshness, nil, nil, 0)
 			m := &all[len(all)-1]
-			m.SampleSize, m.WindowStart, m.WindowEnd = v.Sessions, &p.Start, &p.End
+			m.SampleSize = v.Sessions
+			m.WindowStart = &p.Start
+			m.WindowEnd = &p.End
 		}
 	}
 	for _, s := range r.Splits {

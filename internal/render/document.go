@@ -207,7 +207,8 @@ func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power
 		p.Curves = append(p.Curves, c)
 	}
 	if float64(clusters) >= first {
-		p.Here, p.HereText = x(float64(clusters)), grouped(clusters)+" here"
+		p.Here = x(float64(clusters))
+		p.HereText = grouped(clusters) + " here"
 		p.HereLeft = p.Here > 60
 	}
 	return p

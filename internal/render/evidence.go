@@ -50,7 +50,8 @@ func preferences(e *Evidence) []preferenceRow {
 			add(name, sessions, &s.Estimate, s.CI95[0], s.CI95[1])
 		}
 	}
-	shadow, people := e.Shadow, e.People
+	shadow := e.Shadow
+	people := e.People
 	share("reviewers, for the final answer", shadow.Sessions, shadow.Synthesis)
 	if s := shadow.EqualLength; s != nil {
 		add("the same at equal length", shadow.Sessions, &s.Estimate, s.CI95[0], s.CI95[1])
@@ -99,7 +100,8 @@ func agreements(e *Evidence) []agreementRow {
 
 // sentences returns what the evidence says, in words.
 func sentences(e *Evidence) []string {
-	shadow, people := e.Shadow, e.People
+	shadow := e.Shadow
+	people := e.People
 	say := func(who string, p worth.Preference, sessions, from int) string {
 		switch p {
 		case worth.SynthesisPreferred:

@@ -60,7 +60,9 @@ func intervalSpan(name string, i *worth.Interval) span {
 	s := span{Label: lastRunes(name, 28), Side: "no figure"}
 	if i != nil {
 		s.Side = signed(i.Estimate) + " (" + limits(i.Lower, i.Upper) + ")"
-		s.Point, s.Low, s.High = new(100*i.Estimate), new(100*i.CI95[0]), new(100*i.CI95[1])
+		s.Point = new(100 * i.Estimate)
+		s.Low = new(100 * i.CI95[0])
+		s.High = new(100 * i.CI95[1])
 		s.Inner = &[2]float64{100 * i.Lower, 100 * i.Upper}
 	}
 	return s
@@ -91,13 +93,17 @@ func newPlot(label string, spans []span) *plot {
 		if s.Point == nil {
 			continue
 		}
-		row.Shown, row.Point = true, across.at(*s.Point)
-		row.Low, row.High = row.Point, row.Point
+		row.Shown = true
+		row.Point = across.at(*s.Point)
+		row.Low = row.Point
+		row.High = row.Point
 		if s.Low != nil && s.High != nil {
-			row.Low, row.High = across.at(*s.Low), across.at(*s.High)
+			row.Low = across.at(*s.Low)
+			row.High = across.at(*s.High)
 		}
 		if s.Inner != nil {
-			row.InnerLow, row.InnerHigh = across.at(s.Inner[0]), across.at(s.Inner[1])
+			row.InnerLow = across.at(s.Inner[0])
+			row.InnerHigh = across.at(s.Inner[1])
 		}
 	}
 	return p
@@ -117,9 +123,11 @@ type scale struct{ low, high, step, from, to float64 }
 // scaleOf returns a scale from one tick to another that holds the values, of which there is at least one. The fewest
 // ticks are wanted where it takes the smallest part of the width.
 func scaleOf(from, to, part float64, values []float64) scale {
-	low, high := values[0], values[0]
+	low := values[0]
+	high := values[0]
 	for _, x := range values {
-		low, high = min(low, x), max(high, x)
+		low = min(low, x)
+		high = max(high, x)
 	}
 	step := tickDistance((high - low) / part)
 	s := scale{step * math.Floor(low/step), step * math.Ceil(high/step), step, from, to}

@@ -227,9 +227,11 @@ func SeatsCSV(s Seats) []byte {
 		row := map[string]string{}
 		if e != nil {
 			row = intervalCells(e.Interval)
-			row["p"], row["p_adjusted"] = number(&e.P), number(&e.PAdjusted)
+			row["p"] = number(&e.P)
+			row["p_adjusted"] = number(&e.PAdjusted)
 		}
-		row["figure"], row["seat"] = figure, seat
+		row["figure"] = figure
+		row["seat"] = seat
 		rows = append(rows, row)
 	}
 	one("questions", "", "", new(float64(s.Questions)))

@@ -78,9 +78,11 @@ func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 }
 
 func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
-	category, categories := "all categories", l.Categories
+	category := "all categories"
+	categories := l.Categories
 	if l.Category != nil {
-		category, categories = clip(*l.Category), nil
+		category = clip(*l.Category)
+		categories = nil
 	}
 	title := fmt.Sprintf("Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", category, l.Sessions,
 		l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
@@ -384,16 +386,21 @@ func interval(format string, low, high *float64) string {
 // that is longer gets a line of its own, and loses its end.
 func wrap(text, indent string) string {
 	const width = 78
-	lines, column := indent, len(indent)
+	var lines strings.Builder
+	lines.WriteString(indent)
+	column := len(indent)
 	for i, word := range strings.Fields(printable(text)) {
 		letters := []rune(word)
 		letters = letters[:min(len(letters), width-len(indent))]
 		if i > 0 && column+1+len(letters) > width {
-			lines, column = lines+"\n"+indent, len(indent)
+			lines.WriteString("\n" + indent)
+			column = len(indent)
 		} else if i > 0 {
-			lines, column = lines+" ", column+1
+			lines.WriteByte(' ')
+			column++
 		}
-		lines, column = lines+string(letters), column+len(letters)
+		lines.WriteString(string(letters))
+		column += len(letters)
 	}
-	return lines
+	return lines.String()
 }

@@ -135,7 +135,9 @@ func (r *Replies) addSynthesis(s council.Synthesis, chairman string) {
 	// Only the chairman was asked.
 	reply := council.Completion{Spent: s.Spent}
 	if s.Error == nil {
-		reply.Text, reply.Reasoning, reply.FinishReason = s.Response, text(s.Reasoning), text(s.FinishReason)
+		reply.Text = s.Response
+		reply.Reasoning = text(s.Reasoning)
+		reply.FinishReason = text(s.FinishReason)
 	}
 	r.add(at, 1, r.ModelOf(chairman), reply, s.Error)
 }

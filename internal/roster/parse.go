@@ -158,7 +158,8 @@ func (r *reader) each(n *yaml.Node, what string, read func(key, value *yaml.Node
 	}
 	seen := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+		key := n.Content[i]
+		value := n.Content[i+1]
 		switch {
 		case key.Kind != yaml.ScalarNode:
 			r.add(key, "a key of %s is no text: write a name", what)

@@ -149,7 +149,9 @@ func Hash(s Settings, members, reviewers []council.Member) string {
 		for i, m := range of {
 			all[i] = seat{Model: m.Model, MaxOutputTokens: s.MaxOutputTokens}
 			if p := m.Profile; p != nil {
-				all[i].System, all[i].Effort, all[i].Body = p.System, p.ReasoningEffort, p.Body
+				all[i].System = p.System
+				all[i].Effort = p.ReasoningEffort
+				all[i].Body = p.Body
 				if p.MaxOutputTokens > 0 {
 					all[i].MaxOutputTokens = &p.MaxOutputTokens
 				}

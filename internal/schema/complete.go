@@ -41,7 +41,9 @@ type Completer struct {
 // call fails with FailInvalidOutput. OnDelta is called once, with the text that fits.
 func (c *Completer) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	show := call.OnDelta
-	call.OnDelta, call.OnRestart, call.Format = nil, nil, c.Format
+	call.OnDelta = nil
+	call.OnRestart = nil
+	call.Format = c.Format
 	asked := call.Messages
 	call.Messages = c.prompt(asked)
 	completion, err := c.Next.Complete(ctx, call)

@@ -207,14 +207,16 @@ func (s *Session) closeLocked() {
 // watchers have to ask again. It reports false where there are no other nodes, or where
 // the session was handed over.
 func (k *keeper) demote(ctx context.Context) bool {
-	s, st := k.s, k.s.store
+	s := k.s
+	st := k.s.store
 	s.mu.Lock()
 	open := k.open
 	if st.o.Lease == 0 || s.over && !open {
 		s.mu.Unlock()
 		return false
 	}
-	s.demoted, k.closed = true, true
+	s.demoted = true
+	k.closed = true
 	k.queue = nil
 	k.clearTextLocked()
 	s.view.clearText()

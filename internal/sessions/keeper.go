@@ -169,7 +169,8 @@ func (k *keeper) writeLocked(t written, entry council.Entry) {
 	writer := slices.Index(k.writers, t.model)
 	if writer < 0 {
 		writer = len(k.writers)
-		k.writers, k.texts = append(k.writers, t.model), append(k.texts, new(strings.Builder))
+		k.writers = append(k.writers, t.model)
+		k.texts = append(k.texts, new(strings.Builder))
 	}
 	k.texts[writer].WriteString(t.text)
 	p := piece{entry, writer, utf8.RuneCountInString(t.text)}
@@ -183,7 +184,8 @@ func (k *keeper) writeLocked(t written, entry council.Entry) {
 
 // showTextLocked shows a piece of text here, and on the nodes that follow the session.
 func (k *keeper) showTextLocked(p piece) {
-	st, v := k.s.store, &k.s.view
+	st := k.s.store
+	v := &k.s.view
 	if st.o.Lease > 0 && !k.open {
 		r := relayed{
 			Owner: k.head.Epoch, Number: len(v.entries), Writer: p.writer, Characters: v.length(p.writer), Type: p.entry.Type,
@@ -207,7 +209,11 @@ func (k *keeper) flushLocked() {
 	k.clearTextLocked()
 }
 
-func (k *keeper) clearTextLocked() { k.writers, k.texts, k.hidden = nil, nil, nil }
+func (k *keeper) clearTextLocked() {
+	k.writers = nil
+	k.texts = nil
+	k.hidden = nil
+}
 
 // pushLocked puts an entry into the queue.
 func (k *keeper) pushLocked(p pending) {
@@ -249,8 +255,11 @@ func (k *keeper) finishLocked(end *ending) error {
 		return err
 	}
 	k.flushLocked()
-	k.closed, k.end = true, end
-	k.head.Status, k.head.CostUSD, k.head.Timing = end.session.Status, end.session.Metadata.Usage.CostUSD, end.session.Metadata.Timing
+	k.closed = true
+	k.end = end
+	k.head.Status = end.session.Status
+	k.head.CostUSD = end.session.Metadata.Usage.CostUSD
+	k.head.Timing = end.session.Metadata.Timing
 	if end.failure != nil {
 		k.pushLocked(end.result())
 	}
@@ -362,7 +371,8 @@ func (k *keeper) wakeUp() {
 // run stores until the last entry is stored or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer k.finish()
-	pause, failing := minPause, time.Time{}
+	pause := minPause
+	failing := time.Time{}
 	for {
 		message, ok := k.next(ctx)
 		if !ok {
@@ -374,7 +384,8 @@ func (k *keeper) run(ctx context.Context) {
 		last := time.Since(failing) >= patience && !k.without()
 		err := k.try(ctx, message, last)
 		if err == nil {
-			pause, failing = minPause, time.Time{}
+			pause = minPause
+			failing = time.Time{}
 			continue
 		}
 		if errors.Is(err, errTaken) {
@@ -431,7 +442,8 @@ func (k *keeper) without() bool {
 func (k *keeper) finish() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
-	k.stopped, k.queue = true, nil
+	k.stopped = true
+	k.queue = nil
 	k.noteWorkLocked()
 }
 

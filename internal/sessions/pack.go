@@ -47,8 +47,11 @@ func (s *Session) pack() {
 		return
 	}
 	listed := &council.Session{Query: s.session.Query}
-	listed.Metadata.Timing, listed.Metadata.Usage.CostUSD = s.session.Metadata.Timing, s.session.Metadata.Usage.CostUSD
-	s.view.events, s.session, s.packed = events, listed, true
+	listed.Metadata.Timing = s.session.Metadata.Timing
+	listed.Metadata.Usage.CostUSD = s.session.Metadata.Usage.CostUSD
+	s.view.events = events
+	s.session = listed
+	s.packed = true
 }
 
 // unpackLocked makes of a packed session what it was. It is packed again later.
@@ -60,7 +63,9 @@ func (s *Session) unpackLocked() {
 	if err := json.Unmarshal(s.body, session); err != nil {
 		panic(err) // impossible: it is what was encoded
 	}
-	s.view.events, s.session, s.packed = unpack(s.view.events, session), session, false
+	s.view.events = unpack(s.view.events, session)
+	s.session = session
+	s.packed = false
 	time.AfterFunc(packAfter, s.pack)
 }
 

@@ -57,7 +57,9 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	before := stored[0].At // when the message before was stored
 	for _, m := range stored {
 		step := max(0, m.At.Sub(before)) // the clock of the engine may have been set back
-		p.head, p.seq, before = m.Head, m.Seq, m.At
+		p.head = m.Head
+		p.seq = m.Seq
+		before = m.At
 		at := p.elapsed
 		if !p.released {
 			at += step
@@ -74,7 +76,9 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 				}
 				p.released = false
 			case entryReleased:
-				p.owners, p.crashes, p.released = 0, 0, true
+				p.owners = 0
+				p.crashes = 0
+				p.released = true
 			case entryCancelled:
 				p.cancelled = true
 			case entryResult:
@@ -225,8 +229,10 @@ func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) erro
 	if err := json.Unmarshal(body, session); err != nil {
 		return fmt.Errorf("reading session %s: %w", s.ID, err)
 	}
-	s.session, s.body = session, append(slices.Clip([]byte(body)), '\n')
-	s.last, s.status = s.body, s.session.Status
+	s.session = session
+	s.body = append(slices.Clip([]byte(body)), '\n')
+	s.last = s.body
+	s.status = s.session.Status
 	return nil
 }
 
@@ -342,7 +348,8 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	}
 	st.o.Journal.Working(id, false)
 	k := s.keeper
-	k.head.Node, k.head.Epoch = st.o.Node, p.head.Epoch+1
+	k.head.Node = st.o.Node
+	k.head.Epoch = p.head.Epoch + 1
 	crashes := p.crashes
 	if !p.released && p.owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
 		crashes++
@@ -357,7 +364,8 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, err
 	}
 	k.number = m.First
-	k.log.Past, k.log.Elapsed = p.entries, p.elapsed
+	k.log.Past = p.entries
+	k.log.Elapsed = p.elapsed
 	k.log.Last = p.damaged != nil || crashes >= maxCrashes || p.owners >= maxOwners || p.overdue
 	if k.log.Last {
 		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "crashes", crashes,
@@ -389,7 +397,8 @@ func (s *Session) release() {
 	}
 	k.flushLocked()
 	k.queue = append(k.queue, pending{entry: council.Entry{Type: entryReleased, Data: json.RawMessage("null")}})
-	k.closed, s.over = true, true
+	k.closed = true
+	s.over = true
 	s.failure = &council.Error{
 		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second,
 		Detail: "the daemon stops; the session goes on when it is back",

@@ -107,7 +107,8 @@ func (s *Session) noteLocked(e council.Event) {
 	case council.Tally:
 		s.session.Metadata.Tally = data
 	case council.Synthesis:
-		s.session.Stage3, s.session.Answer = &data, data.Response
+		s.session.Stage3 = &data
+		s.session.Answer = data.Response
 	}
 }
 
@@ -133,7 +134,8 @@ func (end *ending) encode(s *Session) (err error) {
 	if end.body, err = s.view.encoder.encode(end.session); err != nil {
 		return fmt.Errorf("encoding session %s: %w", s.ID, err)
 	}
-	end.last, end.event = end.body, council.Event{Type: council.EventDone, Data: end.session}
+	end.last = end.body
+	end.event = council.Event{Type: council.EventDone, Data: end.session}
 	if end.failure != nil {
 		end.event = council.Event{Type: council.EventFailed, Data: end.failure}
 		if end.last, err = s.view.encoder.encode(end.problem); err != nil {
@@ -181,14 +183,21 @@ func (s *Session) Finish(session *council.Session, failure *council.Error, probl
 
 // endLocked ends a session whose last event is in the view.
 func (s *Session) endLocked(end ending) {
-	s.session, s.status, s.failure, s.body, s.last = end.session, end.session.Status, end.failure, end.body, end.last
-	s.ended, s.cancel, s.over = time.Now(), nil, true
+	s.session = end.session
+	s.status = end.session.Status
+	s.failure = end.failure
+	s.body = end.body
+	s.last = end.last
+	s.ended = time.Now()
+	s.cancel = nil
+	s.over = true
 	// Nobody may have watched: then this is with about what the entries would take.
 	s.size = int64(4*len(s.body) + 100*len(s.view.events))
 	if s.view.encoded > 0 {
 		s.encodeLocked()
-		s.view.events, s.view.entries = slices.Clone(s.view.events), slices.Clone(s.view.entries) // without room for more
-		s.size = int64(2*len(s.body) + 150*len(s.view.events))                                    // as JSON, and as the run returned it
+		s.view.events = slices.Clone(s.view.events) // without room for more
+		s.view.entries = slices.Clone(s.view.entries)
+		s.size = int64(2*len(s.body) + 150*len(s.view.events)) // as JSON, and as the run returned it
 		for _, e := range s.view.entries[:len(s.view.entries)-1] {
 			s.size += int64(len(e.Data))
 		}
@@ -215,7 +224,8 @@ func (s *Session) encodeLocked() {
 		s.unpackLocked()
 	}
 	for _, e := range v.events[v.encoded:] {
-		data, err := s.last, error(nil)
+		data := s.last
+		err := error(nil)
 		if e.Type != council.EventDone && e.Type != council.EventFailed {
 			data, err = v.encoder.encode(e.Data)
 		}

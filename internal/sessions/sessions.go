@@ -273,7 +273,8 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		Timeout: start.Plan.Timeout,
 	})
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
-	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
+	m.Status = council.StatusRunning
+	m.Bytes = int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
 	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyPatience()/2 {
 		// Another node may have given the key away. Where it has not, taking the key once more
@@ -286,7 +287,8 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		st.refuse(context.WithoutCancel(ctx), k.refusal())
 		return "", err
 	}
-	k.number, k.head.Bytes = 1, m.Bytes
+	k.number = 1
+	k.head.Bytes = m.Bytes
 	s.keeper = k
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
 	return "", nil
@@ -398,7 +400,8 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 			return held.Session, held, since, err
 		}
 		if held.Session != by { // also one that has taken it from another
-			by, seen = held.Session, time.Now()
+			by = held.Session
+			seen = time.Now()
 		}
 		if late := st.o.Lease == 0 || time.Since(seen) > st.keyPatience(); late && p != nil {
 			if err := st.beginOther(ctx, id); err != nil {
@@ -677,7 +680,8 @@ func (st *Store) evict() {
 // evictLocked forgets the finished sessions that are beyond a limit, and has the next
 // one forgotten when its time is over.
 func (st *Store) evictLocked() {
-	n, bytes := 0, st.bytes
+	n := 0
+	bytes := st.bytes
 	for _, s := range st.finished {
 		if !st.closed && len(st.finished)-n <= st.o.Kept && bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
 			break

@@ -63,7 +63,8 @@ func (v *view) page(behind Position) Page {
 		}
 		p.behind++
 		if rest, ok := v.behind(entry, seen[0]); ok {
-			rests, p.rests = append(rests, rest), append(p.rests, Position{p.behind, seen[1:]})
+			rests = append(rests, rest)
+			p.rests = append(p.rests, Position{p.behind, seen[1:]})
 		}
 	}
 	p.Entries = slices.Clip(v.entries[p.behind:]) // the view goes on behind it
@@ -76,7 +77,8 @@ func (v *view) page(behind Position) Page {
 	at := make([]int, len(v.lengths)) // behind the pieces so far
 	place := slices.Clone(seen)       // what has been read behind them
 	for _, part := range v.text {
-		begin, w := at[part.writer], part.writer
+		begin := at[part.writer]
+		w := part.writer
 		at[w] += part.length
 		for len(place) <= w {
 			place = append(place, 0)
@@ -89,7 +91,8 @@ func (v *view) page(behind Position) Page {
 			entry, _ = v.behind(entry, place[w]-begin)
 		}
 		place[w] = at[w]
-		p.Entries, p.pieces = append(p.Entries, entry), append(p.pieces, Position{len(v.entries), slices.Clone(place)})
+		p.Entries = append(p.Entries, entry)
+		p.pieces = append(p.pieces, Position{len(v.entries), slices.Clone(place)})
 	}
 	return p
 }
@@ -151,7 +154,8 @@ func textOf(e council.Entry) (t written) {
 
 // show appends an event with its entry, and ends the texts that it follows.
 func (v *view) show(e council.Event, entry council.Entry) {
-	v.events, v.entries = append(v.events, e), append(v.entries, entry)
+	v.events = append(v.events, e)
+	v.entries = append(v.entries, entry)
 	v.encoded = len(v.events)
 	v.clearText()
 }
@@ -174,4 +178,7 @@ func (v *view) length(writer int) int {
 }
 
 // clearText forgets the texts that are on their way.
-func (v *view) clearText() { v.text, v.lengths = nil, nil }
+func (v *view) clearText() {
+	v.text = nil
+	v.lengths = nil
+}

@@ -278,7 +278,8 @@ func (m *model) elect(q *request, c *Closed) string {
 	for claim, s := range support {
 		lot := m.draws("tie", c.Query, claim).Float64()
 		if at := [2]float64{math.Round(s * 1e6), lot}; best == "" || slices.Compare(at[:], most[:]) > 0 {
-			best, most = claim, at
+			best = claim
+			most = at
 		}
 	}
 	return best

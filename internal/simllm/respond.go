@@ -119,28 +119,33 @@ func (m *model) complete(q *request, fault *fault) response {
 func (r response) filled(n int64) response {
 	before, after, _ := bytes.Cut(r.pieces[0], []byte(hugeText))
 	r.pieces = slices.Replace(r.pieces, 0, 1, before, after)
-	r.filling, r.fillings = []byte("x"), n
+	r.filling = []byte("x")
+	r.fillings = n
 	return r
 }
 
 // message returns the model's message and its finish reason.
 func (m *model) message(q *request, fault FaultKind) (msg message, finish string) {
-	msg, finish = message{Role: "assistant"}, "stop"
+	msg = message{Role: "assistant"}
+	finish = "stop"
 	switch fault {
 	case FaultNullContent:
 	case FaultEmptyContent:
 		msg.Content = new("")
 	case FaultReasoningOnly:
-		msg.Content, msg.ReasoningContent = new(""), "Simulated reasoning that comes to no answer."
+		msg.Content = new("")
+		msg.ReasoningContent = "Simulated reasoning that comes to no answer."
 	case FaultRefusalField:
 		msg.Refusal = new("Simulated refusal.")
 	default:
 		text := m.text(q, fault)
 		if limit := cmp.Or(q.body.MaxCompletionTokens, q.body.MaxTokens); limit != nil && max(*limit, 0) < tokens(len(text)) {
-			text, finish = cut(text, bytesPerToken*max(*limit, 0)), "length"
+			text = cut(text, bytesPerToken*max(*limit, 0))
+			finish = "length"
 		}
 		if fault == FaultLength || fault == FaultContentFilter {
-			text, finish = cut(text, len(text)/2), string(fault)
+			text = cut(text, len(text)/2)
+			finish = string(fault)
 		}
 		msg.Content = &text
 	}
@@ -218,19 +223,22 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 	}
 	send(delta{}, &finish)
 	if q.body.StreamOptions.IncludeUsage {
-		chunk.Choices, chunk.Usage = []choice{}, m.usage(q, msg)
+		chunk.Choices = []choice{}
+		chunk.Usage = m.usage(q, msg)
 		r.pieces = append(r.pieces, event(chunk))
 	}
 	r.pieces = append(r.pieces, []byte("data: [DONE]\n\n"))
 
 	switch fault.Kind {
 	case StreamHugeLine:
-		chunk.Choices, chunk.Usage = []choice{{Delta: &delta{Content: new(hugeText)}}}, nil
+		chunk.Choices = []choice{{Delta: &delta{Content: new(hugeText)}}}
+		chunk.Usage = nil
 		r.pieces = slices.Insert(r.pieces, 0, event(chunk))
 		return r.filled(fault.Size)
 	case StreamComments, StreamEmptyData, StreamTiny:
 		r.pieces = slices.Insert(r.pieces, 0, nil)
-		r.filling, r.fillings = []byte(streamFillings()[fault.Kind]), fault.Size
+		r.filling = []byte(streamFillings()[fault.Kind])
+		r.fillings = fault.Size
 	case StreamRare:
 		r.contentType = "TEXT/EVENT-STREAM; Charset=UTF-8"
 		r.pieces = rarely(r.pieces)

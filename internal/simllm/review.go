@@ -94,7 +94,8 @@ func (m *model) review(q *request, fault FaultKind) string {
 		critique = prose(verdicts, critiques)
 	}
 	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
-	best, worst := verdicts[0].Label, verdicts[len(verdicts)-1].Label
+	best := verdicts[0].Label
+	worst := verdicts[len(verdicts)-1].Label
 	b := newBallot(verdicts)
 	if fault == "" && q.body.ResponseFormat != nil && m.ResponseFormat == FormatHonoured {
 		s := structuredReview{Critiques: map[string]string{}, ballot: b}
@@ -123,7 +124,8 @@ func (m *model) review(q *request, fault FaultKind) string {
 	case BallotPartial:
 		b = newBallot(verdicts[:len(verdicts)-1])
 	case BallotMismatch:
-		b.Scores[best], b.Scores[worst] = 1, 10
+		b.Scores[best] = 1
+		b.Scores[worst] = 10
 	case BallotBadScores:
 		for label := range b.Scores {
 			b.Scores[label] = 42

@@ -179,13 +179,15 @@ func (s *Server) ConnState(_ net.Conn, state http.ConnState) {
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Simulated", "true")
-	method, handle := http.MethodPost, s.chat
+	method := http.MethodPost
+	handle := s.chat
 	switch strings.TrimPrefix(r.URL.Path, "/v1") {
 	case "/chat/completions":
 	case "/embeddings":
 		handle = s.embed
 	case "/models":
-		method, handle = http.MethodGet, s.list
+		method = http.MethodGet
+		handle = s.list
 	default:
 		refuse(w, newError(404, "no such path: "+r.URL.Path))
 		return

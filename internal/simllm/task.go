@@ -58,13 +58,15 @@ func readTask(model string, conversation []turn) Task {
 	var before, last string // the last two messages of the user
 	for _, t := range conversation {
 		if t.role == "user" {
-			before, last = last, t.text
+			before = last
+			last = t.text
 		}
 	}
 	task, ok := readBrief(last)
 	if !ok && strings.Contains(last, ballotWord) {
 		task, ok = readBrief(before)
-		ok, task.Again = ok && task.Kind == Review, true
+		ok = ok && task.Kind == Review
+		task.Again = true
 	}
 	if !ok {
 		task = Task{Kind: Question, Question: last}
@@ -106,7 +108,8 @@ func readBrief(text string) (Task, bool) {
 	case strings.Contains(task.instructions, ballotWord):
 		task.Kind = Review
 	case strings.Contains(task.instructions, ratingWord):
-		task.Kind, task.Token = Judgement, token
+		task.Kind = Judgement
+		task.Token = token
 		_, axes, _ := strings.Cut(task.instructions, "Rate each of these axes: ")
 		axes, _, _ = strings.Cut(axes, ".\n")
 		task.Axes = strings.Split(axes, ", ")

@@ -81,9 +81,11 @@ func newError(status int, message string) errorBody {
 	case status == 401:
 		e.Code = "invalid_api_key"
 	case status == 429:
-		e.Type, e.Code = "requests", "rate_limit_exceeded"
+		e.Type = "requests"
+		e.Code = "rate_limit_exceeded"
 	case status >= 500:
-		e.Type, e.Code = "server_error", "server_error"
+		e.Type = "server_error"
+		e.Code = "server_error"
 	default:
 		e.Code = "invalid_request"
 	}

@@ -69,7 +69,8 @@ func (p *phrases) point(line string) (string, int, bool) {
 
 // quality returns the quality of an answer, in points.
 func (p *phrases) quality(text string) float64 {
-	sum, n := 0, 0
+	sum := 0
+	n := 0
 	for line := range strings.Lines(text) {
 		if _, grade, ok := p.point(line); ok {
 			sum += grade

@@ -175,13 +175,14 @@ func (a *Accounts) scopesLocked(day, token string) [2]*scope {
 // changeLocked does what changes the account of a session, and adds the change to the scopes of
 // its day.
 func (a *Accounts) changeLocked(s *session, change func()) {
-	before, held := s.scope, a.hold(s)
+	before := s.scope
+	held := a.hold(s)
 	change()
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
 		scope.settled = scope.settled.Plus(s.settled - before.settled)
 		scope.uncertain = scope.uncertain.Plus(s.uncertain - before.uncertain)
 		scope.unknown += s.unknown - before.unknown
-		scope.held = scope.held - held + a.hold(s)
+		scope.held += a.hold(s) - held
 	}
 }
 
@@ -220,7 +221,9 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	s := a.limited(&session{Opening: o, day: a.today()})
 	orphan, resumed := a.orphans[o.Session]
 	if resumed {
-		s.day, s.Token, s.Limit = orphan.Day, orphan.Token, orphan.Limit
+		s.day = orphan.Day
+		s.Token = orphan.Token
+		s.Limit = orphan.Limit
 	} else if failure := a.refusalLocked(s); failure != nil {
 		if s.over != nil {
 			s.over.refused++
@@ -271,14 +274,17 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 		if limit == nil {
 			continue
 		}
-		whose, name := "all sessions", a.o.Names.Of(council.SettingMaxCostUSDPerDay)
+		whose := "all sessions"
+		name := a.o.Names.Of(council.SettingMaxCostUSDPerDay)
 		if i == 1 {
-			whose, name = "the sessions of this token", a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
+			whose = "the sessions of this token"
+			name = a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
 			if a.o.TokenLimit != nil && a.o.TokenLimit(s.Token) != nil {
 				name = "max_cost_usd_per_day in the roster"
 			}
 		}
-		over, why := scopes[i].spent() >= *limit, ""
+		over := scopes[i].spent() >= *limit
+		why := ""
 		if a.o.Hard {
 			if s.Limit == nil {
 				return a.withoutLimit()
@@ -490,7 +496,8 @@ func (a *Accounts) attemptLocked(at Attempt) Reservation {
 	}
 	r.tariff, r.priced = a.o.Tariff(at.Model)
 	if r.priced && at.OutputLimit != nil {
-		r.bound, r.bounded = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit))), true
+		r.bound = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit)))
+		r.bounded = true
 	}
 	return r
 }
@@ -551,7 +558,8 @@ const maxTokens = 1 << 40
 
 // tokenRoomLocked is roomLocked for the limit of tokens. It sets how many are reserved.
 func (r *Reservation) tokenRoomLocked() string {
-	s, at := r.s, r.at
+	s := r.s
+	at := r.at
 	if at.OutputLimit == nil {
 		return "there is a hard limit of tokens, and none of the reply"
 	}
@@ -657,9 +665,11 @@ func (r *Reservation) charge(o Outcome) Charge {
 	case o.Free:
 		c.USD = new(USD)
 	case o.CostUSD != nil && !r.undercharged(o):
-		c.USD, c.Source = o.CostUSD, SourceProvider
+		c.USD = o.CostUSD
+		c.Source = SourceProvider
 	case o.Tokens != nil && r.priced:
-		c.USD, c.Source = new(r.tariff.Cost(*o.Tokens)), SourceTariff
+		c.USD = new(r.tariff.Cost(*o.Tokens))
+		c.Source = SourceTariff
 	default:
 		c = r.lost()
 		c.Attempt = r.at.Number
@@ -678,7 +688,9 @@ func (r *Reservation) lost() Charge {
 
 // noteLocked notes what is odd about a bill.
 func (r *Reservation) noteLocked(o Outcome, c Charge) {
-	a, s, model := r.a, r.s, r.at.Model
+	a := r.a
+	s := r.s
+	model := r.at.Model
 	if c.Source == SourceBound && c.USD != nil && *c.USD > 0 {
 		s.warn(council.WarnCostUncertain, model)
 	}
@@ -686,7 +698,8 @@ func (r *Reservation) noteLocked(o Outcome, c Charge) {
 		return
 	}
 	if o.CostUSD != nil && o.Tokens != nil && r.priced {
-		figure, ours := *o.CostUSD, r.tariff.Cost(*o.Tokens)
+		figure := *o.CostUSD
+		ours := r.tariff.Cost(*o.Tokens)
 		const percent = 2
 		if max(figure, ours)-min(figure, ours) > max(figure, ours).share(percent) {
 			s.warn(council.WarnPriceDiffers, model)
@@ -697,7 +710,8 @@ func (r *Reservation) noteLocked(o Outcome, c Charge) {
 		over := a.over[model]
 		unscaled := r.tariff.Bound(r.at.Bytes, int64(*r.at.OutputLimit))
 		if over.worse(*c.USD, unscaled) {
-			over.bill, over.bound = *c.USD, unscaled
+			over.bill = *c.USD
+			over.bound = unscaled
 		}
 		over.count++
 		a.over[model] = over
@@ -729,7 +743,8 @@ func (a *Accounts) Add(session string, lost int, calls ...Charge) {
 	}
 	s.told = true
 	if a.o.Hard && lost > 0 {
-		s.lost, s.counted = lost, make(chan struct{})
+		s.lost = lost
+		s.counted = make(chan struct{})
 		s.endWait = sync.OnceFunc(func() { close(s.counted) })
 		time.AfterFunc(lostPatience, s.endWait)
 	}
@@ -821,7 +836,8 @@ type Limit struct {
 func (a *Accounts) Limits(token string) []Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	limits, today := []Limit{}, a.today()
+	limits := []Limit{}
+	today := a.today()
 	reset := resetsAt(a.o.Now())
 	add := func(name string, limit *USD, s *scope) {
 		if limit != nil {

@@ -154,7 +154,8 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 	}
 	judges := []council.Member{}
 	if plan.Rules.Judge != nil && !plan.Direct {
-		o.Judged, judges = true, append(judges, *plan.Rules.Judge)
+		o.Judged = true
+		judges = append(judges, *plan.Rules.Judge)
 	}
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
@@ -181,7 +182,8 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 
 // Estimate returns what the session of a plan may cost.
 func (a *Accounts) Estimate(plan council.Plan) Estimate {
-	all, o := calls(plan), a.Opening(plan)
+	all := calls(plan)
+	o := a.Opening(plan)
 	e := Estimate{
 		Calls: len(all), Upper: a.upper(all), Expected: a.expected(all), ByStage: map[string]Figure{}, ByModel: map[string]Figure{},
 		Unpriced: append([]string{}, a.unpriced(o.Models)...), Limits: a.Limits(plan.Token),

@@ -88,7 +88,8 @@ func (s *session) lines(calls []Charge, last string) (lines [][]byte) {
 		calls = calls[maxCalls:]
 		lines = append(lines, e.line())
 	}
-	e.Type, e.Calls = last, calls
+	e.Type = last
+	e.Calls = calls
 	return append(lines, e.line())
 }
 

@@ -233,7 +233,8 @@ func (t Tariff) Same(u Tariff) bool {
 func (t Tariff) Entry() string {
 	parts := []string{t.Input.String() + "/" + t.Output.String()}
 	base := t.Rates
-	base.Input, base.Output = nil, nil
+	base.Input = nil
+	base.Output = nil
 	parts = append(parts, base.texts(":", 0)...)
 	for _, tier := range t.Above {
 		parts = append(append(parts, fmt.Sprint(aboveKey, ":", tier.InputTokens)), tier.texts(":", t.fee())...)

@@ -71,7 +71,8 @@ func ReadReport(lines Lines, end *End, a *Accounts, q Query, now time.Time) (Rep
 	if q.Days > 0 {
 		from = now.UTC().AddDate(0, 0, 1-q.Days).Format(time.DateOnly)
 	}
-	running, limits := []entry{}, []Limit{}
+	running := []entry{}
+	limits := []Limit{}
 	if a != nil {
 		running = a.running()
 		token := ""
@@ -181,7 +182,9 @@ func (c *collector) charge(e entry, model string, add func(*scope)) {
 	var s scope
 	add(&s)
 	row := c.row(e, model)
-	row.Total, row.Uncertain, row.Unknown = row.Total.Plus(s.spent()), row.Uncertain.Plus(s.uncertain), row.Unknown+s.unknown
+	row.Total = row.Total.Plus(s.spent())
+	row.Uncertain = row.Uncertain.Plus(s.uncertain)
+	row.Unknown += s.unknown
 }
 
 // row returns the row of a call of a session.

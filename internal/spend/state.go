@@ -169,7 +169,8 @@ func (e End) Text() []byte {
 
 // Clone returns a copy that shares nothing that changes.
 func (e End) Clone() End {
-	e.Days, e.Accepted = maps.Clone(e.Days), slices.Clone(e.Accepted)
+	e.Days = maps.Clone(e.Days)
+	e.Accepted = slices.Clone(e.Accepted)
 	return e
 }
 
@@ -206,7 +207,9 @@ func (e *End) Accept(found State, now time.Time) {
 		At: now.UTC().Truncate(time.Second), Unreadable: found.Unreadable - min(e.Unreadable, found.Unreadable),
 		Missing: found.Missing, MissingUSD: found.MissingUSD,
 	})
-	e.Lines, e.Unreadable, e.Days = found.Lines, found.Unreadable, map[string]USD{}
+	e.Lines = found.Lines
+	e.Unreadable = found.Unreadable
+	e.Days = map[string]USD{}
 	e.raise(found.days, USD.Plus)
 }
 
@@ -331,7 +334,9 @@ func hasDay(days map[string]USD, day string) bool {
 // result returns what was found.
 func (c *checker) result() State {
 	s := c.state
-	s.MissingUSD, s.Accepted, s.Reasons = map[string]USD{}, []Acceptance{}, []Skipped{}
+	s.MissingUSD = map[string]USD{}
+	s.Accepted = []Acceptance{}
+	s.Reasons = []Skipped{}
 	for _, r := range c.by {
 		s.Reasons = append(s.Reasons, *r)
 	}

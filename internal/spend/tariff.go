@@ -241,7 +241,8 @@ type rates struct {
 }
 
 func (r Rates) over(base Rates) rates {
-	input, output := *cmp.Or(r.Input, base.Input), *cmp.Or(r.Output, base.Output)
+	input := *cmp.Or(r.Input, base.Input)
+	output := *cmp.Or(r.Output, base.Output)
 	return rates{
 		input: input, cached: *cmp.Or(r.CachedInput, &input), write: *cmp.Or(r.CacheWrite, &input),
 		output: output, reasoning: *cmp.Or(r.Reasoning, &output), request: *cmp.Or(r.Request, base.Request, new(USD)),
@@ -265,7 +266,8 @@ func dearer(t, u Tariff) Tariff {
 		return t
 	}
 	most := func(inputTokens int64) Rates {
-		a, b := t.above(inputTokens), u.above(inputTokens)
+		a := t.above(inputTokens)
+		b := u.above(inputTokens)
 		return Rates{
 			Input: new(max(a.input, b.input)), CachedInput: new(max(a.cached, b.cached)), CacheWrite: new(max(a.write, b.write)),
 			Output: new(max(a.output, b.output)), Reasoning: new(max(a.reasoning, b.reasoning)), Request: new(max(a.request, b.request)),
@@ -317,7 +319,8 @@ func (t Tariff) Bound(bytes, outputLimit int64) USD {
 	}
 	var bound USD
 	for _, r := range all {
-		input, output := max(r.input, r.cached, r.write), max(r.output, r.reasoning)
+		input := max(r.input, r.cached, r.write)
+		output := max(r.output, r.reasoning)
 		bound = max(bound, USD(input).Times(bytes).Plus(USD(output).Times(outputLimit)).Plus(r.request))
 	}
 	return bound

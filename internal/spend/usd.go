@@ -134,7 +134,8 @@ func decimal(n int64, digits int) string {
 	if short := digits + 1 - len(text); short > 0 {
 		text = strings.Repeat("0", short) + text
 	}
-	before, after := text[:len(text)-digits], strings.TrimRight(text[len(text)-digits:], "0")
+	before := text[:len(text)-digits]
+	after := strings.TrimRight(text[len(text)-digits:], "0")
 	if after == "" {
 		return before
 	}

@@ -134,7 +134,8 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 // alone would be a ranking without the key, the scores and the abstention that belong to
 // it.
 func withoutCritiques(text string) string {
-	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')+1
+	begin := strings.IndexByte(text, '{')
+	end := strings.LastIndexByte(text, '}') + 1
 	if begin < 0 || begin >= end {
 		return text
 	}
@@ -262,7 +263,8 @@ func label(text string) (letters, rest string, strong, ok bool) {
 	if m == nil {
 		return "", "", false, false
 	}
-	letters, rest = m[1]+m[2]+m[3], text[len(m[0]):]
+	letters = m[1] + m[2] + m[3]
+	rest = text[len(m[0]):]
 	strong = m[3] == "" && letters == strings.ToUpper(letters)
 	if r, _ := utf8.DecodeRuneInString(rest); isWord(r) || !strong && !afterLetter.MatchString(rest) {
 		return "", "", false, false
@@ -288,7 +290,8 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 			break
 		}
 		labels = append(labels, s.byName[strings.ToLower(letters)]...)
-		text, strong = rest, strong && sure
+		text = rest
+		strong = strong && sure
 	}
 	note = strings.TrimLeft(text, " ,;:.!-([|")
 	if _, _, _, again := label(note); again {
@@ -378,7 +381,8 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	if len(entries) == 0 || entries[len(entries)-1].rank < 0 {
 		return places, true
 	}
-	lowest, highest := entries[0].rank, entries[len(entries)-1].rank
+	lowest := entries[0].rank
+	highest := entries[len(entries)-1].rank
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
 }
 
@@ -401,7 +405,9 @@ func emptyBallot() council.Ballot {
 
 func abstention(words string, source council.BallotSource) council.Ballot {
 	b := emptyBallot()
-	b.Abstained, b.Reason, b.Source = true, words, source
+	b.Abstained = true
+	b.Reason = words
+	b.Source = source
 	return b
 }
 

@@ -36,7 +36,10 @@ func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason I
 			if r == "" && reason == "" && title != "" && criterion != "" && !sameOrder(b, found) {
 				r = InvalidUnclear // one ballot for each criterion, and none over all
 			}
-			found, end, reason, criterion = b, to, r, title
+			found = b
+			end = to
+			reason = r
+			criterion = title
 		}
 		// A ballot may follow a bracket that was left open in prose.
 		return !v.cut || own
@@ -109,7 +112,8 @@ func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 // inside reads the ballot among the members of a value. Of several that differ, the one over all counts.
 func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	reason = InvalidNoBallot
-	overall, differ := false, false
+	overall := false
+	differ := false
 	for i, item := range v.items {
 		b, r := s.read(item)
 		switch over := v.kind == object && overAll.MatchString(v.keys[i]); {
@@ -118,7 +122,9 @@ func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 				reason = r
 			}
 		case goesOn(reason), over && !overall:
-			found, reason, overall = b, r, over
+			found = b
+			reason = r
+			overall = over
 		case over == overall:
 			differ = differ || r != reason || !sameOrder(b, found)
 		}
@@ -603,7 +609,8 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 		if v.items == nil {
 			v.items = make([]value, 0, usualValues)
 		}
-		v.items, v.cut = append(v.items, item), item.cut
+		v.items = append(v.items, item)
+		v.cut = item.cut
 		if !ok || item.cut {
 			return v, ok
 		}

@@ -92,15 +92,18 @@ func saidPlace(text string) (place int, rest string, ok bool) {
 		if place, number = ordinal[word]; number {
 			named = true
 		} else if n, err := strconv.Atoi(word); err == nil && len(word) <= 3 {
-			place, number = n, true
+			place = n
+			number = true
 			if ending, behind := token(strings.TrimLeft(text, ".")); listed(placeEndings, ending) && !strings.HasPrefix(text, " ") {
-				named, text = true, behind
+				named = true
+				text = behind
 			}
 		}
 		switch {
 		case number:
 			if noun, behind := token(strings.TrimLeft(text, ".")); listed(placeWords, noun) {
-				named, text = true, behind
+				named = true
+				text = behind
 			}
 			return place, text, named
 		case listed(placeWords, word):
@@ -126,7 +129,9 @@ func notePlace(note string) (place int, ok bool) {
 // stand behind answers in the order of the slate, and may be places in words that are not known.
 func (s labelSet) said(entries []entry) bool {
 	places := make([]int, len(entries))
-	count, asListed, brief := 0, true, true
+	count := 0
+	asListed := true
+	brief := true
 	for i, e := range entries {
 		first, _ := token(e.note)
 		if place, ok := notePlace(e.note); ok {

@@ -268,7 +268,8 @@ func (s labelSet) table(lines []string) ([][]council.Label, InvalidReason) {
 			rows = append(rows, cells(line))
 		default:
 			if places, r := s.ranked(rows); r != InvalidNoBallot {
-				found, reason = places, r
+				found = places
+				reason = r
 			}
 			rows = nil
 		}
@@ -381,7 +382,8 @@ func (s labelSet) scoreLine(line string) (council.Label, string) {
 			}
 		}
 	} else if e, ok := s.entry(unbullet(clean(line))); ok && len(e.labels) == 1 && directScore.MatchString(e.note) {
-		named, scores = e.labels[0], scored(e.note)
+		named = e.labels[0]
+		scores = scored(e.note)
 	}
 	if len(scores) == 0 {
 		return "", ""

@@ -52,7 +52,8 @@ func (in Shadow) ask(
 	r = council.ShadowReview{ID: reviewer.ID, First: shown[0], Status: council.OutcomeError}
 	defer func() {
 		if v := recover(); v != nil {
-			r.Status, r.Choice = council.OutcomeError, nil
+			r.Status = council.OutcomeError
+			r.Choice = nil
 		}
 	}()
 	slate := council.Slate{{Label: "Response A", Member: string(shown[0])}, {Label: "Response B", Member: string(shown[1])}}
@@ -68,9 +69,11 @@ func (in Shadow) ask(
 	switch place, ok := ParseChoice(completion.Text); {
 	case !ok, completion.PromptCut: // it may not have seen both
 	case place < 0:
-		r.Status, r.Choice = council.OutcomeOK, new(council.ChoiceTie)
+		r.Status = council.OutcomeOK
+		r.Choice = new(council.ChoiceTie)
 	default:
-		r.Status, r.Choice = council.OutcomeOK, &shown[place]
+		r.Status = council.OutcomeOK
+		r.Choice = &shown[place]
 	}
 	return r
 }

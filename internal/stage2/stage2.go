@@ -52,7 +52,8 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 	r = council.Review{Model: in.Reviewers[i].ID, Slate: in.Slates[i], LabelToModel: in.Slates[i].LabelToModel()}
 	defer func() {
 		if v := recover(); v != nil {
-			r.Status, r.Error = council.OutcomeError, council.Panicked(v)
+			r.Status = council.OutcomeError
+			r.Error = council.Panicked(v)
 		}
 	}()
 	labels := r.Slate.Labels()
@@ -64,12 +65,16 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent
 	if failure := council.AsFailure(err); failure != nil && failure.Code != council.FailEmpty {
-		r.Status, r.Error = council.OutcomeError, failure
+		r.Status = council.OutcomeError
+		r.Error = failure
 		return r
 	} // an empty reply is judged as a reply without a ballot
-	r.Ranking, r.Reasoning, r.FinishReason = &completion.Text, completion.Thought(), completion.Finish()
+	r.Ranking = &completion.Text
+	r.Reasoning = completion.Thought()
+	r.FinishReason = completion.Finish()
 	if completion.PromptCut {
-		r.Status, r.Error = council.OutcomeInvalid, promptCut()
+		r.Status = council.OutcomeInvalid
+		r.Error = promptCut()
 		r.ParsedRanking = new(emptyBallot())
 		r.ParsedRanking.Reason = r.Error.Message
 		return r
@@ -80,13 +85,15 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
-			ballot, err = better, nil
+			ballot = better
+			err = nil
 		}
 	}
 	r.ParsedRanking = &ballot
 	switch {
 	case err != nil:
-		r.Status, r.Error = council.OutcomeInvalid, &council.Failure{Code: council.FailInvalidBallot, Message: err.Error()}
+		r.Status = council.OutcomeInvalid
+		r.Error = &council.Failure{Code: council.FailInvalidBallot, Message: err.Error()}
 	case ballot.Abstained:
 		r.Status = council.OutcomeAbstained
 	default:

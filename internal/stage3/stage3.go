@@ -93,13 +93,18 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		}
 		s.Add(completion.Spent)
 		if failure == nil {
-			s.Model, s.Response, s.Reasoning = chairman.ID, completion.Text, completion.Thought()
-			s.FinishReason, s.ModelVersion, s.Status = completion.Finish(), completion.ModelVersion, council.OutcomeOK
+			s.Model = chairman.ID
+			s.Response = completion.Text
+			s.Reasoning = completion.Thought()
+			s.FinishReason = completion.Finish()
+			s.ModelVersion = completion.ModelVersion
+			s.Status = council.OutcomeOK
 			if o.JSON {
 				s.Parsed = new(json.RawMessage(completion.Text))
 			}
 			if i > 0 {
-				s.Status, s.Fallback = council.OutcomeFallback, new(council.FallbackSecondChairman)
+				s.Status = council.OutcomeFallback
+				s.Fallback = new(council.FallbackSecondChairman)
 			}
 			return s, failed
 		}
@@ -120,9 +125,11 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	}
 	s.Status = council.OutcomeFallback
 	if len(in.Standings) > 0 {
-		s.Model, s.Fallback = in.Standings[0].Model, new(council.FallbackTopRanked)
+		s.Model = in.Standings[0].Model
+		s.Fallback = new(council.FallbackTopRanked)
 	} else {
-		s.Model, s.Fallback = in.First, new(council.FallbackFirstAnswer)
+		s.Model = in.First
+		s.Fallback = new(council.FallbackFirstAnswer)
 	}
 	s.Response = in.Answers[s.Model]
 	if onDelta != nil {

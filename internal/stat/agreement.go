@@ -49,10 +49,13 @@ func FisherInterval(r float64, n int) (low, high float64, ok bool) {
 //
 // (Kendall 1945). It is undefined, and false returned, where x or y does not vary.
 func KendallTau(x, y []float64) (float64, bool) {
-	balance, apartX, apartY := 0, 0, 0
+	balance := 0
+	apartX := 0
+	apartY := 0
 	for i := range x {
 		for j := range i {
-			p, q := cmp.Compare(x[i], x[j]), cmp.Compare(y[i], y[j])
+			p := cmp.Compare(x[i], x[j])
+			q := cmp.Compare(y[i], y[j])
 			balance += p * q
 			apartX += p * p
 			apartY += q * q
@@ -86,7 +89,8 @@ func KendallTau(x, y []float64) (float64, bool) {
 // It reports false where fewer than two raters compare some two items, because one rater
 // only agrees with itself, and where every rater rates all items the same.
 func KendallW(y [][]float64) (float64, bool) {
-	full, ties := 0, 0
+	full := 0
+	ties := 0
 	for _, row := range y {
 		rated := 0
 		for _, v := range row {
@@ -107,14 +111,16 @@ func KendallW(y [][]float64) (float64, bool) {
 	if ties == full {
 		return 0, false
 	}
-	n, squares := len(y[0]), 0.0
+	n := len(y[0])
+	squares := 0.0
 	for j := range n {
 		deviation := 0.0
 		for k := range n {
 			if k == j {
 				continue
 			}
-			before, compared := 0, 0
+			before := 0
+			compared := 0
 			for _, row := range y {
 				if !math.IsNaN(row[j]) && !math.IsNaN(row[k]) {
 					before += cmp.Compare(row[j], row[k])
@@ -143,7 +149,9 @@ func KendallW(y [][]float64) (float64, bool) {
 // undefined below two items and where no value differs, its interval where no repeat
 // does.
 func ICC(items [][]float64) (icc, withinSD Estimate) {
-	n, sum, squares := 0.0, 0.0, 0.0
+	n := 0.0
+	sum := 0.0
+	squares := 0.0
 	for _, item := range items {
 		n += float64(len(item))
 		squares += float64(len(item) * len(item))
@@ -154,7 +162,8 @@ func ICC(items [][]float64) (icc, withinSD Estimate) {
 	if len(items) == 0 {
 		return icc, withinSD
 	}
-	between, within := 0.0, 0.0
+	between := 0.0
+	within := 0.0
 	for _, item := range items {
 		mean := 0.0
 		for _, y := range item {
@@ -166,21 +175,24 @@ func ICC(items [][]float64) (icc, withinSD Estimate) {
 		}
 	}
 	const rounding = 1e-18 // a sum of squares below this share of n is 0
-	dfB, dfW := float64(len(items)-1), n-float64(len(items))
+	dfB := float64(len(items) - 1)
+	dfW := n - float64(len(items))
 	if within < rounding*n {
 		within = 0
 	}
 	withinSD.Value = new(math.Sqrt(within / dfW))
 	if within > 0 {
 		chi := distuv.ChiSquared{K: dfW}
-		withinSD.Lower, withinSD.Upper = new(math.Sqrt(within/chi.Quantile(0.975))), new(math.Sqrt(within/chi.Quantile(0.025)))
+		withinSD.Lower = new(math.Sqrt(within / chi.Quantile(0.975)))
+		withinSD.Upper = new(math.Sqrt(within / chi.Quantile(0.025)))
 	}
 	if dfB == 0 || within+between < rounding*n {
 		return icc, withinSD
 	}
 	k := (n - squares/n) / dfB
 	of := func(msb, msw float64) *float64 { return new((msb - msw) / (msb + (k-1)*msw)) }
-	msb, msw := between/dfB, within/dfW
+	msb := between / dfB
+	msw := within / dfW
 	icc.Value = of(msb, msw)
 	if within > 0 {
 		icc.Lower = of(msb, msw*distuv.F{D1: dfB, D2: dfW}.Quantile(0.975))

@@ -57,7 +57,8 @@ func (v *interval) set(low, high float64, roots []float64) {
 	}
 	clear(v.terms)
 	for m, t := range v.at {
-		before, h := 0., side[m]*v.density[m] // h_(n-1) and h_n, times the density
+		before := 0.                // h_(n-1) times the density
+		h := side[m] * v.density[m] // h_n times the density
 		if h == 0 {
 			continue
 		}
@@ -110,7 +111,8 @@ func newBinormal(rho float64) binormal {
 	if math.Abs(rho) > 0.8 {
 		n = 20
 	}
-	angle, weight := make([]float64, n), make([]float64, n)
+	angle := make([]float64, n)
+	weight := make([]float64, n)
 	end := math.Asin(rho)
 	quad.Legendre{}.FixedLocations(angle, weight, min(0, end), max(0, end))
 	for k, t := range angle {
@@ -135,8 +137,11 @@ func (d *binormal) cell(x, y *interval) cell {
 		d.integrate(x, y, &c)
 	}
 	for n, power := range d.powers {
-		a, b := &x.terms[n], &y.terms[n]
-		value, high, low := power*b.value, power*b.by[0], power*b.by[1]
+		a := &x.terms[n]
+		b := &y.terms[n]
+		value := power * b.value
+		high := power * b.by[0]
+		low := power * b.by[1]
 		c.p += a.value * value
 		c.x[0] += a.by[0] * value
 		c.x[1] += a.by[1] * value
@@ -169,7 +174,8 @@ func (d *binormal) integrate(x, y *interval, c *cell) {
 			if x.density[m] == 0 || y.density[n] == 0 {
 				continue
 			}
-			sum, beyond := 0., (k-d.rho*h)/d.root
+			sum := 0.
+			beyond := (k - d.rho*h) / d.root
 			for _, node := range d.nodes {
 				sum += node.weight * math.Exp((node.sine*h*k-(h*h+k*k)/2)*node.inverse)
 			}
@@ -193,10 +199,12 @@ type binormalLog struct {
 // logP sets the logarithm of the probability of a cell and its derivatives. The derivative of the probability by the
 // correlation is the density (Plackett 1954).
 func (d *binormal) logP(x, y *interval, to *binormalLog) {
-	c, square := d.cell(x, y), d.root*d.root
+	c := d.cell(x, y)
+	square := d.root * d.root
 	*to = binormalLog{log: math.Log(c.p)}
 	for m, h := range x.at {
-		to.x[m], to.y[m] = c.x[m]/c.p, c.y[m]/c.p
+		to.x[m] = c.x[m] / c.p
+		to.y[m] = c.y[m] / c.p
 		to.xx[m][m] -= h * to.x[m]
 		to.yy[m][m] -= y.at[m] * to.y[m]
 		for n, k := range y.at {

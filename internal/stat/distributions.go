@@ -55,7 +55,8 @@ func BenjaminiHochberg(p []float64) []float64 {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
-	q, least := make([]float64, len(p)), 1.0
+	q := make([]float64, len(p))
+	least := 1.0
 	for rank, i := range order {
 		least = min(least, p[i]*(float64(len(p))/float64(len(p)-rank))) // never below p
 		q[i] = least
@@ -71,7 +72,8 @@ func Holm(p []float64) []float64 {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[a], p[b]) })
-	adjusted, most := make([]float64, len(p)), 0.0
+	adjusted := make([]float64, len(p))
+	most := 0.0
 	for rank, i := range order {
 		most = max(most, min(1, p[i]*float64(len(p)-rank)))
 		adjusted[i] = most
@@ -113,7 +115,8 @@ func PoissonBinomial(p []float64) []float64 {
 // them its sign (Fisher 1935; the binomial test where all are 1 or -1): the
 // probability that the sum of x with random signs lies as far from 0.
 func SignTest(x []int) float64 {
-	sum, span := 0, 0
+	sum := 0
+	span := 0
 	for _, v := range x {
 		sum += v
 		span += max(v, -v)
@@ -156,16 +159,21 @@ func score(p, size, z float64) Estimate {
 // lies between the number of clusters and that of trials. Its variance is from leaving out one cluster at a time. There is
 // no interval below two clusters, and no share without trials.
 func ClusteredShare(hits []float64, trials []int) Estimate {
-	k, n, clusters := 0.0, 0.0, 0.0
+	k := 0.0
+	n := 0.0
+	clusters := 0.0
 	for i, of := range trials {
 		if of > 0 {
-			k, n, clusters = k+hits[i], n+float64(of), clusters+1
+			k += hits[i]
+			n += float64(of)
+			clusters++
 		}
 	}
 	if clusters == 0 {
 		return Estimate{}
 	}
-	p, variance := k/n, 0.0
+	p := k / n
+	variance := 0.0
 	if clusters < 2 {
 		return Estimate{Value: &p}
 	}
@@ -187,9 +195,12 @@ func ClusteredShare(hits []float64, trials []int) Estimate {
 // cluster of its own (Bonett and Price 2012), and one cluster at a time is left out. On one degree of freedom less than
 // there are clusters, intervals hold their level where few differences are not 0; the plain t interval does not.
 func AdjustedMean(sums, counts []float64) (mean, se float64) {
-	total, n, clusters := 0.0, 2.0, float64(len(sums))
+	total := 0.0
+	n := 2.0
+	clusters := float64(len(sums))
 	for i := range sums {
-		total, n = total+sums[i], n+counts[i]
+		total += sums[i]
+		n += counts[i]
 	}
 	mean = total / n
 	spread := 0.0
@@ -221,7 +232,8 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 // (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
 func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	n := float64(len(x))
-	total, prior := weight+n, mean
+	total := weight + n
+	prior := mean
 	shape += n / 2
 	if n > 0 {
 		observed := Mean(x)
@@ -250,7 +262,8 @@ func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok
 	var raw, known []float64 // of the groups with residuals
 	for k, d := range residual {
 		if d > 0 {
-			raw, known = append(raw, squares[k]/d), append(known, d)
+			raw = append(raw, squares[k]/d)
+			known = append(known, d)
 		}
 	}
 	if len(raw) == 0 {
@@ -262,12 +275,14 @@ func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok
 	if floor == 0 {
 		floor = least
 	}
-	logs, expected := make([]float64, len(raw)), 0.0
+	logs := make([]float64, len(raw))
+	expected := 0.0
 	for k, d := range known {
 		logs[k] = math.Log(max(raw[k], floor)) - mathext.Digamma(d/2) + math.Log(d/2)
 		expected += trigamma(d/2) / float64(len(raw))
 	}
-	prior, usual := math.Inf(1), math.Exp(Mean(logs))
+	prior := math.Inf(1)
+	usual := math.Exp(Mean(logs))
 	if excess := Variance(logs) - expected; excess > 0 {
 		prior = 2 * trigammaInverse(excess)
 		usual *= math.Exp(mathext.Digamma(prior/2) - math.Log(prior/2))
@@ -277,7 +292,8 @@ func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok
 		if !math.IsInf(prior, 1) {
 			moderated = (prior*usual + squares[k]) / (prior + d)
 		}
-		variance, df = append(variance, moderated), append(df, prior+d)
+		variance = append(variance, moderated)
+		df = append(df, prior+d)
 	}
 	return variance, df, true
 }

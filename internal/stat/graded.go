@@ -167,7 +167,9 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 	categories := m.categorise(scores)
 	m.arrange(candidates)
 	var scored []int // of each candidate
-	used, questions, sessions := map[int]bool{}, map[int]int{}, map[int]int{}
+	used := map[int]bool{}
+	questions := map[int]int{}
+	sessions := map[int]int{}
 	for _, s := range scores {
 		if len(m.reviewers[s.Reviewer].values) == 0 {
 			continue
@@ -215,7 +217,8 @@ func (m *Graded) categorise(scores []Score) []map[float64]int {
 	counts := make([]map[float64]int, len(m.reviewers))
 	all := make([]map[float64]int, len(m.reviewers))
 	for i := range counts {
-		counts[i], all[i] = map[float64]int{}, map[float64]int{}
+		counts[i] = map[float64]int{}
+		all[i] = map[float64]int{}
 	}
 	for _, s := range scores {
 		counts[s.Reviewer][s.Points]++
@@ -245,7 +248,8 @@ func (m *Graded) categorise(scores []Score) []map[float64]int {
 			if least == len(groups)-1 || least > 0 && groups[least-1].count <= groups[least+1].count {
 				least--
 			}
-			to, from := &groups[least], groups[least+1]
+			to := &groups[least]
+			from := groups[least+1]
 			*to = group{append(to.points, from.points...), to.count + from.count, to.sum + from.sum}
 			groups = slices.Delete(groups, least+1, least+2)
 		}
@@ -276,8 +280,13 @@ func (m *Graded) arrange(candidates int) {
 		r.t = block(max(0, len(r.values)-1), 100)
 	}
 	n := len(m.reviewers)
-	m.lambda, m.g, m.r, m.nu = block(n, 10), block(n, 0.2), block(n, 10), block(candidates, 10)
-	m.b, m.effects, m.spread = block(3, 3), block(m.given, effectSD), block(n, spreadSD)
+	m.lambda = block(n, 10)
+	m.g = block(n, 0.2)
+	m.r = block(n, 10)
+	m.nu = block(candidates, 10)
+	m.b = block(3, 3)
+	m.effects = block(m.given, effectSD)
+	m.spread = block(n, spreadSD)
 	m.between = block(n, betweenSD)
 }
 
@@ -312,7 +321,8 @@ func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
 	return func(yield func(x, y *gradedCell) bool) {
 		for k := range s.cells {
 			for q := range s.cells[:k] {
-				x, y := &s.cells[q], &s.cells[k]
+				x := &s.cells[q]
+				y := &s.cells[k]
 				if (x.Ballot == y.Ballot || x.Reviewer != y.Reviewer) && !yield(x, y) {
 					return
 				}

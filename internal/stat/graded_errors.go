@@ -113,8 +113,10 @@ func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, err
 
 // leaveOut sets the standard errors, by leaving out one question at a time.
 func (f *GradedFit) leaveOut(ctx context.Context) error {
-	m, part := f.of, f.derivatives(left)
-	n, a := part.n, make([]float64, part.n*part.n)
+	m := f.of
+	part := f.derivatives(left)
+	n := part.n
+	a := make([]float64, part.n*part.n)
 	var touched []int // parameters in the model on which the question has something to say
 	for _, sessions := range m.questions {
 		if err := ctx.Err(); err != nil {
@@ -156,7 +158,8 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 	}
 	g := float64(len(m.questions))
 	for _, x := range f.besides {
-		x.SE, x.DF = math.Sqrt((g-1)/g*x.squares), float64(x.Informative-1)
+		x.SE = math.Sqrt((g - 1) / g * x.squares)
+		x.DF = float64(x.Informative - 1)
 	}
 	return nil
 }
@@ -165,7 +168,9 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 // scores tell more of it than its prior. Informative is the least number of questions in which one of its effects occurs,
 // and the degrees of freedom are one less.
 func (f *GradedFit) Contrast(weights []float64) Contrast {
-	m, c, prior := f.of, make([]float64, f.n), 0.
+	m := f.of
+	c := make([]float64, f.n)
+	prior := 0.
 	k := Contrast{Informative: len(m.questions)}
 	for e, w := range weights {
 		if w != 0 {
@@ -189,7 +194,10 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 		k.SE += d * d
 	}
 	g := float64(len(m.questions))
-	k.Estimable, k.Robust, k.SE, k.DF = true, true, math.Sqrt((g-1)/g*k.SE), float64(k.Informative-1)
+	k.Estimable = true
+	k.Robust = true
+	k.SE = math.Sqrt((g - 1) / g * k.SE)
+	k.DF = float64(k.Informative - 1)
 	return k
 }
 
@@ -218,7 +226,8 @@ func (f *GradedFit) derivatives(how bending) *derivatives {
 func (f *GradedFit) setBesides() {
 	total := f.derivatives(products)
 	f.of.differentiate(total, 1)
-	n, whole := f.n, make([]float64, total.n*total.n)
+	n := f.n
+	whole := make([]float64, total.n*total.n)
 	total.information(whole)
 	factor := make([]float64, 0, n*n)
 	for i := range n {
@@ -239,7 +248,9 @@ func (f *GradedFit) setBesides() {
 		x.information = of[row] - Dot(x.slopes, x.b)
 		if x.information > leastUnexplained*of[row] {
 			x.Estimate = x.score / x.information
-			x.Estimable, x.Robust, x.Informative = true, true, f.of.occurs[e]
+			x.Estimable = true
+			x.Robust = true
+			x.Informative = f.of.occurs[e]
 			f.besides = append(f.besides, x)
 		}
 	}
@@ -248,8 +259,10 @@ func (f *GradedFit) setBesides() {
 // leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question, touched are
 // the parameters with derivatives that are not 0, and move is what leaving it out moves the parameters in the model by.
 func (x *beside) leaveOut(part *derivatives, a, move []float64, touched []int) {
-	n, of := len(move), a[x.row*part.n:]
-	score, information := Dot(x.b, move)-Dot(of[:n], move)-part.gradient[x.row], x.information
+	n := len(move)
+	of := a[x.row*part.n:]
+	score := Dot(x.b, move) - Dot(of[:n], move) - part.gradient[x.row]
+	information := x.information
 	if x.Informative <= fewQuestions {
 		information -= of[x.row] - 2*Dot(x.slopes, of[:n])
 		for _, i := range touched {
@@ -275,11 +288,13 @@ func (f *GradedFit) BetweenP() float64 {
 			of = append(of, x)
 		}
 	}
-	n, g := len(of), len(f.of.questions)
+	n := len(of)
+	g := len(f.of.questions)
 	if n == 0 || g <= n {
 		return 1
 	}
-	v, scores := make([]float64, n*n), make([]float64, n)
+	v := make([]float64, n*n)
+	scores := make([]float64, n)
 	for i, x := range of {
 		scores[i] = x.score
 		for j, y := range of {
@@ -302,7 +317,9 @@ func (f *GradedFit) Marginal(reviewer int) float64 {
 	if m.Categories(reviewer) == 0 {
 		return 0
 	}
-	r, sum, n := &m.reviewers[reviewer], 0., 0.
+	r := &m.reviewers[reviewer]
+	sum := 0.
+	n := 0.
 	copy(m.theta, f.theta)
 	for _, s := range m.sessions {
 		for k := range s.cells {

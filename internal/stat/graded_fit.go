@@ -15,8 +15,12 @@ func (m *Graded) start() {
 	m.theta = make([]float64, m.size)
 	normal := make([][]float64, len(m.reviewers)) // normal quantile of the middle of each category
 	for i := range m.reviewers {
-		m.theta[m.lambda+i], m.theta[m.g+i], m.theta[m.r+i] = lambda, g, r
-		v, below, all := &m.reviewers[i], 0., 0.
+		m.theta[m.lambda+i] = lambda
+		m.theta[m.g+i] = g
+		m.theta[m.r+i] = r
+		v := &m.reviewers[i]
+		below := 0.
+		all := 0.
 		for _, n := range v.counts {
 			all += n
 		}
@@ -27,7 +31,8 @@ func (m *Graded) start() {
 			}
 		}
 	}
-	means, counts := make([]float64, m.b-m.nu), make([]float64, m.b-m.nu) // by candidate
+	means := make([]float64, m.b-m.nu)
+	counts := make([]float64, m.b-m.nu) // by candidate
 	for _, s := range m.sessions {
 		for k := range s.cells {
 			x := &s.cells[k]
@@ -59,7 +64,9 @@ func (m *Graded) setC() {
 			var x, y, w []float64
 			for k, value := range r.values[1:] {
 				t := m.theta[r.t+k]
-				x, y, w = append(x, (value+r.values[k])/2), append(y, t), append(w, math.Exp(-t*t/2))
+				x = append(x, (value+r.values[k])/2)
+				y = append(y, t)
+				w = append(w, math.Exp(-t*t/2))
 			}
 			_, slope := gonum.LinearRegression(x, y, w, false)
 			r.c = min(max(slope, leastC), mostC)
@@ -69,7 +76,8 @@ func (m *Graded) setC() {
 
 // setDeviations sets how much each z differs from the mean over the scores of its reviewer.
 func (m *Graded) setDeviations() {
-	sums, counts := make([]float64, len(m.reviewers)), make([]float64, len(m.reviewers))
+	sums := make([]float64, len(m.reviewers))
+	counts := make([]float64, len(m.reviewers))
 	for _, s := range m.sessions {
 		for k := range s.cells {
 			x := &s.cells[k]
@@ -93,7 +101,8 @@ func (m *Graded) setKappa() {
 	m.correlate()
 	const keep, least = 1.25, 0.3
 	for _, s := range m.sessions {
-		counts, wants := map[*gradedCell]float64{}, map[*gradedCell]float64{}
+		counts := map[*gradedCell]float64{}
+		wants := map[*gradedCell]float64{}
 		for _, p := range s.pairs {
 			rho := m.correlation(p.x, p.y, 0).rho
 			count := p.w / (1 - rho*rho)
@@ -145,7 +154,8 @@ func (d *derivatives) information(to []float64) {
 	for i := range d.n {
 		for j := range i + 1 {
 			v := -d.half[i*d.n+j] - d.half[j*d.n+i]
-			to[i*d.n+j], to[j*d.n+i] = v, v
+			to[i*d.n+j] = v
+			to[j*d.n+i] = v
 		}
 	}
 }
@@ -178,7 +188,8 @@ func (d *derivatives) addBlock(x, y *gradedCell, by *[2][2]float64, w float64) {
 			d.addRow(t, y, w*by[m][0], w*by[m][1])
 		}
 	}
-	high, low := w*(by[0][0]+by[1][0]), w*(by[0][1]+by[1][1])
+	high := w * (by[0][0] + by[1][0])
+	low := w * (by[0][1] + by[1][1])
 	for _, p := range x.mean {
 		d.addRow(p.row, y, -high*p.value, -low*p.value)
 	}
@@ -192,10 +203,13 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 	switch d.bending {
 	case observed:
 	case left:
-		l.xRho, l.yRho, l.rhoRho = [2]float64{}, [2]float64{}, 0
+		l.xRho = [2]float64{}
+		l.yRho = [2]float64{}
+		l.rhoRho = 0
 	case products:
 		for m := range side {
-			l.xRho[m], l.yRho[m] = -l.x[m]*l.rho, -l.y[m]*l.rho
+			l.xRho[m] = -l.x[m] * l.rho
+			l.yRho[m] = -l.y[m] * l.rho
 		}
 		l.rhoRho = -l.rho * l.rho
 	}
@@ -266,9 +280,14 @@ func (m *Graded) add(d *derivatives, s *gradedSession) {
 
 // place sets the interval of a score, and how it depends on the first n parameters.
 func (m *Graded) place(x *gradedCell, n int) {
-	r, lambda, length := &m.reviewers[x.Reviewer], m.theta[m.lambda+x.Reviewer]+m.theta[m.between+x.Reviewer], x.Length+x.Slate
+	r := &m.reviewers[x.Reviewer]
+	lambda := m.theta[m.lambda+x.Reviewer] + m.theta[m.between+x.Reviewer]
+	length := x.Length + x.Slate
 	z, mean := m.latent(x)
-	x.mean, x.first, x.second, x.t = x.mean[:0], [2]float64{}, [2][2]float64{}, [2]int{}
+	x.mean = x.mean[:0]
+	x.first = [2]float64{}
+	x.second = [2][2]float64{}
+	x.t = [2]int{}
 	by := func(parameter int, value, z float64) {
 		if row := m.at[parameter]; row >= 0 && row < n {
 			x.mean = append(x.mean, partial{row, value, z})
@@ -287,19 +306,23 @@ func (m *Graded) place(x *gradedCell, n int) {
 	for _, t := range x.Terms {
 		by(m.effects+t.Effect, r.c*t.Value, 0)
 	}
-	low, high := -float64(unbounded), float64(unbounded)
+	low := -float64(unbounded)
+	high := float64(unbounded)
 	if k := r.t + x.category; x.category < len(r.values)-1 {
-		high, x.t[0] = m.theta[k]-mean, m.at[k]
+		high = m.theta[k] - mean
+		x.t[0] = m.at[k]
 	}
 	if k := r.t + x.category - 1; x.category > 0 {
-		low, x.t[1] = m.theta[k]-mean, m.at[k]
+		low = m.theta[k] - mean
+		x.t[1] = m.at[k]
 	}
 	x.set(low, high, m.roots)
 }
 
 // latent returns z and the mean of the latent value of a score.
 func (m *Graded) latent(x *gradedCell) (z, mean float64) {
-	b, length := m.theta[m.b:m.b+3], x.Length+x.Slate
+	b := m.theta[m.b : m.b+3]
+	length := x.Length + x.Slate
 	z = m.theta[m.nu+x.Candidate] + b[0]*x.Length + b[1]*x.Slate + b[2]*length*length
 	if x.Own {
 		z += m.theta[m.spread+x.Reviewer]
@@ -314,8 +337,12 @@ func (m *Graded) latent(x *gradedCell) (z, mean float64) {
 // correlate sets the correlations of pairs of reviewers.
 func (m *Graded) correlate() {
 	n := len(m.reviewers)
-	m.ballot, m.answer, m.apart = make([]correlation, n), make([]correlation, n*n), make([]correlation, n*n)
-	lambda, g, r := m.theta[m.lambda:], m.theta[m.g:], m.theta[m.r:]
+	m.ballot = make([]correlation, n)
+	m.answer = make([]correlation, n*n)
+	m.apart = make([]correlation, n*n)
+	lambda := m.theta[m.lambda:]
+	g := m.theta[m.g:]
+	r := m.theta[m.r:]
 	for i := range m.reviewers {
 		if m.at[m.r+i] < 0 {
 			continue
@@ -366,8 +393,11 @@ func (m *Graded) correlation(x, y *gradedCell, n int) *correlation {
 // spreadOut returns the correlation of two scores, of which y is of the own answer of the reviewer of x: its spread adds
 // lambda_i lambda_k d times the deviation of x.
 func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation {
-	i, k, spread := m.lambda+x.Reviewer, m.lambda+y.Reviewer, m.spread+x.Reviewer
-	d, row := m.theta[spread]*x.deviation, m.at[spread]
+	i := m.lambda + x.Reviewer
+	k := m.lambda + y.Reviewer
+	spread := m.spread + x.Reviewer
+	d := m.theta[spread] * x.deviation
+	row := m.at[spread]
 	if row >= n && d == 0 {
 		return c
 	}
@@ -404,7 +434,8 @@ func (m *Graded) differentiate(d *derivatives, stride int) {
 
 // possible reports whether thresholds ascend and correlations are in their bounds.
 func (m *Graded) possible() bool {
-	lambda, g := m.theta[m.lambda:m.g], m.theta[m.g:m.r]
+	lambda := m.theta[m.lambda:m.g]
+	g := m.theta[m.g:m.r]
 	for i, r := range m.reviewers {
 		for k := 1; k+1 < len(r.values); k++ {
 			if !(m.theta[r.t+k]-m.theta[r.t+k-1] >= leastGap) { // not for NaN either
@@ -428,7 +459,8 @@ func (m *Graded) possible() bool {
 // method, and returns the factor of the information there, and the objective. It ends before a step that would gain less than enough. A step
 // that does not raise the objective is halved.
 func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, objective float64, err error) {
-	d, information := newDerivatives(n), make([]float64, n*n)
+	d := newDerivatives(n)
+	information := make([]float64, n*n)
 	m.differentiate(d, stride)
 	for range maxGradedSteps {
 		if err := ctx.Err(); err != nil {
@@ -461,7 +493,8 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 	}
 	var vectors mat.Dense
 	e.VectorsTo(&vectors)
-	step, gain := make([]float64, n), 0.
+	step := make([]float64, n)
+	gain := 0.
 	for k, value := range e.Values(nil) {
 		v := mat.Col(nil, k, &vectors)
 		along := Dot(v, gradient)
@@ -490,7 +523,8 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 // advance goes the step, or the greatest half, quarter and so on of it that raises the objective, and sets the
 // derivatives there.
 func (m *Graded) advance(d *derivatives, stride int, step []float64) bool {
-	from, value := slices.Clone(m.theta), d.value
+	from := slices.Clone(m.theta)
+	value := d.value
 	for part := 1.; part > 1e-5; part /= 2 {
 		for k, row := range m.at {
 			if row >= 0 && row < d.n {

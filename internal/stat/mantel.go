@@ -22,7 +22,8 @@ func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	}
 	var a, b []float64
 	for i := range n {
-		a, b = append(a, x[i][:i]...), append(b, y[i][:i]...)
+		a = append(a, x[i][:i]...)
+		b = append(b, y[i][:i]...)
 	}
 	if r, ok = Pearson(a, b); !ok {
 		return 0, 0, false
@@ -38,7 +39,8 @@ func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	}
 	observed := products()
 	observed -= 1e-9 * math.Abs(observed) // rounding depends on the order
-	reached, all := 0, 0
+	reached := 0
+	all := 0
 	count := func() {
 		all++
 		if products() >= observed {

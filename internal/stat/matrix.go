@@ -11,7 +11,8 @@ const dependent = 1e-9
 
 // Matrix returns m rows of n cells that hold a value.
 func Matrix[T any](m, n int, value T) [][]T {
-	rows, cells := make([][]T, m), slices.Repeat([]T{value}, m*n)
+	rows := make([][]T, m)
+	cells := slices.Repeat([]T{value}, m*n)
 	for i := range rows {
 		rows[i] = cells[i*n : (i+1)*n : (i+1)*n]
 	}

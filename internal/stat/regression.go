@@ -60,7 +60,8 @@ func NewRegression(d Design) *Regression {
 
 // Add adds an observation to the block: its row and column in the table, and its regressors, then its response.
 func (r *Regression) Add(row, column int, x []float64) {
-	r.row, r.column = append(r.row, row), append(r.column, column)
+	r.row = append(r.row, row)
+	r.column = append(r.column, column)
 	for k, v := range x {
 		r.x[k] = append(r.x[k], v)
 	}
@@ -83,7 +84,8 @@ func (r *Regression) EndBlock(cluster, rows, columns int) {
 	}
 	r.byCluster[cluster].add(&r.block)
 	r.total.add(&r.block)
-	r.row, r.column = r.row[:0], r.column[:0]
+	r.row = r.row[:0]
+	r.column = r.column[:0]
 	for k := range r.x {
 		r.x[k] = r.x[k][:0]
 	}
@@ -140,8 +142,10 @@ func (r *Regression) count(group []int, groups int) []float64 {
 
 // multiply sets the sums of the block.
 func (r *Regression) multiply() {
-	n, to := r.Regressors, &r.block
-	to.a, to.b = to.a[:0], to.b[:0]
+	n := r.Regressors
+	to := &r.block
+	to.a = to.a[:0]
+	to.b = to.b[:0]
 	for i, x := range r.x[:n] {
 		for _, other := range r.x[:i+1] {
 			to.a = append(to.a, Dot(x, other))
@@ -175,8 +179,11 @@ func (r *Regression) Fit() *Fit {
 	f := &Fit{
 		N: n, Clusters: len(r.clusters), CV3: square(), CR1: square(), unknown: square(), fragile: square(), of: r, factor: square(),
 	}
-	a, part, meat := f.factor, square(), square()
-	b, u := make([]float64, n), make([]float64, n)
+	a := f.factor
+	part := square()
+	meat := square()
+	b := make([]float64, n)
+	u := make([]float64, n)
 	scale := r.factor(a)
 	addNull(f.unknown, a, n)
 	f.Beta = slices.Clone(r.total.b)
@@ -219,7 +226,8 @@ func (r *Regression) factor(a []float64) (scale []float64) {
 
 // without factors A and sets b without a cluster.
 func (r *Regression) without(c *sums, scale, a, b []float64) {
-	n, k := r.Regressors, 0
+	n := r.Regressors
+	k := 0
 	for i := range n {
 		for j := range i + 1 {
 			a[i*n+j] = r.total.a[k] - c.a[k]
@@ -267,7 +275,8 @@ func (t *told) add(part, whole float64) {
 	if part > dependent*whole {
 		t.count++
 	}
-	t.sum, t.squares = t.sum+part, t.squares+part*part
+	t.sum += part
+	t.squares += part * part
 }
 
 func (t *told) clusters() int {
@@ -287,7 +296,8 @@ func (t *told) clusters() int {
 func (f *Fit) Informative(c []float64) int {
 	w := slices.Clone(c)
 	Solve(f.factor, f.N, w)
-	whole, t := Dot(c, w), told{}
+	whole := Dot(c, w)
+	t := told{}
 	for _, cluster := range f.of.clusters {
 		t.add(cluster.quadratic(w), whole)
 	}
@@ -296,7 +306,8 @@ func (f *Fit) Informative(c []float64) int {
 
 // quadratic returns x'Ax.
 func (s *sums) quadratic(x []float64) float64 {
-	sum, k := 0., 0
+	sum := 0.
+	k := 0
 	for i := range x {
 		row := s.a[k : k+i+1]
 		k += i + 1
@@ -349,13 +360,15 @@ func (e Effect) HalfWidth(confidence float64) float64 {
 // (CV3, see [Fit]). The error is 0 where the points scatter about the line by
 // rounding alone. It reports false where t is constant, also when a cluster is left out.
 func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
-	centre, level := Mean(t), Mean(y)
+	centre := Mean(t)
+	level := Mean(y)
 	// Number of points, and sums of t, y, t^2 and ty, as deviations.
 	var all [5]float64
 	parts := map[int]*[5]float64{}
 	var order []*[5]float64 // the sum of squares must not depend on the order of a map
 	for k := range t {
-		dt, dy := t[k]-centre, y[k]-level
+		dt := t[k] - centre
+		dy := y[k] - level
 		part := parts[cluster[k]]
 		if part == nil {
 			part = new([5]float64)
@@ -368,14 +381,16 @@ func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
 		}
 	}
 	slopeOf := func(sums [5]float64) (float64, bool) {
-		n, spread := sums[0], sums[3]-sums[1]*sums[1]/sums[0]
+		n := sums[0]
+		spread := sums[3] - sums[1]*sums[1]/sums[0]
 		return (sums[4] - sums[1]*sums[2]/n) / spread, n > 1 && spread > dependent*all[3]
 	}
 	if len(t) < 3 || Constant(t) || len(order) < 2 {
 		return 0, 0, false
 	}
 	slope, _ = slopeOf(all)
-	squares, total := 0.0, 0.0
+	squares := 0.0
+	total := 0.0
 	for k := range t {
 		e := y[k] - level - slope*(t[k]-centre)
 		squares += e * e

@@ -24,7 +24,8 @@ const (
 func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed uint64) (low, high float64, ok bool) {
 	terms = pool(terms)
 	n := len(terms)
-	sums, all := make([]float64, len(terms[0])), make([]float64, len(terms[0]))
+	sums := make([]float64, len(terms[0]))
+	all := make([]float64, len(terms[0]))
 	for _, term := range terms {
 		add(all, term)
 	}
@@ -90,7 +91,8 @@ func bca(estimate float64, jackknife, replicates []float64) (low, high float64, 
 		}
 	}
 	bias := NormalQuantile(smaller / float64(len(replicates)))
-	squares, cubes := 0.0, 0.0
+	squares := 0.0
+	cubes := 0.0
 	mean := Mean(jackknife)
 	for _, v := range jackknife {
 		d := mean - v
@@ -119,7 +121,8 @@ func CUSUM(y []float64) (statistic float64, at int) {
 	for k, v := range y[:len(y)-1] {
 		sum += v - mean
 		if math.Abs(sum) > statistic {
-			statistic, at = math.Abs(sum), k+1
+			statistic = math.Abs(sum)
+			at = k + 1
 		}
 	}
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
@@ -131,7 +134,8 @@ func CUSUM(y []float64) (statistic float64, at int) {
 func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
 	n := len(factors)
 	order := slices.Clone(pool(deviations))
-	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
+	limits := make([]float64, n)
+	reached := slices.Repeat([]int{1}, n)
 	for i := range limits {
 		sum := 0.0
 		for _, row := range order {

@@ -65,7 +65,8 @@ type Betting struct {
 // NewBetting returns the bets on values.
 func NewBetting(x []float64, alpha float64) Betting {
 	b := Betting{x: x, bets: make([]float64, len(x)), alpha: alpha}
-	sum, squares := 0.5, 0.25 // of a value, and of a squared deviation, before the first
+	sum := 0.5      // begins with one value before the first
+	squares := 0.25 // begins with its squared deviation
 	for i, v := range x {
 		t := float64(i + 1)
 		variance := squares / t
@@ -106,7 +107,8 @@ func (b Betting) Interval() (low, high float64) {
 // on, becomes true.
 func edge(holds func(float64) bool) float64 {
 	const precision = 1e-12
-	low, high := 0., 1.
+	low := 0.
+	high := 1.
 	if holds(low) {
 		return low
 	}

@@ -58,7 +58,8 @@ func quantile(sorted []float64, level float64) float64 {
 // PlaceOf returns the place of value k from the greatest down, from 0: how many values
 // are greater, and half of the others that are as great. NaN is no value.
 func PlaceOf(x []float64, k int) float64 {
-	greater, equal := 0., -1.
+	greater := 0.
+	equal := -1.
 	for _, v := range x {
 		if v > x[k] {
 			greater++
@@ -73,7 +74,8 @@ func PlaceOf(x []float64, k int) float64 {
 // Constant reports whether the values, of which there is at least one, differ by
 // no more than rounding: means of the same numbers in another order do.
 func Constant(x []float64) bool {
-	low, high := slices.Min(x), slices.Max(x)
+	low := slices.Min(x)
+	high := slices.Max(x)
 	return high-low <= 1e-12*max(math.Abs(low), math.Abs(high))
 }
 

@@ -32,7 +32,8 @@ func NewTwoWay(rows int) TwoWay {
 // no effect is known.
 func FitTwoWay(y [][]float64) TwoWay {
 	fit := NewTwoWay(len(y))
-	present, n := make([]int, 0, len(y)), 0 // rows with a value
+	present := make([]int, 0, len(y))
+	n := 0 // rows with a value
 	for i := range y {
 		before := n
 		for _, v := range y[i] {
@@ -52,7 +53,8 @@ func FitTwoWay(y [][]float64) TwoWay {
 
 	// The normal equations of the rows, columns swept out. Adding 1 to every cell makes
 	// them regular and the solution's sum zero.
-	normal, sums := mat.NewSymDense(len(present), nil), mat.NewVecDense(len(present), nil)
+	normal := mat.NewSymDense(len(present), nil)
+	sums := mat.NewVecDense(len(present), nil)
 	for a, i := range present {
 		for b, k := range present[:a+1] {
 			shared := 1.0
@@ -81,7 +83,8 @@ func FitTwoWay(y [][]float64) TwoWay {
 	m := float64(len(present))
 	fit.DF = float64(n) - m + 1
 	for a, i := range present {
-		fit.Effect[i], fit.Leverage[i] = Round(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
+		fit.Effect[i] = Round(solution.AtVec(a))
+		fit.Leverage[i] = inverse.At(a, a) - 1/(m*m)
 		for j := range y[i] {
 			y[i][j] -= fit.Effect[i]
 		}
@@ -102,7 +105,8 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 	lists := func(f TwoWay) [4][]float64 { return [4][]float64{f.Effect, f.Leverage, f.Low, f.High} }
 	by := Matrix(4, len(fits[0].Effect), 0.)
 	mean := TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
-	known, n := make([]float64, len(fits[0].Effect)), 0.0
+	known := make([]float64, len(fits[0].Effect))
+	n := 0.0
 	for _, f := range fits {
 		for row, effect := range f.Effect {
 			if math.IsNaN(effect) {
@@ -114,7 +118,9 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 			}
 		}
 		if f.DF > 0 {
-			mean.Squares, mean.DF, n = mean.Squares+f.Squares, mean.DF+f.DF, n+1
+			mean.Squares += f.Squares
+			mean.DF += f.DF
+			n++
 		}
 	}
 	for _, list := range by {
@@ -122,7 +128,8 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 			list[row] /= known[row] // NaN where no effect is known
 		}
 	}
-	mean.Squares, mean.DF = mean.Squares/max(1, n), mean.DF/max(1, n)
+	mean.Squares /= max(1, n)
+	mean.DF /= max(1, n)
 	return mean
 }
 
@@ -133,7 +140,8 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 // determines the effect, it may be anything from -Inf to +Inf.
 func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
 	for a, i := range present {
-		f.Low[i], f.High[i] = math.Inf(1), math.Inf(-1)
+		f.Low[i] = math.Inf(1)
+		f.High[i] = math.Inf(-1)
 		for j, e := range residuals[i] {
 			if math.IsNaN(e) {
 				continue
@@ -159,12 +167,14 @@ func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.
 			switch {
 			case math.Abs(moves) <= dependent: // no other row has a value in the column
 			case left <= dependent:
-				f.Low[i], f.High[i] = math.Inf(-1), math.Inf(1)
+				f.Low[i] = math.Inf(-1)
+				f.High[i] = math.Inf(1)
 				continue
 			default:
 				without = Round(without - moves*e/left)
 			}
-			f.Low[i], f.High[i] = min(f.Low[i], without), max(f.High[i], without)
+			f.Low[i] = min(f.Low[i], without)
+			f.High[i] = max(f.High[i], without)
 		}
 	}
 }

@@ -32,7 +32,8 @@ type Daily struct {
 // OpenDaily opens the stores below a path, at a time. Retention and RotateBytes of the options have no effect. While
 // another Daily has the path open, the error is a *HeldError.
 func OpenDaily(o Options, now time.Time) (*Daily, error) {
-	o.RotateBytes, o.Retention = 0, 0
+	o.RotateBytes = 0
+	o.Retention = 0
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,8 @@ func (d *Daily) writeLocked(now time.Time) error {
 			d.o.Log.Error("closing the store of a day", "error", err)
 		}
 	}
-	d.day, d.today = day, next
+	d.day = day
+	d.today = next
 	return nil
 }
 

@@ -80,7 +80,8 @@ func (w *wire) record() (council.BiasMetricRecord, error) {
 		if err != nil {
 			return reject(ReasonBadTimestamp, err)
 		}
-		w.parsed, w.parsedTime = w.Timestamp, at
+		w.parsed = w.Timestamp
+		w.parsedTime = at
 	}
 	record.Timestamp = w.parsedTime
 	if council.EarlySchema(record.SchemaVersion) {
@@ -211,7 +212,9 @@ func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil
 	}
-	low, high, ok := 1., 10., r.ScoreScale == council.ScoreScale // true for nearly all records
+	low := 1.
+	high := 10.
+	ok := r.ScoreScale == council.ScoreScale // true for nearly all records
 	if !ok {
 		low, high, ok = council.ParseScale(r.ScoreScale)
 	}

@@ -311,7 +311,8 @@ func files(path string, newestFirst bool) iter.Seq2[File, error] {
 			if newestFirst {
 				i = len(closed) - i
 			}
-			f, err := File{filepath.Base(path), data}, error(nil)
+			f := File{filepath.Base(path), data}
+			err := error(nil)
 			if i < len(closed) {
 				f, err = closed[i].open()
 			}
@@ -515,7 +516,8 @@ func readAs[T any](
 			found, bad = parse(bytes.TrimRight(line, "\t\r\n"))
 		}
 		if lineErr, ok := errors.AsType[*LineError](bad); ok {
-			lineErr.File, lineErr.Line = file, n
+			lineErr.File = file
+			lineErr.Line = n
 		}
 		if !yield(found, bad) || err != nil {
 			return

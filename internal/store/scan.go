@@ -63,10 +63,14 @@ func newScanner() *scanner {
 	add(`,"candidate":`, into(&w.Provider.Candidate, known[string]()))
 	add(`},"block_id":`, into(&w.BlockID, decoded[*string]))
 	common := fields
-	reviewerVersion, candidateVersion := into(&w.ModelVersions.Reviewer, known[*string]()), into(&w.ModelVersions.Candidate, known[*string]())
-	reasoning, question := into(&w.ResponseReasoningTokens, tokens), into(&w.QuestionKey, decoded[*string])
-	similarity, model := into(&w.StyleSimilarity, known[*float64]()), into(&w.EmbeddingModel, known[string]())
-	reviewer, candidate := into(&s.ids.Reviewer, known[string]()), into(&s.ids.Candidate, known[string]())
+	reviewerVersion := into(&w.ModelVersions.Reviewer, known[*string]())
+	candidateVersion := into(&w.ModelVersions.Candidate, known[*string]())
+	reasoning := into(&w.ResponseReasoningTokens, tokens)
+	question := into(&w.QuestionKey, decoded[*string])
+	similarity := into(&w.StyleSimilarity, known[*float64]())
+	model := into(&w.EmbeddingModel, known[string]())
+	reviewer := into(&s.ids.Reviewer, known[string]())
+	candidate := into(&s.ids.Candidate, known[string]())
 	for layout := range s.layouts {
 		fields = slices.Clone(common)
 		if layout&early == 0 {
@@ -153,10 +157,13 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 		}
 	}
 	if s.last&styled == 0 {
-		s.wire.StyleSimilarity, s.wire.EmbeddingModel = nil, ""
+		s.wire.StyleSimilarity = nil
+		s.wire.EmbeddingModel = ""
 	}
 	if s.last&early != 0 {
-		s.wire.ModelVersions, s.wire.ResponseReasoningTokens, s.wire.QuestionKey = council.VersionPair{}, nil, nil
+		s.wire.ModelVersions = council.VersionPair{}
+		s.wire.ResponseReasoningTokens = nil
+		s.wire.QuestionKey = nil
 	}
 	record, err := s.wire.record()
 	if s.last&seated != 0 && err == nil {
@@ -171,7 +178,8 @@ func (s *scanner) decode(line []byte) bool {
 	fields := s.layouts[s.last]
 	rest, ok := bytes.CutPrefix(line, fields[0].key)
 	for i := 0; ok && i < len(fields)-1; i++ {
-		f, next := &fields[i], fields[i+1].key
+		f := &fields[i]
+		next := fields[i+1].key
 		if len(f.last) == 0 || !bytes.HasPrefix(rest, f.last) {
 			f.last = f.last[:0]
 			end := bytes.Index(rest, next)

@@ -212,7 +212,8 @@ func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 		return h.compressLocked(ctx, h.segment(s.number))
 	}
 	said, unknown := f.Summary()
-	deleted, err := false, error(nil)
+	deleted := false
+	err = error(nil)
 	if h.o.Retention > 0 && (unknown != nil || said.later() || said.Records > 0 && h.expired(said.Newest)) {
 		deleted, err = h.expireLocked(ctx, s, f)
 	}
@@ -307,7 +308,8 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	if err != nil {
 		return err
 	}
-	summary.Schema, summary.Body = council.RecordSchema, info.Size()
+	summary.Schema = council.RecordSchema
+	summary.Body = info.Size()
 	frame, err := summary.frame()
 	if err == nil {
 		_, err = to.Write(frame)

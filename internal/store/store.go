@@ -110,7 +110,8 @@ func (o *Options) complete() error {
 	case o.Fsync != council.FsyncSession && o.Fsync != council.FsyncInterval && o.Fsync != council.FsyncOff:
 		return fmt.Errorf("fsync is %q", o.Fsync)
 	}
-	o.given, o.Path = o.Path, Resolve(o.Path)
+	o.given = o.Path
+	o.Path = Resolve(o.Path)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -454,7 +455,8 @@ func (s *Store) enqueue(b *batch) error {
 		s.err = errStuck
 		return s.err
 	}
-	s.queue, s.queued = append(s.queue, b), s.queued+len(b.lines)
+	s.queue = append(s.queue, b)
+	s.queued += len(b.lines)
 	s.wakeLocked()
 	return nil
 }
@@ -472,7 +474,8 @@ func (s *Store) withdraw(b *batch) bool {
 	defer s.mu.Unlock()
 	i := slices.Index(s.queue, b)
 	if i >= 0 {
-		s.queue, s.queued = slices.Delete(s.queue, i, i+1), s.queued-len(b.lines)
+		s.queue = slices.Delete(s.queue, i, i+1)
+		s.queued -= len(b.lines)
 	}
 	return i >= 0
 }
@@ -482,7 +485,9 @@ func (s *Store) withdraw(b *batch) bool {
 func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	queue, s.queue, s.queued = s.queue, nil, 0
+	queue = s.queue
+	s.queue = nil
+	s.queued = 0
 	s.taken += countRecords(queue)
 	return queue, s.closed
 }

@@ -142,7 +142,8 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	if binary.LittleEndian.Uint32(frame) != frameMagic || binary.LittleEndian.Uint32(frame[4:]) != length-frameHeader {
 		return Summary{}, errNoSummary
 	}
-	text, footer := frame[frameHeader:length-frameFooter], frame[length-frameFooter:]
+	text := frame[frameHeader : length-frameFooter]
+	footer := frame[length-frameFooter:]
 	var s Summary
 	if crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(footer) || json.Unmarshal(text, &s) != nil {
 		return Summary{}, errBadSummary
@@ -187,7 +188,8 @@ func (f File) checkSummary(found Summary) error {
 	if said.Schema != "" && said.Schema != council.RecordSchema && found.later() { // the release that made it may know those records
 		return nil
 	}
-	found.Body, found.Schema = said.Body, said.Schema
+	found.Body = said.Body
+	found.Schema = said.Schema
 	if reflect.DeepEqual(said, found) {
 		return nil
 	}

@@ -63,7 +63,11 @@ func newWriter(s *Store, o Options, d data) *writer {
 
 // use appends to the file from now on.
 func (w *writer) use(d data) {
-	w.file, w.info, w.durable, w.size, w.limit = d.File, d.info, d.end, unwritten, w.o.RotateBytes
+	w.file = d.File
+	w.info = d.info
+	w.durable = d.end
+	w.size = unwritten
+	w.limit = w.o.RotateBytes
 }
 
 // run writes the queued and the failed batches until the store closes.
@@ -125,7 +129,8 @@ func (w *writer) guard(work func()) error {
 			pending = append(pending, b)
 		}
 	}
-	w.writing, w.unsynced = nil, nil
+	w.writing = nil
+	w.unsynced = nil
 	w.sealed = w.file != nil
 	w.fail(pending, cause)
 	return cause
@@ -168,7 +173,8 @@ func (w *writer) retry(last bool) {
 		return
 	}
 	batches := w.failed
-	w.failed, w.writing = nil, batches
+	w.failed = nil
+	w.writing = batches
 	if w.write(batches) {
 		w.o.Log.Info("the record store works again: the sessions that waited are written", "sessions", len(batches))
 	}
@@ -212,7 +218,8 @@ func (w *writer) write(batches []*batch) bool {
 			return w.seal(batches, fmt.Errorf("%w; rolling back: %w", err, cutErr))
 		}
 	}
-	w.size, w.lines = w.size+int64(length), w.lines[:length]
+	w.size += int64(length)
+	w.lines = w.lines[:length]
 	kept := whole == 0 || w.keep(batches[:whole])
 	if err != nil {
 		return w.fail(batches[whole:], err)
@@ -252,7 +259,8 @@ func (w *writer) sync() bool {
 		return w.seal(nil, err)
 	}
 	w.o.Log.Debug("records are on disk", "sessions", len(w.unsynced), "sync_ms", time.Since(start).Milliseconds())
-	w.doubt, w.durable = false, w.size
+	w.doubt = false
+	w.durable = w.size
 	if w.o.Synced != nil {
 		for _, b := range w.unsynced {
 			w.o.Synced(b.lines)
@@ -303,7 +311,8 @@ func (w *writer) fail(batches []*batch, err error) bool {
 // sets the health of the store, so that these callers find it up to date.
 func (w *writer) answer(batches []*batch, err error) {
 	if err == nil && len(w.failed) == 0 && !w.doubt {
-		w.err, w.pause = nil, firstPause
+		w.err = nil
+		w.pause = firstPause
 	}
 	w.store.setHealth(w.err)
 	for _, b := range batches {
@@ -393,7 +402,8 @@ func (w *writer) ready() error {
 			w.seal(nil, errMoved)
 		}
 		_ = w.file.Close()
-		w.file, w.sealed = nil, false
+		w.file = nil
+		w.sealed = false
 	}
 	if w.sealed {
 		if err := w.retire(w.durable); err != nil {
@@ -442,7 +452,9 @@ func (w *writer) lock() error {
 func (w *writer) leave() {
 	_ = w.file.Close()
 	pending := w.unsynced
-	w.file, w.sealed, w.unsynced = nil, false, nil
+	w.file = nil
+	w.sealed = false
+	w.unsynced = nil
 	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 

@@ -64,7 +64,8 @@ func (s *Stream) decide() bool {
 			if _, end = unopened(text); end > 0 && len(text) > end+8 {
 				l = thought
 			} else {
-				l, end = undecided, max(1, len(text)-longest)
+				l = undecided
+				end = max(1, len(text)-longest)
 			}
 		}
 		switch l {
@@ -72,7 +73,8 @@ func (s *Stream) decide() bool {
 			if s.marked {
 				s.from += s.leading
 			}
-			s.shows, s.shown = true, s.from
+			s.shows = true
+			s.shown = s.from
 			return true
 		case undecided:
 			if s.searched > 0 {
@@ -82,7 +84,10 @@ func (s *Stream) decide() bool {
 			return false
 		default:
 			s.from += s.leading + end
-			s.leading, s.searched, s.scans, s.marked = 0, 0, 0, true
+			s.leading = 0
+			s.searched = 0
+			s.scans = 0
+			s.marked = true
 		}
 	}
 }

@@ -190,13 +190,15 @@ func each(text string, from int, yield func(mark) bool) {
 	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 { // as a rule
 		return
 	}
-	line, ticks := from, false // where the line begins; inside inline code
-	fence := ""                // the mark that opened the code block
+	line := from   // where the line begins
+	ticks := false // says that the text is inside inline code
+	fence := ""    // the mark that opened the code block
 	for i := from; i < len(text); i++ {
 		switch text[i] {
 		case '\n':
 			fence = fenced(fence, text[line:i])
-			line, ticks = i+1, false
+			line = i + 1
+			ticks = false
 		case '`':
 			ticks = !ticks
 		case '<', '[', "◁"[0]:
@@ -204,7 +206,9 @@ func each(text string, from int, yield func(mark) bool) {
 			if !ok {
 				continue
 			}
-			m.start, m.end, m.left = i, i+m.end, text[line:i]
+			m.start = i
+			m.end = i + m.end
+			m.left = text[line:i]
 			m.quoted = fence != "" || ticks || enclosed(text[:i], text[m.end:])
 			if !yield(m) {
 				return
@@ -300,7 +304,8 @@ func unopened(text string) (thought, end int) {
 			opened = append(opened, m.form)
 			return true
 		case m.standsAfterThought(text):
-			thought, end = m.start, m.end
+			thought = m.start
+			end = m.end
 		}
 		return false
 	})
@@ -447,14 +452,17 @@ func blanks(text string) int {
 // Split returns the parts of a reply. It takes time in proportion to the reply.
 func Split(reply string) Parts {
 	var thoughts []string
-	rest, marked := reply, false
+	rest := reply
+	marked := false
 	nested := 0 // opening marks inside of thinking
 	for {
 		text := rest[blanks(rest):]
 		l, from, to, end := begin(text, false)
 		if l == thought && end == len(text) && to == end { // it does not end, unless with a mark of another form
 			if to, end := unopened(text); end > 0 {
-				thoughts, rest, marked = append(thoughts, text[from:to]), text[end:], true
+				thoughts = append(thoughts, text[from:to])
+				rest = text[end:]
+				marked = true
 				break
 			}
 		}
@@ -465,13 +473,16 @@ func Split(reply string) Parts {
 			thoughts = append(thoughts, text[from:to])
 			nested += inner(text[from:to])
 		}
-		rest, marked = text[end:], true
+		rest = text[end:]
+		marked = true
 	}
 	p := Parts{Answer: rest}
 	if !marked || nested > 0 {
 		if to, end := unopened(rest); end > 0 {
 			p.Unopened = !marked
-			thoughts, p.Answer, marked = append(thoughts, rest[:to]), rest[end:], true
+			thoughts = append(thoughts, rest[:to])
+			p.Answer = rest[end:]
+			marked = true
 		}
 	}
 	if marked {
@@ -521,17 +532,22 @@ func Outside(text string) string {
 		return text
 	}
 	var kept strings.Builder
-	from, open, hides := 0, 0, false
+	from := 0
+	open := 0
+	hides := false
 	each(text, 0, func(m mark) bool {
 		switch {
 		case m.quoted:
 		case hides:
 			if m.closing && m.form == open {
-				from, hides = m.end, false
+				from = m.end
+				hides = false
 			}
 		case !m.closing && (m.start < last[m.form] || m.begins()):
 			kept.WriteString(text[from:m.start])
-			from, open, hides = len(text), m.form, true
+			from = len(text)
+			open = m.form
+			hides = true
 		}
 		return true
 	})

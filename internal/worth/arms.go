@@ -42,8 +42,11 @@ func known(a ArmFigures) int {
 
 func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 	arm := ArmFigures{Arm: name}
-	cost, right, priced := 0.0, 0.0, len(questions) > 0
-	index, terms := map[string]int{}, [][]float64{} // cost and score by cluster
+	cost := 0.0
+	right := 0.0
+	priced := len(questions) > 0
+	index := map[string]int{}
+	terms := [][]float64{} // cost and score by cluster
 	for _, q := range questions {
 		score, graded := q.Score[name]
 		if !graded {
@@ -78,7 +81,8 @@ func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 			return sums[0] / sums[1]
 		}, seed)
 		if ok {
-			arm.CostPerRight.Lower, arm.CostPerRight.Upper = &low, &high
+			arm.CostPerRight.Lower = &low
+			arm.CostPerRight.Upper = &high
 		}
 	}
 	return arm
@@ -104,7 +108,8 @@ func dominate(questions []Question, arms []ArmFigures, described []string) {
 			frontier = frontier && arms[c].Score < arms[d].Score
 			pairs, _ := differ(questions, Plan{}, everything, arms[c].Arm, arms[d].Arm)
 			if i := Paired(pairs); i != nil {
-				tested, ps = append(tested, pair{c, d}), append(ps, i.Above(0))
+				tested = append(tested, pair{c, d})
+				ps = append(ps, i.Above(0))
 			}
 		}
 		arms[d].Frontier = &frontier

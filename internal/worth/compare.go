@@ -145,7 +145,8 @@ func Compare(questions []Question, plan Plan) Report {
 	if r.Verdict != Undecided {
 		graded := report(questions, plan, gradedOnly)
 		if graded.Verdict != r.Verdict {
-			r.Verdict, r.Reason = Undecided, DependsOnMissing
+			r.Verdict = Undecided
+			r.Reason = DependsOnMissing
 		}
 	}
 	r.Arms = figures(questions, plan)
@@ -195,7 +196,8 @@ func report(questions []Question, plan Plan, m missing) Report {
 		r.Power = Powers(r.Clusters, plan.Margin, plan.Rivals())
 	}
 	compare := func(arms []string) (all []Comparison, known bool) {
-		all, known = make([]Comparison, 0, len(arms)), true
+		all = make([]Comparison, 0, len(arms))
+		known = true
 		for _, arm := range arms {
 			pairs, ok := differ(questions, plan, m, plan.Treatment, arm)
 			known = known && ok
@@ -268,7 +270,8 @@ func comparison(questions []Question, plan Plan, arm string, pairs []Pair, margi
 	if c.Interval == nil {
 		return c
 	}
-	c.P, c.PShort = new(c.Interval.P), new(c.Interval.Below(margin))
+	c.P = new(c.Interval.P)
+	c.PShort = new(c.Interval.Below(margin))
 	if c.Interval.Clusters == c.Interval.N {
 		if first, second, binary := discordant(pairs); binary {
 			p, _, _ := stat.McNemar(first, second)
@@ -299,7 +302,8 @@ func discordant(pairs []Pair) (first, second int, binary bool) {
 
 // additional returns the further cost per further right answer.
 func additional(questions []Question, first, second string) *float64 {
-	cost, right := 0.0, 0.0
+	cost := 0.0
+	right := 0.0
 	for _, q := range questions {
 		a, knownA := q.CostUSD[first]
 		b, knownB := q.CostUSD[second]
@@ -329,7 +333,8 @@ func adjust(all []*Comparison, of func(*Comparison) (p *float64, adjusted **floa
 	var to []**float64
 	for _, c := range all {
 		if p, adjusted := of(c); p != nil {
-			ps, to = append(ps, *p), append(to, adjusted)
+			ps = append(ps, *p)
+			to = append(to, adjusted)
 		}
 	}
 	for i, p := range stat.Holm(ps) {

@@ -173,7 +173,8 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 // question, by question_key or query_hash: they are no further evidence, and the mean of them all would be another figure at each look.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
-	asked, questionOf := map[string]bool{}, questions(records)
+	asked := map[string]bool{}
+	questionOf := questions(records)
 	for _, r := range distinct(records) {
 		share, ok := judgeOf(r)
 		if question := questionOf(r); !ok || asked[question] {
@@ -236,7 +237,8 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 	for _, r := range records {
 		cluster := cmp.Or(questionOf(r), r.SessionID) // sessions of one question are one cluster
 		share, ok := judgeOf(r)
-		shown, n := 0.0, 0
+		shown := 0.0
+		n := 0
 		for _, v := range r.Reviewers {
 			if v.Choice == nil {
 				s.Missing++
@@ -261,7 +263,8 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 		}
 		s.Sessions++
 		s.Choices += n
-		synthesis, first = append(synthesis, pair(cluster, share)), append(first, pair(cluster, shown/float64(n)))
+		synthesis = append(synthesis, pair(cluster, share))
+		first = append(first, pair(cluster, shown/float64(n)))
 		ratios = append(ratios, math.Log2(float64(max(r.Lengths.Synthesis, 1))/float64(max(r.Lengths.Top, 1))))
 	}
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
@@ -270,7 +273,8 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 		v.First /= float64(v.Choices)
 		s.Reviewers = append(s.Reviewers, v)
 	}
-	s.Synthesis, s.First = share(synthesis), share(first)
+	s.Synthesis = share(synthesis)
+	s.First = share(first)
 	raw := Paired(synthesis)
 	if raw == nil {
 		s.Verdict = TooFewSessions
@@ -291,7 +295,8 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 	case s.EqualLength == nil:
 		s.Verdict = Inconclusive
 	default:
-		low, high := min(s.Synthesis.CI95[0], s.EqualLength.CI95[0]), max(s.Synthesis.CI95[1], s.EqualLength.CI95[1])
+		low := min(s.Synthesis.CI95[0], s.EqualLength.CI95[0])
+		high := max(s.Synthesis.CI95[1], s.EqualLength.CI95[1])
 		s.Verdict = preference(low, high, s.Synthesis.Lower, s.Synthesis.Upper)
 	}
 	return s
@@ -378,7 +383,9 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 			p.Ratings++
 		}
 	}
-	p.Persons, p.Wanted, p.Labelled = len(persons), len(wanted), len(votes)
+	p.Persons = len(persons)
+	p.Wanted = len(wanted)
+	p.Labelled = len(votes)
 	if p.Ratings > 0 {
 		p.Rating = new(float64(ratings) / float64(p.Ratings))
 	}
@@ -391,16 +398,22 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 	var said, judged []float64
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if votes[id] == nil {
-			low, high = append(low, pair(id, 0)), append(high, pair(id, 1))
+			low = append(low, pair(id, 0))
+			high = append(high, pair(id, 1))
 			continue
 		}
 		vote := pair(id, stat.Mean(votes[id]))
-		people, low, high = append(people, vote), append(low, vote), append(high, vote)
+		people = append(people, vote)
+		low = append(low, vote)
+		high = append(high, vote)
 		if judge, ok := judges[id]; ok {
-			said, judged = append(said, stat.Mean(votes[id])), append(judged, judge)
+			said = append(said, stat.Mean(votes[id]))
+			judged = append(judged, judge)
 		}
 	}
-	p.Synthesis, p.Lowest, p.Highest = share(people), share(low), share(high)
+	p.Synthesis = share(people)
+	p.Lowest = share(low)
+	p.Highest = share(high)
 	p.Verdict = TooFewSessions
 	if p.Labelled < PeopleFrom {
 		return p
@@ -444,7 +457,8 @@ func agreement(labels []council.LabelRecord, from int) Agreements {
 		}
 	}
 	of := func(pairs []Pair) Agreement {
-		sum, sessions := 0.0, map[string]bool{}
+		sum := 0.0
+		sessions := map[string]bool{}
 		for _, p := range pairs {
 			sum += (p.D + 1) / 2
 			sessions[p.Cluster] = true

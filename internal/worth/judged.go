@@ -58,9 +58,11 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 		return (s.y - slope*s.x) / s.n, slope, true
 	}
 	var all sums
-	index, clusters := map[string]int{}, []sums{}
+	index := map[string]int{}
+	clusters := []sums{}
 	for i, p := range pairs {
-		x, at := ratios[i], len(clusters)
+		x := ratios[i]
+		at := len(clusters)
 		if found, ok := index[p.Cluster]; ok {
 			at = found
 		} else {
@@ -68,7 +70,8 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 			clusters = append(clusters, sums{})
 		}
 		one := sums{1, x, x * x, p.D, x * p.D}
-		all, clusters[at] = minus(all, minus(sums{}, one)), minus(clusters[at], minus(sums{}, one))
+		all = minus(all, minus(sums{}, one))
+		clusters[at] = minus(clusters[at], minus(sums{}, one))
 	}
 	estimate, slope, ok := fit(all)
 	if !ok || len(clusters) < 2 {
@@ -85,7 +88,8 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	g := float64(len(clusters))
 	e := &EqualLength{Estimate: estimate, PerDoubling: slope, SE: math.Sqrt((g - 1) / g * spread)}
 	limit := stat.StudentQuantile(1-Level, g-1) * e.SE
-	e.Lower, e.Upper = estimate-limit, estimate+limit
+	e.Lower = estimate - limit
+	e.Upper = estimate + limit
 	return e
 }
 
@@ -99,7 +103,8 @@ func CompareJudged(questions []JudgedQuestion, plan Plan) Report {
 	}
 	for _, side := range []float64{0, 1} {
 		if judgedReport(questions, plan, &side).Verdict != r.Verdict {
-			r.Verdict, r.Reason = Undecided, DependsOnMissing
+			r.Verdict = Undecided
+			r.Reason = DependsOnMissing
 			break
 		}
 	}
@@ -122,13 +127,15 @@ func judgedReport(questions []JudgedQuestion, plan Plan, instead *float64) Repor
 	compare := func(arm string) Comparison {
 		pairs, judged := judge(questions, arm, instead)
 		c := comparison(nil, plan, arm, pairs, plan.Margin)
-		c.Judged, c.CostPerAdditionalRight = judged, nil
+		c.Judged = judged
+		c.CostPerAdditionalRight = nil
 		return c
 	}
 	sizes := make([]*Interval, 0, len(plan.Comparators))
 	for _, arm := range plan.Comparators {
 		c := compare(arm)
-		r.Comparisons, sizes = append(r.Comparisons, c), append(sizes, c.Interval)
+		r.Comparisons = append(r.Comparisons, c)
+		sizes = append(sizes, c.Interval)
 	}
 	for _, arm := range plan.Described {
 		r.Described = append(r.Described, compare(arm))
@@ -152,7 +159,8 @@ func judge(questions []JudgedQuestion, arm string, instead *float64) ([]Pair, *J
 		if !ok {
 			continue
 		}
-		sum, n := 0.0, 0.0
+		sum := 0.0
+		n := 0.0
 		for _, orders := range j.Verdicts {
 			if orders[0] != nil && orders[1] != nil && *orders[0] != *orders[1] {
 				judged.Unstable++
@@ -171,7 +179,8 @@ func judge(questions []JudgedQuestion, arm string, instead *float64) ([]Pair, *J
 		if n == 0 {
 			continue
 		}
-		pairs, ratios = append(pairs, Pair{q.Cluster, 2*sum/n - 1}), append(ratios, j.LogLength)
+		pairs = append(pairs, Pair{q.Cluster, 2*sum/n - 1})
+		ratios = append(ratios, j.LogLength)
 		judged.sameLength = judged.sameLength && math.Abs(j.LogLength) < 1e-9
 	}
 	judged.EqualLength = AtEqualLength(pairs, ratios)

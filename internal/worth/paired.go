@@ -48,13 +48,16 @@ type Interval struct {
 func Paired(pairs []Pair) *Interval {
 	index := map[string]int{}
 	var sums, counts []float64 // by cluster
-	total, squares, n := 0.0, 0.0, float64(len(pairs))
+	total := 0.0
+	squares := 0.0
+	n := float64(len(pairs))
 	for _, p := range pairs {
 		at, ok := index[p.Cluster]
 		if !ok {
 			at = len(sums)
 			index[p.Cluster] = at
-			sums, counts = append(sums, 0), append(counts, 0)
+			sums = append(sums, 0)
+			counts = append(counts, 0)
 		}
 		sums[at] += p.D
 		counts[at]++
@@ -67,7 +70,8 @@ func Paired(pairs []Pair) *Interval {
 	centre, se := stat.AdjustedMean(sums, counts)
 	i := &Interval{N: len(pairs), Clusters: len(sums), Estimate: total / n, Centre: centre, SE: se, Discordance: squares / n}
 	limit := func(level float64) float64 { return stat.StudentQuantile(level, i.df()) * i.SE }
-	i.Lower, i.Upper = centre-limit(1-Level), centre+limit(1-Level)
+	i.Lower = centre - limit(1-Level)
+	i.Upper = centre + limit(1-Level)
 	i.CI95 = [2]float64{centre - limit(1-Level/2), centre + limit(1-Level/2)}
 	i.P = stat.StudentP(centre/i.SE, i.df())
 	return i

@@ -26,7 +26,8 @@ type PPI struct {
 // PredictionPowered estimates the mean of labels. judged are the values that the judge gave
 // in the same sessions, and others those that it gave in sessions without a label. It is nil for fewer than two labels, and where neither labels nor judge leave an error to tell.
 func PredictionPowered(labels, judged, others []float64) *PPI {
-	n, m := float64(len(labels)), float64(len(others))
+	n := float64(len(labels))
+	m := float64(len(others))
 	if len(labels) < 2 {
 		return nil
 	}
@@ -53,7 +54,8 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 	}
 	p.SE = math.Sqrt(square)
 	limit := func(level float64) float64 { return stat.StudentQuantile(level, n-1) * p.SE }
-	p.Lower, p.Upper = p.Estimate-limit(1-Level), p.Estimate+limit(1-Level)
+	p.Lower = p.Estimate - limit(1-Level)
+	p.Upper = p.Estimate + limit(1-Level)
 	p.CI95 = [2]float64{p.Estimate - limit(1-Level/2), p.Estimate + limit(1-Level/2)}
 	p.Gain = stat.PopVariance(labels) / n / square
 	return p
@@ -61,7 +63,9 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 
 // covariance has the number of values as its divisor.
 func covariance(x, y []float64) float64 {
-	a, b, sum := stat.Mean(x), stat.Mean(y), 0.0
+	a := stat.Mean(x)
+	b := stat.Mean(y)
+	sum := 0.0
 	for i := range x {
 		sum += (x[i] - a) * (y[i] - b)
 	}

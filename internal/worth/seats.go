@@ -112,7 +112,8 @@ func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
 		accuracies[i] = 1 - all.wrong[i]/n
 		r.Seats[i].Accuracy = &accuracies[i]
 	}
-	allWrong, majority := 0.0, 0.0
+	allWrong := 0.0
+	majority := 0.0
 	without := make([]float64, len(r.Seats))
 	for _, q := range questions {
 		right := 0
@@ -142,8 +143,11 @@ func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
 	for right, p := range stat.PoissonBinomial(accuracies) {
 		independent += p * most(right, len(r.Seats))
 	}
-	r.AllWrong, r.Ceiling = new(allWrong/n), new(1-allWrong/n)
-	r.Majority, r.Independent, r.Gap = new(majority/n), &independent, new(independent-majority/n)
+	r.AllWrong = new(allWrong / n)
+	r.Ceiling = new(1 - allWrong/n)
+	r.Majority = new(majority / n)
+	r.Independent = &independent
+	r.Gap = new(independent - majority/n)
 }
 
 // most is 1 where more than half of the seats are right, and .5 where half of them are.
@@ -161,7 +165,8 @@ func most(right, seats int) float64 {
 // without sets what each seat adds to a vote and to a ranking.
 func (r *SeatsReport) without(questions []SeatQuestion) {
 	counted := func(whole func(SeatQuestion) (*float64, []*float64), to **float64, effect func(*SeatFigure) **SeatEffect) []*SeatEffect {
-		sum, effects := 0.0, []*SeatEffect(nil)
+		sum := 0.0
+		effects := []*SeatEffect(nil)
 		pairs := make([][]Pair, len(r.Seats))
 		for _, q := range questions {
 			with, others := whole(q)
@@ -248,7 +253,8 @@ func (e *errorCounts) phi(i, j int) (float64, bool) {
 
 // meanPhi returns the mean correlation over pairs of seats that vary, NaN below two of them.
 func (e *errorCounts) meanPhi() (mean float64, varying int) {
-	sum, pairs := 0.0, 0.0
+	sum := 0.0
+	pairs := 0.0
 	for i := range e.wrong {
 		if e.varies(i) {
 			varying++
@@ -290,11 +296,14 @@ func effective(all *errorCounts, parts []*errorCounts, mean float64, varying int
 		all.plus(part, 1)
 		without[i] = math.Atanh(left)
 	}
-	g, centre := float64(len(parts)), math.Atanh(mean)
+	g := float64(len(parts))
+	centre := math.Atanh(mean)
 	half := stat.StudentQuantile(1-Level/2, g-1) * math.Sqrt((g-1)*stat.PopVariance(without))
-	low, high := kish(varying, math.Tanh(centre+half)), kish(varying, math.Tanh(centre-half))
+	low := kish(varying, math.Tanh(centre+half))
+	high := kish(varying, math.Tanh(centre-half))
 	if g > 1 && !math.IsNaN(low) && !math.IsNaN(high) {
-		e.Lower, e.Upper = &low, &high
+		e.Lower = &low
+		e.Upper = &high
 	}
 	return e
 }

@@ -40,7 +40,8 @@ func NewBalancer(tb testing.TB) *Balancer {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: b.dial}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", "daemons"
+			r.Out.URL.Scheme = "http"
+			r.Out.URL.Host = "daemons"
 			r.Out.Host = r.In.Host
 		},
 		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // of connections that a daemon cuts

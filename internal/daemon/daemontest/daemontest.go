@@ -204,7 +204,8 @@ func Records(tb testing.TB, path string) []council.BiasMetricRecord {
 	var records []council.BiasMetricRecord
 	var errs []error
 	for record, err := range store.ReadFile(context.WithoutCancel(tb.Context()), path) {
-		records, errs = append(records, record), append(errs, err)
+		records = append(records, record)
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		tb.Fatal(err)
@@ -219,7 +220,8 @@ func Events(tb testing.TB, stream []byte) []council.Event {
 	var errs []error
 	for read, err := range client.ReadEvents(bytes.NewReader(stream)) {
 		event, bad := read.Decode()
-		events, errs = append(events, event), append(errs, err, bad)
+		events = append(events, event)
+		errs = append(errs, err, bad)
 	}
 	if err := errors.Join(errs...); err != nil || len(events) == 0 {
 		tb.Fatalf("%d events in %.500s: %v", len(events), stream, err)
@@ -236,7 +238,8 @@ type Texts struct {
 // Take takes in the next event. The error says of an event with a whole text that its pieces
 // were others.
 func (x *Texts) Take(e council.Event) error {
-	whole, pieces := "", ""
+	whole := ""
+	pieces := ""
 	switch data := e.Data.(type) {
 	case council.AnswerDelta:
 		if x.Answers == nil {
@@ -247,14 +250,16 @@ func (x *Texts) Take(e council.Event) error {
 		delete(x.Answers, data.Model)
 	case council.Answer:
 		if x.Answers != nil && data.Response != nil {
-			whole, pieces = *data.Response, x.Answers[data.Model]
+			whole = *data.Response
+			pieces = x.Answers[data.Model]
 		}
 	case council.Delta:
 		x.Final += data.Text
 	case council.Restart:
 		x.Final = ""
 	case council.Synthesis:
-		whole, pieces = data.Response, x.Final
+		whole = data.Response
+		pieces = x.Final
 	}
 	if whole != pieces {
 		return fmt.Errorf("%s: the text is %q, its pieces are %q", e.Type, whole, pieces)

@@ -86,7 +86,8 @@ func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 			return workErr
 		}
 	}
-	o.Failed, o.At = err != nil, time.Now()
+	o.Failed = err != nil
+	o.At = time.Now()
 	if d.names == nil {
 		d.names = map[string]int{}
 	}
@@ -190,8 +191,10 @@ func Crashes() (all []Crash) {
 // After returns the content of the files, by name, that a crash after these operations
 // leaves.
 func (c Crash) After(ops []Op) map[string]string {
-	names, namesOnDisk := map[string]int{}, map[string]int{}
-	data, dataOnDisk := map[int]string{}, map[int]string{}
+	names := map[string]int{}
+	namesOnDisk := map[string]int{}
+	data := map[int]string{}
+	dataOnDisk := map[int]string{}
 	for _, o := range ops {
 		if o.Failed && o.Kind != Write && (o.Kind != Sync || !c.failed) {
 			continue

@@ -117,7 +117,8 @@ func (l *Link) Stall(to, from bool) {
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut, l.stalled = false, [2]bool{}
+	l.cut = false
+	l.stalled = [2]bool{}
 	l.changed.Broadcast()
 }
 
