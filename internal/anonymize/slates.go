@@ -20,8 +20,8 @@ func LabelAt(i int) council.Label {
 	return council.Label(labelPrefix + letters)
 }
 
-// Letter returns what tells a label from the others: "A" of "Response A".
-func Letter(label council.Label) string { return strings.TrimPrefix(string(label), labelPrefix) }
+// ShortLabel returns what tells a label from the others: "A" of "Response A".
+func ShortLabel(label council.Label) string { return strings.TrimPrefix(string(label), labelPrefix) }
 
 // Options say for whom slates are drawn. The zero Order is council.OrderBalanced.
 type Options struct {

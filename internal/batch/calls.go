@@ -142,9 +142,9 @@ func (c *Calls) add(e entry) {
 	}
 }
 
-// Hold keeps the most that a request can cost, in US dollars, before it is sent. settle says what it cost or can have cost,
+// Hold keeps the most that a request can cost, in US dollars, before it is sent. finish says what it cost or can have cost,
 // and does not wait for the disk.
-func (c *Calls) Hold(session string, bound float64) (settle func(usd float64), err error) {
+func (c *Calls) Hold(session string, bound float64) (finish func(usd float64), err error) {
 	if bound > 0 {
 		if err := c.append(entry{Session: session, BilledUSD: bound}); err != nil {
 			return nil, err

@@ -40,7 +40,7 @@ func openCalls(t *testing.T, name string) *Calls {
 // A reply is not kept before what its request cost is known, so that must not wait for a disk.
 func TestSettleDoesNotWaitForTheDisk(t *testing.T) {
 	calls := openCalls(t, filepath.Join(t.TempDir(), "out.calls"))
-	settle, err := calls.Hold("s", 0.5)
+	finish, err := calls.Hold("s", 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestSettleDoesNotWaitForTheDisk(t *testing.T) {
 	<-slow.syncing
 	billed := make(chan float64)
 	go func() {
-		settle(0.25)
+		finish(0.25)
 		billed <- calls.Cost("s")
 	}()
 	select {
@@ -85,14 +85,14 @@ type billed struct {
 
 func (b billed) Complete(_ context.Context, call council.Call) (council.Completion, error) {
 	for i, cost := range b.costs {
-		settle, err := b.Hold(call.Session, 1)
+		finish, err := b.Hold(call.Session, 1)
 		if err != nil {
 			return council.Completion{}, err
 		}
 		if b.before != nil && i == len(b.costs)-1 {
 			b.before()
 		}
-		settle(cost)
+		finish(cost)
 	}
 	return council.Completion{}, b.failure
 }

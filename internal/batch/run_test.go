@@ -21,11 +21,11 @@ func (p priced) Panel(ctx context.Context, plan council.Plan, _ []pipeline.Arm, 
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	settle, err := p.Hold(plan.SessionID, 1)
+	finish, err := p.Hold(plan.SessionID, 1)
 	if err != nil {
 		return nil, err
 	}
-	settle(1)
+	finish(1)
 	spent := council.Spent{Usage: council.Usage{CostUSD: new(1.0)}}
 	answer := council.Answer{Model: "amber", Response: new("yes"), Status: council.OutcomeOK, Spent: spent}
 	return []pipeline.ArmResult{{Session: &council.Session{Stage1: []council.Answer{answer}}}}, nil

@@ -83,7 +83,7 @@ func anchor(w window) anchoring {
 	for s, x := range sessions {
 		sum := 0.0
 		found := false
-		told := false
+		varies := false
 		for i, lead := range leads[s] {
 			f := slices.Index(x.position[i], 0)
 			if f < 0 || math.IsNaN(lead[f]) {
@@ -102,7 +102,7 @@ func anchor(w window) anchoring {
 			sum += after(f) - mean/shown
 			weight += lead[f] * stat.NaNSum(moved[s][i])
 			found = true
-			told = told || slices.ContainsFunc(lead, func(v float64) bool { return math.Abs(v) > tiny })
+			varies = varies || slices.ContainsFunc(lead, func(v float64) bool { return math.Abs(v) > tiny })
 		}
 		if !found {
 			continue
@@ -110,7 +110,7 @@ func anchor(w window) anchoring {
 		used++
 		// Where all leads are alike, such as that of the only answer that another reviewer scored, it
 		// makes no difference which one stood first.
-		if !told {
+		if !varies {
 			continue
 		}
 		if _, ok := sums[x.cluster]; !ok {

@@ -85,18 +85,18 @@ type Collector struct {
 
 // session is what is kept of one session.
 type session struct {
-	id         string
-	start      time.Time // the newest time that its records say
-	told       []told    // in the order of its records
-	firstTold  [1]told   // the first memory of told, enough while all records say the same time
-	rows       []row
-	duplicates int // rows that were dropped for one before them
+	id           string
+	start        time.Time  // the newest time that its records say
+	mentions     []mention  // in the order of its records
+	firstMention [1]mention // the first memory of mentions, enough while all records say the same time
+	rows         []row
+	duplicates   int // rows that were dropped for one before them
 
 	facts // of what is in the window, once sortRows has run
 }
 
-// told is what some records of a session in a row, which say the same time, tell of it.
-type told struct {
+// mention is what consecutive records of a session, which say the same time, tell of it.
+type mention struct {
 	time time.Time
 	facts
 }
@@ -138,7 +138,7 @@ type row struct {
 	length              int32   // of the answer, in code points
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
-	told                int32   // index into session.told
+	mention             int32   // index into session.mentions
 	versions            int32   // index into Collector.versions
 	reasoning           int32   // tokens that the author of the answer reasoned with; -1 when the record does not tell
 	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
@@ -178,36 +178,36 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
 		return
 	}
-	told := facts{
+	known := facts{
 		config: record.CouncilConfig, order: record.OrderDesign, embedder: record.EmbeddingModel,
 		early: council.EarlySchema(record.SchemaVersion),
 	}
 	if record.QueryMetadata.Category != nil {
-		told.category = *record.QueryMetadata.Category
+		known.category = *record.QueryMetadata.Category
 	}
 	if record.QueryMetadata.Language != nil {
-		told.language = *record.QueryMetadata.Language
+		known.language = *record.QueryMetadata.Language
 	}
 	if record.BlockID != nil {
-		told.block = *record.BlockID
+		known.block = *record.BlockID
 	}
 	// The frozen answers of a probe answer one question too.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
-		told.query = *hash
+		known.query = *hash
 	}
 	if record.QuestionKey != nil {
-		told.key = keyMark + *record.QuestionKey
+		known.key = keyMark + *record.QuestionKey
 	}
 	versions := versionsOf(record.ModelVersions)
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.drops("config_version", c.o.ConfigVersion, told.config) || c.drops("category", c.o.Category, told.category) ||
-		c.drops("language", c.o.Language, told.language) ||
+		c.drops("config_version", c.o.ConfigVersion, known.config) || c.drops("category", c.o.Category, known.category) ||
+		c.drops("language", c.o.Language, known.language) ||
 		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate) {
 		return
 	}
 	r := row{
 		score: math.NaN(), rank: math.NaN(), position: -1, style: float32(math.NaN()), correct: -1,
-		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: told.early,
+		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: known.early,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {
@@ -238,7 +238,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		}
 	}
 	s := c.session(record.SessionID, record.Timestamp)
-	r.told = s.tell(record.Timestamp, told)
+	r.mention = s.tell(record.Timestamp, known)
 	r.versions = c.version(versions)
 	r.reviewer = c.member(record.ReviewerID)
 	r.candidate = c.member(record.ModelID)
@@ -288,12 +288,12 @@ func (c *Collector) leftOut() (all []Filter) {
 
 // tell notes what a record of that time tells of the session, and returns where.
 func (s *session) tell(at time.Time, f facts) int32 {
-	last := len(s.told) - 1
-	if last >= 0 && s.told[last].time.Equal(at) {
-		s.told[last].add(f)
+	last := len(s.mentions) - 1
+	if last >= 0 && s.mentions[last].time.Equal(at) {
+		s.mentions[last].add(f)
 		return int32(last)
 	}
-	s.told = append(s.told, told{at, f})
+	s.mentions = append(s.mentions, mention{at, f})
 	return int32(last + 1)
 }
 
@@ -320,9 +320,9 @@ func (c *Collector) AddBefore(earlier *Collector) {
 		}
 		s := c.session(from.id, from.start)
 		for i := range s.rows {
-			s.rows[i].told += int32(len(from.told))
+			s.rows[i].mention += int32(len(from.mentions))
 		}
-		s.told = append(from.told, s.told...)
+		s.mentions = append(from.mentions, s.mentions...)
 		s.rows = append(from.rows, s.rows...)
 	}
 	for _, f := range earlier.dropped {
@@ -367,7 +367,7 @@ func (c *Collector) session(id string, start time.Time) *session {
 		c.trim()
 	}
 	s := &session{id: id, start: start}
-	s.told = s.firstTold[:0]
+	s.mentions = s.firstMention[:0]
 	c.sessions[id] = s
 	c.order = append(c.order, s)
 	return s

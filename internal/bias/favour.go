@@ -261,7 +261,7 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 	case !f.effects.takes(reviewer) || !f.effects.takes(candidate):
 		return f.notTaken()
 	case !ok:
-		return notTold
+		return notSeparable
 	case f.outside[effect] < leastOutside:
 		return nearlyConstant
 	}
@@ -281,7 +281,7 @@ func (f *favours) lacksSlope(reviewer int) string {
 
 func (f *favours) notTaken() string {
 	if len(f.effects.members) < mostMembers {
-		return notTold
+		return notSeparable
 	}
 	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
 }
@@ -289,7 +289,7 @@ func (f *favours) notTaken() string {
 // comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or "".
 func (f *favours) comparable(reviewer, candidate int) string {
 	pairs := 0
-	told := 0
+	enough := 0
 	for _, k := range f.effects.members {
 		pair, ok := f.effects.pair(reviewer, k)
 		if !ok || k == candidate {
@@ -297,13 +297,13 @@ func (f *favours) comparable(reviewer, candidate int) string {
 		}
 		pairs++
 		if f.outside[pair] >= leastOutside {
-			told++
+			enough++
 		}
 	}
 	switch {
 	case pairs < 2:
-		return notTold
-	case told < 2:
+		return notSeparable
+	case enough < 2:
 		return nearlyConstant
 	}
 	return ""

@@ -149,7 +149,7 @@ func TestCoarseHeadline(t *testing.T) {
 	}
 	h := findings{c: NewCollector(unlimited)}
 	m := Metric{Name: "x", Kind: KindFavour, Unit: points, Delta: new(0.25)}
-	h.headline(&m, []Metric{member}, notTold)
+	h.headline(&m, []Metric{member}, notSeparable)
 	family := []Metric{m}
 	h.judge(family)
 	if family[0].Found() {

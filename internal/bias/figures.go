@@ -84,7 +84,7 @@ func (h *findings) selfPreference() Metric {
 		return m
 	}
 	var members []Metric
-	var told, effects []int
+	var estimable, effects []int
 	for i, t := range h.own {
 		if t.records == 0 {
 			continue
@@ -94,15 +94,15 @@ func (h *findings) selfPreference() Metric {
 			return h.favour.ownEffects(weights{h.favour.effects.own(i): 1})
 		}, i)
 		if member.PointEstimate != nil {
-			told = append(told, i)
+			estimable = append(estimable, i)
 			effects = append(effects, h.favour.effects.own(i))
 		}
 		members = append(members, member)
 	}
-	if common, ok := h.inCommon(m, h.self, effects, told); ok {
+	if common, ok := h.inCommon(m, h.self, effects, estimable); ok {
 		members = slices.Insert(members, 0, common)
 	}
-	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))
 	return m
 }
 
@@ -114,7 +114,7 @@ func (h *findings) family() Metric {
 	}
 	lacks := ""
 	if !h.favour.tellsFamily() {
-		lacks = notTold
+		lacks = notSeparable
 	}
 	h.favour.set(&m, lacks, func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.family] }, h.favour.reviewing()...)
 	return m
@@ -159,7 +159,7 @@ func (h *findings) style() []Metric {
 	}
 	m := h.metric(styleName, perTenth, h.favour.method()+"; similarity by "+h.w.embedder+", to which the same substance is alike too", h.alike, deltaStyle)
 	if !h.alike.testable() {
-		m.missing(notTold)
+		m.missing(notSeparable)
 		return []Metric{m}
 	}
 	h.favour.set(&m, "", func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.style] }, h.favour.reviewing()...)
@@ -175,7 +175,7 @@ func (h *findings) slopes() Metric {
 		h.favour.set(&member, h.favour.lacksSlope(i), func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.slope(i)] }, i)
 		members = append(members, member)
 	}
-	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))
 	return m
 }
 
@@ -192,7 +192,7 @@ func (h *findings) affinity() Metric {
 		}, pair[0])
 		members = append(members, member)
 	}
-	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))
 	return m
 }
 
@@ -208,10 +208,10 @@ func (h *findings) position() Metric {
 		return m
 	}
 	e := &h.favour.effects
-	var told, firsts []int
+	var estimable, firsts []int
 	for _, i := range h.favour.reviewing() {
 		if h.placed[i].testable() && h.favour.fit.Effects[e.first(i)].Estimable {
-			told = append(told, i)
+			estimable = append(estimable, i)
 			firsts = append(firsts, e.first(i))
 		}
 	}
@@ -226,7 +226,7 @@ func (h *findings) position() Metric {
 			return weights{}
 		}
 	}
-	beside := func(place int, firsts []int) weights {
+	lessOthers := func(place int, firsts []int) weights {
 		all := weights{}
 		for p := range e.places {
 			share := -1 / float64(e.places-1)
@@ -240,20 +240,20 @@ func (h *findings) position() Metric {
 		return all
 	}
 	var members []Metric
-	if len(told) > 0 {
+	if len(estimable) > 0 {
 		for p := range e.places {
 			member := h.metric("position_effect|"+strconv.Itoa(p), points, m.Method, h.ordered, deltaPosition)
 			member.Subject = strconv.Itoa(p)
 			member.InCommon = true
-			h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, beside(p, firsts)) }, told...)
+			h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, lessOthers(p, firsts)) }, estimable...)
 			members = append(members, member)
 		}
 	}
-	for k, i := range told {
+	for k, i := range estimable {
 		member := h.member(m, h.w.names[i], h.placed[i])
-		h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, beside(0, firsts[k:k+1])) }, i)
+		h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, lessOthers(0, firsts[k:k+1])) }, i)
 		members = append(members, member)
 	}
-	h.headline(&m, members, cmp.Or(h.favour.reason, notTold))
+	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))
 	return m
 }

@@ -38,7 +38,7 @@ const (
 	sharedOrder    = "the reviewers of each session saw one order, so position cannot be told from quality"
 	noOwn          = "own answers were not reviewed in enough sessions: %s says in how many they are"
 	noFamily       = "no reviewer scored another model of its provider"
-	notTold        = "the records cannot tell it from the other effects"
+	notSeparable   = "the records cannot tell it from the other effects"
 	oneSession     = "it rests on a single session"
 	noVariation    = "every session gives exactly the same figure, so there is no variation to test it against"
 	notComparable  = "the reviewers cannot be compared: no chain of common candidates links them"
@@ -169,7 +169,7 @@ func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(m
 		if t.testable() {
 			m.setContrast(f.Contrast(contrast(member)))
 		} else {
-			m.missing(notTold)
+			m.missing(notSeparable)
 		}
 		members = append(members, m)
 	}
@@ -181,7 +181,7 @@ func (h *findings) length() Metric {
 		"candidate models and positions beside it, every reviewer of a session absorbed (M3); "+leastSquares, h.scored, deltaEffect)
 	level, n := repeated(h.answered)
 	if n < 2 {
-		m.missing(notTold)
+		m.missing(notSeparable)
 		return m
 	}
 	f := h.w.fit(h.lengthModel(level, n))
@@ -267,7 +267,7 @@ func (h *findings) anchoring() Metric {
 func (h *findings) withoutOrders() string {
 	switch {
 	case h.ordered.records > 0:
-		return notTold
+		return notSeparable
 	case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
 		return sharedOrder
 	case h.w.early:

@@ -355,7 +355,7 @@ func (m *Metric) setContrast(of stat.Contrast) {
 	e := m.rest(of)
 	switch {
 	case m.Clusters < preliminaryFrom || !of.Estimable:
-		m.missing(notTold)
+		m.missing(notSeparable)
 	case !of.Robust:
 		m.missing(oneSession)
 	default:

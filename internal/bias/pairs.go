@@ -198,7 +198,7 @@ func (h *findings) pairPosition(m *Metric) bool {
 		member.Subject = h.w.names[reviewer]
 		member.Clusters = len(sums)
 		if len(sums) < preliminaryFrom {
-			member.missing(notTold)
+			member.missing(notSeparable)
 		} else {
 			mean, se := stat.AdjustedMean(sums, counts)
 			member.set(stat.Effect{Estimate: mean, SE: se, DF: float64(len(sums) - 1)})
@@ -211,6 +211,6 @@ func (h *findings) pairPosition(m *Metric) bool {
 	m.Unit = ofPairs
 	m.Method = members[0].Method
 	m.Delta = members[0].Delta
-	h.headline(m, members, notTold)
+	h.headline(m, members, notSeparable)
 	return true
 }

@@ -13,7 +13,7 @@ const (
 )
 
 // reasoning returns the association of the scores with how long the author of an answer reasoned, and whether any record tells that.
-func (h *findings) reasoning() (m Metric, told bool) {
+func (h *findings) reasoning() (m Metric, known bool) {
 	var all tally
 	answered := make([]tally, len(h.w.names))
 	for c := range h.w.cells(h.w.byCluster()) {
@@ -30,7 +30,7 @@ func (h *findings) reasoning() (m Metric, told bool) {
 		m.missing(noReasoning)
 		return m, false
 	case n < 2:
-		m.missing(notTold)
+		m.missing(notSeparable)
 		return m, true
 	}
 	f := h.w.fit(h.reasoningModel(level, n))

@@ -67,7 +67,7 @@ func TestReasoningUntold(t *testing.T) {
 		reason string
 	}{
 		"nobody":     {[]string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4"}, noReasoning},
-		"one member": {[]string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3"}, notTold},
+		"one member": {[]string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3"}, notSeparable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := collect(unlimited, reasoned(slices.Clone(records), 0, tc.silent...)).Report(t.Context())
@@ -75,7 +75,7 @@ func TestReasoningUntold(t *testing.T) {
 			if !m.Is(VerdictNotIdentified) || m.Reason != tc.reason || m.PointEstimate != nil || m.PValue != nil {
 				t.Errorf("reasoning: %+v", m)
 			}
-			if strings.Contains(r.Headline, "reasoning") != (tc.reason == notTold) {
+			if strings.Contains(r.Headline, "reasoning") != (tc.reason == notSeparable) {
 				t.Errorf("headline: %s", r.Headline)
 			}
 			if slices.ContainsFunc(r.NotMeasured, func(n NotMeasured) bool { return n.Name == "reasoning_length" }) {

@@ -128,7 +128,7 @@ func TestConstantReviewerHasNoFavour(t *testing.T) {
 func TestThreeMembersHidden(t *testing.T) {
 	metrics := byName(collect(unlimited, inWorld(4, 60, 3, false, biassim.World{}, biassim.Effects{})).Report(t.Context()).Metrics)
 	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1", "family_affinity"} {
-		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notTold {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notSeparable {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}

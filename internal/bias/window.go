@@ -158,12 +158,12 @@ func (c *Collector) sortRows() (names []string, rank []int) {
 // the facts of the sessions by what is left.
 func (c *Collector) trimRows() {
 	for _, s := range c.order {
-		outside := func(t told) bool {
+		outside := func(t mention) bool {
 			return c.full() && compareSessions(&session{id: s.id, start: t.time}, c.order[0]) < 0
 		}
-		s.rows = slices.DeleteFunc(s.rows, func(r row) bool { return outside(s.told[r.told]) })
+		s.rows = slices.DeleteFunc(s.rows, func(r row) bool { return outside(s.mentions[r.mention]) })
 		s.facts = facts{}
-		for _, t := range s.told {
+		for _, t := range s.mentions {
 			if !outside(t) {
 				s.add(t.facts)
 			}

@@ -150,8 +150,8 @@ func (c batchFlags) begin(
 	o := daemon.EngineOptions{
 		Config: cfg, Simulated: sim, Recorder: recorder, QuestionSecret: secret, Log: slog.New(slog.DiscardHandler), Version: std.Version,
 		Hold: func(session string, bound spend.USD) (func(spend.USD), error) {
-			settle, err := calls.Hold(session, bound.Float64())
-			return func(cost spend.USD) { settle(cost.Float64()) }, err
+			finish, err := calls.Hold(session, bound.Float64())
+			return func(cost spend.USD) { finish(cost.Float64()) }, err
 		},
 		Keep: func(next council.Completer) council.Completer {
 			return completerFunc(func(ctx context.Context, call council.Call) (council.Completion, error) {
@@ -159,7 +159,7 @@ func (c batchFlags) begin(
 			})
 		},
 	}
-	if err := b.house(ctx, o, c, questions); err != nil {
+	if err := b.openEngine(ctx, o, c, questions); err != nil {
 		return nil, err
 	}
 	first, err := b.engine.Prepare(questions[0].Request())
@@ -212,9 +212,9 @@ func (c batchFlags) refused(problems []batch.Problem) error {
 	return fmt.Errorf("--file %s: nothing was asked:\n%s", c.File, strings.Join(lines, "\n"))
 }
 
-// house makes the engine. Limits of cost are hard where the price and the length of each reply are known, which changes
+// openEngine makes the engine. Limits of cost are hard where the price and the length of each reply are known, which changes
 // nothing else.
-func (b *begun) house(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []batch.Question) error {
+func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []batch.Question) error {
 	e, err := daemon.NewEngine(ctx, o)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func recordFiles(inputs []string) ([]string, error) {
 			return nil, usageError{fmt.Errorf("--input %q is not a pattern: %w", input, err)}
 		}
 		matches = slices.DeleteFunc(matches, func(path string) bool {
-			return besideStore.MatchString(path) || store.Find(path) != nil
+			return sidecar.MatchString(path) || store.Find(path) != nil
 		})
 		// With the segments of a store goes its name, even when the file itself is not there.
 		for i, path := range matches {
@@ -103,8 +103,8 @@ func recordFiles(inputs []string) ([]string, error) {
 }
 
 var (
-	besideStore = regexp.MustCompile(`\.(lock|tmp)$`)
-	segmentOf   = regexp.MustCompile(`\.[0-9]{6}(\.zst)?$`)
+	sidecar   = regexp.MustCompile(`\.(lock|tmp)$`)
+	segmentOf = regexp.MustCompile(`\.[0-9]{6}(\.zst)?$`)
 )
 
 func writeIndented(w io.Writer, v any) error {

@@ -226,11 +226,11 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 // an empty cell. The position is that of the line, also for an old schema. Texts are quoted so that no program for
 // tables takes one for a formula.
 func row(l store.Line) ([]string, error) {
-	var told struct {
+	var raw struct {
 		ConsentLevel *int `json:"consent_level"`
 		Position     *int `json:"position"`
 	}
-	if err := json.Unmarshal(l.Text, &told); err != nil {
+	if err := json.Unmarshal(l.Text, &raw); err != nil {
 		return nil, err
 	}
 	r := l.BiasMetricRecord
@@ -244,9 +244,9 @@ func row(l store.Line) ([]string, error) {
 		ids = *r.RosterIDs
 	}
 	return []string{
-		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(told.ConsentLevel),
+		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(raw.ConsentLevel),
 		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)), text(field(r.QueryMetadata.Language)),
-		text(r.ReviewerID), text(r.ModelID), field(told.Position),
+		text(r.ReviewerID), text(r.ModelID), field(raw.Position),
 		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig), text(field(r.QueryHash)),
 		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),

@@ -426,16 +426,16 @@ func (c *Config) checkCouncil(p *problems) {
 		}
 	}
 	if c.Roster != "" {
-		var beside []string
+		var others []string
 		for _, variable := range []string{
 			"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", "LLM_COUNCIL_REVIEWERS", "LLM_COUNCIL_ALLOWED_MODELS",
 		} {
 			if p.texts[variable] != "" {
-				beside = append(beside, variable)
+				others = append(others, variable)
 			}
 		}
-		if len(beside) > 0 {
-			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils", strings.Join(beside, ", "))
+		if len(others) > 0 {
+			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils", strings.Join(others, ", "))
 		}
 	}
 	if len(c.Models) == 1 {

@@ -109,8 +109,8 @@ type Completion struct {
 	FinishReason string `json:"finish_reason"` // why the model stopped, in OpenAI's word where it has one; "": the provider gave none
 	// Reasoning is the thinking of the model, which is not part of Text: what the provider sent apart, and what stood in the
 	// text. It has MaxReasoning bytes at most. "" if there is none.
-	Reasoning string `json:"reasoning,omitempty"`
-	Doubted   int    `json:"doubted"` // number of usage figures that were not believed, and are unknown in Usage
+	Reasoning   string `json:"reasoning,omitempty"`
+	Implausible int    `json:"doubted"` // number of usage figures that were not believed, and are unknown in Usage
 	// Vectors are the embeddings of Call.Texts, in their order: all of one length, one number or more,
 	// none zero as a whole. They are kept nowhere (ADR-018).
 	Vectors [][]float64 `json:"-"`

@@ -63,7 +63,7 @@ func TestDecodeLanded(t *testing.T) {
 	want := council.Landed{
 		Stage: council.Stage2, Seat: "a#2", Number: 2, Model: "a", Failure: &council.Failure{Code: council.FailEmpty},
 		Completion: council.Completion{
-			Text: "x", FinishReason: "stop", Doubted: 1, Spent: council.Spent{LatencyMS: 0.1, Attempts: 2, Usage: council.NoUsage()},
+			Text: "x", FinishReason: "stop", Implausible: 1, Spent: council.Spent{LatencyMS: 0.1, Attempts: 2, Usage: council.NoUsage()},
 		},
 	}
 	text, err := json.Marshal(want)

@@ -27,18 +27,18 @@ const (
 
 // Believable returns the usage of one request without its impossible figures, and the
 // number of these: below zero, not a number, or above the limits.
-func (u Usage) Believable() (believed Usage, doubted int) {
+func (u Usage) Believable() (believed Usage, implausible int) {
 	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens} {
 		if *n != nil && !BelievableTokens(**n) {
 			*n = nil
-			doubted++
+			implausible++
 		}
 	}
 	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCostUSD) { // also refuses NaN
 		u.CostUSD = nil
-		doubted++
+		implausible++
 	}
-	return u, doubted
+	return u, implausible
 }
 
 // BelievableTokens reports whether one request can have consumed so many tokens of a kind.

@@ -62,9 +62,9 @@ func TestUsagePlus(t *testing.T) {
 
 func TestBelievable(t *testing.T) {
 	for _, tt := range []struct {
-		in, out int64
-		cost    float64
-		doubted int
+		in, out     int64
+		cost        float64
+		implausible int
 	}{
 		{0, 0, 0, 0},
 		{100_000_000, 1, 10_000, 0},
@@ -75,15 +75,15 @@ func TestBelievable(t *testing.T) {
 		{1, 1, -0.01, 1},
 		{math.MinInt64, math.MaxInt64, 1e308, 3},
 	} {
-		u, doubted := council.Usage{InputTokens: &tt.in, OutputTokens: &tt.out, CostUSD: &tt.cost}.Believable()
+		u, implausible := council.Usage{InputTokens: &tt.in, OutputTokens: &tt.out, CostUSD: &tt.cost}.Believable()
 		unknown := 0
 		for _, missing := range []bool{u.InputTokens == nil, u.OutputTokens == nil, u.CostUSD == nil} {
 			if missing {
 				unknown++
 			}
 		}
-		if doubted != tt.doubted || unknown != tt.doubted {
-			t.Errorf("%+v: %d doubted, %d unknown", tt, doubted, unknown)
+		if implausible != tt.implausible || unknown != tt.implausible {
+			t.Errorf("%+v: %d doubted, %d unknown", tt, implausible, unknown)
 		}
 	}
 }

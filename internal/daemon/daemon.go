@@ -180,11 +180,11 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
-	if p := d.engine.house.Load().prices; len(p.asks) > 0 || len(p.others) > 0 || cfg.Roster != "" {
+	if p := d.engine.setup.Load().prices; len(p.asks) > 0 || len(p.others) > 0 || cfg.Roster != "" {
 		d.watchPrices(ctx)
 	}
 	d.measure()
-	if d.tokens, err = requireTokens(ctx, cfg, d.engine.house.Load().tokens(), listener.Addr(), log); err != nil {
+	if d.tokens, err = requireTokens(ctx, cfg, d.engine.setup.Load().tokens(), listener.Addr(), log); err != nil {
 		return nil, err
 	}
 	var lease time.Duration // one machine needs none
@@ -256,7 +256,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 
 // watchPrices has the lists of providers asked for until the daemon is closed.
 func (d *Daemon) watchPrices(ctx context.Context) {
-	d.runBeside(ctx, "the prices", func(ctx context.Context) { d.engine.watchPrices(ctx, d.log) })
+	d.runBackground(ctx, "the prices", func(ctx context.Context) { d.engine.watchPrices(ctx, d.log) })
 }
 
 // Reload reads the roster again, and puts it in force as a whole. Sessions that run keep the one before. When
@@ -267,7 +267,7 @@ func (d *Daemon) Reload(ctx context.Context) {
 		return
 	}
 	var tokens []httpapi.Token
-	err := d.engine.Reload(ctx, func(h *house) (err error) {
+	err := d.engine.Reload(ctx, func(h *setup) (err error) {
 		tokens, err = requireTokens(ctx, d.cfg, h.tokens(), d.listener.Addr(), d.log)
 		return err
 	})
@@ -279,7 +279,7 @@ func (d *Daemon) Reload(ctx context.Context) {
 		return
 	}
 	d.api.SetTokens(tokens)
-	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.house.Load().roster.Hash)
+	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.setup.Load().roster.Hash)
 }
 
 // Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
@@ -436,7 +436,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			})
 		}
 	}
-	if missing := d.engine.house.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
+	if missing := d.engine.setup.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !isHard(d.cfg),
 			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
@@ -459,7 +459,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		})
 	}
 	var missing, ends []string
-	for _, r := range d.engine.house.Load().remarked() {
+	for _, r := range d.engine.setup.Load().remarked() {
 		if r.code == modelMissing {
 			missing = append(missing, r.model)
 		} else {

@@ -90,7 +90,7 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 
 // judge has the judge rate the answers.
 func (e *Engine) judge(ctx context.Context, token string, in disagreement.Input) (j council.DemographicJudgement, err error) {
-	h := e.house.Load()
+	h := e.setup.Load()
 	p := h.pipelines[h.first]
 	seat, ok := p.JudgeSeat()
 	if !ok { // the request was checked
@@ -117,7 +117,7 @@ func (e *Engine) judge(ctx context.Context, token string, in disagreement.Input)
 func (e *Engine) cluster(
 	ctx context.Context, token string, in disagreement.Input, lexical council.DemographicDisagreement,
 ) (found council.DemographicClustering, err error) {
-	h := e.house.Load()
+	h := e.setup.Load()
 	model := h.cfg.EmbeddingModel
 	if err := h.maySeeAll(model, "LLM_COUNCIL_EMBEDDING_MODEL", func(m roster.Model) bool { return m.Member.Model == model }); err != nil {
 		return found, err
@@ -145,7 +145,7 @@ func cancelled(ctx context.Context) *council.Error {
 
 // maySeeAll returns an error where no model of the roster of this kind may see data of every class: nobody says of
 // what class the answers of a request are. The setting names the model.
-func (h *house) maySeeAll(name, setting string, is func(roster.Model) bool) error {
+func (h *setup) maySeeAll(name, setting string, is func(roster.Model) bool) error {
 	if h.roster == nil || len(h.roster.Classes) == 0 {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, t
 
 // instrument returns what a calibration of a backend with the terms and the threshold of the settings has to name.
 func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibration {
-	h := e.house.Load()
+	h := e.setup.Load()
 	if backend == council.BackendEmbedding {
 		return disagreement.Input{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}.Instrument(h.cfg.EmbeddingModel)
 	}
@@ -238,7 +238,7 @@ func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibra
 }
 
 // checkIDs returns an error where the settings name models that the roster does not have.
-func (h *house) checkIDs() error {
+func (h *setup) checkIDs() error {
 	if h.roster == nil {
 		return nil
 	}

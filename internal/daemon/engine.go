@@ -45,7 +45,7 @@ type EngineOptions struct {
 	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
 	// After an error it is not sent. The function that it returns is told once what the request cost or can have cost, and
 	// must return at once. Nil: nobody is told.
-	Hold func(session string, bound spend.USD) (settle func(cost spend.USD), err error)
+	Hold func(session string, bound spend.USD) (finish func(cost spend.USD), err error)
 	// Category and Language are those of questions that name none.
 	Category, Language string
 	Version            string
@@ -56,16 +56,16 @@ type Engine struct {
 	*Comparer
 
 	o        EngineOptions
-	base     pipeline.Options // of every council, without what the house has
-	house    atomic.Pointer[house]
-	before   atomic.Pointer[house] // whose plans may not run yet; nil: there was none
-	reloaded chan struct{}         // has room for one element, which says that there is another house
+	base     pipeline.Options // of every council, without what the setup has
+	setup    atomic.Pointer[setup]
+	before   atomic.Pointer[setup] // whose plans may not run yet; nil: there was none
+	reloaded chan struct{}         // has room for one element, which says that there is another setup
 	accounts *spend.Accounts
 	stopping atomic.Bool // as in accounts
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil when it is off
 
-	mu       sync.Mutex // guards what follows, and the change to another house
+	mu       sync.Mutex // guards what follows, and the change to another setup
 	sim      *simllm.Running
 	teardown teardown
 }
@@ -100,7 +100,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			e.Close(ctx)
 		}
 	}()
-	e.accounts = newAccounts(o, e.tariff, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
+	e.accounts = newAccounts(o, e.tariff, func(token string) *spend.USD { return e.setup.Load().dayLimits[token] })
 	if l, ok := o.Ledger.(interface {
 		replay(ctx context.Context, a *spend.Accounts) error
 	}); ok {
@@ -108,7 +108,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	e.metrics = telemetry.NewMetrics(o.Version, func() []council.Breaker { return e.house.Load().client.Breakers() })
+	e.metrics = telemetry.NewMetrics(o.Version, func() []council.Breaker { return e.setup.Load().client.Breakers() })
 	if e.tracing, err = telemetry.NewTracing(ctx, o.Version, o.Log); err != nil {
 		return nil, err
 	}
@@ -149,12 +149,12 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.house.Store(h)
+	e.setup.Store(h)
 	return e, nil
 }
 
-// build makes a house of a roster, or of the settings where there is none, ready to be asked.
-func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster) (*house, error) {
+// build makes a setup of a roster, or of the settings where there is none, ready to be asked.
+func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster) (*setup, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
@@ -181,7 +181,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	base.Models = cfg.Models
 	base.AllowedModels = cfg.AllowedModels
 	var client *llm.Client
-	if old := e.house.Load(); old != nil && reflect.DeepEqual(old.providers, providers) {
+	if old := e.setup.Load(); old != nil && reflect.DeepEqual(old.providers, providers) {
 		// What is known of the providers stays: their breakers, their connections and their prices.
 		client = old.client
 		old.prices.mu.Lock()
@@ -204,7 +204,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	if e.o.Keep != nil {
 		base.Completer = e.o.Keep(base.Completer)
 	}
-	h, err := newHouse(cfg, r, base)
+	h, err := newSetup(cfg, r, base)
 	if err != nil {
 		return nil, err
 	}
@@ -218,9 +218,9 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	return h, nil
 }
 
-// drop closes the idle connections of a house that is not in force, or is no longer. Calls of running sessions go on.
-func (e *Engine) drop(h *house) {
-	if now := e.house.Load(); now == nil || now.client != h.client {
+// drop closes the idle connections of a setup that is not in force, or is no longer. Calls of running sessions go on.
+func (e *Engine) drop(h *setup) {
+	if now := e.setup.Load(); now == nil || now.client != h.client {
 		h.client.Close()
 	}
 }
@@ -235,7 +235,7 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 
 // Reload reads the roster again. Sessions that run, and plans that were made, keep the one before. When
 // something is wrong with it, nothing changes.
-func (e *Engine) Reload(ctx context.Context, accept func(*house) error) error {
+func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	cfg, r, err := readRoster(e.o.Config)
 	if err == nil {
 		err = checkSimulated(cfg)
@@ -257,9 +257,9 @@ func (e *Engine) Reload(ctx context.Context, accept func(*house) error) error {
 		e.drop(h)
 		return err
 	}
-	old := e.house.Load()
+	old := e.setup.Load()
 	e.before.Store(old)
-	e.house.Store(h)
+	e.setup.Store(h)
 	e.drop(old)
 	select {
 	case e.reloaded <- struct{}{}:
@@ -270,7 +270,7 @@ func (e *Engine) Reload(ctx context.Context, accept func(*house) error) error {
 
 // tariff returns what a model costs.
 func (e *Engine) tariff(model string) (spend.Tariff, bool) {
-	return e.house.Load().prices.tariff(model)
+	return e.setup.Load().prices.tariff(model)
 }
 
 // pipelineOptions returns what the settings say of a council. What it works with is missing.
@@ -301,7 +301,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 }
 
 // Prepare implements httpapi.Council.
-func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.house.Load().prepare(r) }
+func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.setup.Load().prepare(r) }
 
 // Check implements httpapi.Council.
 func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
@@ -310,19 +310,19 @@ func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 
 // runner returns a pipeline. A plan holds all that shapes its run, so that any pipeline can run it.
 func (e *Engine) runner() *pipeline.Pipeline {
-	h := e.house.Load()
+	h := e.setup.Load()
 	return h.pipelines[h.first]
 }
 
 // Run implements httpapi.Council.
 func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
-	defer e.house.Load().client.Forget(plan.SessionID) // calls that were announced and not made
+	defer e.setup.Load().client.Forget(plan.SessionID) // calls that were announced and not made
 	return e.of(plan).Run(ctx, plan, observer, log)
 }
 
 // of returns a pipeline for a plan.
 func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
-	h := e.house.Load()
+	h := e.setup.Load()
 	// A plan of the roster before runs with its providers. One of both rosters, of which only what
 	// they point to differs, such as a key in a file, runs with what it is now.
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {
@@ -366,7 +366,7 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 	}
 	failure := e.runner().Open(ctx, plan)
 	if failure != nil {
-		e.house.Load().client.Forget(plan.SessionID)
+		e.setup.Load().client.Forget(plan.SessionID)
 	}
 	return failure
 }
@@ -374,7 +374,7 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // expect announces the calls of a session to the providers, or returns why it must not begin: so many other calls wait for their
 // places that its first stage would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
-	h := e.house.Load()
+	h := e.setup.Load()
 	models := make([]string, len(plan.Members))
 	for i, m := range plan.Members {
 		models[i] = m.Model
@@ -397,13 +397,13 @@ func (e *Engine) expect(plan council.Plan) *council.Error {
 
 // Drop implements httpapi.Budget.
 func (e *Engine) Drop(ctx context.Context, sessionID string) {
-	e.house.Load().client.Forget(sessionID)
+	e.setup.Load().client.Forget(sessionID)
 	e.runner().Drop(ctx, sessionID)
 }
 
 // Offers returns the councils that a token may ask, the one that is asked by default first.
 func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
-	h := e.house.Load()
+	h := e.setup.Load()
 	var offers []httpapi.Offer
 	for _, name := range h.names(token) {
 		plan, err := h.pipelines[name].Prepare(council.Request{Query: "?"})
@@ -418,7 +418,7 @@ func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
 // outOfOrder returns the models whose breaker is open, and whether the other members can
 // be a quorum.
 func (e *Engine) outOfOrder() (models []string, quorum bool) {
-	h := e.house.Load()
+	h := e.setup.Load()
 	for _, b := range h.client.Breakers() {
 		if b.State == council.BreakerOpen {
 			models = append(models, b.Name())
@@ -442,7 +442,7 @@ func (e *Engine) Limits() []spend.Limit { return e.accounts.Limits("") }
 func (e *Engine) Close(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.house.Load(); h != nil {
+	if h := e.setup.Load(); h != nil {
 		h.client.Close()
 	}
 	_ = e.teardown.run(ctx) // no step fails

@@ -50,7 +50,7 @@ type eventRecorder struct {
 
 // Append implements pipeline.Recorder.
 func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetricRecord) error {
-	o := eventOptions(r.engine.o.Config, r.engine.house.Load().roster)
+	o := eventOptions(r.engine.o.Config, r.engine.setup.Load().roster)
 	if len(records) > 0 {
 		o.Level = min(o.Level, records[0].ConsentLevel)
 	}

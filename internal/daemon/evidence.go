@@ -140,7 +140,7 @@ func (g *gathering) skip(bad *store.LineError) {
 // add takes a record that the query asks for.
 func (g *gathering) add(e store.Evidence) {
 	wanted := func(at time.Time, config string, m council.QueryMetadata) bool {
-		is := func(asked string, told *string) bool { return asked == "" || told != nil && *told == asked }
+		is := func(asked string, value *string) bool { return asked == "" || value != nil && *value == asked }
 		return !at.Before(g.q.Since) && (g.q.Until.IsZero() || at.Before(g.q.Until)) &&
 			(g.q.ConfigVersion == "" || config == g.q.ConfigVersion) &&
 			is(g.q.Category, m.Category) && is(g.q.Language, m.Language)

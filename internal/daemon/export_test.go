@@ -1,7 +1,7 @@
 package daemon
 
 // CloseIdleConnections closes the connections to providers that are kept for a next call.
-func (d *Daemon) CloseIdleConnections() { d.engine.house.Load().client.Close() }
+func (d *Daemon) CloseIdleConnections() { d.engine.setup.Load().client.Close() }
 
 // The time limits that tests reach.
 const (

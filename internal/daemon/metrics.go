@@ -53,7 +53,7 @@ func (d *Daemon) measure() {
 	d.measureEvents()
 	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
 		[]string{"model"}, func(set func(float64, ...string)) {
-			for _, model := range d.engine.house.Load().cfg.Named() {
+			for _, model := range d.engine.setup.Load().cfg.Named() {
 				if tariff, ok := d.engine.tariff(model); ok && !tariff.AsOf.IsZero() {
 					set(time.Since(tariff.AsOf).Hours()/24, model)
 				}

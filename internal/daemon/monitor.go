@@ -51,7 +51,7 @@ func (m *monitor) run(ctx context.Context) {
 // measureMonitor adds the monitor of the bias report to the metrics.
 func (d *Daemon) measureMonitor(ctx context.Context) {
 	m := &monitor{compute: d.monitor, every: *d.cfg.MonitorInterval, log: d.log}
-	d.runBeside(ctx, "the monitor", m.run)
+	d.runBackground(ctx, "the monitor", m.run)
 	d.engine.metrics.Families([]telemetry.Family{
 		{
 			Name: "councild_monitor_log_e",
@@ -75,7 +75,7 @@ func (d *Daemon) measureMonitor(ctx context.Context) {
 // monitor computes the monitor of the council that answers where none is asked for, since that
 // council last changed.
 func (d *Daemon) monitor(ctx context.Context) (bias.Monitor, error) {
-	h := d.engine.house.Load()
+	h := d.engine.setup.Load()
 	plan, err := h.pipelines[h.first].Prepare(council.Request{Query: "?"})
 	if err != nil {
 		return bias.Monitor{}, err

@@ -156,7 +156,7 @@ func (m *month) call(t *testing.T, rng *rand.Rand, o spend.Opening, model string
 		cost, source = tokens.Input*p[0]+tokens.Output*p[1], spend.SourceTariff
 		outcome = spend.Outcome{Tokens: tokens}
 	}
-	r.Settle(t.Context(), outcome)
+	r.Finish(t.Context(), outcome)
 	m.note(o, model, func(_ string, r *row) {
 		r.calls++
 		switch {

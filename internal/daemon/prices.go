@@ -149,7 +149,7 @@ func (p *prices) missing() []string {
 }
 
 // askPrices asks each provider whose prices are wanted for its list. Where there is none now, the last one stays.
-func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
+func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 	for _, name := range h.prices.asks {
 		list := spend.List{}
 		data, err := h.client.ListModels(ctx, name)
@@ -171,7 +171,7 @@ func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
 }
 
 // askModels asks the other providers for their lists, of which only the models are read. A provider without a list says nothing.
-func (h *house) askModels(ctx context.Context) {
+func (h *setup) askModels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -186,7 +186,7 @@ func (h *house) askModels(ctx context.Context) {
 }
 
 // readModels notes what a provider's list says of the configured models.
-func (h *house) readModels(provider string, data []byte) {
+func (h *setup) readModels(provider string, data []byte) {
 	list, err := llm.ReadModels(data)
 	if err != nil {
 		return
@@ -213,7 +213,7 @@ func (h *house) readModels(provider string, data []byte) {
 }
 
 // remarked returns what the lists of the providers say of the configured models, in the order of these.
-func (h *house) remarked() []remark {
+func (h *setup) remarked() []remark {
 	var all []remark
 	h.prices.mu.Lock()
 	defer h.prices.mu.Unlock()
@@ -229,7 +229,7 @@ func (h *house) remarked() []remark {
 }
 
 // unpriced returns the configured models of which nobody knows what they cost.
-func (h *house) unpriced() []string {
+func (h *setup) unpriced() []string {
 	var unpriced []string
 	for _, model := range h.cfg.Named() {
 		if _, ok := h.prices.tariff(model); !ok && !slices.Contains(unpriced, model) {
@@ -241,7 +241,7 @@ func (h *house) unpriced() []string {
 
 // requirePrices returns an error where hard limits cannot be held: a configured model has no price,
 // and its provider does not list one. A provider that does not answer now is asked again later.
-func (h *house) requirePrices(ctx context.Context, log *slog.Logger) error {
+func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if !isHard(h.cfg) || !isLimited(h.cfg) {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 	said := map[remark]bool{}
 	var asked time.Time // when the providers without prices were asked
 	for {
-		h := e.house.Load()
+		h := e.setup.Load()
 		h.askPrices(ctx, log)
 		if time.Since(asked) >= pricesEvery {
 			h.askModels(ctx)
@@ -356,7 +356,7 @@ func listFrom(ctx context.Context, cfg config.Config, file string, log *slog.Log
 			return nil, err
 		}
 		defer e.Close(ctx)
-		e.house.Load().askPrices(ctx, log)
+		e.setup.Load().askPrices(ctx, log)
 		return e.tariff, nil
 	}
 	info, err := os.Stat(file)

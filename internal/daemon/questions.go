@@ -62,7 +62,7 @@ func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	try, cancel := context.WithTimeout(ctx, agreeFor)
 	defer cancel()
 	if !q.agree(try) {
-		d.runBeside(ctx, "the secret of question keys", func(ctx context.Context) {
+		d.runBackground(ctx, "the secret of question keys", func(ctx context.Context) {
 			for pause(ctx) && !q.agree(ctx) {
 			}
 		})

@@ -213,7 +213,7 @@ type follower struct {
 	end     store.End            // of the store at that time
 	damages int64                // that the store had found at that time
 	failing bool                 // it failed
-	doubted bool                 // an append failed since: the file may have been cut and made a segment
+	suspect bool                 // an append failed since: the file may have been cut and made a segment
 	begun   time.Time            // sessions that began before are looked for
 
 	known map[string]struct{} // the sessions in the store that began at since or later; nil: to be read
@@ -306,7 +306,7 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 		}
 		if !failed {
 			f.log.ErrorContext(ctx, "the records of other nodes cannot be copied now", "error", err)
-			f.doubted = true
+			f.suspect = true
 		}
 		// Records whose append failed wait in the store, and are there in the end.
 		for wait := true; wait; wait = f.store.Healthy() != nil {
@@ -398,7 +398,7 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 	damages := f.store.Damages()
 	end, err := f.store.End()
 	if err == nil {
-		if lost = f.doubted || damages > f.damages || end.Before(f.end); lost {
+		if lost = f.suspect || damages > f.damages || end.Before(f.end); lost {
 			f.log.WarnContext(ctx, "the record file failed, was changed, or holds less than before: what it lacks is taken from the cluster again",
 				"file", f.end, "now", end)
 			f.at = journal.RecordsPlace{}
@@ -406,7 +406,7 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 		}
 		f.end = end
 		f.damages = damages
-		f.doubted = false
+		f.suspect = false
 		if f.copied > 0 {
 			err = writeCursor(f.file, cursor{f.at, end})
 		}

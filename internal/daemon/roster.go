@@ -115,7 +115,7 @@ func reached(p config.Provider) llm.Provider {
 }
 
 // tokens returns the tokens of callers that the roster has.
-func (h *house) tokens() []httpapi.Token {
+func (h *setup) tokens() []httpapi.Token {
 	if h.roster == nil {
 		return nil
 	}
@@ -178,7 +178,7 @@ func reveal(v roster.Value) (string, error) {
 
 // openRoster makes the councils of the roster in a file, or "" for the one that the settings name. Its error
 // says everything that is wrong with it, each problem on a line.
-func openRoster(cfg config.Config, file string) (config.Config, *house, error) {
+func openRoster(cfg config.Config, file string) (config.Config, *setup, error) {
 	if file != "" {
 		cfg.Roster = file
 	}
@@ -192,13 +192,12 @@ func openRoster(cfg config.Config, file string) (config.Config, *house, error) {
 	if err != nil {
 		return cfg, nil, err
 	}
-	h, err := newHouse(cfg, r, pipelineOptions(EngineOptions{Config: cfg}))
+	h, err := newSetup(cfg, r, pipelineOptions(EngineOptions{Config: cfg}))
 	return cfg, h, err
 }
 
-// house holds the councils that can be asked, with the settings of which they are made. It does not change:
-// another roster is another house.
-type house struct {
+// setup holds the councils that can be asked, with the settings of which they are made. It does not change: Reload builds a new one.
+type setup struct {
 	cfg       config.Config
 	roster    *roster.Roster // nil: there is one council, of the settings
 	first     string         // name of the council that answers where none is asked for
@@ -209,10 +208,10 @@ type house struct {
 	dayLimits map[string]*spend.USD // by the names of tokens that have one of their own
 }
 
-// newHouse makes the councils of a roster, which differ from base in what the roster says of them.
-func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*house, error) {
+// newSetup makes the councils of a roster, which differ from base in what the roster says of them.
+func newSetup(cfg config.Config, r *roster.Roster, base pipeline.Options) (*setup, error) {
 	base.Same = sameModel(cfg)
-	h := &house{
+	h := &setup{
 		cfg: cfg, roster: r, first: council.DefaultCouncil,
 		pipelines: map[string]*pipeline.Pipeline{}, dayLimits: map[string]*spend.USD{},
 	}
@@ -309,7 +308,7 @@ func least[T ~int64 | ~float64](a, b *T) *T {
 }
 
 // prepare makes the plan of a request to one of the councils.
-func (h *house) prepare(r council.Request) (council.Plan, error) {
+func (h *setup) prepare(r council.Request) (council.Plan, error) {
 	names := h.names(r.Token)
 	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(names, r.Models[0]) {
 		r.Council = r.Models[0]
@@ -332,7 +331,7 @@ func (h *house) prepare(r council.Request) (council.Plan, error) {
 
 // forbid returns why this plan may not be carried out: a seat may not see data of the question's class. No seat is
 // dropped: whoever asks decides.
-func (h *house) forbid(r council.Request, plan *council.Plan) error {
+func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	if h.roster == nil {
 		if r.DataClass == "" {
 			return nil
@@ -393,13 +392,13 @@ func (h *house) forbid(r council.Request, plan *council.Plan) error {
 }
 
 // council returns the council of the roster with that name.
-func (h *house) council(name string) roster.Council {
+func (h *setup) council(name string) roster.Council {
 	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c roster.Council) bool { return c.Name == name })]
 }
 
 // allows reports whether a token may ask a council, by its name. Without a name it is somebody of whom no
 // token is asked for.
-func (h *house) allows(name, token string) bool {
+func (h *setup) allows(name, token string) bool {
 	if h.roster == nil || token == "" {
 		return true
 	}
@@ -409,7 +408,7 @@ func (h *house) allows(name, token string) bool {
 
 // unknown returns the error of a request to a council that is not among those that its token may ask, with all else that is
 // wrong with the request. Whether there is such a council makes no difference.
-func (h *house) unknown(r council.Request, names []string) error {
+func (h *setup) unknown(r council.Request, names []string) error {
 	wrong := council.FieldError{Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", ")}
 	if r.Council == "" {
 		wrong.Message = "this token may not ask the council that is asked where none is named"
@@ -431,7 +430,7 @@ func (h *house) unknown(r council.Request, names []string) error {
 }
 
 // names returns the names of the councils that a token may ask, the first first.
-func (h *house) names(token string) []string {
+func (h *setup) names(token string) []string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.pipelines)), func(name string) bool { return name == h.first })
 	return slices.DeleteFunc(append([]string{h.first}, names...), func(name string) bool { return !h.allows(name, token) })
 }

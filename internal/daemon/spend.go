@@ -84,13 +84,13 @@ func (a accounts) Add(sessionID string, landed []council.Landed, lost int) {
 
 // Close implements pipeline.Accounts.
 func (a accounts) Close(ctx context.Context, sessionID string, cut error) []council.Warning {
-	goesOn := cut != nil && a.stopping.Load() && !errors.Is(cut, sessions.ErrDeleted)
-	return a.Accounts.Close(ctx, sessionID, goesOn)
+	continues := cut != nil && a.stopping.Load() && !errors.Is(cut, sessions.ErrDeleted)
+	return a.Accounts.Close(ctx, sessionID, continues)
 }
 
 // gate has each request pass the accounts, and then hold, which is as in EngineOptions.
 func gate(a *spend.Accounts, hold func(string, spend.USD) (func(spend.USD), error)) llm.Gate {
-	return func(ctx context.Context, r llm.Request) (llm.Settlement, *council.Failure) {
+	return func(ctx context.Context, r llm.Request) (llm.Receipt, *council.Failure) {
 		call := r.Call
 		at := spend.Attempt{
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
@@ -107,11 +107,11 @@ func gate(a *spend.Accounts, hold func(string, spend.USD) (func(spend.USD), erro
 		if failure != nil {
 			return nil, failure
 		}
-		s := &settlement{reserved: reserved}
+		s := &receipt{reserved: reserved}
 		if hold != nil {
 			var err error
 			if s.held, err = hold(call.Session, reserved.Bound()); err != nil {
-				s.Settle(ctx, llm.Consumed{Free: true})
+				s.Finish(ctx, llm.Consumed{Free: true})
 				return nil, &council.Failure{Code: council.FailInterrupted, Message: err.Error()}
 			}
 		}
@@ -119,16 +119,16 @@ func gate(a *spend.Accounts, hold func(string, spend.USD) (func(spend.USD), erro
 	}
 }
 
-// settlement implements llm.Settlement.
-type settlement struct {
+// settlement implements llm.Receipt.
+type receipt struct {
 	reserved spend.Reservation
 	tokens   spend.Tokens
 	held     func(cost spend.USD) // nil: nobody is told, or was told before
 }
 
-// Settle implements llm.Settlement.
-func (s *settlement) Settle(ctx context.Context, c llm.Consumed) *float64 {
-	charge := s.reserved.Settle(ctx, outcome(c, &s.tokens))
+// Finish implements llm.Receipt.
+func (s *receipt) Finish(ctx context.Context, c llm.Consumed) *float64 {
+	charge := s.reserved.Finish(ctx, outcome(c, &s.tokens))
 	if s.held != nil {
 		s.held(*cmp.Or(charge.USD, new(spend.USD)))
 		s.held = nil

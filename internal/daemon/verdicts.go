@@ -87,7 +87,7 @@ func (v *verdicts) compute(ctx context.Context) (map[string]string, error) {
 // measureVerdicts adds the verdicts of the bias report to the metrics.
 func (d *Daemon) measureVerdicts(ctx context.Context) {
 	v := newVerdicts(d.Report, d.log)
-	d.runBeside(ctx, "the verdicts", v.run)
+	d.runBackground(ctx, "the verdicts", v.run)
 	d.engine.metrics.Gauges("councild_bias_verdict", "1 for the verdict of each headline of the bias report.",
 		[]string{"metric", "verdict"}, func(set func(float64, ...string)) {
 			for metric, verdict := range v.current() {
@@ -96,8 +96,8 @@ func (d *Daemon) measureVerdicts(ctx context.Context) {
 		})
 }
 
-// runBeside starts run, which ends with its context. Stopping the daemon ends it and waits for it.
-func (d *Daemon) runBeside(ctx context.Context, name string, run func(context.Context)) {
+// runBackground starts run, which ends with its context. Stopping the daemon ends it and waits for it.
+func (d *Daemon) runBackground(ctx context.Context, name string, run func(context.Context)) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { run(ctx) })

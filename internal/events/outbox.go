@@ -86,7 +86,7 @@ type Outbox struct {
 	done  sync.WaitGroup
 
 	mu        sync.Mutex           // guards all below
-	waiting   []*letter            // in the order in which they were added
+	waiting   []*delivery          // in the order in which they were added
 	sessions  map[string]time.Time // when the event of a session was added, for outboxDays
 	notBefore time.Time            // of the next delivery, after one that failed
 	failing   error                // why the last delivery failed; nil: it did not
@@ -115,8 +115,8 @@ func (b *Outbox) State() OutboxState {
 	return s
 }
 
-// letter is an event that waits.
-type letter struct {
+// delivery is an event that waits.
+type delivery struct {
 	id    string
 	text  json.RawMessage
 	added time.Time
@@ -171,7 +171,7 @@ func (b *Outbox) replay(ctx context.Context) error {
 		}
 		if e.ID != "" {
 			b.sessions[l.Session] = l.At
-			b.waiting = append(b.waiting, &letter{id: e.ID, text: l.Event, added: l.At})
+			b.waiting = append(b.waiting, &delivery{id: e.ID, text: l.Event, added: l.At})
 			waiting[e.ID] = true
 		}
 		for _, id := range l.Done {
@@ -188,7 +188,7 @@ func (b *Outbox) replay(ctx context.Context) error {
 		}
 		b.write(ctx, arrived, outcomeSent)
 	}
-	b.waiting = slices.DeleteFunc(b.waiting, func(l *letter) bool { return !waiting[l.id] })
+	b.waiting = slices.DeleteFunc(b.waiting, func(l *delivery) bool { return !waiting[l.id] })
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	}
 	// An event that the disk has not taken yet can arrive all the same.
 	b.mu.Lock()
-	b.waiting = append(b.waiting, &letter{id: e.EventID, text: text, added: now, next: now})
+	b.waiting = append(b.waiting, &delivery{id: e.EventID, text: text, added: now, next: now})
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -256,7 +256,7 @@ func (b *Outbox) run(ctx context.Context) {
 }
 
 // due returns events that are to be delivered now, or else how long to wait.
-func (b *Outbox) due(now time.Time) (batch []*letter, pause time.Duration) {
+func (b *Outbox) due(now time.Time) (batch []*delivery, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pause = time.Hour
@@ -277,7 +277,7 @@ func (b *Outbox) due(now time.Time) (batch []*letter, pause time.Duration) {
 }
 
 // deliver sends a batch, and notes what came of it.
-func (b *Outbox) deliver(ctx context.Context, batch []*letter) {
+func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	texts := make([]json.RawMessage, len(batch))
 	for i, l := range batch {
 		texts[i] = l.text
@@ -331,7 +331,7 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 		b.gone = refusal.Gone()
 	}
 	b.notBefore = now.Add(pause)
-	var over []*letter
+	var over []*delivery
 	tries := attempts()
 	for _, l := range b.waiting {
 		if l.next.After(now) {
@@ -365,13 +365,13 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 	}
 }
 
-// forgetLocked removes letters from those that wait.
-func (b *Outbox) forgetLocked(letters []*letter) {
-	gone := make(map[*letter]bool, len(letters))
-	for _, l := range letters {
+// forgetLocked removes deliveries from those that wait.
+func (b *Outbox) forgetLocked(deliveries []*delivery) {
+	gone := make(map[*delivery]bool, len(deliveries))
+	for _, l := range deliveries {
 		gone[l] = true
 	}
-	b.waiting = slices.DeleteFunc(b.waiting, func(l *letter) bool { return gone[l] })
+	b.waiting = slices.DeleteFunc(b.waiting, func(l *delivery) bool { return gone[l] })
 }
 
 // write notes that events are done with. Nobody waits for it: an event that is sent again is a duplicate there.

@@ -340,7 +340,7 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 // canonical returns the canonical form of a value, unless it has a key twice or a number that is
 // not finite.
 func canonical(value any) (form string, ok bool) {
-	if !settle(&value) {
+	if !canonicalise(&value) {
 		return "", false
 	}
 	data, err := json.Marshal(value)
@@ -375,8 +375,8 @@ func decimal(text string) string {
 	return digits
 }
 
-// settle replaces each number by its canonical form.
-func settle(value *any) bool {
+// canonicalise replaces each number by its canonical form.
+func canonicalise(value *any) bool {
 	switch v := (*value).(type) {
 	case twice:
 		return false
@@ -391,14 +391,14 @@ func settle(value *any) bool {
 		}
 	case map[string]any:
 		for key, member := range v {
-			if !settle(&member) {
+			if !canonicalise(&member) {
 				return false
 			}
 			v[key] = member
 		}
 	case []any:
 		for i := range v {
-			if !settle(&v[i]) {
+			if !canonicalise(&v[i]) {
 				return false
 			}
 		}

@@ -55,7 +55,7 @@ func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, er
 	a := d.accounts()
 	_ = a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
 	r, _ := a.Reserve(ctx, spend.Attempt{Session: "1", Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
-	r.Settle(ctx, spend.Outcome{})
+	r.Finish(ctx, spend.Outcome{})
 	broken := func(yield func(spend.Line, error) bool) {
 		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
 	}

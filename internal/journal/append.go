@@ -106,12 +106,12 @@ const firstTry = 500 * time.Millisecond
 
 // put stores one part.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
-	patience := j.patience
+	timeout := j.maxWait
 	if j.Cluster() {
-		patience = firstTry
+		timeout = firstTry
 	}
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
-		try, cancel := context.WithTimeout(ctx, patience)
+		try, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		var failed error
 		if seq, failed = l.publish(try, subject, after, p); failed == nil {
@@ -127,9 +127,9 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			}
 			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 		}
-		try, cancel = context.WithTimeout(ctx, patience)
+		try, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
-		patience *= 2
+		timeout *= 2
 		last, err := l.last(try, subject)
 		switch {
 		case err != nil: // no answer to that either

@@ -120,9 +120,9 @@ type hole struct {
 
 // scanned is the result of a scan of one block.
 type scanned struct {
-	mended int    // records whose lengths were wrong, and are right now in data
-	end    int    // behind the last whole record: what follows is a torn tail
-	last   uint64 // sequence of the last message in this block and those before
+	repaired int    // records whose lengths were wrong, and are right now in data
+	end      int    // behind the last whole record: what follows is a torn tail
+	last     uint64 // sequence of the last message in this block and those before
 }
 
 // scan reads a block. It shows each whole record to see and each hole to lost, in their
@@ -144,7 +144,7 @@ func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) 
 		next := b.next(at, s.last, &budget)
 		switch {
 		case b.mend(at, next):
-			s.mended++
+			s.repaired++
 		case tail && next == len(b.data) && b.torn(at):
 			s.end = at
 			return s

@@ -305,8 +305,8 @@ func (s stream) scan() (found, error) {
 			ends[string(r.subject)] = end{r.seq, runs(r.header)}
 		}, func(h hole) { holes = append(holes, h) })
 		last = r.last
-		if mine := holes[begin:]; len(mine) > 0 || r.mended > 0 {
-			file := DamagedFile{Stream: s.name, File: filepath.Base(s.file(number)), Places: []int{}, Repaired: r.mended}
+		if mine := holes[begin:]; len(mine) > 0 || r.repaired > 0 {
+			file := DamagedFile{Stream: s.name, File: filepath.Base(s.file(number)), Places: []int{}, Repaired: r.repaired}
 			var whole []byte
 			at := 0
 			for _, h := range mine {

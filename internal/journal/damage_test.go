@@ -123,12 +123,12 @@ func TestScanFlipped(t *testing.T) {
 			mine, _ := slices.BinarySearch(begins, at+1)
 			mine--
 			switch {
-			case s.mended == 1 && len(holes) == 0 && slices.Equal(seen, begins) && slices.Equal(data, whole):
+			case s.repaired == 1 && len(holes) == 0 && slices.Equal(seen, begins) && slices.Equal(data, whole):
 				repaired++
-			case s.mended == 0 && s.end == size && len(holes) == 1 && holes[0].from == begins[mine] &&
+			case s.repaired == 0 && s.end == size && len(holes) == 1 && holes[0].from == begins[mine] &&
 				slices.Equal(seen, slices.Delete(slices.Clone(begins), mine, mine+1)):
 			default:
-				t.Fatalf("bit %d of byte %d, record %d: %d repaired, holes %+v, end %d of %d, seen %v of %v", bit, at, mine, s.mended, holes,
+				t.Fatalf("bit %d of byte %d, record %d: %d repaired, holes %+v, end %d of %d, seen %v of %v", bit, at, mine, s.repaired, holes,
 					s.end, size, seen, begins)
 			}
 		}

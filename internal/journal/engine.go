@@ -23,8 +23,8 @@ const storeDir = "jetstream"
 // unlimited is a limit in bytes that no disk reaches: the streams have their own.
 const unlimited = 1 << 62
 
-// startPatience is how long the engine may take to start.
-const startPatience = 60 * time.Second
+// startTimeout is how long the engine may take to start.
+const startTimeout = 60 * time.Second
 
 // streamDir is where the files of a stream are.
 func streamDir(dir, name string) string { return filepath.Join(dir, storeDir, "$G", "streams", name) }
@@ -77,8 +77,8 @@ func startEngine(o Options, log *engineLog) (*server.Server, error) {
 	}
 	engine.SetLoggerV2(log, false, false, false)
 	engine.Start()
-	if !engine.ReadyForConnections(startPatience) {
-		err = fmt.Errorf("the engine did not start within %v", startPatience)
+	if !engine.ReadyForConnections(startTimeout) {
+		err = fmt.Errorf("the engine did not start within %v", startTimeout)
 	}
 	if said := log.opened(); err == nil && !engine.JetStreamEnabled() {
 		err = fmt.Errorf("the engine did not start: %s", strings.Join(said, "; "))

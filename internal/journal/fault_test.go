@@ -180,7 +180,7 @@ func TestEngineStops(t *testing.T) {
 	for n := 2; n <= 3; n++ {
 		j.mu.Lock()
 		l := j.link
-		j.mended = time.Time{} // long ago
+		j.reopened = time.Time{} // long ago
 		j.mu.Unlock()
 		if err := l.engine.DisableJetStream(); err != nil {
 			t.Fatal(err)
@@ -646,7 +646,7 @@ func TestLeaderLost(t *testing.T) {
 	begin := time.Now()
 	eventually(t, b, "the index", func() bool { row, _ := b.Row(one); return row.Entries == n })
 	t.Logf("longest append: %v; the index of another node came %v later", longest, time.Since(begin))
-	if longest > a.patience {
+	if longest > a.maxWait {
 		t.Errorf("an append took %v", longest)
 	}
 	numbers(t, b, one, n)

@@ -362,7 +362,7 @@ type purged struct {
 
 // fill reads the last header of each log into the index, and has what comes follow.
 func (j *Journal) fill(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	build := j.index.begin()
 	if l.purges == nil {

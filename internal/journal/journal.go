@@ -53,49 +53,49 @@ var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 
 // times of a Journal.
 const (
-	patienceInside  = 10 * time.Second
-	patienceCluster = 10 * time.Second // beside a lease: longer than an election
-	checkEvery      = 5 * time.Second
-	minPause        = 200 * time.Millisecond // before the engine is opened again
-	maxPause        = 30 * time.Second
-	calm            = time.Minute // without a fault, after which the pauses begin anew
+	waitInside  = 10 * time.Second
+	waitCluster = 10 * time.Second // beside a lease: longer than an election
+	checkEvery  = 5 * time.Second
+	minPause    = 200 * time.Millisecond // before the engine is opened again
+	maxPause    = 30 * time.Second
+	faultFree   = time.Minute // without a fault, after which the pauses begin anew
 )
 
 // Journal is a place where logs are kept. It is safe for concurrent use.
 type Journal struct {
-	o        Options
-	patience time.Duration
-	ends     ends
-	working  working
-	entered  bool        // guarded by starting
-	worked   map[ID]bool // as readWorking returns it; nil with a cluster
-	index    *index
-	relay    chan *nats.Msg
-	broken   chan struct{} // 1 while the engine inside is to be opened again
-	back     chan struct{} // 1 while the lease is to be renewed at once
-	poke     chan struct{} // 1 while a check is to be made early
-	stop     context.CancelFunc
-	done     <-chan struct{} // closed by stop
-	wg       sync.WaitGroup
+	o       Options
+	maxWait time.Duration
+	ends    ends
+	working working
+	entered bool        // guarded by starting
+	worked  map[ID]bool // as readWorking returns it; nil with a cluster
+	index   *index
+	relay   chan *nats.Msg
+	broken  chan struct{} // 1 while the engine inside is to be opened again
+	back    chan struct{} // 1 while the lease is to be renewed at once
+	early   chan struct{} // 1 while a check is to be made early
+	stop    context.CancelFunc
+	done    <-chan struct{} // closed by stop
+	wg      sync.WaitGroup
 
 	starting sync.Mutex // held while a link is opened; taken before mu
 
-	mu        sync.Mutex // guards all below
-	place     dirHeld    // the directory; zero with a cluster
-	damages   []Damage   // that no operator has accepted
-	lost      map[ID]bool
-	link      *link      // nil inside while nothing is kept, and while the engine is opened again
-	engineLog *engineLog // of the engine that is open or being opened
-	fault     error      // why nothing can be stored, nil where it can
-	hopeless  bool       // the fault stayed or came back after the engine was opened again
-	mended    time.Time  // when the engine was last opened again
-	doubt     error      // of the last check
-	closed    bool
-	bytes     int64         // in the stream at the last check, and appended since it began
-	appended  int64         // bytes
-	ahead     time.Duration // of the engine's clock, at the last check
-	max       int64         // that the stream takes
-	lag       uint64
+	mu         sync.Mutex // guards all below
+	place      dirHeld    // the directory; zero with a cluster
+	damages    []Damage   // that no operator has accepted
+	lost       map[ID]bool
+	link       *link      // nil inside while nothing is kept, and while the engine is opened again
+	engineLog  *engineLog // of the engine that is open or being opened
+	fault      error      // why nothing can be stored, nil where it can
+	persistent bool       // the fault stayed or came back after the engine was opened again
+	reopened   time.Time  // when the engine was last opened again
+	doubt      error      // of the last check
+	closed     bool
+	bytes      int64         // in the stream at the last check, and appended since it began
+	appended   int64         // bytes
+	ahead      time.Duration // of the engine's clock, at the last check
+	max        int64         // that the stream takes
+	lag        uint64
 
 	recordsLag uint64
 	nodes      map[string]node
@@ -114,13 +114,13 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Journal{
-		o: o, patience: o.Lease + patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
-		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop, lost: map[ID]bool{},
+		o: o, maxWait: o.Lease + waitCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
+		broken: make(chan struct{}, 1), early: make(chan struct{}, 1), stop: stop, lost: map[ID]bool{},
 		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1),
 	}
 	begin := o.URL != ""
 	if o.URL == "" {
-		j.patience = patienceInside
+		j.maxWait = waitInside
 		var err error
 		if begin, err = j.lockDir(); err != nil {
 			stop()
@@ -173,7 +173,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	}
 	l.conn.SetReconnectHandler(func(*nats.Conn) { j.beatNow() })
 	if err = j.prepare(ctx, l); err == nil {
-		err = j.settle()
+		err = j.reconcile()
 	}
 	if err != nil {
 		l.close()
@@ -205,11 +205,11 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 			}
 			err = fmt.Errorf("reading the list of sessions: %w", err)
 		}
-		if !l.notReady(err) || time.Since(begun) > j.patience {
+		if !l.notReady(err) || time.Since(begun) > j.maxWait {
 			return cmp.Or(l.forbidden(), err)
 		}
 		if !said {
-			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready", "at_most", j.patience.String(), "error", err)
+			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready", "at_most", j.maxWait.String(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -231,7 +231,7 @@ func (j *Journal) beatNow() {
 // wake has a check made early.
 func (j *Journal) wake() {
 	select {
-	case j.poke <- struct{}{}:
+	case j.early <- struct{}{}:
 	default:
 	}
 }
@@ -261,7 +261,7 @@ func (j *Journal) reading(context.Context) (*link, error) {
 }
 
 func (j *Journal) faultLocked() error {
-	if j.hopeless {
+	if j.persistent {
 		return fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
 	}
 	return fmt.Errorf("%w: %w", errOpening, j.fault)
@@ -297,7 +297,7 @@ type final struct{ error }
 func (j *Journal) retry(
 	ctx context.Context, open func(context.Context) (*link, error), do func(context.Context, *link) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, j.patience)
+	ctx, cancel := context.WithTimeout(ctx, j.maxWait)
 	defer cancel()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		l, err := open(ctx)
@@ -338,7 +338,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 	}
 	if j.fault == nil {
 		j.fault = err
-		j.hopeless = time.Since(j.mended) < calm
+		j.persistent = time.Since(j.reopened) < faultFree
 	}
 	select {
 	case j.broken <- struct{}{}:
@@ -356,7 +356,7 @@ func (j *Journal) mend(ctx context.Context) {
 		case <-j.broken:
 		}
 		j.mu.Lock()
-		if time.Since(j.mended) > calm {
+		if time.Since(j.reopened) > faultFree {
 			pause = minPause
 		}
 		l := j.link
@@ -397,15 +397,15 @@ func (j *Journal) reopen(ctx context.Context) bool {
 			j.o.Log.Error("sessions cannot be kept yet", "error", err)
 		}
 		j.fault = err
-		j.hopeless = true
+		j.persistent = true
 		return false
 	}
 	if len(j.broken) > 0 {
 		return false // it failed meanwhile
 	}
 	j.fault = nil
-	j.hopeless = false
-	j.mended = time.Now()
+	j.persistent = false
+	j.reopened = time.Now()
 	j.o.Log.Info("sessions are kept again")
 	return true
 }
@@ -471,7 +471,7 @@ func (j *Journal) checkAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-j.poke:
+		case <-j.early:
 		}
 		l, err := j.reading(ctx)
 		if err != nil {

@@ -141,9 +141,9 @@ func (j *Journal) enter() (unread bool, err error) {
 	return unread, nil
 }
 
-// settle compares the list of sessions with what an earlier process knew, and has the
+// reconcile compares the list of sessions with what an earlier process knew, and has the
 // directory watched.
-func (j *Journal) settle() error {
+func (j *Journal) reconcile() error {
 	if j.o.URL != "" {
 		return nil
 	}

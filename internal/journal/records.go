@@ -42,13 +42,13 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	}
 	subject := j.o.Prefix + ".records." + session
 	unanswered := false
-	patience := firstTry
+	timeout := firstTry
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
 		defer cancel()
-		try, stop := context.WithTimeout(try, patience)
+		try, stop := context.WithTimeout(try, timeout)
 		defer stop()
-		patience *= 2
+		timeout *= 2
 		_, err := l.js.Publish(try, subject, lines, jetstream.WithExpectLastSequencePerSubject(0))
 		switch {
 		case err == nil:

@@ -136,21 +136,21 @@ func (o Options) validate() error {
 
 // Gate decides whether a request may be sent, and is told what it consumed. Where it may not, the
 // failure ends the call. A Gate is called concurrently.
-type Gate func(context.Context, Request) (Settlement, *council.Failure)
+type Gate func(context.Context, Request) (Receipt, *council.Failure)
 
-// Settlement is told when a request is over, at least once, of which the first time counts. It
+// Receipt is told when a request is over, at least once, of which the first time counts. It
 // returns what the request cost in US dollars, which may be more than the provider says; nil where
-// that is not known. A nil Settlement is told nothing.
-type Settlement interface {
-	Settle(context.Context, Consumed) (costUSD *float64)
+// that is not known. A nil Receipt is told nothing.
+type Receipt interface {
+	Finish(context.Context, Consumed) (costUSD *float64)
 }
 
-// settle tells a settlement what a request consumed.
-func settle(ctx context.Context, s Settlement, c Consumed) (costUSD *float64) {
+// finish tells a receipt what a request consumed.
+func finish(ctx context.Context, s Receipt, c Consumed) (costUSD *float64) {
 	if s == nil {
 		return nil
 	}
-	return s.Settle(ctx, c)
+	return s.Finish(ctx, c)
 }
 
 // Request is a request before it is sent.
@@ -356,10 +356,10 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		return failure
 	}
 	learned := options(0) // what the model may have refused in this call
-	told := false         // the caller has pieces of a reply that is not complete
+	shown := false        // the caller has pieces of a reply that is not complete
 	if onDelta := call.OnDelta; onDelta != nil {
 		call.OnDelta = func(text string) {
-			told = true
+			shown = true
 			onDelta(text)
 		}
 	}
@@ -379,17 +379,17 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			call: &call, dialect: p.dialect, model: m.name, without: without, onDelta: call.OnDelta,
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint, unopened: m.unopened.Load(),
 		}
-		settlement, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
+		receipt, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
 		if failure != nil {
 			return failure
 		}
-		reply, again, failure := c.attempt(ctx, p, m, x, settlement, ticket)
+		reply, again, failure := c.attempt(ctx, p, m, x, receipt, ticket)
 		if total.Attempts++; total.Attempts == 1 {
 			total.Usage = reply.Usage
 		} else {
 			total.Usage = total.Usage.Plus(reply.Usage)
 		}
-		total.Doubted += reply.Doubted
+		total.Implausible += reply.Implausible
 		m.attempts.add(p.now(), again)
 		if failure == nil {
 			if call.Stage != council.Stage2 {
@@ -427,8 +427,8 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if !p.budget.await(ctx, place) {
 			return gaveUp(ctx, failure)
 		}
-		if told {
-			told = false
+		if shown {
+			shown = false
 			call.OnRestart(failure.Code)
 		}
 		next = retry
@@ -512,7 +512,7 @@ func (p *provider) now() time.Duration { return time.Since(p.start) }
 // gives back what admit took.
 func (c *Client) reserve(
 	ctx context.Context, p *provider, m *model, x *exchange, number int, t ticket,
-) (settlement Settlement, failure *council.Failure) {
+) (receipt Receipt, failure *council.Failure) {
 	if c.gate == nil {
 		return nil, nil
 	}
@@ -523,23 +523,23 @@ func (c *Client) reserve(
 		}
 	}()
 	x.prepared = x.request()
-	settlement, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	receipt, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
 	if failure != nil && ctx.Err() != nil {
 		failure = ended(ctx)
 	}
-	return settlement, failure
+	return receipt, failure
 }
 
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, x *exchange, settlement Settlement, t ticket,
+	caller context.Context, p *provider, m *model, x *exchange, receipt Receipt, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	call := x.call
 	begun := time.Now()
-	defer settle(caller, settlement, Consumed{}) // when OnDelta panics
-	defer func() {                               // also when OnDelta panics
+	defer finish(caller, receipt, Consumed{}) // when OnDelta panics
+	defer func() {                            // also when OnDelta panics
 		p.queue.held(time.Since(begun))
 		p.leave(m, t, judgement)
 	}()
@@ -572,8 +572,8 @@ func (c *Client) attempt(
 	}
 	failure = judge(ctx, x, r, err)
 	completion.Usage = consumed(x, r)
-	completion.Doubted = r.doubted
-	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
+	completion.Implausible = r.implausible
+	if cost := finish(caller, receipt, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
 		completion.Usage.CostUSD = cost
 	}
 	judgement = diagnose(caller, failure)

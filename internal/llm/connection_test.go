@@ -120,7 +120,7 @@ func TestNotSentIsFree(t *testing.T) {
 				time.AfterFunc(100*time.Millisecond, cancel)
 			}
 			var consumed []Consumed
-			o.Gate = func(context.Context, Request) (Settlement, *council.Failure) {
+			o.Gate = func(context.Context, Request) (Receipt, *council.Failure) {
 				return settled(func(c Consumed) *float64 {
 					consumed = append(consumed, c)
 					return nil

@@ -24,7 +24,7 @@ func TestEmbeddingsAsAnyCall(t *testing.T) {
 		var passed []int64
 		var consumed []Consumed
 		o := fakeOptions()
-		o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
+		o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
 			passed = append(passed, r.Bytes)
 			var first sync.Once
 			return settles(func(c Consumed) { first.Do(func() { consumed = append(consumed, c) }) }), nil
@@ -61,7 +61,7 @@ func TestEmbeddingsAsAnyCall(t *testing.T) {
 
 type settles func(Consumed)
 
-func (f settles) Settle(_ context.Context, c Consumed) *float64 {
+func (f settles) Finish(_ context.Context, c Consumed) *float64 {
 	f(c)
 	return nil
 }

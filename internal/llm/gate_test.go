@@ -78,7 +78,7 @@ func TestGate(t *testing.T) {
 			var asked []int
 			var got []string
 			o := fakeOptions()
-			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
+			o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
 				asked = append(asked, int(r.Bytes))
 				if r.Number != len(asked) || r.Call.Session != "s" {
 					t.Errorf("%s: request %d of session %q", c.name, r.Number, r.Call.Session)
@@ -122,16 +122,16 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// settled is a Settlement.
+// settled is a Receipt.
 type settled func(Consumed) *float64
 
-func (f settled) Settle(_ context.Context, c Consumed) *float64 { return f(c) }
+func (f settled) Finish(_ context.Context, c Consumed) *float64 { return f(c) }
 
 // A request that the gate refuses is not sent, and ends the call.
 func TestGateRefuses(t *testing.T) {
 	o := fakeOptions()
 	requests := 0
-	o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
+	o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
 		if r.Number == 2 {
 			return nil, &council.Failure{Code: council.FailBudget, Message: "no room"}
 		}
@@ -176,7 +176,7 @@ func TestGateCountsWhatWasLost(t *testing.T) {
 		race.Bubble(t, func(t *testing.T) {
 			o := fakeOptions()
 			var got []string
-			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
+			o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
 				how := "sent"
 				if r.Lost {
 					how = "lost"

@@ -28,13 +28,13 @@ type received struct {
 	usage                 council.Usage
 	kinds                 Kinds
 	vectors               [][]float64 // of a reply to a request for embeddings
-	doubted               int         // figures of the usage that are not believed
+	implausible           int         // figures of the usage that are not believed
 }
 
 // count takes in the usage of the reply, where there is one.
 func (r *received) count(f *figures) {
 	if r.used = f; f != nil {
-		r.usage, r.kinds, r.doubted = f.read()
+		r.usage, r.kinds, r.implausible = f.read()
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 
 // retryable reports whether another request may succeed after one that ended with f.
 func retryable(x *exchange, f *council.Failure) bool {
-	if x.hopeless {
+	if x.permanent {
 		return false
 	}
 	switch f.Code {

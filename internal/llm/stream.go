@@ -219,16 +219,16 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 // blank line behind it, so a line that is complete JSON is taken as a whole event. Some leave out the name of the field,
 // and some send a whole reply in place of a stream: a line that begins with a brace is data, too.
 type events struct {
-	calm *calm // under in
-	in   *bufio.Reader
-	cut  context.CancelCauseFunc // ends the request
-	max  int64                   // bytes in a line, and in the data of an event
-	cr   bool                    // the line before ended with a CR: an LF that follows belongs to it
-	open bool                    // a line was read
-	long []byte                  // a line that is longer than the buffer of in
-	data []byte                  // of an event with several lines of it
-	done bool                    // [DONE] was seen
-	bare bool                    // the data has no field's name before it
+	paced *paced // under in
+	in    *bufio.Reader
+	cut   context.CancelCauseFunc // ends the request
+	max   int64                   // bytes in a line, and in the data of an event
+	cr    bool                    // the line before ended with a CR: an LF that follows belongs to it
+	open  bool                    // a line was read
+	long  []byte                  // a line that is longer than the buffer of in
+	data  []byte                  // of an event with several lines of it
+	done  bool                    // [DONE] was seen
+	bare  bool                    // the data has no field's name before it
 	// failing says that the event is an error by its name.
 	failing bool
 }
@@ -245,7 +245,7 @@ func (e *events) next() ([]byte, error) {
 		data, ok := e.dataOf(line)
 		if ok && string(data) == endMark {
 			e.done = true
-			e.calm.pause = 0 // the end is awaited
+			e.paced.pause = 0 // the end is awaited
 			e.drain()
 		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
 			return data, nil
@@ -337,11 +337,11 @@ const (
 	fewBytes = 1 << 10
 )
 
-// calm reads a stream of small pieces some ten times a second in place of once for each
+// paced reads a stream of small pieces some ten times a second in place of once for each
 // piece: most of what a piece costs is being woken up for it. After a read that returned
 // little it pauses, for at most a quarter of the time that the stream has taken so far, so
 // that a short reply is hardly late.
-type calm struct {
+type paced struct {
 	io.Reader
 	ctx    context.Context //nolint:containedctx // that of the request, whose reply this is
 	pause  time.Duration   // the longest; 0: each piece is read as it comes
@@ -350,7 +350,7 @@ type calm struct {
 }
 
 // Read implements io.Reader.
-func (c *calm) Read(p []byte) (n int, err error) {
+func (c *paced) Read(p []byte) (n int, err error) {
 	if c.little && c.pause > 0 {
 		select {
 		case <-time.After(min(c.pause, time.Since(c.begun)/4)):

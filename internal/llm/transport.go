@@ -38,7 +38,7 @@ type exchange struct {
 
 	sending   *bytes.Reader // the body, while it is sent
 	sent      bool          // there was a connection, so that the request may have left
-	hopeless  bool          // there was no connection, and another attempt would fail too
+	permanent bool          // there was no connection, and another attempt would fail too
 	proxy     *proxyError   // the proxy in between asked for credentials; nil: it did not
 	status    int
 	named     int         // the status that an error behind HTTP 200 names; 0: none
@@ -101,7 +101,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		timeout, ok := errors.AsType[net.Error](err)
 		x.proxy, _ = errors.AsType[*proxyError](err)
-		x.hopeless = isMistrusted(err) || ok && timeout.Timeout() || x.proxy != nil
+		x.permanent = isMistrusted(err) || ok && timeout.Timeout() || x.proxy != nil
 		return nil, err
 	}
 	x.sent = true
@@ -109,7 +109,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.header = resp.Header
 	if x.status == http.StatusProxyAuthRequired {
 		x.proxy = t.refusingProxy(req)
-		x.hopeless = x.proxy != nil
+		x.permanent = x.proxy != nil
 	}
 	body := resp.Body
 	if t.idle > 0 {
@@ -121,8 +121,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		body, streams = peek(body, isEventStream(resp.Header))
 	}
 	if streams {
-		calm := &calm{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
-		x.events = &events{calm: calm, in: bufio.NewReader(calm), cut: x.cut, max: t.maxBytes}
+		paced := &paced{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
+		x.events = &events{paced: paced, in: bufio.NewReader(paced), cut: x.cut, max: t.maxBytes}
 		resp.Body = body
 		return resp, nil
 	}
@@ -216,7 +216,7 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 	lines := errors.Is(err, errBehind) && bytes.HasPrefix(body, []byte("{")) && bytes.IndexByte(body, '\n') > 0
 	switch {
 	case lines, isFramed(body), errors.Is(err, errPiece):
-		x.events = &events{calm: &calm{}, in: bufio.NewReader(bytes.NewReader(body)), max: p.transport.maxBytes}
+		x.events = &events{paced: &paced{}, in: bufio.NewReader(bytes.NewReader(body)), max: p.transport.maxBytes}
 		return p.read(ctx, x, &inlet{arrived: make(chan struct{}, 1)})
 	case readComplaint(body).message != "": // a list of errors
 		return received{fault: body}, nil

@@ -9,17 +9,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// figure is a number in a reply. A malformed one is marked as doubted, so that the text
+// figure is a number in a reply. A malformed one is marked as implausible, so that the text
 // beside it is not lost.
 type figure struct {
-	value          float64
-	given, doubted bool
+	value              float64
+	given, implausible bool
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
 func (f *figure) UnmarshalJSON(b []byte) error {
 	value, err := strconv.ParseFloat(string(b), 64)
-	*f = figure{value: value, given: string(b) != "null", doubted: err != nil && string(b) != "null"}
+	*f = figure{value: value, given: string(b) != "null", implausible: err != nil && string(b) != "null"}
 	return nil
 }
 
@@ -27,7 +27,7 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 func (f figure) tokens() (n int64, ok bool) {
 	const most = 1 << 62 // far beyond what is believed
 	n = int64(max(min(f.value, most), -most))
-	if f.doubted || f.value != math.Trunc(f.value) || !council.BelievableTokens(n) {
+	if f.implausible || f.value != math.Trunc(f.value) || !council.BelievableTokens(n) {
 		return 0, false
 	}
 	return n, true
@@ -100,7 +100,7 @@ func (f *figures) all() [15]*figure {
 func (f *figures) merge(earlier *figures) {
 	before := earlier.all()
 	for i, now := range f.all() {
-		if !now.given || now.value < before[i].value && !now.doubted {
+		if !now.given || now.value < before[i].value && !now.implausible {
 			*now = *before[i]
 		}
 	}
@@ -115,8 +115,8 @@ func (f *figures) kinds() Kinds {
 	cached, _ := f.InputParts.Cached.tokens()
 	written, _ := f.InputParts.Written.tokens()
 	reasoning, _ := f.OutputParts.Reasoning.tokens()
-	beside, _ := f.Reasoning.tokens()
-	return Kinds{cached, written, max(reasoning, beside)}
+	separate, _ := f.Reasoning.tokens()
+	return Kinds{cached, written, max(reasoning, separate)}
 }
 
 // reasons reports whether the provider says how many tokens the reasoning took.
@@ -142,11 +142,11 @@ func (f *figures) reasons() bool {
 //     leaves out, they count as output, which is dearer.
 //
 // A total that is smaller than its parts says nothing.
-func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
+func (f *figures) read() (u council.Usage, k Kinds, implausible int) {
 	believed := func(f figure) int64 {
 		n, ok := f.tokens()
 		if !ok {
-			doubted++
+			implausible++
 		}
 		return n
 	}
@@ -181,10 +181,10 @@ func (f *figures) read() (u council.Usage, k Kinds, doubted int) {
 	}
 	var known bool
 	if u.CostUSD, known = f.cost(); !known {
-		doubted++
+		implausible++
 	}
 	u, beyond := u.Believable()
-	return u, k, doubted + beyond
+	return u, k, implausible + beyond
 }
 
 // cost returns what the request cost in US dollars, nil where the provider does not tell. It returns false where the
@@ -196,9 +196,9 @@ func (f *figures) cost() (usd *float64, ok bool) {
 	cost := f.Cost
 	upstream := f.CostParts.Upstream
 	switch {
-	case cost.doubted:
+	case cost.implausible:
 		return nil, false
-	case upstream.doubted || !(upstream.value > 0):
+	case upstream.implausible || !(upstream.value > 0):
 		if !cost.given {
 			return nil, true
 		}

@@ -14,9 +14,9 @@ import (
 func TestFiguresBeyondReason(t *testing.T) {
 	in, out, cost := new(int64(3)), new(int64(2)), new(0.5)
 	for _, tt := range []struct {
-		usage   string
-		want    council.Usage
-		doubted int
+		usage       string
+		want        council.Usage
+		implausible int
 	}{
 		{`{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}`, council.Usage{InputTokens: in, OutputTokens: out, CostUSD: cost}, 0},
 		{`{"prompt_tokens":3,"completion_tokens":2,"cost":1e308}`, council.Usage{InputTokens: in, OutputTokens: out}, 1},
@@ -58,8 +58,8 @@ func TestFiguresBeyondReason(t *testing.T) {
 				if diff := cmp.Diff(tt.want, got.Usage); diff != "" {
 					t.Error(diff)
 				}
-				if got.Doubted != tt.doubted {
-					t.Errorf("%d figures were doubted, want %d", got.Doubted, tt.doubted)
+				if got.Implausible != tt.implausible {
+					t.Errorf("%d figures were doubted, want %d", got.Implausible, tt.implausible)
 				}
 			})
 		}
@@ -71,7 +71,7 @@ func told(t *testing.T, play roundTripper, stream bool) (Consumed, council.Compl
 	t.Helper()
 	var consumed Consumed
 	o := fakeOptions()
-	o.Gate = func(context.Context, Request) (Settlement, *council.Failure) {
+	o.Gate = func(context.Context, Request) (Receipt, *council.Failure) {
 		first := true
 		return settled(func(c Consumed) *float64 {
 			if first {
@@ -94,7 +94,7 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 		name, usage   string
 		input, output int64 // 0: unknown
 		kinds         Kinds
-		doubted       int
+		implausible   int
 	}{
 		{"Gemini's thoughts", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150}`, 100, 20050, Kinds{Reasoning: 20000}, 0},
 		{
@@ -231,8 +231,8 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 			"in any form": reply(200, fmt.Sprintf(text, tt.usage[:len(tt.usage)-1]+`,"X":1}`)),
 		} {
 			consumed, got := told(t, play, name == "stream")
-			if diff := cmp.Diff(Consumed{Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Doubted != tt.doubted {
-				t.Errorf("%s, %s: %d doubted, want %d (-want +got):\n%s", tt.name, name, got.Doubted, tt.doubted, diff)
+			if diff := cmp.Diff(Consumed{Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Implausible != tt.implausible {
+				t.Errorf("%s, %s: %d doubted, want %d (-want +got):\n%s", tt.name, name, got.Implausible, tt.implausible, diff)
 			}
 			if diff := cmp.Diff(want, got.Usage); diff != "" {
 				t.Errorf("%s, %s: usage of the call (-want +got):\n%s", tt.name, name, diff)
@@ -252,7 +252,7 @@ func TestUsageOfStreams(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stream        string
 		input, output int64 // 0: unknown
-		doubted       int
+		implausible   int
 	}{
 		"it grows":            {event("a", none, part) + event("b", stop, `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150}`) + done, 100, 20050, 0},
 		"the end has 0":       {event("a", stop, part) + event("", none, `{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`) + done, 100, 800, 0},
@@ -279,8 +279,8 @@ func TestUsageOfStreams(t *testing.T) {
 		if n := consumed.Usage.OutputTokens; n != nil {
 			output = *n
 		}
-		if input != tt.input || output != tt.output || got.Doubted != tt.doubted || consumed.Free {
-			t.Errorf("%s: %d and %d tokens, want %d and %d; %d doubted", name, input, output, tt.input, tt.output, got.Doubted)
+		if input != tt.input || output != tt.output || got.Implausible != tt.implausible || consumed.Free {
+			t.Errorf("%s: %d and %d tokens, want %d and %d; %d doubted", name, input, output, tt.input, tt.output, got.Implausible)
 		}
 	}
 }
@@ -309,8 +309,8 @@ func TestCostBehindAGateway(t *testing.T) {
 		if got.Usage.CostUSD != nil {
 			cost = *got.Usage.CostUSD
 		}
-		if cost != want || (got.Doubted > 0) != (want < 0) {
-			t.Errorf("%s: %v, want %v; %d doubted", usage, cost, want, got.Doubted)
+		if cost != want || (got.Implausible > 0) != (want < 0) {
+			t.Errorf("%s: %v, want %v; %d doubted", usage, cost, want, got.Implausible)
 		}
 	}
 }

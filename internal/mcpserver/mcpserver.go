@@ -166,7 +166,7 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		if called, ok := result.(*mcp.CallToolResult); ok && err == nil && called.IsError {
 			for _, content := range called.Content {
 				if text, ok := content.(*mcp.TextContent); ok {
-					text.Text = mended(text.Text)
+					text.Text = withRemedy(text.Text)
 				}
 			}
 		}
@@ -177,9 +177,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 // maxError is the most bytes of an error of a tool: the SDK's own repeat the arguments.
 const maxError = 4000
 
-// mended returns the error of a tool within its limit, with a remedy where the SDK found the
+// withRemedy returns the error of a tool within its limit, with a remedy where the SDK found the
 // arguments wrong.
-func mended(text string) string {
+func withRemedy(text string) string {
 	remedy := ""
 	if strings.HasPrefix(text, `validating "arguments"`) {
 		remedy = "; call the tool with the arguments that its input schema in tools/list describes"

@@ -26,7 +26,7 @@ import (
 )
 
 // told logs what was measured for a fault, and what is promised.
-func told(t *testing.T, row, measured, promised string) {
+func noted(t *testing.T, row, measured, promised string) {
 	t.Helper()
 	t.Logf("fault %s: %s (%s)", row, measured, promised)
 }
@@ -109,7 +109,7 @@ func TestFaultF35(t *testing.T) {
 			}
 		})
 	}
-	told(t, "F35", fmt.Sprintf("%d sessions, each with its answer; unknown and counted; limits held", sessions),
+	noted(t, "F35", fmt.Sprintf("%d sessions, each with its answer; unknown and counted; limits held", sessions),
 		"unknown (null) and counted; limits hold; no session is lost")
 }
 
@@ -227,7 +227,7 @@ func TestFaultF37Session(t *testing.T) {
 		if largest > most {
 			t.Errorf("prompts of %d bytes were on their way at once, more than %d", largest, most)
 		}
-		told(t, "F37", fmt.Sprintf(
+		noted(t, "F37", fmt.Sprintf(
 			"%d of 8 reviewers too_large, at most %.1f MiB of prompts on their way", len(full), float64(largest)/(1<<20),
 		),
 			"a session holds at most MAX_SESSION_BYTES, here 4 MiB")
@@ -385,7 +385,7 @@ func TestFaultF39(t *testing.T) {
 			t.Errorf("%s is sent the markers of an earlier session", p.model)
 		}
 	}
-	told(t, "F39", fmt.Sprintf("%d prompts, %d different markers; no answer, review or repair left its block", marked, len(tokens)),
+	noted(t, "F39", fmt.Sprintf("%d prompts, %d different markers; no answer, review or repair left its block", marked, len(tokens)),
 		"every prompt has markers of its own; nothing leaves its block")
 }
 
@@ -483,7 +483,7 @@ func TestFaultF40(t *testing.T) {
 	if text := scrape(t, metrics); !strings.Contains(text, "councild_sessions_running 0\n") {
 		t.Error("sessions still count as running")
 	}
-	told(t, "F40", fmt.Sprintf("panics at %d events and in the append: internal, not_persisted; 0 count as running", len(events)),
+	noted(t, "F40", fmt.Sprintf("panics at %d events and in the append: internal, not_persisted; 0 count as running", len(events)),
 		"an error of that session; the daemon and the others go on; nothing stays counted as running")
 }
 
@@ -515,7 +515,7 @@ func TestFaultF41(t *testing.T) {
 		if u.CostUSD == nil || *u.CostUSD <= 0 {
 			t.Errorf("the session's cost is %v", u.CostUSD)
 		}
-		told(t, "F41", fmt.Sprintf("one 500 in 9 calls: $%.4f of cost, partial", *u.CostUSD),
+		noted(t, "F41", fmt.Sprintf("one 500 in 9 calls: $%.4f of cost, partial", *u.CostUSD),
 			"usage and cost are what is known, with partial: true")
 	})
 }

@@ -146,7 +146,7 @@ func (m *meter) repeats(call council.Call, prompt int64) bool {
 	switch call.Stage {
 	case council.Stage3: // one seat, in which models take turns
 		name = call.Model
-		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return !isBeside(other) })
+		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return !isSide(other) })
 	case council.StageEmbedding, council.StageJudge: // beside both
 		open = m.open == council.Stage2 || m.open == council.Stage3
 	default: // one call at a time
@@ -165,8 +165,8 @@ func (m *meter) repeats(call council.Call, prompt int64) bool {
 	return true
 }
 
-// isBeside reports whether a seat's calls go on beside stages 2 and 3.
-func isBeside(seat string) bool {
+// isSide reports whether a seat's calls go on beside stages 2 and 3.
+func isSide(seat string) bool {
 	judges := judge.Seats()
 	return seat == council.SeatEmbedding || slices.Contains(judges[:], seat)
 }

@@ -45,12 +45,12 @@ func Needs(plan council.Plan, past []council.Past) (prompts []string) {
 // past is what a run knows of itself from its log, besides the outcomes of its calls. The
 // zero value is that of a run that begins.
 type past struct {
-	told map[told]bool
-	done map[council.Stage]time.Duration // when a stage was done, from the start of the run
+	noted map[noted]bool
+	done  map[council.Stage]time.Duration // when a stage was done, from the start of the run
 	// delivered holds when seats of a stage delivered, from the start of the run, in the
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
-	beside    map[string]bool // seats of the judge and of the embeddings whose call landed
+	sides     map[string]bool // seats of the judge and of the embeddings whose call landed
 	tally     *council.Tally
 	// text says that watchers may have been shown text that no restart voids and no result
 	// confirms. writer is how many calls of stage 3 had ended when it came.
@@ -58,8 +58,8 @@ type past struct {
 	writer int
 }
 
-// told is an event that a run observes once.
-type told struct {
+// noted is an event that a run observes once.
+type noted struct {
 	event council.EventType
 	seat  string // member id; "" for an event of the whole run
 }
@@ -67,7 +67,7 @@ type told struct {
 // readPast reads the entries of a log. After an error it returns what stands before.
 func readPast(entries []council.Past) (past, error) {
 	p := past{
-		told: map[told]bool{}, beside: map[string]bool{}, done: map[council.Stage]time.Duration{},
+		noted: map[noted]bool{}, sides: map[string]bool{}, done: map[council.Stage]time.Duration{},
 		delivered: map[council.Stage][]time.Duration{},
 	}
 	stages := map[council.EventType]council.Stage{
@@ -98,22 +98,22 @@ func readPast(entries []council.Past) (past, error) {
 		switch entry.Type {
 		case council.EventAnswer, council.EventBallot:
 			p.text = false // text before an answer is that of a direct run: the answer confirms it
-			p.told[told{entry.Type, outcome.Model}] = true
+			p.noted[noted{entry.Type, outcome.Model}] = true
 			if outcome.Status == council.OutcomeOK {
 				p.delivered[stage] = append(p.delivered[stage], entry.At)
 			}
 		case council.EventStarted:
-			p.told[told{event: entry.Type}] = true
+			p.noted[noted{event: entry.Type}] = true
 		case council.EventStage1, council.EventStage2, council.EventStage3:
 			p.text = false
-			p.told[told{event: entry.Type}] = true
+			p.noted[noted{event: entry.Type}] = true
 			p.done[stage] = entry.At
 		case council.EventCall:
 			switch outcome.Stage {
 			case council.Stage3:
 				ended++
 			case council.StageJudge, council.StageEmbedding:
-				p.beside[outcome.Seat] = true
+				p.sides[outcome.Seat] = true
 			default: // an event of its own tells the result
 			}
 		case council.EventDelta:
@@ -131,17 +131,17 @@ func readPast(entries []council.Past) (past, error) {
 func (p past) tells(event council.EventType, data any) bool {
 	switch data := data.(type) {
 	case council.Answer:
-		return p.told[told{event, data.Model}]
+		return p.noted[noted{event, data.Model}]
 	case council.Review:
-		return p.told[told{event, data.Model}]
+		return p.noted[noted{event, data.Model}]
 	case council.AnswerDelta:
-		return p.told[told{council.EventAnswer, data.Model}]
+		return p.noted[noted{council.EventAnswer, data.Model}]
 	case council.AnswerRestart:
-		return p.told[told{council.EventAnswer, data.Model}]
+		return p.noted[noted{council.EventAnswer, data.Model}]
 	case council.Delta, council.Restart:
-		return p.told[told{event: council.EventStage3}]
+		return p.noted[noted{event: council.EventStage3}]
 	default:
-		return p.told[told{event: event}]
+		return p.noted[noted{event: event}]
 	}
 }
 
@@ -150,7 +150,7 @@ func (p past) tells(event council.EventType, data any) bool {
 func (p past) began(stage council.Stage) (time.Duration, bool) {
 	switch stage {
 	case council.Stage1:
-		return 0, p.told[told{event: council.EventStarted}]
+		return 0, p.noted[noted{event: council.EventStarted}]
 	case council.Stage2:
 		at, ok := p.done[council.Stage1]
 		return at, ok
@@ -179,11 +179,11 @@ func (p past) lost(plan council.Plan) int {
 	var result council.EventType
 	without := 0
 	if open := p.open(); open == council.Stage2 || open == council.Stage3 {
-		if plan.Embeds() && !p.beside[council.SeatEmbedding] {
+		if plan.Embeds() && !p.sides[council.SeatEmbedding] {
 			without++
 		}
 		for _, seat := range judge.Seats() {
-			if plan.Rules.Judge != nil && !p.beside[seat] {
+			if plan.Rules.Judge != nil && !p.sides[seat] {
 				without++
 			}
 		}
@@ -201,7 +201,7 @@ func (p past) lost(plan council.Plan) int {
 		return 0
 	}
 	for _, seat := range seats {
-		if !p.told[told{result, seat.ID}] {
+		if !p.noted[noted{result, seat.ID}] {
 			without++
 		}
 	}
@@ -258,7 +258,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	r.calls = answers
 	r.meter.open = r.past.open()
 	writing := r.meter.open == council.Stage3 ||
-		r.plan.Direct && r.meter.open == council.Stage1 && !r.past.told[told{council.EventAnswer, r.plan.Members[0].ID}]
+		r.plan.Direct && r.meter.open == council.Stage1 && !r.past.noted[noted{council.EventAnswer, r.plan.Members[0].ID}]
 	if writing && r.plan.Deltas {
 		r.past.text = true // the last of it is shown before it is stored
 	}

@@ -291,7 +291,7 @@ func landed(past []council.Past, call string) bool {
 // waiting returns the stage that was open at the end of a tape, and its seats without an
 // outcome. In stage 3 it is the chairman, unless all who could write had been asked.
 func waiting(past []council.Past, plan council.Plan, want *council.Session, chairmen int) (council.Stage, []string) {
-	told := observed(past)
+	noted := observed(past)
 	without := func(event string, members []council.Member) []string {
 		var ids []string
 		for _, m := range members {
@@ -300,7 +300,7 @@ func waiting(past []council.Past, plan council.Plan, want *council.Session, chai
 				l, ok := event.Data.(council.Landed)
 				return ok && l.Stage != council.Stage3 && l.Seat == m.ID && l.Number == 2
 			})
-			if !repaired && !slices.Contains(told, event+" "+m.ID) {
+			if !repaired && !slices.Contains(noted, event+" "+m.ID) {
 				ids = append(ids, m.ID)
 			}
 		}
@@ -308,15 +308,15 @@ func waiting(past []council.Past, plan council.Plan, want *council.Session, chai
 		return ids
 	}
 	switch {
-	case !slices.Contains(told, "session.started "):
+	case !slices.Contains(noted, "session.started "):
 		return "", nil
-	case !slices.Contains(told, "stage1.done "):
+	case !slices.Contains(noted, "stage1.done "):
 		return council.Stage1, without("stage1.answer", plan.Members)
 	case len(want.Stage2) == 0: // it was not reached
-	case !slices.Contains(told, "stage2.done "):
+	case !slices.Contains(noted, "stage2.done "):
 		return council.Stage2, without("stage2.ballot", plan.Reviewers)
 	case want.Stage3 == nil && plan.Output == nil:
-	case !slices.Contains(told, "stage3.done "):
+	case !slices.Contains(noted, "stage3.done "):
 		for _, e := range past {
 			event, _ := e.Decode()
 			if l, ok := event.Data.(council.Landed); ok && l.Stage == council.Stage3 {

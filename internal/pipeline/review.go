@@ -26,7 +26,7 @@ func (r *run) review(ctx context.Context, beginJudge func(reviewed bool)) counci
 		meta.LabelToModel = slates.Canonical.LabelToModel()
 	}
 	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
-	r.beside(detect, func() {
+	r.alongside(detect, func() {
 		if len(r.authors) >= 2 {
 			r.read(ctx, slates.Reviewer, beginJudge)
 			r.tally()
@@ -53,9 +53,9 @@ func (r *run) demographics(ctx context.Context) *council.DemographicDisagreement
 	})
 }
 
-// beside does work in a goroutine of its own beside the main work, and returns when both
+// alongside does work in a goroutine of its own beside the main work, and returns when both
 // have ended, also when the main work panics. A panic in work ends the session.
-func (r *run) beside(work, main func()) {
+func (r *run) alongside(work, main func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		failure := protect(r.log, work)

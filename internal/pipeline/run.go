@@ -162,8 +162,8 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		alike = r.measureStyle(ctx, council.Stage3)
 		defer alike.stop()
 	}
-	defer r.clusterBeside(ctx, alike)()
-	beginJudge, finishJudge := r.judgeBeside(ctx)
+	defer r.clusterSide(ctx, alike)()
+	beginJudge, finishJudge := r.judgeSide(ctx)
 	defer finishJudge()
 	slate := r.review(ctx, beginJudge)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept

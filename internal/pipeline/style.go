@@ -21,7 +21,7 @@ const styleGrace = 2 * time.Second
 var errSlowStyle = fmt.Errorf("%w: the session was done, and the embeddings of its answers were not", council.ErrCut)
 
 // style is how alike the answers of a session are. It is measured beside stages 2 and 3, and is for the
-// records and for what [run.clusterBeside] says: nothing else of the session depends on it.
+// records and for what [run.clusterSide] says: nothing else of the session depends on it.
 type style struct {
 	cut  context.CancelCauseFunc
 	done chan struct{} // closed when all below is set

@@ -92,7 +92,7 @@ func New(past []council.Past, o Options) (*Replies, error) {
 func (r *Replies) addAnswer(a council.Answer) {
 	at := seat{council.Stage1, a.Model}
 	r.over[at] = true
-	if _, told := r.landed[call{at, 1}]; told { // and with it the repair
+	if _, known := r.landed[call{at, 1}]; known { // and with it the repair
 		return
 	}
 	r.add(at, 1, r.ModelOf(a.Model), council.Completion{
@@ -104,13 +104,13 @@ func (r *Replies) addReview(v council.Review) {
 	at := seat{council.Stage2, v.Model}
 	r.over[at] = true
 	model := r.ModelOf(v.Model)
-	_, told := r.landed[call{at, 1}]
+	_, known := r.landed[call{at, 1}]
 	switch {
 	case v.Status == council.OutcomeError:
 		delete(r.landed, call{at, 1})
 		delete(r.landed, call{at, 2})
 		r.add(at, 1, model, council.Completion{Spent: v.Spent}, v.Error)
-	case told: // and with it the repair, if there was one
+	case known: // and with it the repair, if there was one
 	default:
 		reply := council.Completion{
 			Text: text(v.Ranking), Reasoning: text(v.Reasoning), FinishReason: text(v.FinishReason), Spent: v.Spent,
@@ -129,7 +129,7 @@ func (r *Replies) addReview(v council.Review) {
 func (r *Replies) addSynthesis(s council.Synthesis, chairman string) {
 	at := seat{council.Stage3, council.SeatChairman}
 	r.over[at] = true
-	if _, told := r.landed[call{at, 1}]; told {
+	if _, known := r.landed[call{at, 1}]; known {
 		return
 	}
 	// Only the chairman was asked.

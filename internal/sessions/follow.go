@@ -275,7 +275,7 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 			})
 		}
 		if err == nil {
-			st.beside(func() { st.insist(st.ctx, s.keeper.id, seq) })
+			st.background(func() { st.insist(st.ctx, s.keeper.id, seq) })
 			return nil
 		}
 		if _, moved := errors.AsType[*journal.Moved](err); !moved {
@@ -285,8 +285,8 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 	return err
 }
 
-// beside runs a function beside the caller, unless the store is closed.
-func (st *Store) beside(do func()) {
+// background runs a function beside the caller, unless the store is closed.
+func (st *Store) background(do func()) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !st.closed {

@@ -41,12 +41,12 @@ type claimed struct {
 const (
 	// textInterval is the longest time that text on its way is shown and not stored.
 	textInterval = 5 * time.Second
-	// patience is how long a session waits for a log that cannot be written, before it
+	// maxWait is how long a session waits for a log that cannot be written, before it
 	// goes on without one; on a cluster, as long as an append is tried. Then it tries once
 	// more, for lastTry. A process that stood still may have had no answer in time for that
 	// reason alone: the last try tells it whether another one has the session. The pauses
 	// between attempts grow from minPause to maxPause.
-	patience   = 15 * time.Second
+	maxWait    = 15 * time.Second
 	lastTry    = 5 * time.Second
 	minPause   = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -381,7 +381,7 @@ func (k *keeper) run(ctx context.Context) {
 		if failing.IsZero() {
 			failing = time.Now()
 		}
-		last := time.Since(failing) >= patience && !k.without()
+		last := time.Since(failing) >= maxWait && !k.without()
 		err := k.try(ctx, message, last)
 		if err == nil {
 			pause = minPause
@@ -537,7 +537,7 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 		if moved.Last == nil {
 			return errGone
 		}
-		if stored, ok = k.settle(moved.Last, stored); !ok {
+		if stored, ok = k.resolve(moved.Last, stored); !ok {
 			return errTaken
 		}
 		seq = moved.Last.Seq
@@ -572,15 +572,15 @@ func (k *keeper) advance(stored int, seq uint64) {
 	k.drainedLocked()
 	k.noteWorkLocked()
 	if len(k.queue) == 0 && k.closed {
-		k.s.store.settled(k.s)
+		k.s.store.forgetStored(k.s)
 	}
 }
 
-// settle judges the message that stands where one of so many entries was to be stored. It
+// resolve judges the message that stands where one of so many entries was to be stored. It
 // returns how many of them it holds: it may be an earlier try of ours, or a part of one,
 // of which no answer came. A request to cancel the session is obeyed, and stands behind
 // such a try. ok is false when the log is another process's.
-func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool) {
+func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false
 	}

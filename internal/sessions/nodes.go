@@ -108,7 +108,7 @@ func (k *keeper) hear(ctx context.Context) error {
 	k.s.mu.Lock()
 	queued := len(k.queue)
 	k.s.mu.Unlock()
-	stored, ok := k.settle(last, queued)
+	stored, ok := k.resolve(last, queued)
 	if !ok {
 		return errTaken
 	}

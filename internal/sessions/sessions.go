@@ -251,7 +251,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	case !st.fresh() && !j.Confirmed().IsZero(): // it is zero just after the start
 		return "", errors.New("the lease of this node is not confirmed: its sessions could not begin a call")
 	}
-	wait := patience
+	wait := maxWait
 	if st.o.Lease > 0 {
 		wait = st.o.Lease * 2 / 3 // by then an election is over, or the lease is not confirmed any more
 	}
@@ -276,7 +276,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	m.Status = council.StatusRunning
 	m.Bytes = int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
-	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyPatience()/2 {
+	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyWait()/2 {
 		// Another node may have given the key away. Where it has not, taking the key once more
 		// keeps it from doing so: this session can already be found.
 		if _, still, failed := j.TakeOver(ctx, k.head.Key, mine, mine); failed != nil || !still {
@@ -377,9 +377,9 @@ func (st *Store) forgetRefused(ctx context.Context) {
 	}
 }
 
-// keyPatience is how long a key without a session is waited for on a cluster: the node
+// keyWait is how long a key without a session is waited for on a cluster: the node
 // that reserved it may be storing the session. That node gives up after half of it.
-func (st *Store) keyPatience() time.Duration { return st.o.Lease / 3 }
+func (st *Store) keyWait() time.Duration { return st.o.Lease / 3 }
 
 // reserve gives a session the key of its owner, from the time since on. Where another
 // session in the journal has it, that one's id is returned. A process that died may have
@@ -403,7 +403,7 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 			by = held.Session
 			seen = time.Now()
 		}
-		if late := st.o.Lease == 0 || time.Since(seen) > st.keyPatience(); late && p != nil {
+		if late := st.o.Lease == 0 || time.Since(seen) > st.keyWait(); late && p != nil {
 			if err := st.beginOther(ctx, id); err != nil {
 				return "", held, since, err
 			}
@@ -416,7 +416,7 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 		}
 		select {
 		case <-st.o.Journal.Changed():
-		case <-time.After(st.keyPatience() / 6):
+		case <-time.After(st.keyWait() / 6):
 		}
 	}
 }
@@ -571,7 +571,7 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 		return nil
 	}
 	if s.keeper == nil && st.o.Lease > 0 { // its end may still wait for being stored
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, maxWait)
 		defer cancel()
 		if err := st.storedLast(ctx); err != nil {
 			return err
@@ -633,8 +633,8 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// settled forgets a session that is stored to its end. A watcher reads on.
-func (st *Store) settled(s *Session) {
+// forgetStored forgets a session that is stored to its end. A watcher reads on.
+func (st *Store) forgetStored(s *Session) {
 	if s.keeper.open {
 		st.mu.Lock()
 		s.keeper.whole = true

@@ -65,12 +65,12 @@ type Accounts struct {
 
 // scope is what counts against a limit.
 type scope struct {
-	settled, uncertain, held USD
+	certain, uncertain, held USD
 	unknown                  int // calls whose cost nobody knows
 	refused                  int // sessions, in this process
 }
 
-func (s *scope) spent() USD { return s.settled.Plus(s.uncertain) }
+func (s *scope) spent() USD { return s.certain.Plus(s.uncertain) }
 func (s *scope) used() USD  { return s.spent().Plus(s.held) }
 
 // overrun is how far the bills of a model were above the bounds of their attempts.
@@ -106,8 +106,8 @@ type session struct {
 	day                string
 	expected           USD                              // cost of attempts in flight, as far as that is known
 	calls              []Charge                         // that the ledger does not have yet
-	tokens, tokensHeld int64                            // settled, and reserved by attempts in flight; both with a limit of tokens only
-	told               bool                             // Add was called
+	tokens, tokensHeld int64                            // certain, and reserved by attempts in flight; both with a limit of tokens only
+	added              bool                             // Add was called
 	lost               int                              // attempts of a process that is gone that are to be charged
 	counted            chan struct{}                    // closed when they are, or nobody waits for it any more; nil: there are none
 	endWait            func()                           // closes it
@@ -179,7 +179,7 @@ func (a *Accounts) changeLocked(s *session, change func()) {
 	held := a.hold(s)
 	change()
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
-		scope.settled = scope.settled.Plus(s.settled - before.settled)
+		scope.certain = scope.certain.Plus(s.certain - before.certain)
 		scope.uncertain = scope.uncertain.Plus(s.uncertain - before.uncertain)
 		scope.unknown += s.unknown - before.unknown
 		scope.held += a.hold(s) - held
@@ -396,7 +396,7 @@ type Attempt struct {
 }
 
 // Reservation is the room of an attempt in its session's account. The zero value holds nothing. It must
-// not be copied once it was settled.
+// not be copied once it was finished.
 type Reservation struct {
 	a        *Accounts
 	s        *session
@@ -426,7 +426,7 @@ func stageShare(s *session, stage council.Stage) int64 {
 }
 
 // Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
-// settled. Of a session that is not open nothing is known or limited: the reservation is nil.
+// finished. Of a session that is not open nothing is known or limited: the reservation is nil.
 //
 // In a session that goes on, it waits until all that [Accounts.Add] was told to be lost is charged, for
 // some seconds at most.
@@ -467,9 +467,9 @@ func (a *Accounts) Lose(ctx context.Context, at Attempt) {
 	}
 }
 
-// lostPatience is how long attempts wait for those to be charged that were lost. The calls that repeat
+// lostWait is how long attempts wait for those to be charged that were lost. The calls that repeat
 // these begin together, and at once. A seat that makes no call may be among those that are waited for.
-const lostPatience = 2 * time.Second
+const lostWait = 2 * time.Second
 
 // awaitLost waits until the attempts of a session that were lost are charged.
 func (a *Accounts) awaitLost(ctx context.Context, id string) *council.Failure {
@@ -585,24 +585,24 @@ type Outcome struct {
 // Bound returns the most that the attempt can cost, 0 where nobody knows that.
 func (r *Reservation) Bound() USD { return r.bound }
 
-// Settle replaces the reservation of an attempt by what the attempt cost, and returns that. It does
+// Finish replaces the reservation of an attempt by what the attempt cost, and returns that. It does
 // nothing when it was called before. The cost is nil where nobody knows it.
 //
-// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Settle returns: a
+// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Finish returns: a
 // process that goes on with the session could not learn it from anything else.
-func (r *Reservation) Settle(ctx context.Context, o Outcome) Charge {
+func (r *Reservation) Finish(ctx context.Context, o Outcome) Charge {
 	if r.s == nil {
 		return Charge{}
 	}
-	charge := r.settle(o)
+	charge := r.finishLocal(o)
 	if charge.Source == SourceBound {
 		r.a.save(ctx, r.s)
 	}
 	return charge
 }
 
-// settle is Settle without the ledger.
-func (r *Reservation) settle(o Outcome) Charge {
+// finishLocal is Finish without the ledger.
+func (r *Reservation) finishLocal(o Outcome) Charge {
 	r.a.mu.Lock()
 	defer r.a.mu.Unlock()
 	if r.done {
@@ -738,15 +738,15 @@ func (a *Accounts) Add(session string, lost int, calls ...Charge) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sessions[session]
-	if s == nil || s.told {
+	if s == nil || s.added {
 		return
 	}
-	s.told = true
+	s.added = true
 	if a.o.Hard && lost > 0 {
 		s.lost = lost
 		s.counted = make(chan struct{})
 		s.endWait = sync.OnceFunc(func() { close(s.counted) })
-		time.AfterFunc(lostPatience, s.endWait)
+		time.AfterFunc(lostWait, s.endWait)
 	}
 	for _, c := range calls {
 		a.chargeLocked(s, c)
@@ -760,8 +760,8 @@ func (a *Accounts) Add(session string, lost int, calls ...Charge) {
 // rest of its limit returns to the limits of its day. The line of the ledger may still be on its
 // way to the disk: until it is there, the session counts whole.
 //
-// With goesOn the session goes on in another process: the ledger gets no line.
-func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.Warning {
+// With continues the session goes on in another process: the ledger gets no line.
+func (a *Accounts) Close(ctx context.Context, id string, continues bool) []council.Warning {
 	a.mu.Lock()
 	s := a.sessions[id]
 	if s == nil {
@@ -776,7 +776,7 @@ func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.
 			warnings = append(warnings, council.Warning{Code: code, Message: a.explain(code, s) + strings.Join(models, ", ")})
 		}
 	}
-	if goesOn {
+	if continues {
 		a.mu.Unlock()
 		return warnings
 	}
@@ -826,7 +826,7 @@ const (
 type Limit struct {
 	Scope    string     `json:"scope"` // ScopeSession, ScopeDay or ScopeToken
 	Limit    USD        `json:"limit_usd"`
-	Used     USD        `json:"used_usd"`     // settled and uncertain
+	Used     USD        `json:"used_usd"`     // certain and uncertain
 	Reserved USD        `json:"reserved_usd"` // by sessions that run
 	Left     USD        `json:"left_usd"`
 	ResetsAt *time.Time `json:"resets_at"` // null for a session

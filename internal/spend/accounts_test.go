@@ -156,14 +156,14 @@ func TestHardLimitsHold(t *testing.T) {
 				flying[session] = flying[session][1:]
 				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 				case 0:
-					at.r.Settle(t.Context(), spend.Outcome{Free: true})
+					at.r.Finish(t.Context(), spend.Outcome{Free: true})
 				case 1:
 					cost := spend.USD(rapid.Int64Range(0, int64(at.bound)).Draw(t, "cost"))
 					billed.bill(cost)
-					at.r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
+					at.r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
 				default:
 					billed.bill(at.bound)
-					at.r.Settle(t.Context(), spend.Outcome{})
+					at.r.Finish(t.Context(), spend.Outcome{})
 				}
 			},
 			"close": func(t *rapid.T) {
@@ -226,13 +226,13 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 					bound := tariff.Bound(at.Bytes, int64(*at.OutputLimit))
 					switch rng.IntN(4) {
 					case 0:
-						r.Settle(t.Context(), spend.Outcome{Free: true})
+						r.Finish(t.Context(), spend.Outcome{Free: true})
 					case 1: // cut off
 						billed.bill(bound)
-						r.Settle(t.Context(), spend.Outcome{})
+						r.Finish(t.Context(), spend.Outcome{})
 					default:
 						billed.bill(bound)
-						r.Settle(t.Context(), spend.Outcome{CostUSD: &bound})
+						r.Finish(t.Context(), spend.Outcome{CostUSD: &bound})
 					}
 				}
 				a.Close(t.Context(), o.Session, false)
@@ -359,12 +359,12 @@ func TestHardLimitOfTokens(t *testing.T) {
 	if _, ok = try(council.Stage1, 1, 0); ok {
 		t.Error("what is reserved does not count")
 	}
-	first.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 5, Output: 5}})
+	first.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 5, Output: 5}})
 	cut, ok := try(council.Stage2, 50, 20)
 	if !ok {
 		t.Fatal("what was not used did not come back")
 	}
-	cut.Settle(t.Context(), spend.Outcome{})
+	cut.Finish(t.Context(), spend.Outcome{})
 	if _, ok = try(council.Stage3, 21, 0); ok {
 		t.Error("a request that was cut off does not count with its bound")
 	}
@@ -385,11 +385,11 @@ func TestSoftLimit(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	first.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	first.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
 	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure != nil {
 		t.Error(failure)
 	}
-	second.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	second.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
 	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
 		t.Error(failure)
 	}
@@ -404,7 +404,7 @@ func TestSoftLimitExpects(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
+		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
 	}
 	for n := range 15 { // 600 are spent: 13 calls of 30 make 990, with the next it is 1020
 		if _, failure := a.Reserve(t.Context(), one(council.Stage1, 1)); (failure == nil) != (n < 14) {
@@ -424,7 +424,7 @@ func TestExpectedFollows(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
+		r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
 		expected := a.Estimate(plan).Expected
 		switch first := max(0, n-199); {
 		case n < 19 && expected != nil:
@@ -443,7 +443,7 @@ func TestCostOverBound(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	if c := r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
+	if c := r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
 		t.Errorf("charged %v", *c.USD)
 	}
 	if _, failure = a.Reserve(t.Context(), one(council.Stage3, 301)); failure == nil { // 752.5 of 750
@@ -472,19 +472,19 @@ func TestWarnings(t *testing.T) {
 		},
 	})
 	open(t, a, spend.Dollar, "a", "b", "c")
-	settle := func(model string, o spend.Outcome) {
+	finishLocal := func(model string, o spend.Outcome) {
 		at := one(council.Stage1, 100)
 		at.Model = model
 		r, failure := a.Reserve(t.Context(), at)
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(t.Context(), o)
+		r.Finish(t.Context(), o)
 	}
-	settle("a", spend.Outcome{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
-	settle("b", spend.Outcome{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
-	settle("b", spend.Outcome{})
-	settle("c", spend.Outcome{Tokens: &spend.Tokens{Input: 100}})
+	finishLocal("a", spend.Outcome{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
+	finishLocal("b", spend.Outcome{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
+	finishLocal("b", spend.Outcome{})
+	finishLocal("c", spend.Outcome{Tokens: &spend.Tokens{Input: 100}})
 	var got []string
 	for _, w := range a.Close(t.Context(), "s", false) {
 		_, models, _ := strings.Cut(w.Message[strings.LastIndex(w.Message, " "):], " ")
@@ -556,7 +556,7 @@ func TestSoftLimitOfADay(t *testing.T) {
 		t.Fatal(failure)
 	}
 	r, _ := a.Reserve(t.Context(), one(council.Stage1, 60))
-	r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
+	r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
 	a.Close(t.Context(), "s", false)
 	failure := begin()
 	if failure == nil || failure.Code != council.CodeOverBudget || failure.RetryAfter != time.Hour {
@@ -577,7 +577,7 @@ func TestGoesOn(t *testing.T) {
 		t.Fatal(failure)
 	}
 	cutOff, _ := a.Reserve(t.Context(), one(council.Stage1, million/5))
-	cutOff.Settle(t.Context(), spend.Outcome{})
+	cutOff.Finish(t.Context(), spend.Outcome{})
 	again := spend.NewAccounts(hard(ledger))
 	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
@@ -602,7 +602,7 @@ func TestGoesOn(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.USD)})
+	r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.USD)})
 	state("1 1")
 	again.Close(t.Context(), "s", false)
 	state("1 0")
@@ -697,7 +697,7 @@ func TestManyCalls(t *testing.T) {
 	open(t, a, spend.Dollar, "a")
 	for range 1000 {
 		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
-		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
 	}
 	a.Close(t.Context(), "s", false)
 	for _, line := range ledger.lines {
@@ -729,7 +729,7 @@ func TestClockJumps(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar)})
+		r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar)})
 		a.Close(t.Context(), session, false)
 		return nil
 	}
@@ -774,7 +774,7 @@ func TestClockJumpsBeforeTheStart(t *testing.T) {
 		a := spend.NewAccounts(options)
 		open(t, a, spend.Dollar, "a")
 		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
-		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
 		a.Close(t.Context(), "s", false)
 	}
 	for _, jump := range []int{-3650, -2, 2, 3650} {
@@ -830,7 +830,7 @@ func TestGreaterCost(t *testing.T) {
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			charge := r.Settle(t.Context(), spend.Outcome{CostUSD: c.said, Tokens: c.tokens})
+			charge := r.Finish(t.Context(), spend.Outcome{CostUSD: c.said, Tokens: c.tokens})
 			warnings := a.Close(t.Context(), "s", false)
 			want, source := c.soft, c.byUsIf
 			if isHard {

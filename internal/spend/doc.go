@@ -4,8 +4,8 @@
 // overflow is the largest amount, which fits no limit.
 //
 // A [Tariff] says what a model's tokens cost. [Accounts] reserve what an attempt can cost at
-// most before it is sent ([Accounts.Reserve]) and settle what it did cost afterwards
-// ([Reservation.Settle]), both under one lock:
+// most before it is sent ([Accounts.Reserve]), and replace that by what it did cost afterwards
+// ([Reservation.Finish]), both under one lock:
 //
 //   - the provider's own figure, where it gives one, else the tariff times the tokens that it
 //     reports;
@@ -13,10 +13,10 @@
 //   - its bound for any other attempt without figures. That cost is uncertain: the provider may
 //     have charged less.
 //
-// With [Options.Hard], settled, uncertain and reserved amounts together stay within every limit
+// With [Options.Hard], certain, uncertain and reserved amounts together stay within every limit
 // at every instant. One thing breaks that: a bill above the bound of its attempt. It is charged
 // in full, and the later bounds of its model grow by the same ratio. Otherwise no call begins
-// once the settled and uncertain cost of its session, with what calls in flight are expected to
+// once the certain and uncertain cost of its session, with what calls in flight are expected to
 // cost, has reached the limit.
 //
 // The [Ledger] gets a line when a session begins and one with its calls when it ends. [Accounts]

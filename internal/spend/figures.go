@@ -74,7 +74,7 @@ type Budget struct {
 	Scope    string // ScopeDay or ScopeToken
 	Token    string // its name; "" in ScopeDay, and where no token is asked for
 	Limit    *USD   // nil: none
-	Used     USD    // settled and uncertain
+	Used     USD    // certain and uncertain
 	Reserved USD    // by sessions that run
 	Refused  int    // sessions that this process refused because of the limit
 }

@@ -49,7 +49,7 @@ func TestBills(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(t.Context(), c.outcome)
+		r.Finish(t.Context(), c.outcome)
 	}
 	want := map[string]spend.USD{"fast a tariff": 5 * million, "fast a bound": 7 * million, "fast c provider": 7}
 	if got := bills(a); !maps.Equal(got, want) {
@@ -69,7 +69,7 @@ func TestBillsAreBounded(t *testing.T) {
 		at := one(council.Stage1, 1)
 		at.Session = id
 		r, _ := a.Reserve(t.Context(), at)
-		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 1}})
+		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 1}})
 		a.Close(t.Context(), id, false)
 	}
 	for _, b := range a.Bills() {
@@ -89,7 +89,7 @@ func TestBillsOfThisProcess(t *testing.T) {
 		t.Fatal(failure)
 	}
 	r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
-	r.Settle(t.Context(), spend.Outcome{})
+	r.Finish(t.Context(), spend.Outcome{})
 	if got := bills(a); got["fast a bound"] != 5*million {
 		t.Errorf("%v", got)
 	}
@@ -142,7 +142,7 @@ func TestBudgets(t *testing.T) {
 	begin("s", "y")
 	begin("t", "x")
 	r, _ := a.Reserve(t.Context(), one(council.Stage1, million/4))
-	r.Settle(t.Context(), spend.Outcome{})
+	r.Finish(t.Context(), spend.Outcome{})
 	state("with two sessions", "day  10 0.25 1.75 0|token x 6 0 1 0|token y 6 0.25 0.75 0")
 	a.Close(t.Context(), "s", false)
 	state("when one ended", "day  10 0.25 1 0|token x 6 0 1 0|token y 6 0.25 0 0")
@@ -169,7 +169,7 @@ func TestOverBounds(t *testing.T) {
 	}
 	for _, cost := range []spend.USD{1000 * million, 1000 * million, 1001 * million} { // the bound grows with the first
 		r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
-		r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
+		r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
 	}
 	if got := a.OverBounds(); !maps.Equal(got, map[string]int{"a": 2, "b": 0}) {
 		t.Errorf("%v", got)

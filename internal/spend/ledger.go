@@ -46,7 +46,7 @@ func (c Charge) addTo(s *scope) {
 	case c.Source == SourceBound:
 		s.uncertain = s.uncertain.Plus(*c.USD)
 	default:
-		s.settled = s.settled.Plus(*c.USD)
+		s.certain = s.certain.Plus(*c.USD)
 	}
 }
 

@@ -30,7 +30,7 @@ func written(t *testing.T) [][]byte {
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar / 8)})
+			r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar / 8)})
 		}
 		if id != "3" {
 			a.Close(t.Context(), id, false)

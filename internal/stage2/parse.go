@@ -108,7 +108,7 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 		return council.Ballot{}, InvalidReasoningOnly
 	}
 	b, end, reason := s.fromJSON(text)
-	if !goesOn(reason) {
+	if !triesNext(reason) {
 		if later, ok := s.later(text[end:]); ok && reason == "" && !sameOrder(b, later) {
 			return later, ""
 		} else if !ok && withdrawn.MatchString(text[end:]) {
@@ -117,7 +117,7 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 		return b, reason
 	}
 	b, inText := s.fromText(text)
-	if !goesOn(inText) {
+	if !triesNext(inText) {
 		return b, inText
 	}
 	if words, ok := refusal(text); ok {
@@ -164,9 +164,9 @@ func tail(text string, n int) string {
 	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
 }
 
-// goesOn reports whether, after this result for one part of a reply, the next part is
+// triesNext reports whether, after this result for one part of a reply, the next part is
 // read.
-func goesOn(reason InvalidReason) bool {
+func triesNext(reason InvalidReason) bool {
 	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
 }
 
@@ -248,12 +248,12 @@ var (
 		`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`,
 	)
 	// A bare letter is a label only where a word of a sentence could not stand.
-	afterLetter = regexp.MustCompile(`^\s*(?:$|[:(\[|,;=&]|-\s|(?:and|tie[ds])\b)`)
-	noteStart   = regexp.MustCompile(`^\s*(?:$|[:(\[|]|-\s)`)
-	tieSign     = regexp.MustCompile(`^\s*(?:=+|&|and\b|tie[ds] with\b)\s*`)
-	orderSign   = regexp.MustCompile(`[-=]*>+`)
-	tieWord     = regexp.MustCompile(`(?i)\b(?:tie|tied|ties|equal to|joint)\b`)
-	mention     = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
+	afterLabel = regexp.MustCompile(`^\s*(?:$|[:(\[|,;=&]|-\s|(?:and|tie[ds])\b)`)
+	noteStart  = regexp.MustCompile(`^\s*(?:$|[:(\[|]|-\s)`)
+	tieSign    = regexp.MustCompile(`^\s*(?:=+|&|and\b|tie[ds] with\b)\s*`)
+	orderSign  = regexp.MustCompile(`[-=]*>+`)
+	tieWord    = regexp.MustCompile(`(?i)\b(?:tie|tied|ties|equal to|joint)\b`)
+	mention    = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
 )
 
 // label reads the label at the beginning of text. Its letters may be those of no label of
@@ -266,7 +266,7 @@ func label(text string) (letters, rest string, strong, ok bool) {
 	letters = m[1] + m[2] + m[3]
 	rest = text[len(m[0]):]
 	strong = m[3] == "" && letters == strings.ToUpper(letters)
-	if r, _ := utf8.DecodeRuneInString(rest); isWord(r) || !strong && !afterLetter.MatchString(rest) {
+	if r, _ := utf8.DecodeRuneInString(rest); isWord(r) || !strong && !afterLabel.MatchString(rest) {
 		return "", "", false, false
 	}
 	return letters, rest, strong, true

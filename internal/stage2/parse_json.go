@@ -21,10 +21,10 @@ func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason I
 	work := eachValue(text, func(v value, from, to int) bool {
 		before := text[:from]
 		b, r := s.read(v)
-		if v.kind == list && r == InvalidNoBallot && !goesOnAsOrder(text[to:]) {
+		if v.kind == list && r == InvalidNoBallot && !continuesAsOrder(text[to:]) {
 			b, r = s.bareList(v, before)
 		}
-		own := !goesOn(r)
+		own := !triesNext(r)
 		switch {
 		case !own:
 			if reason == InvalidNoBallot {
@@ -84,13 +84,13 @@ func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 		if r == "" && b.Source == council.SourceJSON && v.fromWorst() {
 			r = InvalidUnclear
 		}
-		if !goesOn(r) && b.Source != council.SourceScores {
+		if !triesNext(r) && b.Source != council.SourceScores {
 			return b, r
 		}
 		reason = r
 	}
 	if b, r := s.inside(v); r != InvalidNoBallot {
-		if !goesOn(r) {
+		if !triesNext(r) {
 			return b, r
 		}
 		reason = r
@@ -117,11 +117,11 @@ func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	for i, item := range v.items {
 		b, r := s.read(item)
 		switch over := v.kind == object && overAll.MatchString(v.keys[i]); {
-		case goesOn(r):
+		case triesNext(r):
 			if reason == InvalidNoBallot {
 				reason = r
 			}
-		case goesOn(reason), over && !overall:
+		case triesNext(reason), over && !overall:
 			found = b
 			reason = r
 			overall = over

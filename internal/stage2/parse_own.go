@@ -36,8 +36,10 @@ var (
 	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
 )
 
-// goesOnAsOrder reports whether text goes on with a sign between labels.
-func goesOnAsOrder(text string) bool { return orderBehind.MatchString(text[:min(len(text), maxKey)]) }
+// continuesAsOrder reports whether text goes on with a sign between labels.
+func continuesAsOrder(text string) bool {
+	return orderBehind.MatchString(text[:min(len(text), maxKey)])
+}
 
 // maxLead is how many bytes before a ballot are read for what they say of it.
 const maxLead = 400

@@ -80,12 +80,12 @@ func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
 	scores := s.scoreList(lines)
 	source := council.SourceFinalRanking
 	places, reason := s.finalRanking(lines)
-	if goesOn(reason) {
+	if triesNext(reason) {
 		source = council.SourceTable
 		places, reason = s.table(lines)
 	}
 	switch {
-	case goesOn(reason) && scores != nil:
+	case triesNext(reason) && scores != nil:
 		return s.scored(scores, council.SourceScoreList), ""
 	case reason != "":
 		return council.Ballot{}, reason

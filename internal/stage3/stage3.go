@@ -68,18 +68,18 @@ const instructions = "Now write the final answer for the person who asked. They 
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
-	told := false // Observe has been told of text since the last EventRestart
+	shown := false // Observe has been told of text since the last EventRestart
 	var onDelta func(string)
 	if o.Observe != nil {
 		onDelta = func(text string) {
-			told = true
+			shown = true
 			o.Observe(council.EventDelta, council.Delta{Text: text})
 		}
 	}
 	for i, chairman := range in.Chairmen {
 		restart := func(reason council.FailureCode) {
 			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: reason})
-			told = false
+			shown = false
 		}
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
@@ -112,7 +112,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		failed = append(
 			failed, council.Degradation{Stage: council.Stage3, Model: chairman.ID, Code: failure.Code, Message: failure.Message},
 		)
-		if told {
+		if shown {
 			restart(failure.Code)
 		}
 		if ctx.Err() != nil || failure.Code == council.FailInterrupted { // another call would fail too
@@ -180,7 +180,7 @@ func legend(b *strings.Builder, slate council.Slate, names map[string]string) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(anonymize.Letter(shown.Label) + " is " + names[shown.Member])
+		b.WriteString(anonymize.ShortLabel(shown.Label) + " is " + names[shown.Member])
 	}
 }
 

@@ -29,7 +29,7 @@ type GradedFit struct {
 	theta   []float64
 	factor  []float64   // of A
 	moved   [][]float64 // by question left out: what each effect in the model moves by
-	besides []beside
+	omitted []omitted
 }
 
 const (
@@ -64,7 +64,7 @@ func (f *GradedFit) With(ctx context.Context, further ...int) (*GradedFit, error
 	m := f.of
 	copy(m.theta, f.theta)
 	m.enter(f.in)
-	for _, x := range f.besides {
+	for _, x := range f.omitted {
 		if !slices.Contains(further, x.effect) {
 			continue
 		}
@@ -107,7 +107,7 @@ func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, err
 		return nil, err
 	}
 	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), Objective: objective, of: m, in: effects, n: n, theta: slices.Clone(m.theta), factor: factor}
-	f.setBesides()
+	f.setOmitted()
 	return f, f.leaveOut(ctx)
 }
 
@@ -147,8 +147,8 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 				touched = append(touched, i)
 			}
 		}
-		for k := range f.besides {
-			f.besides[k].leaveOut(part, a, move, touched)
+		for k := range f.omitted {
+			f.omitted[k].leaveOut(part, a, move, touched)
 		}
 	}
 	for _, e := range f.in {
@@ -157,7 +157,7 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 		f.Effects[e] = f.Contrast(c)
 	}
 	g := float64(len(m.questions))
-	for _, x := range f.besides {
+	for _, x := range f.omitted {
 		x.SE = math.Sqrt((g - 1) / g * x.squares)
 		x.DF = float64(x.Informative - 1)
 	}
@@ -203,7 +203,7 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 
 // beside is an effect beside the model. Its effective score and information are what the parameters in the model leave of
 // its own.
-type beside struct {
+type omitted struct {
 	effect, row        int
 	between            bool
 	b                  []float64 // second derivatives by it and by each parameter in the model, negative
@@ -221,9 +221,9 @@ func (f *GradedFit) derivatives(how bending) *derivatives {
 	return d
 }
 
-// setBesides sets the effects beside the model that the scores tell something of. Where the model lacks a large effect,
+// setOmitted sets the effects beside the model that the scores tell something of. Where the model lacks a large effect,
 // the observed second derivatives by correlations would hide it.
-func (f *GradedFit) setBesides() {
+func (f *GradedFit) setOmitted() {
 	total := f.derivatives(products)
 	f.of.differentiate(total, 1)
 	n := f.n
@@ -242,7 +242,7 @@ func (f *GradedFit) setBesides() {
 			continue
 		}
 		of := whole[row*total.n:]
-		x := beside{effect: e, row: row, between: f.of.effects+e >= f.of.between, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
+		x := omitted{effect: e, row: row, between: f.of.effects+e >= f.of.between, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
 		Solve(factor, n, x.slopes)
 		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:n])
 		x.information = of[row] - Dot(x.slopes, x.b)
@@ -251,14 +251,14 @@ func (f *GradedFit) setBesides() {
 			x.Estimable = true
 			x.Robust = true
 			x.Informative = f.of.occurs[e]
-			f.besides = append(f.besides, x)
+			f.omitted = append(f.omitted, x)
 		}
 	}
 }
 
 // leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question, touched are
 // the parameters with derivatives that are not 0, and move is what leaving it out moves the parameters in the model by.
-func (x *beside) leaveOut(part *derivatives, a, move []float64, touched []int) {
+func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) {
 	n := len(move)
 	of := a[x.row*part.n:]
 	score := Dot(x.b, move) - Dot(of[:n], move) - part.gradient[x.row]
@@ -282,9 +282,9 @@ func (x *beside) leaveOut(part *derivatives, a, move []float64, touched []int) {
 // BetweenP returns the p of the hypothesis that reviewers tell models apart as much as their answers: that of Hotelling's T^2 of
 // the scores of what [Graded.Between] returns. It is 1 where the model has these effects, or the scores tell nothing of them.
 func (f *GradedFit) BetweenP() float64 {
-	var of []*beside
-	for k := range f.besides {
-		if x := &f.besides[k]; slices.Contains(f.of.Between(), x.effect) {
+	var of []*omitted
+	for k := range f.omitted {
+		if x := &f.omitted[k]; slices.Contains(f.of.Between(), x.effect) {
 			of = append(of, x)
 		}
 	}

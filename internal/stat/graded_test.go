@@ -238,22 +238,22 @@ func (w gradedWorld) validate(t *testing.T, rng *rand.Rand, sets int) {
 	t.Helper()
 	w.effects = make([]float64, w.size())
 	w.effects[w.own(0)], w.effects[w.first(1)], w.effects[w.pair(1, 2)] = 1, 0.5, 1
-	var own, first, pair, beside coverage
+	var own, first, pair, omitted coverage
 	biases := 0.
 	for range sets {
 		f := w.fit(t, rng, w.pair(1, 2))
 		for i := range w.members {
 			own.add(f.Effects[w.own(i)], w.effects[w.own(i)])
 			first.add(f.Effects[w.first(i)], w.effects[w.first(i)])
-			beside.add(f.Effects[w.slope(i)], 0)
+			omitted.add(f.Effects[w.slope(i)], 0)
 			if j := (i + 1) % w.members; i != 1 {
-				beside.add(f.Effects[w.pair(i, j)], 0)
+				omitted.add(f.Effects[w.pair(i, j)], 0)
 			}
 		}
 		pair.add(f.Effects[w.pair(1, 2)], 1)
 		biases += f.Effects[w.own(0)].Estimate - 1
 	}
-	for name, c := range map[string]coverage{"own answers": own, "the first place": first, "a pair": pair, "effects beside": beside} {
+	for name, c := range map[string]coverage{"own answers": own, "the first place": first, "a pair": pair, "effects beside": omitted} {
 		t.Logf("the intervals of %s hold the truth in %d of %d", name, c.held, c.all)
 		if !c.between(0.92, 0.985) {
 			t.Errorf("the intervals of %s hold the truth in %d of %d", name, c.held, c.all)
@@ -277,9 +277,9 @@ func TestGradedPromotion(t *testing.T) {
 	w.effects = make([]float64, w.size())
 	w.effects[w.pair(1, 2)] = 1.5
 	f := w.fit(t, rng)
-	beside := f.Effects[w.pair(1, 2)]
-	if !beside.Estimable || beside.Estimate < 2*beside.SE {
-		t.Errorf("a pair of +1.5 is estimated at %.2f, standard error %.2f", beside.Estimate, beside.SE)
+	omitted := f.Effects[w.pair(1, 2)]
+	if !omitted.Estimable || omitted.Estimate < 2*omitted.SE {
+		t.Errorf("a pair of +1.5 is estimated at %.2f, standard error %.2f", omitted.Estimate, omitted.SE)
 	}
 	with, err := f.With(t.Context(), w.pair(1, 2))
 	if err != nil {

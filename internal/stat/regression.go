@@ -268,10 +268,10 @@ func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 const fewest = 1. / 5
 
 // told counts the clusters that a contrast is told from.
-type told struct{ count, sum, squares float64 }
+type informative struct{ count, sum, squares float64 }
 
 // add adds a cluster with its part of the variance of the contrast, which is whole.
-func (t *told) add(part, whole float64) {
+func (t *informative) add(part, whole float64) {
 	if part > dependent*whole {
 		t.count++
 	}
@@ -279,7 +279,7 @@ func (t *told) add(part, whole float64) {
 	t.squares += part * part
 }
 
-func (t *told) clusters() int {
+func (t *informative) clusters() int {
 	if effective := t.sum * t.sum / t.squares; effective < fewest*t.count {
 		return int(math.Round(effective))
 	}
@@ -297,7 +297,7 @@ func (f *Fit) Informative(c []float64) int {
 	w := slices.Clone(c)
 	Solve(f.factor, f.N, w)
 	whole := Dot(c, w)
-	t := told{}
+	t := informative{}
 	for _, cluster := range f.of.clusters {
 		t.add(cluster.quadratic(w), whole)
 	}

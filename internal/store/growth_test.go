@@ -113,7 +113,7 @@ func TestAfterLastSessionReadsEachBlockOnce(t *testing.T) {
 			if i < 0 {
 				break
 			}
-			if at += i + 1; at < 2 || text[at-2] != goesOn {
+			if at += i + 1; at < 2 || text[at-2] != moreFollow {
 				want = at
 			}
 		}

@@ -113,17 +113,17 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 // unknownSchema returns what can be read in a line of a schema that this program does not know: the version, and the
 // session and the time where they stand as they do today. No version is returned where there is none.
 func unknownSchema(text []byte) (r council.BiasMetricRecord) {
-	var told struct {
+	var raw struct {
 		SchemaVersion any `json:"schema_version"`
 		SessionID     any `json:"session_id"`
 		Timestamp     any `json:"timestamp"`
 	}
-	_ = json.Unmarshal(text, &told) // it is a JSON object
-	if told.SchemaVersion != nil {
-		r.SchemaVersion = fmt.Sprint(told.SchemaVersion)
+	_ = json.Unmarshal(text, &raw) // it is a JSON object
+	if raw.SchemaVersion != nil {
+		r.SchemaVersion = fmt.Sprint(raw.SchemaVersion)
 	}
-	r.SessionID, _ = told.SessionID.(string)
-	timestamp, _ := told.Timestamp.(string)
+	r.SessionID, _ = raw.SessionID.(string)
+	timestamp, _ := raw.Timestamp.(string)
 	r.Timestamp, _ = parseTime(timestamp)
 	return r
 }

@@ -25,10 +25,10 @@ import (
 // its newline included. A record of this program has well under 1 KiB.
 const maxLine = 64 << 10
 
-// goesOn stands before the newline of every record of a session but the last. JSON
+// moreFollow stands before the newline of every record of a session but the last. JSON
 // allows it as space. A session that a crash cut off ends in such a line, or within a
 // line.
-const goesOn = '\t'
+const moreFollow = '\t'
 
 // Options are the settings of a Store.
 type Options struct {
@@ -297,7 +297,7 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 			return 0, err
 		}
 		i := bytes.LastIndexByte(block, '\n')
-		for ; i > 0 && block[i-1] == goesOn; i = bytes.LastIndexByte(block, '\n') {
+		for ; i > 0 && block[i-1] == moreFollow; i = bytes.LastIndexByte(block, '\n') {
 			block = block[:i]
 		}
 		switch {
@@ -361,7 +361,7 @@ func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) err
 			return nil, fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have", s.path, len(line), maxLine-1)
 		}
 		if i < len(lines)-1 {
-			all = append(append(all, line[:len(line)-1]...), goesOn, '\n')
+			all = append(append(all, line[:len(line)-1]...), moreFollow, '\n')
 		} else {
 			all = append(all, line...)
 		}
@@ -395,7 +395,7 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 		}
 		if i < len(records)-1 {
 			lines.Truncate(lines.Len() - len("\n"))
-			lines.Write([]byte{goesOn, '\n'})
+			lines.Write([]byte{moreFollow, '\n'})
 		}
 		if n := lines.Len() - before; n > maxLine {
 			return nil, fmt.Errorf("encoding record %d: %d bytes are more than the %d that a line may have", i, n, maxLine)
@@ -410,7 +410,7 @@ func Join(texts [][]byte) (lines []byte, err error) {
 		before := len(lines)
 		lines = append(lines, text...)
 		if i < len(texts)-1 {
-			lines = append(lines, goesOn)
+			lines = append(lines, moreFollow)
 		}
 		lines = append(lines, '\n')
 		if n := len(lines) - before; n > maxLine {

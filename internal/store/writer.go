@@ -383,7 +383,7 @@ func (w *writer) ends(size int64) bool {
 		return false
 	}
 	w.durable = min(w.durable, size-int64(len(w.lines)))
-	return len(before) == 0 || bytes.HasSuffix(before, []byte{'\n'}) && !bytes.HasSuffix(before, []byte{goesOn, '\n'})
+	return len(before) == 0 || bytes.HasSuffix(before, []byte{'\n'}) && !bytes.HasSuffix(before, []byte{moreFollow, '\n'})
 }
 
 // ready makes sure that there is a file to append to, and that commands read this file.

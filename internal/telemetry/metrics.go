@@ -13,19 +13,19 @@ import (
 
 // Metrics counts what sessions do. It is a council.Observer.
 type Metrics struct {
-	registry *prometheus.Registry
-	sessions *prometheus.CounterVec   // by status
-	running  prometheus.Gauge         // sessions
-	stages   *prometheus.HistogramVec // seconds, by stage
-	overhead prometheus.Histogram     // seconds
-	calls    *prometheus.CounterVec   // by stage, model, outcome
-	latency  *prometheus.HistogramVec // seconds, by stage
-	retries  *prometheus.CounterVec   // by stage, model
-	doubted  *prometheus.CounterVec   // by model
-	tokens   *prometheus.CounterVec   // by model, kind
-	cost     *prometheus.CounterVec   // US dollars, by model
-	ballots  *prometheus.CounterVec   // by status
-	records  *prometheus.CounterVec   // by outcome
+	registry    *prometheus.Registry
+	sessions    *prometheus.CounterVec   // by status
+	running     prometheus.Gauge         // sessions
+	stages      *prometheus.HistogramVec // seconds, by stage
+	overhead    prometheus.Histogram     // seconds
+	calls       *prometheus.CounterVec   // by stage, model, outcome
+	latency     *prometheus.HistogramVec // seconds, by stage
+	retries     *prometheus.CounterVec   // by stage, model
+	implausible *prometheus.CounterVec   // by model
+	tokens      *prometheus.CounterVec   // by model, kind
+	cost        *prometheus.CounterVec   // US dollars, by model
+	ballots     *prometheus.CounterVec   // by status
+	records     *prometheus.CounterVec   // by outcome
 }
 
 // NewMetrics returns metrics that have counted nothing. states is asked for the
@@ -57,7 +57,7 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 			"Calls to models, by what came of them: ok, or the failure's code.", "stage", "model", "outcome"),
 		latency: byStage("councild_call_seconds", "Time of a call, all attempts."),
 		retries: counter("councild_retries_total", "Requests to providers beyond the first of a call.", "stage", "model"),
-		doubted: counter("councild_usage_doubted_total",
+		implausible: counter("councild_usage_doubted_total",
 			"Figures of usage and cost that were not believed and count as unknown.", "model"),
 		tokens: counter("councild_tokens_total",
 			"Tokens that calls used, as far as providers said it: input or output.", "model", "kind"),
@@ -193,8 +193,8 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 		c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
 	}
 	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
-	if completion.Doubted > 0 {
-		c.doubted.WithLabelValues(call.Model).Add(float64(completion.Doubted))
+	if completion.Implausible > 0 {
+		c.implausible.WithLabelValues(call.Model).Add(float64(completion.Implausible))
 	}
 	usage := completion.Usage // what is unknown has no series: it is not zero
 	for kind, tokens := range map[string]*int64{"input": usage.InputTokens, "output": usage.OutputTokens} {

@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
-	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{
+	good := fixed{completion: council.Completion{Text: "a secret", Implausible: 2, Spent: council.Spent{
 		LatencyMS: 1500, Attempts: 3, Usage: council.Usage{InputTokens: new(int64(40)), OutputTokens: new(int64(0))},
 	}}}
 	limited := fixed{

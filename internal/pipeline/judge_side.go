@@ -10,13 +10,13 @@ import (
 	"github.com/councild/councild/internal/judge"
 )
 
-// judgeBeside has the judge of the plan rate the answers beside the reviewers and the chairman, where there is a
+// judgeSide has the judge of the plan rate the answers beside the reviewers and the chairman, where there is a
 // judge and something to compare. It waits for begin, which is called with each reply of a reviewer and, as reviewed,
 // after the last of them. Without a limit of cost or tokens the judge begins with the first reply, so that reviewers
 // go first; within a limit it begins when all have been paid for, and only where half of the limit is left. finish
 // ends the judge, which is cut off where it has not ended by then, so that nobody waits for it, and puts what it said
 // into the session.
-func (r *run) judgeBeside(ctx context.Context) (begin func(reviewed bool), finish func()) {
+func (r *run) judgeSide(ctx context.Context) (begin func(reviewed bool), finish func()) {
 	rules := r.plan.Rules
 	if rules.Judge == nil || len(r.authors) < council.MinCompared {
 		return func(bool) {}, func() {}

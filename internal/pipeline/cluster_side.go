@@ -13,11 +13,11 @@ func (r *run) clusters() bool {
 	return r.plan.Rules.ClusterRule != "" && len(r.authors) >= council.MinClustered
 }
 
-// clusterBeside says whether the answers that lie together cover an axis alike, where the plan asks for it. The
+// clusterSide says whether the answers that lie together cover an axis alike, where the plan asks for it. The
 // embeddings are those of alike, so that they are paid for once. Terms are counted beside the reviewers. finish, at
 // the end of the session, cuts off embeddings that are not there by then, so that nobody waits for them, and puts what
 // was found into the session.
-func (r *run) clusterBeside(ctx context.Context, alike *style) (finish func()) {
+func (r *run) clusterSide(ctx context.Context, alike *style) (finish func()) {
 	rules := r.plan.Rules
 	if rules.ClusterRule == "" {
 		return func() {}

@@ -13,11 +13,11 @@ import (
 func TestFaultF40Beside(t *testing.T) {
 	p := &Pipeline{o: Options{Log: slog.New(slog.DiscardHandler)}}
 	r := p.newRun(council.Plan{Conversation: []council.Message{{Role: council.RoleUser, Content: "Why?"}}}, nil)
-	r.beside(func() {}, func() {})
+	r.alongside(func() {}, func() {})
 	if failure := r.stop(t.Context()); failure != nil {
 		t.Errorf("got %v after work that went well", failure)
 	}
-	r.beside(func() { panic("a defect") }, func() {})
+	r.alongside(func() { panic("a defect") }, func() {})
 	if failure := r.stop(t.Context()); failure == nil || failure.Code != council.CodeInternal {
 		t.Errorf("got %v, want an internal error", failure)
 	}
@@ -33,7 +33,7 @@ func TestBesideIsAwaited(t *testing.T) {
 			time.Sleep(time.Second)
 			ended = true
 		}
-		failure := protect(r.log, func() { r.beside(work, func() { panic("a defect") }) })
+		failure := protect(r.log, func() { r.alongside(work, func() { panic("a defect") }) })
 		if failure == nil || failure.Code != council.CodeInternal {
 			t.Errorf("got %v, want an internal error", failure)
 		}
