@@ -7,9 +7,9 @@ IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
-# The packages whose tests do less under the race detector (internal/race): they run once more without it.
+# The packages whose tests do less under the race detector (internal/testkit/race): they run once more without it.
 UNRACED := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/schema ./internal/worth
-# Tests of how work grows with its text (internal/growth) have shorter texts under the race detector: those of such a name run once more without it.
+# Tests of how work grows with its text (internal/testkit/growth) have shorter texts under the race detector: those of such a name run once more without it.
 LINEAR := Linear$$|TimePerByte|Growth|Hostile|FaultF33|LongReply
 TEXTS := $(filter-out $(UNRACED),$(addprefix ./,$(sort $(shell grep -rl 'growth\.L' --include='*_test.go' internal | xargs dirname))))
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.

@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // nodes are three councild in processes of their own, on one NATS cluster and behind one

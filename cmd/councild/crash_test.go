@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 var crashRounds = flag.Int("crash", 10, "how often TestFaultF22KillNine kills the daemon")

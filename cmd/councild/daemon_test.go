@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 const (

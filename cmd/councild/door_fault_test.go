@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/cli"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // raw sends bytes as they are and returns everything that comes back on the connection.

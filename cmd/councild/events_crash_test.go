@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 var eventRounds = flag.Int("eventcrash", 6, "how often TestFaultF46EventsAfterKillNine kills or stops one of the two daemons")

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // The floods of one token against a daemon with 1 GiB. Meanwhile the daemon answers another token and the health check.

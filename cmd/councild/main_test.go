@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/cli"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // TestMain lets the test binary run as councild when the first of these variables is set.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // mistake is what a user does wrong, and what has to be said then.

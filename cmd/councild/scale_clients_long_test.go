@@ -21,8 +21,8 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // traffic is what the clients of a rolling restart saw.

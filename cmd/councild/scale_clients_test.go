@@ -16,9 +16,9 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // strike kills a node, and notes when.

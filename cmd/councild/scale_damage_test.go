@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // A daemon is killed with 40 sessions that have ended and one that runs, and the file of the

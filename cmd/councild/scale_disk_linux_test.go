@@ -19,8 +19,8 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // limitFiles has a process write no file beyond a size, in bytes.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal"
-	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // Whether a request of a daemon to the cluster stores an entry of a session, or looks for its last one.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // Appends are lost, unanswered, sent twice, and come again behind later ones: each entry

@@ -21,8 +21,8 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 var scaleRounds = flag.Int("scale", 20, "how often the trials kill a daemon; from 100 on they are the long ones")

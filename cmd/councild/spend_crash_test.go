@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKillNine kills or stops the daemon")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/councild/councild/internal/batch"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 func TestFindCopies(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/batch"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 func TestShareKept(t *testing.T) {

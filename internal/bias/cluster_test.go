@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestQuestionsInRunsAreOneCluster asks ten questions five times in a row each and

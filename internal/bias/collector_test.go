@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestNoiseIsNoPrimacy has a noisy reviewer read 30 questions of five answers in one

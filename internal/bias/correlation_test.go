@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestLengthCorrelationCovers draws windows in which lengths have nothing to do with scores, although the answers to one question

@@ -19,8 +19,8 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // generated returns the records of sessions of biassim's five members.

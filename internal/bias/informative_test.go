@@ -10,7 +10,7 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // alone returns the records of sessions that only one of two reviewers came back from, and of some that

@@ -7,7 +7,7 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestLevelsAreNoFavour draws realistic windows, in which reviewers score at other levels and use more or less of the scale: the

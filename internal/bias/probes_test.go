@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // probeOf returns the records of a probe: four reviewers, which differ in harshness and in

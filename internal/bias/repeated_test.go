@@ -6,7 +6,7 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // Where nobody favours anybody and ten or thirty questions are asked again over 100 sessions, keys of questions keep

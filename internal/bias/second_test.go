@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // inWorld returns the records of sessions of so many members in a world.

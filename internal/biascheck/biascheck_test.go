@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // A part of the tables on few data sets, because the race detector makes a report ten

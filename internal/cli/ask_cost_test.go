@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // priced starts a provider of two models that say what they cost.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // keyed starts a provider of the models a to d that asks for a key.

@@ -22,9 +22,9 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )

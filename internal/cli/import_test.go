@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
 

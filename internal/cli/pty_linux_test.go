@@ -14,8 +14,8 @@ import (
 	"unsafe"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // openTerminal returns both ends of a terminal of so many columns and 24 rows: what is

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 func TestRosterCommands(t *testing.T) {

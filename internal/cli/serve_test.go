@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
 

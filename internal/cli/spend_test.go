@@ -9,7 +9,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 func TestSpend(t *testing.T) {

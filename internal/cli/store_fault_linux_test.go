@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // A daemon that cannot write to its store ends at its start, with one line.

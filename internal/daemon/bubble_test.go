@@ -24,12 +24,12 @@ import (
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/pipenet"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/faultdisk"
+	"github.com/councild/councild/internal/testkit/pipenet"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // bubble is a daemon and its provider in a bubble of testing/synctest, where an hour

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // corpusReply is a file of the corpus of reviewer replies; the README there

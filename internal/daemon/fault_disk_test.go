@@ -18,10 +18,10 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 func TestFaultF66(t *testing.T) {

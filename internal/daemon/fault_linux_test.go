@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 func TestFaultF06(t *testing.T) {

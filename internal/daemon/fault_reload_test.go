@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // connections counts the open connections of a server.

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // thinks returns a model that answers and writes as replies say, by task. It reviews like any other.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // slack is the factor by which a measured figure may exceed the promised upper bound on a

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // A provider that repeats its key in answers: no caller sees it, whole or streamed, and no other model is asked with it.

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
 // keptIn returns the settings of a daemon that keeps its ledger in a directory.

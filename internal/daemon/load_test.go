@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // LoadConfig reports what settings name and is not there, beside other problems.

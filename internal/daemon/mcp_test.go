@@ -10,10 +10,10 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // told is what came back from a call of a tool over POST /mcp.

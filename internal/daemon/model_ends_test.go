@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // listsModels starts a provider that lists what its argument says, and has nothing else.

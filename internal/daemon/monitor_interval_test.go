@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // The monitor is computed at the start and then at each interval, or less often where that

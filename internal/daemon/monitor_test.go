@@ -13,8 +13,8 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // monitored returns the metrics of a daemon over 240 sessions, of which another council has the newer half, when the

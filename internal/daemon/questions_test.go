@@ -13,9 +13,9 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // questionKeys returns the keys of the sessions of a daemon, in the order in which they began, "" for none.

@@ -27,11 +27,11 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // node is what a daemon on a cluster has for its records.

@@ -17,8 +17,8 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // compressSegments has the store at path compress its first n closed segments.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // TestCouncilOfAbilities has simulated models of planted abilities answer a question of the examples:

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // figures returns the metrics of a daemon whose names begin with prefix, as they stand on /metrics.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // billed returns the sum of all bills.

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // limitFiles lets no file of this process grow beyond size bytes. A write then fails as on

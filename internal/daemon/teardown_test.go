@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 func TestTeardown(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // Requests to providers say who sends them. With traces, each also names the span of its call, as it is exported; without

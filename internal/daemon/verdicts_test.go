@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // farmers is a session in which only b's answer speaks of women.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/growth"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 const embedder = "embedder"

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 func rules() Rules {

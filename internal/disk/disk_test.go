@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
 // A file is replaced as a whole. Whatever fails, the old one is there, and nothing is left beside it.

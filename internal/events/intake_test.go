@@ -14,11 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/events"
-	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/faultdisk"
+	"github.com/councild/councild/internal/testkit/growth"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // clock is a time that the test sets.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/events"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // sink is a Sink whose answers the test chooses.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/grade"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 type gradedCase struct {

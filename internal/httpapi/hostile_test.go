@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // hostile holds request bodies of about n bytes that are made to cost more than

@@ -27,9 +27,9 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/pipenet"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/pipenet"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

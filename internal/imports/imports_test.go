@@ -17,9 +17,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/imports"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/worth"
 	"github.com/google/go-cmp/cmp"
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // proxy passes connections on to servers, in turn.

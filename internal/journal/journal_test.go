@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // shared is a cluster that the tests share.

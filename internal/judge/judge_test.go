@@ -15,9 +15,9 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 const (

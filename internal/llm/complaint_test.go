@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/growth"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

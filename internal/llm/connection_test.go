@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/pipenet"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/pipenet"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // F08: over HTTP/2, too, a connection whose path is dead fails no later call, and a model that writes for minutes

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/growth"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 const goodEmbeddings = `{"data":[{"index":0,"embedding":[1,2]}],"usage":{"prompt_tokens":3,"total_tokens":3}}`

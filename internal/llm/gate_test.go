@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // Each request of a call passes the gate with the size of its body, and the gate is told what became

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // Reading a provider's text takes time in proportion to its length, whatever the text is

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/pipenet"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/pipenet"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

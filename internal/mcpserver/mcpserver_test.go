@@ -22,10 +22,10 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

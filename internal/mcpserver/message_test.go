@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/client"
-	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/mcpserver"
+	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // answered is a message that a server sent.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // A panic in the work beside the reviewers ends its session, but not the daemon.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/pipenet"
 )
 
 // bubble makes a harness for a bubble of testing/synctest: its provider is reached

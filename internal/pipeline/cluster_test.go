@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // clustering has the last of the models embed the answers of a council of the others, to see which lie together.

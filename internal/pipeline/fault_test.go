@@ -19,10 +19,10 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/telemetry"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // told logs what was measured for a fault, and what is promised.

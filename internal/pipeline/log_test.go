@@ -16,8 +16,8 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 func shadowed(o *pipeline.Options) { o.ShadowRate = 1 }

@@ -16,9 +16,9 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // embedding makes the last of the models the one that embeds, and no member.

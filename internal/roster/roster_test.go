@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/growth"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 const person = `{

@@ -17,8 +17,8 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 const testLease = 3 * time.Second

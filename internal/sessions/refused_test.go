@@ -12,8 +12,8 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
-	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // running has a process run the sessions of others, and returns those that it runs.

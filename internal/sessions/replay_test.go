@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 func repeating(key string) func(*sessions.Start) { return func(s *sessions.Start) { s.Repeat = key } }

@@ -15,8 +15,8 @@ import (
 	"weak"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

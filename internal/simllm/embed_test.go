@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 func postEmbeddings(s *Server, body []byte) *httptest.ResponseRecorder {

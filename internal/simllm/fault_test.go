@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 const someText = "A text of words that is long enough for a few chunks of a stream."

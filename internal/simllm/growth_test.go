@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // TestTimePerByte holds that reading a prompt takes time in proportion to its length,

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 func TestNewRefuses(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/race"
 	"pgregory.net/rapid"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // hostileUnits are texts that make a reply slow to read when they are repeated: brackets

@@ -3,7 +3,7 @@ package stage2
 import (
 	"testing"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // FuzzParseBallot checks what checkBallot checks for any text: the result is valid, and

@@ -9,9 +9,9 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // Reviewers that always take the first text see each text first in turns, and neither the names of

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk/faultdisk"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/faultdisk"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // Many sessions come at once while operations of every kind fail now and then. No session

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 func shadow(id string) store.Evidence {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
 // deed is what another program does to a store that is open.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // hostile returns texts of about n bytes whose structure could make a reader slow.

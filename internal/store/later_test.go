@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
 // laterLine returns the line of a record of a later schema: one of this schema, changed. Its fields are in no order of ours.

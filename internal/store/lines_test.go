@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/disk/faultdisk"
-	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit/faultdisk"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // plain returns the plain lines of the store at path.

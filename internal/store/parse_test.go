@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 )
 
 // Short names for tables.

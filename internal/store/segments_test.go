@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk/faultdisk"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/faultdisk"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 

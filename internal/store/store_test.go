@@ -25,7 +25,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
 // Some tests run the test binary as another process. With these variables set it opens

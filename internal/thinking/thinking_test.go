@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/thinking"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/councild/councild/internal/worth"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // Eight goroutines fire timers at once, and the race detector survives it.

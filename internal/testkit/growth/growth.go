@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // The sizes, in bytes, that Linear compares: 128 KiB and 1 MiB. Under the race detector, which makes work

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/pipenet"
-	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/testkit/pipenet"
+	"github.com/councild/councild/internal/testkit/race"
 )
 
 // An answer that takes an hour of the bubble's time arrives after exactly an hour.
