@@ -15,7 +15,7 @@ TEXTS := $(filter-out $(UNRACED),$(addprefix ./,$(sort $(shell grep -rl 'growth\
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help run demo build test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build check test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
 # A process under the race detector sleeps for a second at its end unless GORACE says otherwise, and the tests start hundreds.
+check: ## Run the tests that take a second at most, for whoever is working: two minutes.
+	$(GO) test -short ./...
+
+test: export COUNCILD_TESTS = all
 test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))

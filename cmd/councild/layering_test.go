@@ -19,6 +19,7 @@ const module = "github.com/councild/councild"
 var floors = [][]string{
 	{
 		"examples", "internal/council", "internal/disk", "internal/testkit/journaltest", "internal/testkit/pipenet", "internal/testkit/race", "internal/stat",
+		"internal/testkit",
 		"internal/thinking",
 	},
 	{
@@ -55,7 +56,7 @@ var forbidden = map[string][]string{
 }
 
 // forTests begins the packages that only tests, and one another, import.
-const forTests = "internal/testkit/"
+const forTests = "internal/testkit"
 
 // owners are the libraries, each with the only package that may import it, and the package of
 // internal/testkit that is named after it.

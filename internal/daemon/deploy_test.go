@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -24,13 +25,15 @@ func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
 	if err != nil {
-		path = "../../tools/bin/promtool"
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		t.Fatal(err)
+		if path, err = filepath.Abs("../../tools/bin/promtool"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			testkit.Missing(t, "there is no promtool: run make promtool")
+		}
 	}
 	if out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
-		t.Errorf("promtool %s: %v: %s (without a promtool, run make promtool)", strings.Join(args, " "), err, out)
+		t.Errorf("promtool %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 }
 
