@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -170,6 +171,7 @@ func (w *onlooker) counts(t *testing.T, calls string) (counts map[[sha256.Size]b
 // again. A call whose reply was kept never reaches the provider again, and the file of results is that of a batch that
 // nobody disturbed.
 func TestFaultF44BatchAfterKillNine(t *testing.T) {
+	testkit.Slow(t)
 	b := daemontest.Bill(t, 0)
 	b.Delay = 10 * time.Millisecond
 	seen := observe(t, b.URL)
@@ -259,6 +261,7 @@ var money = regexp.MustCompile(`\$([0-9.]+) are left of --max-cost-usd, and the 
 // cost. Every other one is killed at random moments and goes on. None spends more than its limit, and none that was not
 // killed stops before a question that would have fitted by its bound.
 func TestFaultF45BatchUnderALimit(t *testing.T) {
+	testkit.Slow(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

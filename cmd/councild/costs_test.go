@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -216,6 +217,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // What it costs to keep sessions, against sessions in memory.
 func TestCosts(t *testing.T) {
+	testkit.Slow(t)
 	c := newCosts(t)
 	servers := direct(t)
 	none := &cluster{}
@@ -384,6 +386,7 @@ func TestCostsOfStarting(t *testing.T) {
 
 // How many sessions one, two and three nodes run, and what takes the processor time.
 func TestCostsOfNodes(t *testing.T) {
+	testkit.Slow(t)
 	c := newCosts(t)
 	servers := direct(t)
 	var nodes []*node

@@ -16,6 +16,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -25,6 +26,7 @@ var crashRounds = flag.Int("crash", 10, "how often TestFaultF22KillNine kills th
 // and compresses meanwhile. kill -9 does not lose what was written to the operating
 // system, so the promise also holds with BIAS_FSYNC=off.
 func TestFaultF22KillNine(t *testing.T) {
+	testkit.Slow(t)
 	sim := daemontest.Provider(t, daemontest.Members()...)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -47,6 +48,7 @@ func trickle(conn net.Conn, head string) {
 }
 
 func TestFaultF18(t *testing.T) {
+	testkit.Slow(t)
 	d := startDaemon(t, steady(0))
 	address := strings.TrimPrefix(d.Base, "http://")
 	auth := "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n"
@@ -140,6 +142,7 @@ func idleConnections(t *testing.T, d *daemon, address string) (opened int, memor
 }
 
 func TestFaultF20(t *testing.T) {
+	testkit.Slow(t)
 	d := startDaemon(t, steady(50*time.Millisecond), "COUNCILD_TEST_DESCRIPTORS=256")
 	var mu sync.Mutex // guards answers
 	answers := map[int]int{}

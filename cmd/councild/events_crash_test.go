@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -27,6 +28,7 @@ var eventRounds = flag.Int("eventcrash", 6, "how often TestFaultF46EventsAfterKi
 // run, which the next daemon goes on with, and while events are on their way. In the end the event of each session of which
 // there are records has arrived, and none twice.
 func TestFaultF46EventsAfterKillNine(t *testing.T) {
+	testkit.Slow(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

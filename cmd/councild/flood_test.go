@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/race"
 )
@@ -258,6 +259,7 @@ func (d *daemon) flood(t *testing.T, other daemontest.Caller, n int, doors []req
 
 // Calls that wait, with much in their bodies.
 func TestFaultF64(t *testing.T) {
+	testkit.Slow(t)
 	const calls = 500
 	d, other, _, release := flooded(t)
 	refused, peak, longest := d.flood(t, other, calls, d.waitsFor(t, strings.Repeat("x", 1_000_000))[:6])
@@ -271,6 +273,7 @@ func TestFaultF64(t *testing.T) {
 
 // Watchers, and requests that wait for a session, as many as there are connections.
 func TestFaultF65(t *testing.T) {
+	testkit.Slow(t)
 	const connections = 4224
 	d, other, _, release := flooded(t)
 	refused, peak, longest := d.flood(t, other, connections, d.waitsFor(t, "")[2:])

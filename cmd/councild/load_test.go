@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -69,6 +70,7 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 // Clients offer twice the capacity, whatever the answers. Sessions run as before, and
 // further requests are refused at once.
 func TestFaultF19(t *testing.T) {
+	testkit.Slow(t)
 	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info",
 		"LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
 
@@ -149,6 +151,7 @@ func troubled() []simllm.Model {
 // TestSoak runs 200 clients over a provider with faults of all kinds. Every request must be
 // answered, and the daemon must not grow.
 func TestSoak(t *testing.T) {
+	testkit.Slow(t)
 	const clients = 200
 	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients),
 		"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000",

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -100,6 +101,7 @@ func line(t *testing.T, r *bufio.Reader, text string) string {
 }
 
 func TestSignalStopsTheDemo(t *testing.T) {
+	testkit.Slow(t)
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		p := start(t, nil, "demo", "--addr", "127.0.0.1:0")
 		url := line(t, p.stdout, "answers at ")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -30,6 +31,7 @@ type mistake struct {
 // TestMistakes plays the mistakes of new users against the binary. Each message names what is
 // wrong and what to type. tools/mistakes.sh prints them all.
 func TestMistakes(t *testing.T) {
+	testkit.Slow(t)
 	const key = "sk-the-right-key"
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: daemontest.Members(), APIKey: key})
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/pipenet"
 )
@@ -416,6 +417,7 @@ func unless(kept bool, format string, args ...any) []string {
 // behind a proxy that closes silent connections, and prints what is promised for
 // them beside what was measured. make realtime takes 15 minutes for it.
 func TestRealTime(t *testing.T) {
+	testkit.Slow(t)
 	const members = 4
 	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_SESSIONS_DIR="+usedDirectory(t),
 		"LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",

@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -176,6 +177,7 @@ func (r *reader) ask(ctx context.Context, n *node) (e client.Event, ok bool, err
 // A watcher changes nodes at each event while the node that runs the session is killed,
 // in each stage. It sees one log without gaps, and the whole text.
 func TestScaleS12(t *testing.T) {
+	testkit.Slow(t)
 	p := newPaid()
 	models := p.models()
 	models[len(models)-1].ChunkDelay = 50 * time.Millisecond // there is text on its way at the kill
@@ -294,6 +296,7 @@ func (w *trial) ask(t *testing.T, key string, background bool) (a keyed) {
 // A key comes to three nodes at once, one of which is killed meanwhile. There is one
 // session for each key, with one set of records.
 func TestScaleS11(t *testing.T) {
+	testkit.Slow(t)
 	w := newTrial(t, 3, "LLM_COUNCIL_SESSIONS_KEPT=5000")
 	keys, kills := 50, 1
 	if *scaleRounds >= 100 {

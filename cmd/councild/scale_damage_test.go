@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -21,6 +22,7 @@ import (
 // engine is damaged. The next daemon loses what is damaged, and says so. No session that had
 // ended is run again.
 func TestScaleS20(t *testing.T) {
+	testkit.Slow(t)
 	const sessions = 40
 	p := newPaid()
 	sim := daemontest.Provider(t, p.models()...)

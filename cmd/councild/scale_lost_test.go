@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -63,6 +64,7 @@ func (n *node) refuses(t *testing.T, question, key string) {
 // A node stores a session, gets no answer and refuses it. The client repeats its key at
 // another node, which runs the session. Then the first node is back.
 func TestScaleS18(t *testing.T) {
+	testkit.Slow(t)
 	w := newTrial(t, 2)
 	first, second := w.nodes[0], w.nodes[1]
 	rounds := max(2, *scaleRounds/50)
@@ -141,6 +143,7 @@ func (w *trial) stranger(t *testing.T) (j *journal.Journal, name string) {
 
 // What was refused or deleted does not come back, and what nobody runs ends.
 func TestScaleS19(t *testing.T) {
+	testkit.Slow(t)
 	const timeout = 10 * time.Second
 	w := newTrial(t, 2, "LLM_COUNCIL_TIMEOUT="+timeout.String())
 	first, second := w.nodes[0], w.nodes[1]

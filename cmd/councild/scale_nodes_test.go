@@ -13,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -189,6 +190,7 @@ func (n *node) list(t *testing.T) (sessions []council.Summary) {
 // A node of three is killed at any moment of its sessions, in each third round together
 // with the server that leads their stream. Others go on with them, and with their own.
 func TestScaleS02(t *testing.T) {
+	testkit.Slow(t)
 	w := watch(t, 3)
 	lease, rounds := scaleLease(), max(3, *scaleRounds/25)
 	start := rand.IntN(len(moments))
@@ -323,6 +325,7 @@ func TestScaleS02(t *testing.T) {
 // their lease may be over. One that is back in time goes on. Of one that is not, another
 // node goes on with the sessions.
 func TestScaleS04(t *testing.T) {
+	testkit.Slow(t)
 	w := watch(t, 4)
 	lease, rounds := scaleLease(), max(1, *scaleRounds/60)
 	cutOff := w.nodes[:3]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -21,6 +22,7 @@ import (
 // Appends are lost, unanswered, sent twice, and come again behind later ones: each entry
 // is stored once, and no owner gives its session up.
 func TestScaleS07(t *testing.T) {
+	testkit.Slow(t)
 	w := newTrial(t, 2)
 	var mu sync.Mutex // guards faults
 	faults := map[string]int{}
@@ -145,6 +147,7 @@ type outage struct {
 // All servers are gone, for a while or for good: plain sessions run, those that are to be
 // kept are refused, those that run go on without their log. Then all is as before.
 func TestScaleS06(t *testing.T) {
+	testkit.Slow(t)
 	w := newTrial(t, 2)
 	outages := []outage{{}}
 	if *scaleRounds >= 100 {

@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -248,6 +249,7 @@ func servedHere(t *testing.T, sim *simllm.Running, records, sessions string) (ca
 // landed is not paid for twice, the records are there once, and a watcher reads a log
 // without gaps.
 func TestScaleS01(t *testing.T) {
+	testkit.Slow(t)
 	p := newPaid()
 	p.lands = landing
 	sim := daemontest.Provider(t, p.models()...)
@@ -371,6 +373,7 @@ func gapless(t *testing.T, caller daemontest.Caller, id, when string) {
 // A daemon starts whatever was cut off or overwritten in its directory of sessions. Each
 // session is then as it was, or ends as interrupted, or is gone.
 func TestScaleS09(t *testing.T) {
+	testkit.Slow(t)
 	p := newPaid()
 	sim := daemontest.Provider(t, p.models()...)
 	serve := func(dir string) (daemontest.Caller, func()) { return servedHere(t, sim, t.TempDir(), dir) }

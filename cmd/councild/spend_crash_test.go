@@ -18,6 +18,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -28,6 +29,7 @@ var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKil
 // has less than the provider billed, and what it has as settled is never more. Over all daemons together,
 // nothing passes the limit of the day, and no session its own.
 func TestFaultF42CostsAfterKillNine(t *testing.T) {
+	testkit.Slow(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	b := daemontest.Bill(t, seed)

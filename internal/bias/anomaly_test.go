@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -48,6 +49,7 @@ func uneven(seed uint64) func(s, reviewer int) float64 {
 // TestAnomaliesOfUnbiasedWindows counts windows with an anomaly among those with
 // none: 7 % are promised, and the bound adds 3.3 standard errors of 150 windows.
 func TestAnomaliesOfUnbiasedWindows(t *testing.T) {
+	testkit.Slow(t)
 	windows := race.Fewer(150)
 	for name, o := range map[string]simulation{
 		"complete":       {sessions: 50},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -15,6 +16,7 @@ import (
 // anomalies, 7 % of the reports, with 3.3 standard errors of the 100 reports. The
 // tests of five reviewers in one report are not independent, so theirs are wider.
 func TestQuestionsInRunsAreOneCluster(t *testing.T) {
+	testkit.Slow(t)
 	reports := race.Fewer(100)
 	drifts, changes, odd := 0, 0, 0
 	for seed := range uint64(reports) {

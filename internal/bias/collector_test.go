@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -218,6 +219,7 @@ func TestWindow(t *testing.T) {
 // TestReportAnyOrder holds that neither interleaving nor any other order of the
 // records changes a bit of the report.
 func TestReportAnyOrder(t *testing.T) {
+	testkit.Slow(t)
 	records := recordsOf(30)
 	for i := range records {
 		*records[i].ScoreValue += float64(i%7) / 10                         // sums that are not exact
@@ -243,6 +245,7 @@ func TestReportAnyOrder(t *testing.T) {
 // order, some from the future; sessions lie in several parts, and their records differ
 // in what they tell.
 func TestReadingFromTheNewestPart(t *testing.T) {
+	testkit.Slow(t)
 	unread := 0
 	for seed := range uint64(race.Fewer(3000)) {
 		rng := rand.New(rand.NewPCG(seed, 11))

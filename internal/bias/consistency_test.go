@@ -13,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -100,6 +101,7 @@ func TestConsistencyByHand(t *testing.T) {
 // question share its reviews. 95 % of the intervals of conflicts and of unstable pairs hold the true rate, which is that
 // of all data sets.
 func TestConflictIntervalsCover(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		answers, questions int

@@ -8,12 +8,14 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestLengthCorrelationCovers draws windows in which lengths have nothing to do with scores, although the answers to one question
 // have lengths, and worth, of their own: 95 % of the intervals hold 0. Fisher's, over records, held it in some 80 %.
 func TestLengthCorrelationCovers(t *testing.T) {
+	testkit.Slow(t)
 	for _, questions := range []int{20, 50, 100} {
 		windows := race.Fewer(600)
 		hit, fisher := 0, 0

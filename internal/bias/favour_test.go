@@ -7,6 +7,7 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // only79 is a world of reviewers that give 7, 8 and 9 alone.
@@ -51,11 +52,13 @@ func TestVerdictsNameWho(t *testing.T) {
 
 // TestSpreadIsNoFavour counts reports that call a favour what is none: reviewers that tell answers apart more when their own is good.
 func TestSpreadIsNoFavour(t *testing.T) {
+	testkit.Slow(t)
 	favoursNobody(t, 50, 4, biassim.World{OwnSpread: 0.3})
 }
 
 // TestTasteIsNoFavour counts reports over long windows that call a favour what is none: two reviewers that share a taste.
 func TestTasteIsNoFavour(t *testing.T) {
+	testkit.Slow(t)
 	favoursNobody(t, 300, 4, biassim.World{SharedTaste: []float64{0.6, 0, 0.6}})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -108,6 +109,7 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 // The bound is 5 %, which is promised from 50 sessions on, and 3.3 standard errors of
 // 120 reports.
 func TestUnbiasedReportsStayQuiet(t *testing.T) {
+	testkit.Slow(t)
 	reports := race.Fewer(120)
 	for _, showOwn := range []bool{false, true} {
 		flagged := 0
@@ -135,6 +137,7 @@ func unbiasedFlagged(n int) int {
 // TestPlantedBiasesAreFound plants one bias at a time, large enough to be found
 // always, and holds that it is found and nothing unrelated is.
 func TestPlantedBiasesAreFound(t *testing.T) {
+	testkit.Slow(t)
 	for _, tc := range []struct {
 		name    string
 		effects biassim.Effects

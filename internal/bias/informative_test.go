@@ -10,6 +10,7 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -47,6 +48,7 @@ func alone(seed uint64, first, second, both int) []council.BiasMetricRecord {
 // A session with the ballot of one reviewer says nothing of harshness, and nobody favours anybody in these: verdicts of favour are in
 // 5 % of the windows, and three standard errors.
 func TestSessionsOfOneBallotDoNotCount(t *testing.T) {
+	testkit.Slow(t)
 	for _, w := range []struct{ first, second, both int }{{95, 0, 5}, {45, 45, 3}, {45, 45, 5}, {90, 0, 10}, {80, 0, 20}} {
 		windows, found := race.Fewer(60), 0
 		for seed := range uint64(windows) {

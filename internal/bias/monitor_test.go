@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // alarms returns the headlines of a monitor that are an alarm, with their subjects.
@@ -37,6 +38,7 @@ func watched(t *testing.T, m Monitor, name string) Watched {
 }
 
 func TestMonitorRaisesAnAlarm(t *testing.T) {
+	testkit.Slow(t)
 	second := func(points float64) []float64 { return []float64{0, points} }
 	for _, tt := range []struct {
 		headline, subject string
@@ -224,6 +226,7 @@ func TestMonitorNeedsSessions(t *testing.T) {
 
 // However certain a bias is, JSON has a number for it.
 func TestMonitorOfGreatCertainty(t *testing.T) {
+	testkit.Slow(t)
 	m := collect(unlimited, generated(5, 700, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}})).Monitor(t.Context(), nil)
 	if w := watched(t, m, "position"); !(*w.LogE > 300) || math.IsInf(*w.LogE, 0) {
 		t.Errorf("log e = %v", *w.LogE)

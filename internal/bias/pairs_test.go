@@ -13,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // verdictsOf are the winners of a pair, shown in one order and the reverse: "good", "bad" or "tie".
@@ -147,6 +148,7 @@ func TestPairsTakeTwoAnswers(t *testing.T) {
 // TestNoEffectBeyondTheScale reports on small windows that tell little: answers of nearly the same length, few sessions,
 // wild scores. Scores are from 1 to 10, so that no effect is larger than 9 points.
 func TestNoEffectBeyondTheScale(t *testing.T) {
+	testkit.Slow(t)
 	rng := rand.New(rand.NewPCG(96, 96))
 	number := func(x *float64, most float64) bool { return x != nil && math.Abs(*x) > most+1e-12 }
 	var check func(window string, metrics []Metric)

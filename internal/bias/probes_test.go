@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -65,6 +66,7 @@ func TestCompareProbes(t *testing.T) {
 
 // Between probes without a change, 95 % of the intervals hold 0.
 func TestCompareProbesCovers(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 2))
 	for _, tt := range []struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -73,6 +74,7 @@ func TestMaskedMemberIsFound(t *testing.T) {
 // reviewers spread their scores differently and nobody favours anybody. The bound is
 // 5 % and 3.3 standard errors of 40 reports.
 func TestScaleUseIsNoFavour(t *testing.T) {
+	testkit.Slow(t)
 	for name, world := range map[string]biassim.World{
 		"spread by 30 %":                    {Spread: 0.3},
 		"spread by 30 %, long answers good": {Spread: 0.3, LongerBetter: 0.6},
@@ -140,6 +142,7 @@ func TestThreeMembersHidden(t *testing.T) {
 // TestFamilyWithOwnHidden holds that favour for the maker's other models is told
 // where own answers are hidden, because some pairs share a maker and others do not.
 func TestFamilyWithOwnHidden(t *testing.T) {
+	testkit.Slow(t)
 	const planted = 0.5
 	var sum float64
 	held := 0
@@ -169,6 +172,7 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 // TestDetectableIsDetected plants the effect that a report without any prints as
 // detectable and counts the verdicts: 80 %, less 3.3 standard errors.
 func TestDetectableIsDetected(t *testing.T) {
+	testkit.Slow(t)
 	reports := race.Fewer(40)
 	least := 0.8*float64(reports) - 3.3*math.Sqrt(0.8*0.2*float64(reports))
 	for _, tc := range []struct {
@@ -230,6 +234,7 @@ func TestGapWithoutVariation(t *testing.T) {
 
 // TestCurvesAreNoFavour does so over so many sessions that what is left of a curve would be certain.
 func TestCurvesAreNoFavour(t *testing.T) {
+	testkit.Slow(t)
 	favoursNobody(t, 300, 5, biassim.World{Gap: 1.5, Curve: 1})
 }
 

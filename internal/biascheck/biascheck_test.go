@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -14,6 +15,7 @@ import (
 // times as slow; fewer still would be in no bounds. Bounds are 3.3 binomial standard errors
 // wider, which one figure in a thousand leaves by chance; the seed is fixed.
 func TestFiguresAreWithinBounds(t *testing.T) {
+	testkit.Slow(t)
 	for _, tt := range []struct {
 		only       string
 		scenarios  int
@@ -66,6 +68,7 @@ func TestFiguresOutOfBounds(t *testing.T) {
 
 // A few streams, of which those without a bias raise no alarm and those with one do.
 func TestStreams(t *testing.T) {
+	testkit.Slow(t)
 	chosen := Streams(regexp.MustCompile("^streams, (plain, own hidden|harshness -0.5|shadow preference)"))
 	figures, err := RunStreams(t.Context(), io.Discard, chosen, Options{Replicates: race.Fewer(50), Seed: 1, Widen: 2})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/worth"
 	"github.com/google/go-cmp/cmp"
 )
@@ -46,6 +47,7 @@ func run(t *testing.T, env map[string]string, args ...string) (e ended) {
 }
 
 func TestBatch(t *testing.T) {
+	testkit.Slow(t)
 	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
 	records := filepath.Join(t.TempDir(), "records.jsonl")
 	args := []string{"batch", "--file", file, "--out", out, "--max-cost-usd", "150", "--simulate", "--records", records}
@@ -170,6 +172,7 @@ func TestBatchAsksOnceMore(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
+	testkit.Slow(t)
 	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{
 		"compare", "--file", file, "--out", out, "--max-cost-usd", "300", "--simulate", "--arms", "best,vote,synthesis,placebo,ensemble,member:sim:dune",

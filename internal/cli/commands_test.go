@@ -23,6 +23,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 	"github.com/google/go-cmp/cmp"
@@ -301,6 +302,7 @@ func TestAskBesideADaemon(t *testing.T) {
 }
 
 func TestAskSaysWhatIsMissing(t *testing.T) {
+	testkit.Slow(t)
 	daemontest.Setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
 	for _, part := range []string{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -117,6 +118,7 @@ func TestDisagreementOfSession(t *testing.T) {
 
 // A judge is calibrated from the command line, and what comes of it holds for the next command.
 func TestCalibrate(t *testing.T) {
+	testkit.Slow(t)
 	dir := t.TempDir()
 	benign := filepath.Join(dir, "benign.jsonl")
 	if err := os.WriteFile(benign, []byte(strings.Repeat(alike, 99)), 0o600); err != nil {
@@ -152,6 +154,7 @@ func TestCalibrate(t *testing.T) {
 
 // So is a model that embeds.
 func TestCalibrateEmbeddings(t *testing.T) {
+	testkit.Slow(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "benign.jsonl")
 	// Two speak of women, and each answer lies near one that does not.

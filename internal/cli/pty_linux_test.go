@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -106,6 +107,7 @@ func shown(t *testing.T, written string) (text string, widest int) {
 // On a terminal the seats are drawn in place while they work. At the end every seat stands there
 // once, whatever the width.
 func TestAskOnATerminal(t *testing.T) {
+	testkit.Slow(t)
 	slow := daemontest.Members()[:3]
 	for i := range slow {
 		slow[i].Latency = simllm.Latency{Median: 3 * frameTime}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
@@ -55,6 +56,7 @@ func TestUnwritableStore(t *testing.T) {
 
 // The demo runs from start to stop, as a user sees it.
 func TestDemo(t *testing.T) {
+	testkit.Slow(t)
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -115,6 +117,7 @@ func between(text, before, after string) string {
 
 // Where the usual port is taken, the demo takes another one, unless its user named an address.
 func TestDemoTakesAFreePort(t *testing.T) {
+	testkit.Slow(t)
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": ""})
 	t.Setenv("TMPDIR", t.TempDir())
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:8080")

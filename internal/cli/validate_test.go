@@ -3,10 +3,13 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"github.com/councild/councild/internal/testkit"
 )
 
 // The shares of two worlds, on few data sets with bounds that are wide enough for them.
 func TestValidationOfComparisons(t *testing.T) {
+	testkit.Slow(t)
 	code, stdout, stderr := command(t, "validate-statistics", "--worth", "--replicates", "40", "--widen", "4", "--only", " (50|100) questions")
 	if code != 0 || !strings.Contains(stdout, "pays, +15 points, one comparator") || strings.Contains(stdout, "400") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)

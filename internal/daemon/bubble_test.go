@@ -26,6 +26,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 	"github.com/councild/councild/internal/testkit/pipenet"
@@ -245,6 +246,7 @@ func asked(fields string) func(*bubble, time.Duration) string {
 // Every timer of the daemon ends what it must end: not one second before its time, and
 // not one second after it. At its very time both outcomes are right.
 func TestTimers(t *testing.T) {
+	testkit.Slow(t)
 	const complete = "complete"
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -64,6 +65,7 @@ func readCorpus(t *testing.T) map[int][]corpusReply {
 // Whatever a reviewer replies, the session has an answer, and the review is a ballot, an
 // abstention, or invalid with the reason.
 func TestFaultF14(t *testing.T) {
+	testkit.Slow(t)
 	outcomes := map[council.Outcome]int{}
 	for n, replies := range readCorpus(t) {
 		if n == 0 {

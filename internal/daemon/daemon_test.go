@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -64,6 +65,7 @@ func TestLargestLimits(t *testing.T) {
 }
 
 func TestTroubledCouncil(t *testing.T) {
+	testkit.Slow(t)
 	d := daemontest.Start(t, map[string]string{"MODELS": "sim:amber,sim:down,sim:abstainer,sim:garbler,sim:birch"})
 	s := d.Ask(t, `{"query":"Who is left?"}`)
 	want := []string{

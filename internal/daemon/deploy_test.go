@@ -48,6 +48,7 @@ func read(t *testing.T, path string) string {
 
 // Every alert has a test in which it fires, and one in which it does not.
 func TestAlerts(t *testing.T) {
+	testkit.Slow(t)
 	promtool(t, "check", "rules", alertRules)
 	promtool(t, "test", "rules", alertTests)
 	tests := read(t, alertTests)
@@ -97,6 +98,7 @@ func panels(t *testing.T) map[string][]string {
 // The expressions of the dashboard are valid, and the metrics that they and the alerts name
 // are a daemon's.
 func TestDashboard(t *testing.T) {
+	testkit.Slow(t)
 	var rules, named strings.Builder
 	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
 	named.WriteString(read(t, alertRules))

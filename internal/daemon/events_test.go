@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
@@ -336,6 +337,7 @@ func TestIntakeNeedsTokens(t *testing.T) {
 
 // Two daemons: what one sends, the other takes in, each event once, also when the sender does not hear of it.
 func TestOneDaemonSendsToAnother(t *testing.T) {
+	testkit.Slow(t)
 	const token = "token-of-the-sender"
 	receiver := onTapWith(t, tap(t), map[string]string{"EVENTS_INTAKE": "true", "API_TOKENS": "sender:" + token})
 	var lost atomic.Int32

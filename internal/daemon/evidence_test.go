@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -162,6 +163,7 @@ func TestFeedbackIsKept(t *testing.T) {
 
 // A person may speak to another node than the one that ran the session. That node keeps what they say.
 func TestFeedbackToAnotherNode(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	all := nodes(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "HASH_SECRET": "a-secret-of-sixteen"}, cluster.URL, cluster.URL)
 	_, data := all[0].Call(t, "POST", "/v1/council", `{"query":"x","background":true}`)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
@@ -25,6 +26,7 @@ var (
 
 // A call waits for all of a provider's Retry-After, or does not wait.
 func TestFaultF01(t *testing.T) {
+	testkit.Slow(t)
 	busy := func(after string) simllm.Fault {
 		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after, Tasks: reviews, Times: 1}
 	}
@@ -55,6 +57,7 @@ func TestFaultF01(t *testing.T) {
 
 // A provider that refuses every call does not get more calls for it.
 func TestFaultF02(t *testing.T) {
+	testkit.Slow(t)
 	const clients, lasts = 16, 3 * time.Second
 	busy := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}}
 	p := tapAll(t, map[string][]simllm.Fault{"a": busy, "b": busy, "c": busy, "d": busy})
@@ -107,6 +110,7 @@ func heap() int64 {
 }
 
 func TestFaultF03(t *testing.T) {
+	testkit.Slow(t)
 	var longest time.Duration
 	for _, status := range []int{500, 502, 503, 529} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
@@ -125,6 +129,7 @@ func TestFaultF03(t *testing.T) {
 
 // After a while, a model that is down gets no more calls but one that tries it.
 func TestFaultF04(t *testing.T) {
+	testkit.Slow(t)
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 500}), "a,b,c,d", nil)
 	s := f.session(t, "")
 	if diff := cmp.Diff([]string{"stage1 d unavailable", "stage2 d unavailable"}, daemontest.Missing(s)); diff != "" ||
@@ -259,6 +264,7 @@ func TestFaultF08(t *testing.T) {
 }
 
 func TestFaultF09(t *testing.T) {
+	testkit.Slow(t)
 	for kind, code := range map[simllm.FaultKind]council.FailureCode{
 		simllm.FaultResetBody: council.FailReset,
 		simllm.FaultEOFBody:   council.FailTruncated,
@@ -331,6 +337,7 @@ func TestFaultF10(t *testing.T) {
 
 // An error behind HTTP 200 is what a response with its status would be.
 func TestFaultF47(t *testing.T) {
+	testkit.Slow(t)
 	for _, status := range []int{408, 429, 500, 502, 503, 529} {
 		for _, tasks := range [][]simllm.TaskKind{questions, reviews, syntheses} {
 			fault := simllm.Fault{Kind: simllm.FaultErrorIn200, Status: status, Tasks: tasks, Times: 1}
@@ -372,6 +379,7 @@ func TestFaultF47(t *testing.T) {
 }
 
 func TestFaultF11(t *testing.T) {
+	testkit.Slow(t)
 	// A buffer that grows to the limit allocates a multiple of it, and twice as much
 	// under the race detector.
 	const most = 16 * (8 << 20) // MAX_UPSTREAM_BYTES is 8 MiB

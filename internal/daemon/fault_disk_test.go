@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,7 @@ func get[T any](t *testing.T, r *daemontest.Daemon, path string) (document T) {
 // The machine crashes before each operation of the disk in turn, and loses what was not
 // synced. A daemon starts on the files that are left.
 func TestFaultF23Daemon(t *testing.T) {
+	testkit.Slow(t)
 	for _, tt := range []struct {
 		mode     string
 		interval time.Duration // for which a session may be lost

@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -81,6 +82,7 @@ func keptDaemon(t *testing.T, url, dir string) *daemontest.Daemon {
 // A damaged file of the engine of sessions costs what is damaged. It is said until somebody
 // accepts it, and no session that had ended is run again.
 func TestFaultF60(t *testing.T) {
+	testkit.Slow(t)
 	url, calls := counted(t)
 	dir := filepath.Join(t.TempDir(), "sessions")
 	first := keptDaemon(t, url, dir)
@@ -184,6 +186,7 @@ func TestFaultF60(t *testing.T) {
 // The directory of kept sessions, or a part of it, is removed or replaced while a daemon
 // runs: it notices that before it says that a session is kept, and begins again.
 func TestFaultF61(t *testing.T) {
+	testkit.Slow(t)
 	url, calls := counted(t)
 	found, refused := 0, 0
 	for name, deed := range map[string]func(dir string) error{

@@ -12,10 +12,12 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 func TestFaultF66(t *testing.T) {
+	testkit.Slow(t)
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "HASH_SECRET": "a-secret-of-sixteen"})
 	id := d.Ask(t, anyQuestion).ID
 	kept, status := 0, http.StatusCreated

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -56,6 +57,7 @@ func (c *connections) atMost(n int, within time.Duration) int {
 
 // Each reload changes the provider while sessions run, whose later calls still go to the provider as it was.
 func TestFaultF68(t *testing.T) {
+	testkit.Slow(t)
 	const reloads, seats = 30, 2
 	arrived, release := make(chan struct{}, seats*reloads), make(chan struct{})
 	var models []simllm.Model

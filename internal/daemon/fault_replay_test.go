@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -50,6 +51,7 @@ func listed(t *testing.T, d *daemontest.Daemon) []council.Summary {
 
 // A client repeats what failed, whatever the failure says, and its session is paid once.
 func TestFaultF52(t *testing.T) {
+	testkit.Slow(t)
 	var figures []string
 	for _, tt := range []struct {
 		name  string
@@ -151,6 +153,7 @@ func TestFaultF53(t *testing.T) {
 
 // A balancer sends the repeats of a request to other nodes. They know how its session ended.
 func TestNodesReplay(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	members := daemontest.Members()[:2]
 	for i := range members {

@@ -14,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
 )
@@ -22,6 +23,7 @@ var syntheses = []simllm.TaskKind{simllm.Synthesis}
 
 // However the chairman fails, there is one answer.
 func TestFaultF15(t *testing.T) {
+	testkit.Slow(t)
 	chairmen := []struct {
 		fault simllm.Fault
 		want  council.FailureCode
@@ -131,6 +133,7 @@ func TestFaultF16(t *testing.T) {
 // A wrong clock changes no duration: the daemon measures durations with the monotonic
 // clock.
 func TestFaultF29(t *testing.T) {
+	testkit.Slow(t)
 	for after, want := range map[string]string{
 		"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600",
 		"Sat, 01 Jan 2000 00:00:00 GMT": "",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -62,6 +63,7 @@ func TestKeptMetricsDocumented(t *testing.T) {
 
 // Every metric of a daemon that ran sessions is in docs/operations.md, its verdicts too.
 func TestMetricsDocumented(t *testing.T) {
+	testkit.Slow(t)
 	page := read(t, "../../docs/operations.md")
 	measured := metricNames(t)
 	for _, name := range []string{"councild_tokens_total", "councild_bias_verdict"} {
@@ -78,6 +80,7 @@ func TestMetricsDocumented(t *testing.T) {
 
 // Metrics and readiness say how a node stands with the cluster.
 func TestClusterMeasured(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
 	url, arrived, release := daemontest.Held(t)
@@ -115,6 +118,7 @@ func TestClusterMeasured(t *testing.T) {
 
 // Readiness says that the store is full.
 func TestKeptFull(t *testing.T) {
+	testkit.Slow(t)
 	url, _, release := daemontest.Held(t)
 	defer release()
 	d := daemontest.Start(t, map[string]string{

@@ -18,12 +18,14 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // A reply is in the log soon after its last byte has left the provider: until then, a crash
 // has it paid for again. docs/operations.md says how soon: on a busy machine later.
 func TestLanding(t *testing.T) {
+	testkit.Slow(t)
 	type reply struct{ question, model string }
 	for _, sessions := range []int{1, 16} {
 		var mu sync.Mutex

@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 )
@@ -89,6 +90,7 @@ func inserted(text string) func([]byte) []byte {
 // A ledger loses lines in every way. Nobody passes over that: neither the daemon nor the command, and they agree. Under hard limits
 // of a day no daemon starts on it until somebody accepts the loss.
 func TestFaultF54DamagedLedger(t *testing.T) {
+	testkit.Slow(t)
 	b := daemontest.Bill(t, 0)
 	base := t.TempDir()
 	var older []byte
@@ -253,6 +255,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 // The machine crashes before each operation of the disk in turn, and loses what was not synced, in each way. The end of the ledger
 // never says more than the ledger has.
 func TestFaultF54EndNeverLeads(t *testing.T) {
+	testkit.Slow(t)
 	for _, limited := range []string{"", "90"} {
 		disk := &faultdisk.Disk{}
 		b := daemontest.Bill(t, 0)
@@ -307,6 +310,7 @@ func TestFaultF54EndNeverLeads(t *testing.T) {
 
 // Another program takes the ledger away, or cuts it, while a daemon runs. That is said by the next session, and at the next start.
 func TestFaultF54WhileItRuns(t *testing.T) {
+	testkit.Slow(t)
 	for name, damage := range map[string]func(path string) error{
 		"renamed": func(path string) error { return os.Rename(path, path+".1") },
 		"emptied": func(path string) error { return os.Truncate(path, 0) },

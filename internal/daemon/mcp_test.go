@@ -12,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -196,6 +197,7 @@ func TestToolWhileTheDaemonStops(t *testing.T) {
 
 // The same question at another node of a cluster is the same session.
 func TestToolAtAnotherNode(t *testing.T) {
+	testkit.Slow(t)
 	url, arrived, release := daemontest.Held(t)
 	cluster := journaltest.Start(t)
 	all := nodes(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"}, cluster.URL, cluster.URL)

@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/telemetry"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // appendedFile is a ledger in a file.
@@ -263,6 +264,7 @@ func simulate(t *testing.T) *month {
 // form of councild spend. The dashboard's expressions come to the same to the millionth, for a day to 3 %: there, increase()
 // extrapolates beyond a restart.
 func TestBillOfAMonth(t *testing.T) {
+	testkit.Slow(t)
 	m := simulate(t)
 	for _, kind := range []string{"day", "token", "council", "model"} {
 		for _, format := range []string{"text", "json", "csv"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -108,6 +109,7 @@ func ended(t *testing.T, d *daemontest.Daemon, id string) *council.Session {
 
 // Every node shows and cancels the sessions of the others.
 func TestNodes(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	urls := []string{cluster.URL, cluster.URL, cluster.URL}
 
@@ -282,6 +284,7 @@ func TestNodes(t *testing.T) {
 
 // A session whose node is gone can be cancelled: the node that was asked ends it.
 func TestDeleteWithoutOwner(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
 	url, arrived, _ := daemontest.Held(t)
@@ -309,6 +312,7 @@ func TestDeleteWithoutOwner(t *testing.T) {
 // The sessions of a node that is cut off are taken over. It begins no call meanwhile, and
 // follows its sessions when it is back.
 func TestTakeOver(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
 	url, arrived, release := daemontest.Held(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -100,6 +101,7 @@ func TestNoQuestionSecretWithoutRecords(t *testing.T) {
 // Nodes that start at the same moment have one secret. A node without its file gets it back, also if it is not the first to start
 // again, and a node that joins takes the cluster's.
 func TestNodesShareTheQuestionSecret(t *testing.T) {
+	testkit.Slow(t)
 	cluster, dir := journaltest.Start(t), t.TempDir()
 	daemontest.Setenv(t, map[string]string{
 		"NATS_URL": cluster.URL, "LEASE": testLease.String(), "DRAIN_TIMEOUT": "600ms", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",

@@ -30,6 +30,7 @@ import (
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -180,6 +181,7 @@ func reports(t *testing.T, nodes ...*node) (all []string) {
 // also one that was stopped meanwhile, one whose file was deleted, one whose file was cut,
 // and one that was killed before it wrote how far it was.
 func TestRecordsOfAllNodes(t *testing.T) {
+	testkit.Slow(t)
 	url, dir, sessions := journaltest.Start(t).URL, t.TempDir(), simulated(30)
 	for i := range sessions[12] { // of a node whose clock is ahead
 		sessions[12][i].Timestamp = time.Now().UTC().Add(time.Hour)
@@ -292,6 +294,7 @@ func TestRecordsOfAllNodes(t *testing.T) {
 
 // A cut is noticed also where more is appended behind it, before anybody looks, than it took away.
 func TestRecordsCutAndAppended(t *testing.T) {
+	testkit.Slow(t)
 	n := startNode(t, journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl"), 0)
 	sessions := simulated(6)
 	publish(t, sessions[:3], n)
@@ -334,6 +337,7 @@ func remakeRecords(t *testing.T, url string) {
 
 // What is on the cluster and holds no records of its session is passed over.
 func TestRecordsThatAreNone(t *testing.T) {
+	testkit.Slow(t)
 	n := startNode(t, journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl"), 0)
 	sessions := simulated(2)
 	other, err := store.Encode(sessions[1])
@@ -366,6 +370,7 @@ func lineOfALaterSchema(t *testing.T, r council.BiasMetricRecord, schema string)
 // A node copies what a node of a later release sent as it was written: fields that it does not know, and records of a schema
 // that it does not know. The report counts those, and a store that lost them has them from the cluster again, once.
 func TestRecordsOfALaterRelease(t *testing.T) {
+	testkit.Slow(t)
 	url, path := journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl")
 	n := startNode(t, url, path, 0)
 	sessions, want := simulated(4), map[string]int{}
@@ -419,6 +424,7 @@ func TestRecordsOfALaterRelease(t *testing.T) {
 
 // Records of a later schema are sent to the cluster as they are, with those of their session.
 func TestPublishStoreOfALaterRelease(t *testing.T) {
+	testkit.Slow(t)
 	url, dir, sessions := journaltest.Start(t).URL, t.TempDir(), simulated(2)
 	daemontest.Setenv(t, map[string]string{"NATS_URL": url})
 	cfg := daemontest.Options(t).Config
@@ -452,6 +458,7 @@ func TestPublishStoreOfALaterRelease(t *testing.T) {
 // While the cluster takes nothing, records wait in memory, so many of them. Those that
 // were not sent when the daemon stops are in its own file.
 func TestRecordsWithoutACluster(t *testing.T) {
+	testkit.Slow(t)
 	cluster := journaltest.Start(t)
 	n := startNode(t, cluster.URL, filepath.Join(t.TempDir(), "records.jsonl"), 0)
 	cluster.Stop()
@@ -490,6 +497,7 @@ func TestRecordsWithoutACluster(t *testing.T) {
 // The records of sessions at three daemons are in the files of all, and their reports are
 // equal but for their dates.
 func TestDaemonsShareRecords(t *testing.T) {
+	testkit.Slow(t)
 	env := map[string]string{
 		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "NATS_URL": journaltest.Start(t).URL, "DRAIN_TIMEOUT": "600ms",
 	}
@@ -528,6 +536,7 @@ func TestDaemonsShareRecords(t *testing.T) {
 // An older file is sent to the cluster, as often as somebody likes, also by a node that
 // has the file as its own.
 func TestPublishStore(t *testing.T) {
+	testkit.Slow(t)
 	url, dir, sessions := journaltest.Start(t).URL, t.TempDir(), simulated(12)
 	daemontest.Setenv(t, map[string]string{"NATS_URL": url})
 	cfg := daemontest.Options(t).Config

@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 )
 
@@ -82,6 +83,7 @@ func randomFile(t *testing.T, rng *rand.Rand, now time.Time, age int) string {
 // The report that reads the store from the newest file back, and only what may lie in its
 // window, is the report over all records in their order, with the bad lines of every file.
 func TestReportReadsFromTheNewestFile(t *testing.T) {
+	testkit.Slow(t)
 	now := time.Now()
 	passed := 0
 	for seed := range uint64(60) {

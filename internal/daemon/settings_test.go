@@ -30,6 +30,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
@@ -1086,6 +1087,7 @@ func count(t *testing.T, name, value, field string, want float64) int {
 }
 
 func TestEverySettingChangesSomething(t *testing.T) {
+	testkit.Slow(t)
 	var known []string
 	for _, s := range (config.Config{}).Settings() {
 		known = append(known, strings.TrimPrefix(s.Name, "LLM_COUNCIL_"))

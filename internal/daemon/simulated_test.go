@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -13,6 +14,7 @@ import (
 // those whose accuracy is 1 are right, reviewers rank as their discernment says, and the chairman follows
 // the ranking. What such models cost is known.
 func TestCouncilOfAbilities(t *testing.T) {
+	testkit.Slow(t)
 	const question = `{"query": "What is the capital of Australia?\n\nEnd with a line that begins with \"ANSWER:\"."}`
 	for discernment, right := range map[string]bool{"10": true, "-10": false} {
 		able := func(name, accuracy string) string {

@@ -23,6 +23,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -58,6 +59,7 @@ var spendSessions = flag.Int("spendsessions", 192, "sessions that TestFaultF43Ha
 // exactly the bound and fails at random, nothing passes the limit of any session, of a token or of the
 // day, and the ledger holds the provider's own count to the last digit.
 func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
+	testkit.Slow(t)
 	b := daemontest.Bill(t, 7)
 	day := spend.USD(3e10 + 1).Times(int64(*spendSessions)) // enough for most of them
 	token := day.Times(27) / 100                            // the first ones to spend theirs do not leave it to the others

@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/testkit/race"
 )
@@ -335,6 +336,7 @@ func (tp topic) camps(n, each int, passages []string, random *rand.Rand) Input {
 // Of answers in two camps, of which one treats an axis otherwise, the axis is found. Up to six answers that is seldom:
 // two camps of three, of which one covers the axis and the other does not, come by chance in one of ten.
 func TestPlantedIsClustered(t *testing.T) {
+	testkit.Slow(t)
 	passages := map[string][]string{}
 	axis := ""
 	for _, line := range readLines(t, "testdata/coverage.txt") {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 )
 
@@ -127,6 +128,7 @@ func TestReadErrors(t *testing.T) {
 // A lexicon within the limits of requests keeps the time in proportion to the text, also when it is
 // made to be slow: as many terms as may begin with one word, each of the most words, on all axes.
 func TestBoundedLexiconIsLinear(t *testing.T) {
+	testkit.Slow(t)
 	axes := Axes{}
 	for i := range maxSameFirst {
 		name := fmt.Sprint("axis", i%maxAxes)

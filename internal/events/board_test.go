@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/events"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // reported is one session of one organisation, as a test knows it.
@@ -368,6 +369,7 @@ func (w *world) naive(model string, days int) publication {
 // Simulated histories of 5 to 20 organisations that come, go quiet, send late and use other models: who keeps all boards of
 // all windows, knows who is in which share, and sends events too, cannot compute what any other organisation sent.
 func TestDifferencing(t *testing.T) {
+	testkit.Slow(t)
 	const days = 40
 	models := []string{"maker/x", "maker/y"}
 	attacks, leaks, shown := 0, 0, 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/grade"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 )
 
@@ -265,6 +266,7 @@ func FuzzGrade(f *testing.F) {
 
 // The time is in proportion to the text, whatever somebody writes into it.
 func TestHostile(t *testing.T) {
+	testkit.Slow(t)
 	seen := map[string]bool{}
 	for _, c := range vectors(t) {
 		g, err := grade.New(c.Grader, c.Reference)

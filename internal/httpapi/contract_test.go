@@ -31,6 +31,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/worth"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
@@ -444,6 +445,7 @@ func manySessions() *bias.Collector {
 // Every status that the contract documents for a route is produced here, with a
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
+	testkit.Slow(t)
 	const perMinute = 40 // sessions, more than the rows take
 	doc, labels, intake := contract(t), &fakeLabels{key: "s3cret"}, openIntake(t)
 	s := start(t, []simllm.Model{

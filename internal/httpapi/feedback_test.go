@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // fakeLabels remembers what it is told to keep.
@@ -61,6 +62,7 @@ func (s *server) feedback(t *testing.T, id, body string, headers ...string) (int
 }
 
 func TestFeedback(t *testing.T) {
+	testkit.Slow(t)
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels))
 	id := s.background(t, `"query":"Why is the sky blue?","category":"knowledge"`)
@@ -116,6 +118,7 @@ func TestFeedback(t *testing.T) {
 
 // What was said of a session by persons without a name is one token's word.
 func TestFeedbackOfTokens(t *testing.T) {
+	testkit.Slow(t)
 	const other = "another-token-of-sixteen"
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels, secret, other))
@@ -138,6 +141,7 @@ func TestFeedbackOfTokens(t *testing.T) {
 }
 
 func TestFeedbackThatIsRefused(t *testing.T) {
+	testkit.Slow(t)
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},

@@ -19,6 +19,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 )
 
 const other = "another-token-of-sixteen"
@@ -70,6 +71,7 @@ func TestLimitsOfAToken(t *testing.T) {
 
 // A request whose body never ends is answered, and its place is free again.
 func TestSlowBody(t *testing.T) {
+	testkit.Slow(t)
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = tokens(secret), 1 })
 	begun := time.Now()
 	resp, data := s.stalled(t, "POST", "/v1/council", "Authorization", "Bearer "+secret)

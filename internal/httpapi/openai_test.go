@@ -12,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -44,6 +45,7 @@ func TestModels(t *testing.T) {
 }
 
 func TestChat(t *testing.T) {
+	testkit.Slow(t)
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
 	s := start(t, []simllm.Model{cut})
 	for _, tt := range []struct {
@@ -215,6 +217,7 @@ func TestChatErrors(t *testing.T) {
 // A chairman that is lost in the middle of the answer ends the stream with an error.
 // The session goes on to its whole answer.
 func TestLostChairman(t *testing.T) {
+	testkit.Slow(t)
 	lost := simllm.Model{
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}

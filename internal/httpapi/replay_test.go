@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // requests returns how many requests the provider had.
@@ -34,6 +35,7 @@ var doors = map[string]string{
 
 // However often a client repeats a request whose session failed, and whichever way it asks, it is paid once.
 func TestFailureIsPaidOnce(t *testing.T) {
+	testkit.Slow(t)
 	always := func(f simllm.Fault) []simllm.Fault { f.Rate = 1; return []simllm.Fault{f} }
 	var models []simllm.Model
 	for name, fault := range map[string]simllm.Fault{

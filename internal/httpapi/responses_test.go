@@ -10,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -46,6 +47,7 @@ func events(t *testing.T, stream []byte) (all []event) {
 }
 
 func TestResponse(t *testing.T) {
+	testkit.Slow(t)
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
 	s := start(t, []simllm.Model{cut})
 	for _, tt := range []struct{ model, status string }{

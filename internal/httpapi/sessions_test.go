@@ -28,6 +28,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/pipenet"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +135,7 @@ func (s *server) watch(t *testing.T, id string, headers ...string) []byte {
 // The data of each event is the element as it stands in the final body, which is the
 // answer to the same request without a stream.
 func TestEvents(t *testing.T) {
+	testkit.Slow(t)
 	s := start(t, nil)
 	resp, stream := s.call(t, "POST", "/v1/council", `{"query":"Why?","stream":true}`, "Idempotency-Key", "k")
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
@@ -267,6 +269,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestSessionList(t *testing.T) {
+	testkit.Slow(t)
 	s := start(t, nil)
 	first, second := s.background(t, `"query":"1"`), s.background(t, `"query":"2"`)
 	s.watch(t, first)
@@ -315,6 +318,7 @@ func waiting(t *testing.T) (m simllm.Model, asked chan struct{}, release func())
 }
 
 func TestSessionWhileItRuns(t *testing.T) {
+	testkit.Slow(t)
 	m, asked, release := waiting(t)
 	defer release()
 	s := start(t, []simllm.Model{m})
@@ -353,6 +357,7 @@ func TestSessionWhileItRuns(t *testing.T) {
 // A session ends when its client is gone, unless it is in the background or has a
 // key.
 func TestClientsThatGo(t *testing.T) {
+	testkit.Slow(t)
 	m, asked, release := waiting(t)
 	defer release()
 	begun, answered := make(chan struct{}, 16), make(chan struct{}, 16) // requests for a session
@@ -478,6 +483,7 @@ func TestDelete(t *testing.T) {
 
 // A session that has ended is deleted with its events and its idempotency key.
 func TestDeleteAtTheEnd(t *testing.T) {
+	testkit.Slow(t)
 	s := start(t, nil)
 	key := []string{"Idempotency-Key", "k"}
 	id, other := s.background(t, `"query":"x"`, key...), s.background(t, `"query":"y"`)
@@ -590,6 +596,7 @@ func TestSessionThatCannotBeEncoded(t *testing.T) {
 }
 
 func TestSessionsOfOtherTokens(t *testing.T) {
+	testkit.Slow(t)
 	const other = "another-token-of-sixteen"
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
 	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
@@ -615,6 +622,7 @@ func TestSessionsOfOtherTokens(t *testing.T) {
 
 // A token's name owns its sessions. The header holds the token alone.
 func TestNamedTokens(t *testing.T) {
+	testkit.Slow(t)
 	const other = "another-token-of-sixteen"
 	named := func(one, two string) *server {
 		return start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
@@ -726,6 +734,7 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A stream that breaks behind or inside every event, and is resumed each time, has the
 // same bytes as the whole stream.
 func TestFlakyProxy(t *testing.T) {
+	testkit.Slow(t)
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	m, asked, release := waiting(t)
 	defer release()
@@ -992,6 +1001,7 @@ func TestSlowReader(t *testing.T) {
 
 // A thousand watchers of one session share its log, and read the same bytes.
 func TestThousandWatchers(t *testing.T) {
+	testkit.Slow(t)
 	const watchers, size = 1000, 96 << 10
 	m, asked, release := waiting(t)
 	defer release()

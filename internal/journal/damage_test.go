@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // filled keeps sessions in a directory, every fourth of which has not ended, and returns a
@@ -336,6 +337,7 @@ func TestDamagedBlock(t *testing.T) {
 
 // Damage is found after the engine was closed, too: beside everything else.
 func TestDamagedAfterClose(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := inside(t)
 	dir, logs := filled(t, o, 8)
@@ -379,6 +381,7 @@ func TestDamagedEncrypted(t *testing.T) {
 
 // A flipped bit in an older file, and such a file that is missing.
 func TestDamagedOlderBlock(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := inside(t)
 	j := open(t, o)

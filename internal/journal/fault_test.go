@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
@@ -144,6 +145,7 @@ func numbers(t *testing.T, j *Journal, id ID, n int) {
 
 // The answers to appends are lost, and the appends are stored once.
 func TestAckLost(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	p, o := through(t, outside(t))
 	j := open(t, o)
@@ -382,6 +384,7 @@ func TestIndexLate(t *testing.T) {
 // The index is built again when the stream of a cluster was made anew. The engine inside
 // is read again whenever it is opened.
 func TestStreamAnew(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := outside(t)
 	j := open(t, o)
@@ -415,6 +418,7 @@ func TestStreamAnew(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := outside(t)
 	o.Lease = 3 * time.Second
@@ -488,6 +492,7 @@ func TestLease(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := outside(t)
 	o.RecordsFor = time.Hour
@@ -597,6 +602,7 @@ func TestRecords(t *testing.T) {
 // The leader of the stream ends while sessions are appended to: none is lost, and a
 // follower on another server sees each entry once.
 func TestLeaderLost(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	c := journaltest.Start(t)
 	o := inside(t)
@@ -668,6 +674,7 @@ func (h told) Enabled(_ context.Context, level slog.Level) bool { return level >
 // A cluster that has no leader yet, and one that lacks servers for a new stream, are
 // waited for.
 func TestClusterNotReady(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	c := journaltest.Start(t)
 	for name, running := range map[string]int{"no leader": 1, "two of three": 2} {
@@ -799,6 +806,7 @@ func TestBeatWhenBack(t *testing.T) {
 // A lease that was not renewed because the cluster had no leader is renewed soon after it
 // has one.
 func TestBeatAfterElection(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	c := journaltest.Start(t)
 	o := inside(t)
@@ -838,6 +846,7 @@ func TestBeatAfterElection(t *testing.T) {
 // A node whose server does not answer any more goes to another one, and has its lease
 // again. The lease began anew where the others may have seen none.
 func TestAnotherServer(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	o := outside(t)
 	o.Lease = 3 * time.Second

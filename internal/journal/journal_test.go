@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
@@ -668,6 +669,7 @@ func TestRestart(t *testing.T) {
 
 // Times are those of the engine's clock, also of what this process has just stored.
 func TestNow(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	j := open(t, outside(t))
 	seq, n := uint64(0), 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
@@ -755,6 +756,7 @@ func TestUntypedStreamIsLive(t *testing.T) {
 
 // Reading a reply in another frame, and the errors in a reply, takes time in proportion to its length.
 func TestFramesAreLinear(t *testing.T) {
+	testkit.Slow(t)
 	for name, text := range map[string]func(n int) string{
 		"events":           func(n int) string { return strings.Repeat("data: {\"choices\":[]}\n", n/20) },
 		"lines":            func(n int) string { return strings.Repeat("{\"choices\":[]}\n", n/14) },

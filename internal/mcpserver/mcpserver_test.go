@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/growth"
 )
@@ -516,6 +517,7 @@ func many() map[string]any {
 
 // Work on arguments takes time in proportion to them, and depth is bounded.
 func TestHostileBodies(t *testing.T) {
+	testkit.Slow(t)
 	d := daemontest.Start(t, map[string]string{
 		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_BODY_BYTES": "4MiB", "MAX_QUERY_BYTES": "1KiB",
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/telemetry"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -444,6 +445,7 @@ func (exploding) Append(context.Context, []council.BiasMetricRecord) error {
 // A panic in an observer, at any event, or in the append ends that session only: the other
 // observer is told of its end, and other sessions go on.
 func TestFaultF40(t *testing.T) {
+	testkit.Slow(t)
 	events := []council.EventType{
 		council.EventStarted, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventStage2, council.EventDelta,
 		council.EventStage3,

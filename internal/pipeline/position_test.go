@@ -10,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // TestPositionEffectOnTheVote simulates reviewers that add 0.4 points, half a standard
@@ -18,6 +19,7 @@ import (
 // share of the sessions the effect changes the winner. With balanced orders no place may
 // have an advantage.
 func TestPositionEffectOnTheVote(t *testing.T) {
+	testkit.Slow(t)
 	const sessions, effect = 20_000, 0.4
 	for _, n := range []int{4, 5} {
 		members := make([]string, n)

@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -246,6 +247,7 @@ func TestSession(t *testing.T) {
 
 // The session and its records say which version of each model replied, and how many tokens it took to think.
 func TestVersionsAndReasoning(t *testing.T) {
+	testkit.Slow(t)
 	models := members(3)
 	models[0].Version, models[0].Reasoning = "amber-2025-08-07", new(120)
 	models[1].Reasoning = new(0)
@@ -1145,6 +1147,7 @@ func TestCancelAmongDeltas(t *testing.T) {
 }
 
 func TestStragglers(t *testing.T) {
+	testkit.Slow(t)
 	question, review := []simllm.TaskKind{simllm.Question}, []simllm.TaskKind{simllm.Review}
 	tests := []struct {
 		name    string
@@ -1256,6 +1259,7 @@ func TestDeadlineIsKept(t *testing.T) {
 // In a direct run one model answers: nothing is reviewed or recorded, and its text is
 // reported as it arrives.
 func TestDirect(t *testing.T) {
+	testkit.Slow(t)
 	m := members(3)
 	h := build(t, m)
 	plan, err := h.Prepare(council.Request{Query: "Why?", Models: []string{"birch"}, Direct: true})

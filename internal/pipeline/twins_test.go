@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // vain returns members that put each answer of their model before all others.
@@ -212,6 +213,7 @@ var auditSessions = flag.Int("audit", 300, "sessions for each figure of TestAudi
 
 // Of innocent sessions in orders as the daemon draws them, the audit flags 6 % at most, with twins or without. The log has all figures.
 func TestAuditOfInnocentSessions(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	sessions := *auditSessions
 	for _, models := range []string{"baaacdef", "abc", "abcd", "abcde", "abcdef", "abcdefghi", "aabcde", "aabbcdef", "baaacdef"} {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 )
 
 var agreementSessions = flag.Int("agreement", 1000, "sessions for each figure of TestAgreementLevels; 20000 make a trial")
@@ -84,6 +85,7 @@ func levels(o func(*rand.Rand) Options) outcome {
 // The levels are as often false, and as often found, as was computed beforehand: within two points and the error of the
 // simulation. The log has all figures.
 func TestAgreementLevels(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	near := func(what string, got, want float64) {
 		t.Logf("%s: %.3f (%.3f)", what, got, want)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/testkit/race"
 )
@@ -223,6 +224,7 @@ func hostile() map[string]struct{ schema, reply string } {
 // The bound of time is generous: the one that counts is that of steps, and without it most of these
 // would run for hours.
 func TestHostile(t *testing.T) {
+	testkit.Slow(t)
 	for name, tt := range hostile() {
 		if race.Enabled && !strings.HasPrefix(name, "doubling") { // make test runs the others without it
 			continue

@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit"
 )
 
 // process is a process that keeps sessions in a directory.
@@ -111,6 +112,7 @@ func observe(s *sessions.Session) {
 // A session that cannot be claimed at start, because the journal is full, is gone on with
 // when there is room.
 func TestClaimLater(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	dir := t.TempDir()
 	first := begin(t, dir)
@@ -291,6 +293,7 @@ func killed(t *testing.T, dir string) string {
 // A session that takes its processes down is not tried for ever. Those that wait beside it
 // are spared: for replies, or for a place.
 func TestFaultF62(t *testing.T) {
+	testkit.Slow(t)
 	dir := t.TempDir()
 	first := begin(t, dir)
 	const waiting = 4
@@ -547,6 +550,7 @@ func TestRetention(t *testing.T) {
 // Where nothing can be stored, a session that runs goes on without its log and says so,
 // and none begins that is to be kept.
 func TestNotKept(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	p := begin(t, t.TempDir())
 	s := add(t, p.Store, "one", inBackground)
@@ -585,6 +589,7 @@ func TestNotKept(t *testing.T) {
 
 // A session whose end has no room leaves the room that it took to others.
 func TestFull(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	j, err := journal.Open(t.Context(), journal.Options{
@@ -812,6 +817,7 @@ func TestCancelledAtTheEnd(t *testing.T) {
 // Where the request to cancel a session cannot be stored, its run ends at once all the same,
 // and its owner is told.
 func TestCancelledWithoutALog(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	p := begin(t, t.TempDir())
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
@@ -60,6 +61,7 @@ func mayCall(ctx context.Context, s *sessions.Session) <-chan error {
 
 // No call begins while the lease is not confirmed. When it is again, the session goes on.
 func TestLease(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -118,6 +120,7 @@ func logGone(t *testing.T, p process, id string) {
 // A session whose head is stored without an answer is refused: nobody goes on with it, and
 // its key is free.
 func TestRefused(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -154,6 +157,7 @@ func TestRefused(t *testing.T) {
 // Without the cluster, what is to be kept is refused, soon at first and then at once. A
 // session that ends without its log and is forgotten leaves none behind.
 func TestClusterGone(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -201,6 +205,7 @@ func TestClusterGone(t *testing.T) {
 // A key whose session another node is still storing is waited for: a third of a lease, and
 // again where another session has taken it meanwhile.
 func TestKeyOfOther(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	const lease = 20 * time.Second
@@ -258,6 +263,7 @@ func TestKeyOfOther(t *testing.T) {
 // A key that a node reserved before it died, and for which it stored no session, is free
 // within one request.
 func TestKeyOfNobody(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	p := beginNode(t, journaltest.Start(t).URL)
 	sum := sha256.Sum256([]byte("\nk"))
@@ -272,6 +278,7 @@ func TestKeyOfNobody(t *testing.T) {
 // The watchers of a session that another node has claimed see what that node does. What
 // the run here still tells is nothing.
 func TestDemoted(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
@@ -318,6 +325,7 @@ func TestDemoted(t *testing.T) {
 
 // To know whether a session is still this node's, its log is not read from its beginning.
 func TestLeaseOfALongLog(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	link := journaltest.Start(t).Link(t)
 	p := beginNode(t, link.URL)
@@ -354,6 +362,7 @@ func TestLeaseOfALongLog(t *testing.T) {
 
 // A call may take longer than many leases: nobody takes its session over.
 func TestLeaseOfALongCall(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
@@ -380,6 +389,7 @@ func TestLeaseOfALongCall(t *testing.T) {
 // Where every request to the cluster takes a second, longer than the first answer is waited
 // for, a session is stored as well, and everything of it once.
 func TestSlowCluster(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -417,6 +427,7 @@ func TestSlowCluster(t *testing.T) {
 // After a time without a lease, no call begins before it is known that no other node has
 // taken the session.
 func TestLeaseAfterTakeOver(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -449,6 +460,7 @@ func TestLeaseAfterTakeOver(t *testing.T) {
 
 // Another node finds a session as soon as it is stored, whether its list has it or not.
 func TestFoundAtOnce(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	long := func(o *sessions.Options) { o.Lease = time.Minute } // a busy machine may renew a short one too late
@@ -471,6 +483,7 @@ func TestFoundAtOnce(t *testing.T) {
 // A node that was cut off until its sessions went on without their logs finds that another
 // one has taken them over. It ends what runs, and shows what the other one has.
 func TestTakenOverAfterGivingUp(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -534,6 +547,7 @@ func (h onMessage) Handle(_ context.Context, r slog.Record) error {
 // A node that stood still finds that the time of an append is over, as one does whose
 // cluster is gone. It begins no call of a session that another node has taken over meanwhile.
 func TestStoodStill(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -566,6 +580,7 @@ func TestStoodStill(t *testing.T) {
 
 // While the cluster does not answer, nobody is told that there is no session.
 func TestFoundLater(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	link := journaltest.Start(t).Link(t)
 	p := beginNode(t, link.URL)
@@ -579,6 +594,7 @@ func TestFoundLater(t *testing.T) {
 
 // The ends of sessions in memory that are not stored yet are stored before a node stops.
 func TestLastBeforeClose(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
@@ -596,6 +612,7 @@ func TestLastBeforeClose(t *testing.T) {
 
 // A session in memory that is deleted before its end is stored stays deleted.
 func TestDeletedBeforeStored(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -631,6 +648,7 @@ func TestDeletedBeforeStored(t *testing.T) {
 // A session is gone on with by a node that has its prompts. Only where there is none,
 // another one takes it.
 func TestPrompts(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first := beginNode(t, cluster.URL, withPrompts("old"))

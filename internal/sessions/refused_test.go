@@ -13,6 +13,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
@@ -60,6 +61,7 @@ func headOf(t *testing.T, p process, id string, change ...func(*sessions.Start))
 // A node stores a session, has no answer, and refuses it. The client repeats its key at another node, which runs the
 // session. When the first node is back, it leaves the session alone.
 func TestRefusedButBegunElsewhere(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -106,6 +108,7 @@ func TestRefusedButBegunElsewhere(t *testing.T) {
 
 // A session that a node ended without its log, and has forgotten since, stays where another node has taken it over.
 func TestForgottenButTakenOver(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -139,6 +142,7 @@ func TestForgottenButTakenOver(t *testing.T) {
 
 // The head of a session comes to the cluster after its node has refused the session: there is no session.
 func TestHeadAfterRefusal(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	link := cluster.Link(t)
@@ -176,6 +180,7 @@ func TestHeadAfterRefusal(t *testing.T) {
 // What a node stored without knowing it, whatever the reason, is not left running: it removes a head, and goes on with
 // a session that it claimed.
 func TestOwnButNotHere(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	p, other := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
@@ -220,6 +225,7 @@ func TestOwnButNotHere(t *testing.T) {
 
 // The same inside one process.
 func TestOwnButNotHereInside(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	p := begin(t, t.TempDir())
 	runs := p.running(t)
@@ -261,6 +267,7 @@ func strangers(t *testing.T, url string) *journal.Journal {
 
 // A session whose node lives and does not run it: DELETE ends it within 2 s, and otherwise its time limit does, once.
 func TestNobodyRunsIt(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	stranger := strangers(t, cluster.URL)

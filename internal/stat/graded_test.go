@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/councild/councild/internal/testkit"
 )
 
 // gradedWorld draws scores from the model itself: every member reviews every answer, its own included.
@@ -320,6 +322,7 @@ func TestGradedSpread(t *testing.T) {
 
 // TestGradedBetween holds that two reviewers of one taste are told from reviewers that tell models apart as much as answers.
 func TestGradedBetween(t *testing.T) {
+	testkit.Slow(t)
 	rng := rand.New(rand.NewPCG(1, 11))
 	rejected := func(sets int, w gradedWorld) (n int) {
 		for range sets {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 	"github.com/councild/councild/internal/testkit/race"
 )
@@ -18,6 +19,7 @@ import (
 // Many sessions come at once while operations of every kind fail now and then. No session
 // is lost or there twice, also after a crash at some of these moments.
 func TestFaultF25Chaos(t *testing.T) {
+	testkit.Slow(t)
 	for seed := range uint64(3) {
 		for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 			path := newPath(t)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
@@ -98,6 +99,7 @@ func names(t *testing.T, path string) (all []string) {
 // A crash cuts the last session at any byte. No reader returns a part of it, the file
 // opens, the sessions before it are whole, and the next one is not damaged.
 func TestFaultF22CutAtEveryByte(t *testing.T) {
+	testkit.Slow(t)
 	path := newPath(t)
 	before, last := lines(t, "a", "b"), lines(t, "torn")
 	for kept := range len(last) + 1 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/faultdisk"
 )
 
@@ -109,6 +110,7 @@ func readable(t *testing.T, path string) map[string]int {
 // written, or while it is synced. A command reads a session that is acknowledged at once,
 // and any other session when the store is healthy again. None is there twice.
 func TestFaultF34EveryMoment(t *testing.T) {
+	testkit.Slow(t)
 	cases, acknowledged := 0, 0
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		for _, moment := range []faultdisk.Kind{"", faultdisk.Write, faultdisk.Sync} {
@@ -175,6 +177,7 @@ func TestFaultF34EveryMoment(t *testing.T) {
 // again and again. A command reads every acknowledged session that began after a deed,
 // before the next deed.
 func TestFaultF34WhileSessionsRun(t *testing.T) {
+	testkit.Slow(t)
 	path := filepath.Join(t.TempDir(), "sub", "records.jsonl")
 	elsewhere := victim(t)
 	s := openWith(t, Options{Path: path, RotateBytes: int64(20 * len(lines(t, "0000")))})

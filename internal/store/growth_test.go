@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
 )
 
@@ -43,6 +44,7 @@ func hostile(n int) map[string]string {
 
 // The time for reading a line or a file is linear in its length, whatever its content.
 func TestReadingIsLinear(t *testing.T) {
+	testkit.Slow(t)
 	readings := map[string]func(text string){
 		"ParseRecord": func(text string) { _, _ = ParseRecord([]byte(text)) },
 		"scanner": func(text string) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/councild/councild/internal/worth"
 )
@@ -225,6 +226,7 @@ func TestUnknownCosts(t *testing.T) {
 // In worlds where the council is no better than its best member it seldom pays: at most 5 % of them,
 // and three standard errors. The table of many more is that of validate-statistics.
 func TestNullVerdicts(t *testing.T) {
+	testkit.Slow(t)
 	sets := race.Fewer(200)
 	plan := worth.Plan{Treatment: "council", Members: []string{"a", "b", "c", "d"}, Comparators: []string{"ranked"}, Margin: 0.05}
 	pays := 0

@@ -3,6 +3,8 @@ package growth
 import (
 	"bytes"
 	"testing"
+
+	"github.com/councild/councild/internal/testkit"
 )
 
 // failures is a testing.TB that counts its failures.
@@ -15,6 +17,7 @@ func (f *failures) Helper()               {}
 func (f *failures) Errorf(string, ...any) { f.n++ }
 
 func TestLinear(t *testing.T) {
+	testkit.Slow(t)
 	var sink int
 	passes := func(steps func(n int) int) func(n int) func() {
 		return func(n int) func() {
