@@ -143,8 +143,9 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 	return ctx.Err()
 }
 
-// promote lets the surest effect beside the model enter it, while one passes its test. Reviewers that share a taste leave traces that look
-// like pairs. So where it also passes a test that reviewers tell models apart unlike answers, the effect has to fit clearly better.
+// promote adds the surest omitted effect to the model as long as one passes its test. Reviewers that share a taste leave traces that
+// look like favour for a model. So if the test of [stat.GradedFit.BetweenP] rejects too, the effects of that test enter instead, unless
+// the surest effect fits clearly better. They replace the effects that entered before, which may have been such traces.
 func (f *favours) promote(ctx context.Context) {
 	first := f.fit
 	for promoted := []int{}; len(promoted) < mostPromoted; {

@@ -212,8 +212,8 @@ func (c batchFlags) refused(problems []batch.Problem) error {
 	return fmt.Errorf("--file %s: nothing was asked:\n%s", c.File, strings.Join(lines, "\n"))
 }
 
-// openEngine makes the engine. Limits of cost are hard where the price and the length of each reply are known, which changes
-// nothing else.
+// openEngine starts the engine. If the price and the length of each reply are known, it makes the cost limits hard. No other
+// setting changes.
 func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []batch.Question) error {
 	e, err := daemon.NewEngine(ctx, o)
 	if err != nil {

@@ -277,7 +277,7 @@ func TestHostile(t *testing.T) {
 			continue
 		}
 		seen[g.Type()] = true
-		for _, pattern := range []string{"[", `{"a":`, `{"a":1,"a":`, `["`, "ANSWER:\n", "ANSWER: 1,", `."`, "*ANSWER", "A or ", "[1,", " ", "[ "} {
+		for _, pattern := range []string{"[", `\`, `\ `, `\text{`, `$`, `\$`, `{"a":`, `{"a":1,"a":`, `["`, "ANSWER:\n", "ANSWER: 1,", `."`, "*ANSWER", "A or ", "[1,", " ", "[ "} {
 			growth.LinearTo(t, growth.Large/4, func(n int) func() {
 				text := strings.Repeat(pattern, n/len(pattern))
 				return func() { g.Grade(text) }

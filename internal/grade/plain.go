@@ -38,9 +38,9 @@ var simple = strings.NewReplacer( //nolint:gochecknoglobals // made once
 	`\quad`, " ", `\times`, "×", `\cdot`, "·", `^{\circ}`, "°", `^\circ`, "°", `\circ`, "°", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\approx`, "≈",
 )
 
-// plain returns an answer without full-width characters and without the LaTeX that stands around it.
-// What it returns, it returns again: where it would not settle in maxWrapped rounds, every sign of
-// LaTeX is removed.
+// plain returns an answer without full-width characters and without the LaTeX around it. It repeats until
+// nothing changes, so that its result is read like the answer itself. After maxWrapped rounds it removes every
+// sign of LaTeX, because each round takes time in proportion to the answer.
 func plain(answer string) string {
 	answer = strings.Map(narrow, answer)
 	for range maxWrapped {

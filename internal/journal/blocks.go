@@ -120,9 +120,9 @@ type hole struct {
 
 // scanned is the result of a scan of one block.
 type scanned struct {
-	repaired int    // records whose lengths were wrong, and are right now in data
+	repaired int    // how many records had a wrong length, which was corrected in data
 	end      int    // behind the last whole record: what follows is a torn tail
-	last     uint64 // sequence of the last message in this block and those before
+	last     uint64 // the highest sequence number in this block and the blocks before it
 }
 
 // scan reads a block. It shows each whole record to see and each hole to lost, in their

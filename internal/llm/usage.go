@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// figure is a number in a reply. A malformed one is marked as implausible, so that the text
-// beside it is not lost.
+// figure is a number in a reply. A malformed number is marked as implausible, and the rest of
+// the reply is still read.
 type figure struct {
 	value              float64
 	given, implausible bool

@@ -50,7 +50,7 @@ type past struct {
 	// delivered holds when seats of a stage delivered, from the start of the run, in the
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
-	sides     map[string]bool // seats of the judge and of the embeddings whose call landed
+	sides     map[string]bool // the judge and embedding seats whose calls have landed
 	tally     *council.Tally
 	// text says that watchers may have been shown text that no restart voids and no result
 	// confirms. writer is how many calls of stage 3 had ended when it came.

@@ -377,7 +377,7 @@ func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 // Between returns the indices of further effects: how much more reviewers tell models apart than their answers. With it, z
 // has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2), and correlations keep lambda_i alone. Without it,
 // reviewers that share a taste, or see another merit than the rest, look as if they favoured models or themselves. The first
-// reviewer has none: that of all is the unit of nu.
+// reviewer has no such effect, because a common factor of all reviewers only changes the unit of nu.
 func (m *Graded) Between() (effects []int) {
 	for i := range m.reviewers {
 		if e := m.between - m.effects + i; m.occurs[e] > 0 {

@@ -283,8 +283,9 @@ func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) 
 // the scores of what [Graded.Between] returns. It is 1 where the model has these effects, or the scores tell nothing of them.
 func (f *GradedFit) BetweenP() float64 {
 	var of []*omitted
+	between := f.of.Between()
 	for k := range f.omitted {
-		if x := &f.omitted[k]; slices.Contains(f.of.Between(), x.effect) {
+		if x := &f.omitted[k]; slices.Contains(between, x.effect) {
 			of = append(of, x)
 		}
 	}

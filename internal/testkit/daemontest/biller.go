@@ -20,8 +20,8 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Biller is a provider of [Members] that bills each request that it does not refuse with its bound: each
-// byte of its body as a token, and all the output that it may have. It keeps its own count.
+// Biller is a provider of [Members] that bills each accepted request at its maximum. Each byte of the body counts
+// as a token, and the output as long as the request allows. It keeps its own count.
 type Biller struct {
 	URL    string
 	Prices string        // for LLM_COUNCIL_PRICES

@@ -198,7 +198,7 @@ func (d *Daemon) Records(tb testing.TB) []council.BiasMetricRecord {
 	return Records(tb, d.Config.BiasStore)
 }
 
-// Records reads the record store at path, of which every line must hold a record.
+// Records reads the record store at path. Every line must hold a record.
 func Records(tb testing.TB, path string) []council.BiasMetricRecord {
 	tb.Helper()
 	var records []council.BiasMetricRecord

@@ -41,7 +41,7 @@ type Fate struct {
 	Unanswered bool
 }
 
-// Link returns a way to the first server of the cluster that ends with the test.
+// Link returns a link to the first server of the cluster. The link is closed when the test ends.
 func (c *Cluster) Link(tb testing.TB) *Link {
 	tb.Helper()
 	first, _, _ := strings.Cut(c.URL, ",")
