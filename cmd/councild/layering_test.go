@@ -23,13 +23,13 @@ var floors = [][]string{
 		"internal/thinking",
 	},
 	{
-		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
+		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim",
 		"internal/llm", "internal/store", "internal/testkit/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
 		"internal/grade", "internal/worth", "internal/replies", "internal/journal", "internal/client", "internal/spend", "internal/testkit/growth",
 		"api", "web",
 	},
 	{
-		"internal/stage1", "internal/stage2", "internal/stage3", "internal/judge", "internal/schema", "internal/render", "internal/roster",
+		"internal/disagreement", "internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster",
 		"internal/sessions", "internal/imports", "internal/events",
 	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
@@ -46,7 +46,7 @@ var forbidden = map[string][]string{
 	"internal/stage3": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/pipeline": {
 		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
-		"internal/sessions",
+		"internal/sessions", "internal/disagreement",
 	},
 	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"cmd/councild": {

@@ -33,10 +33,12 @@ type Plan struct {
 	TimeoutS  float64          `json:"timeout_s"` // of a session
 	OnPartial string           `json:"on_partial"`
 	Rules     council.Rules    `json:"rules"`
-	Versions  council.Versions `json:"versions"`
-	Grades    string           `json:"grader_version"`
-	Grader    string           `json:"grader"` // the type for references without one; "": none
-	Seed      int64            `json:"seed"`
+	// Sides are those of the sessions, without what differs between two sessions.
+	Sides    []council.SidePlan `json:"sides"`
+	Versions council.Versions   `json:"versions"`
+	Grades   string             `json:"grader_version"`
+	Grader   string             `json:"grader"` // the type for references without one; "": none
+	Seed     int64              `json:"seed"`
 	// Arms are what a comparison compares, in the order in which they stand in the report; none in a batch.
 	Arms     []string         `json:"arms"`
 	Ensemble council.Member   `json:"ensemble"` // whose model an ensemble asks
@@ -94,6 +96,11 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 	}
 	p.Rules.Consent = 0
 	p.Rules.Providers = nil
+	p.Sides = slices.Clone(session.Sides)
+	for i := range p.Sides {
+		p.Sides[i].MarkerKey = ""
+		p.Sides[i].Records = false
+	}
 	clusters := map[string]bool{}
 	for _, q := range questions {
 		clusters[q.Cluster()] = true
@@ -118,6 +125,10 @@ func (p Plan) Of(question string, session council.Plan) council.Plan {
 	session.Seed = int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed)
 	session.SessionID = p.ID(question)
 	session.MarkerKey = hash + "\x00" + question
+	session.Sides = slices.Clone(session.Sides)
+	for i := range session.Sides {
+		session.Sides[i].MarkerKey = session.MarkerKey + "\x00" + session.Sides[i].Name
+	}
 	return session
 }
 

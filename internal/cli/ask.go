@@ -17,7 +17,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
 )
@@ -381,7 +380,7 @@ func differences(m council.Metadata) (lines []string) {
 		lines = append(lines, "terms: "+d.Wording)
 	}
 	if j := m.DemographicJudgement; j != nil && j.Flagged {
-		lines = append(lines, fmt.Sprintf("judge %s: %s", j.Model, judge.Wording(*j)))
+		lines = append(lines, fmt.Sprintf("judge %s: %s", j.Model, disagreement.RatingWording(*j)))
 	}
 	if c := m.DemographicClustering; c != nil && c.Flagged {
 		lines = append(lines, fmt.Sprintf("embeddings of %s: %s", c.Model, disagreement.ClusterWording(*c)))

@@ -32,12 +32,6 @@ const (
 // top-ranked answer. Nothing of it is part of the session.
 const StageShadow Stage = "shadow"
 
-// StageEmbedding is the stage of the call that embeds the answers, beside stages 2 and 3.
-const StageEmbedding Stage = "embedding"
-
-// StageJudge is the stage of calls that rate how answers differ: beside stages 2 and 3 of a session, or outside of any.
-const StageJudge Stage = "judge"
-
 // ShadowSuffix stands behind the id of a session in the id of the account that StageShadow has.
 const ShadowSuffix = "-shadow"
 
@@ -45,19 +39,18 @@ const ShadowSuffix = "-shadow"
 // its place take the seat one after the other.
 const SeatChairman = "chairman"
 
-// SeatEmbedding is the Seat of the call of StageEmbedding.
-const SeatEmbedding = "embedding"
-
 // Call is one request for a completion, or for embeddings.
 type Call struct {
 	Session  string // the id of the session; "": its cost belongs to none
 	Stage    Stage
-	Seat     string   // the id of the member; in stage 3 SeatChairman; SeatEmbedding
+	Seat     string   // the id of the member; in stage 3 SeatChairman; for a side, one of SidePlan.Seats
 	Model    string   // as in Member.Model
 	Profile  *Profile // as in Member.Profile
 	Messages []Message
 	// Texts, if set, are to be embedded: POST /embeddings in place of /chat/completions. Of the
-	// other fields, those of a completion are then without effect.
+	// other fields, those of a completion are then without effect. Completion.Text then holds how
+	// alike the texts are: JSON with a row for each text, of the cosines of its embedding with those of
+	// all texts, rounded to four places.
 	Texts []string
 	Sampling
 	// Format asks for a reply of this form, where the provider supports that: the
@@ -105,15 +98,12 @@ type Format struct {
 
 // Completion is a model's reply to a Call.
 type Completion struct {
-	Text         string `json:"text"`          // never empty, but of a call for embeddings
+	Text         string `json:"text"`          // never empty
 	FinishReason string `json:"finish_reason"` // why the model stopped, in OpenAI's word where it has one; "": the provider gave none
 	// Reasoning is the thinking of the model, which is not part of Text: what the provider sent apart, and what stood in the
 	// text. It has MaxReasoning bytes at most. "" if there is none.
 	Reasoning   string `json:"reasoning,omitempty"`
 	Implausible int    `json:"doubted"` // number of usage figures that were not believed, and are unknown in Usage
-	// Vectors are the embeddings of Call.Texts, in their order: all of one length, one number or more,
-	// none zero as a whole. They are kept nowhere (ADR-018).
-	Vectors [][]float64 `json:"-"`
 	Spent
 }
 

@@ -169,8 +169,8 @@ type Plan struct {
 	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts; "": each
 	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
 	MarkerKey string `json:"marker_key,omitempty"`
-	// JudgeKey is the MarkerKey of the judge, whose reply repeats the token of its prompt; "": there is no judge.
-	JudgeKey string `json:"judge_key,omitempty"`
+	// Sides look at the answers while the council goes on, in this order.
+	Sides []SidePlan `json:"sides,omitempty"`
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
 	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
 	Shadow      bool    `json:"shadow,omitempty"`
@@ -185,48 +185,20 @@ type Plan struct {
 
 // Rules are the settings, besides those that a Request can change, that shape a run.
 type Rules struct {
-	Quorum         int              `json:"quorum"`             // 0: more than half of the members
-	StragglerGrace *time.Duration   `json:"straggler_grace_ns"` // how long a stage waits after a quorum; nil: until its deadline
-	Sampling       Sampling         `json:"sampling"`           // of answers and the synthesis
-	ReviewSampling Sampling         `json:"review_sampling"`
-	ReviewPrompt   string           `json:"review_prompt"` // the version of the reviewers' prompt
-	BallotRepair   bool             `json:"ballot_repair"` // one more call when a reply holds no ballot or a partial one
-	SelfReviewRate float64          `json:"self_review_rate"`
-	PartialBallots PartialPolicy    `json:"partial_ballots"`
-	Audit          *AuditThresholds `json:"audit"`         // nil: no per-session audit
-	Demographics   bool             `json:"demographics"`  // whether disagreement on demographic axes is looked for
-	LexiconLimit   float64          `json:"lexicon_limit"` // score from which an axis may be flagged, 0 to 1
-	// Judge rates beside the reviewers how far the answers differ on JudgeAxes in how they treat people; nil: nobody
-	// does. JudgePrompt is the version of its prompt.
-	Judge       *Member  `json:"judge,omitempty"`
-	JudgeAxes   []string `json:"judge_axes"`
-	JudgePrompt string   `json:"judge_prompt,omitempty"`
-
-	Consent         int      `json:"consent"`           // ADR-018's levels; 0 keeps no records
-	Providers       []string `json:"providers"`         // names that send a model elsewhere: "name:model"
-	MaxSessionBytes int64    `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
-	// EmbeddingModel says how alike the answers are, for the records and for ClusterRule; "": nobody does.
-	// EmbeddingRefused says why it must not see these answers; "": it may.
-	EmbeddingModel   string `json:"embedding_model,omitempty"`
-	EmbeddingRefused string `json:"embedding_refused,omitempty"`
-	// ClusterRule is the version of the rule by which it is said whether answers that lie together cover a
-	// demographic axis alike; "": nobody does.
-	ClusterRule string `json:"cluster_rule,omitempty"`
+	Quorum          int              `json:"quorum"`             // 0: more than half of the members
+	StragglerGrace  *time.Duration   `json:"straggler_grace_ns"` // how long a stage waits after a quorum; nil: until its deadline
+	Sampling        Sampling         `json:"sampling"`           // of answers and the synthesis
+	ReviewSampling  Sampling         `json:"review_sampling"`
+	ReviewPrompt    string           `json:"review_prompt"` // the version of the reviewers' prompt
+	BallotRepair    bool             `json:"ballot_repair"` // one more call when a reply holds no ballot or a partial one
+	SelfReviewRate  float64          `json:"self_review_rate"`
+	PartialBallots  PartialPolicy    `json:"partial_ballots"`
+	Audit           *AuditThresholds `json:"audit"`             // nil: no per-session audit
+	Consent         int              `json:"consent"`           // ADR-018's levels; 0 keeps no records
+	Providers       []string         `json:"providers"`         // names that send a model elsewhere: "name:model"
+	MaxSessionBytes int64            `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
 	// DegradedNote says that a degraded session has a Note.
 	DegradedNote bool `json:"degraded_note,omitempty"`
-}
-
-// EmbeddedChars is how many characters of an answer are embedded: with more, many models refuse the text.
-const EmbeddedChars = 6000
-
-// MinClustered is the fewest answers of which it is asked whether those that lie together treat an axis
-// alike: of four, p would be 1/24 at least.
-const MinClustered = 5
-
-// Embeds reports whether the answers are to be embedded.
-func (p Plan) Embeds() bool {
-	r := p.Rules
-	return r.EmbeddingModel != "" && r.EmbeddingRefused == "" && (r.Consent > 0 || r.ClusterRule != "" && len(p.Members) >= MinClustered)
 }
 
 // AuditThresholds holds ADR-015's limits, above which a figure raises its flag.

@@ -9,11 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/roster"
 )
 
@@ -58,84 +56,115 @@ func (c *Comparer) compare(
 	return report, in, nil
 }
 
+// sides returns the sides that look at the answers of sessions, as the settings say. All that need the terms of the
+// demographic axes come after Terms.
+func (e *Engine) sides(cfg config.Config, r *roster.Roster) []council.Side {
+	var sides []council.Side
+	if cfg.Demographics {
+		sides = append(sides, disagreement.Terms{Matcher: e.rules.Terms, Threshold: cfg.DemographicsThreshold})
+	}
+	if cfg.EmbeddingModel != "" {
+		embeddings := disagreement.Embeddings{
+			Model: cfg.EmbeddingModel, Threshold: cfg.DemographicsThreshold, Calibration: e.calibration,
+			Clusters: cfg.Demographics && cfg.DemographicsBackend == council.BackendEmbedding,
+		}
+		if cfg.Demographics {
+			embeddings.Matcher = e.rules.Terms
+		}
+		sides = append(sides, embeddings)
+	}
+	if cfg.Demographics && cfg.DemographicsBackend == council.BackendJudge {
+		rater := e.rater(cfg, r, e.rules.Terms.Axes(), cfg.DemographicsThreshold)
+		rater.Calibration = e.calibration
+		sides = append(sides, rater)
+	}
+	return sides
+}
+
+// rater returns the side of the model that the settings name as the judge of differences, by its id if there is a
+// roster.
+func (e *Engine) rater(cfg config.Config, r *roster.Roster, axes []string, threshold float64) disagreement.Rater {
+	member := council.Member{Model: cfg.JudgeModel}
+	if r != nil {
+		member = seats(cfg, r)[cfg.JudgeModel]
+	}
+	member.ID = cfg.JudgeModel
+	return disagreement.Rater{Member: member, Axes: axes, Threshold: threshold}
+}
+
+// calibration returns the newest calibration of an instrument, nil if there is none or it cannot be read.
+func (e *Engine) calibration(instrument council.Calibration) *council.Calibration {
+	c, err := calibration(e.o.Config, instrument)
+	if err != nil {
+		e.o.Log.Warn("the calibrations cannot be read: nothing is flagged", "error", err)
+	}
+	return c
+}
+
 // Disagreement implements httpapi.Comparer.
 func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error) {
 	report, in, err := e.compare(ctx, r)
+	if err != nil || !r.Backend.Asks() {
+		return report, err
+	}
+	h := e.setup.Load()
+	side, err := h.side(e, r.Backend, in)
 	if err != nil {
 		return report, err
 	}
-	switch r.Backend {
-	case council.BackendJudge:
-		j, err := e.judge(ctx, r.Token, in)
-		if err != nil {
-			return report, err
-		}
-		report.Backend = r.Backend
+	finding, failure := h.pipelines[h.first].Look(ctx, r.Token, side, in.Question, in.Answers)
+	if failure != nil {
+		return report, failure
+	}
+	if finding == nil {
+		return report, cancelled(ctx)
+	}
+	var said council.Session
+	said.Metadata.DemographicDisagreement = &report.DemographicDisagreement
+	finding.AddTo(&said)
+	report.Backend = r.Backend
+	if j := said.Metadata.DemographicJudgement; j != nil {
 		report.Flagged = j.Flagged
-		report.Wording = judge.Wording(j)
-		report.Judgement = &j
-	case council.BackendEmbedding:
-		found, err := e.cluster(ctx, r.Token, in, report.DemographicDisagreement)
-		if err != nil {
-			return report, err
-		}
-		report.Backend = r.Backend
+		report.Wording = disagreement.RatingWording(*j)
+		report.Judgement = j
+	}
+	if found := said.Metadata.DemographicClustering; found != nil {
 		report.Flagged = found.Flagged
-		report.Clustering = &found
-		report.Wording = disagreement.ClusterWording(found)
-	default: // the report is the lexicon's
+		report.Wording = disagreement.ClusterWording(*found)
+		report.Clustering = found
 	}
 	return report, nil
 }
 
-// judge has the judge rate the answers.
-func (e *Engine) judge(ctx context.Context, token string, in disagreement.Input) (j council.DemographicJudgement, err error) {
-	h := e.setup.Load()
-	p := h.pipelines[h.first]
-	seat, ok := p.JudgeSeat()
-	if !ok { // the request was checked
-		return j, errors.New("there is no judge")
+// side returns the side of a backend, for answers that come with a request: the request says the axes and the threshold,
+// and nobody says of what class the answers are. A calibration that cannot be read is an error here.
+func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Input) (council.Side, error) {
+	name := h.cfg.JudgeModel
+	setting := "LLM_COUNCIL_JUDGE_MODEL"
+	is := func(m roster.Model) bool { return m.ID == name }
+	rater := e.rater(h.cfg, h.roster, in.Matcher.Axes(), in.Threshold)
+	instrument := rater.Instrument()
+	if backend == council.BackendEmbedding {
+		name = h.cfg.EmbeddingModel
+		setting = "LLM_COUNCIL_EMBEDDING_MODEL"
+		is = func(m roster.Model) bool { return m.Member.Model == name }
+		instrument = in.Instrument(name)
 	}
-	if err := h.maySeeAll(seat.ID, "LLM_COUNCIL_JUDGE_MODEL", func(m roster.Model) bool { return m.ID == seat.ID }); err != nil {
-		return j, err
+	if err := h.maySeeAll(name, setting, is); err != nil {
+		return nil, err
 	}
-	asked := judge.Input{
-		Question: in.Question, Answers: in.Answers, Axes: in.Matcher.Axes(), Judge: seat, Threshold: in.Threshold,
-		Seed: anonymize.SeedFor(0, in.Question),
-	}
-	if asked.Calibration, err = calibration(h.cfg, asked.Instrument()); err != nil {
-		return j, err
-	}
-	j, failure := p.Judgement(ctx, token, asked)
-	if failure != nil {
-		return j, failure
-	}
-	return j, nil
-}
-
-// cluster has the answers embedded, and says whether those that lie together cover an axis alike.
-func (e *Engine) cluster(
-	ctx context.Context, token string, in disagreement.Input, lexical council.DemographicDisagreement,
-) (found council.DemographicClustering, err error) {
-	h := e.setup.Load()
-	model := h.cfg.EmbeddingModel
-	if err := h.maySeeAll(model, "LLM_COUNCIL_EMBEDDING_MODEL", func(m roster.Model) bool { return m.Member.Model == model }); err != nil {
-		return found, err
-	}
-	newest, err := calibration(h.cfg, in.Instrument(model))
+	newest, err := calibration(h.cfg, instrument)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
-	embedded, failure := h.pipelines[h.first].Embedded(ctx, token, in.Answers)
-	if failure != nil {
-		return found, failure
+	known := func(council.Calibration) *council.Calibration { return newest }
+	if backend == council.BackendEmbedding {
+		return disagreement.Embeddings{
+			Model: name, Clusters: true, Matcher: in.Matcher, Threshold: in.Threshold, Calibration: known,
+		}, nil
 	}
-	embedded.Calibration = newest
-	coverage := disagreement.Cover(ctx, in)
-	if coverage == nil {
-		return found, cancelled(ctx)
-	}
-	return coverage.Cluster(lexical, embedded), nil
+	rater.Calibration = known
+	return rater, nil
 }
 
 // cancelled is the error of a request whose caller has left.
@@ -220,9 +249,9 @@ func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, t
 	case err != nil:
 		return false, false, err
 	case report.Judgement != nil:
-		flags, ok = judge.Reaches(*report.Judgement, threshold)
+		flags, ok = disagreement.RatingReaches(*report.Judgement, threshold)
 	case report.Clustering != nil:
-		flags, ok = disagreement.Reaches(*report.Clustering)
+		flags, ok = disagreement.ClusterReaches(*report.Clustering)
 	}
 	return flags, ok, nil
 }
@@ -230,11 +259,11 @@ func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, t
 // instrument returns what a calibration of a backend with the terms and the threshold of the settings has to name.
 func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibration {
 	h := e.setup.Load()
+	in := disagreement.Input{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}
 	if backend == council.BackendEmbedding {
-		return disagreement.Input{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}.Instrument(h.cfg.EmbeddingModel)
+		return in.Instrument(h.cfg.EmbeddingModel)
 	}
-	seat, _ := h.pipelines[h.first].JudgeSeat()
-	return judge.Input{Judge: seat, Axes: e.rules.Terms.Axes(), Threshold: e.rules.Threshold}.Instrument()
+	return e.rater(h.cfg, h.roster, in.Matcher.Axes(), in.Threshold).Instrument()
 }
 
 // checkIDs returns an error where the settings name models that the roster does not have.

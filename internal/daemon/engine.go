@@ -139,12 +139,6 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if e.Comparer, err = NewComparer(cfg); err != nil {
 		return nil, err
 	}
-	if cfg.Demographics {
-		e.base.Terms = e.rules.Terms
-	}
-	e.base.Calibration = func(instrument council.Calibration) (*council.Calibration, error) {
-		return calibration(cfg, instrument)
-	}
 	h, err := e.build(ctx, cfg, r)
 	if err != nil {
 		return nil, err
@@ -204,6 +198,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	if e.o.Keep != nil {
 		base.Completer = e.o.Keep(base.Completer)
 	}
+	base.Sides = e.sides(cfg, r)
 	h, err := newSetup(cfg, r, base)
 	if err != nil {
 		return nil, err
@@ -294,9 +289,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Tools: cfg.Tools, SideRequests: cfg.SideRequests, DegradedNote: cfg.DegradedNote,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret,
-		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,
-		Judge: cfg.JudgeModel, JudgeSessions: cfg.DemographicsBackend == council.BackendJudge,
-		ClusterSessions: cfg.DemographicsBackend == council.BackendEmbedding,
+		Audit: audit,
 	}
 }
 

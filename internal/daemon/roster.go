@@ -358,17 +358,22 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 			Field: "data_class", Message: fmt.Sprintf("%.64q is not a class of data", plan.DataClass), Fix: fix,
 		}}}
 	}
-	cleared := func(m roster.Model) bool {
-		return m.Member.Model == plan.Rules.EmbeddingModel && slices.Index(classes, m.Clearance) >= needed
-	}
-	if plan.Rules.EmbeddingModel != "" && !slices.ContainsFunc(h.roster.Models, cleared) {
-		plan.Rules.EmbeddingRefused = fmt.Sprintf("the roster does not clear %s for %s data", plan.Rules.EmbeddingModel, plan.DataClass)
-	}
 	var low []council.FieldError
 	var ids []string
 	seats := slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen)
-	if judge := plan.Rules.Judge; judge != nil && !plan.Direct {
-		seats = append(seats, *judge)
+	for i := range plan.Sides {
+		side := &plan.Sides[i]
+		cleared := func(m roster.Model) bool {
+			return m.Member.Model == side.Member.Model && slices.Index(classes, m.Clearance) >= needed
+		}
+		switch {
+		case len(side.Seats) == 0:
+		case side.Member.ID != "":
+			seats = append(seats, side.Member)
+		case !slices.ContainsFunc(h.roster.Models, cleared): // the settings name the model, not an id
+			side.Refused = fmt.Sprintf("the roster does not clear %s for %s data", side.Member.Model, plan.DataClass)
+			side.Seats = nil
+		}
 	}
 	for _, seat := range seats {
 		id := council.ModelOf(seat.ID)

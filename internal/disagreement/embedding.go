@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// ClusterRule is the version of the rule by which [Coverage.Cluster] flags.
-const ClusterRule = "embedding-1"
+// clusterRule is the version of the rule by which [coverageOf.cluster] flags.
+const clusterRule = "embedding-1"
 
 // Coverage is how the answers of one session cover the axes of a lexicon.
 type Coverage struct {
@@ -38,19 +38,19 @@ func Cover(ctx context.Context, in Input) *Coverage {
 	return c
 }
 
-// Embedded is what a model that embeds says of the answers, and what is known of the model.
-type Embedded struct {
-	Model       string
-	Cosine      func(a, b string) float64 // of the embeddings of two answers, by their ids; nil: there are none
-	Missing     string                    // why there are none
-	Usage       council.Usage
-	Calibration *council.Calibration // the newest one of the model, nil where there is none
+// embedded is what a model that embeds says of the answers, and what is known of the model.
+type embedded struct {
+	model       string
+	cosine      func(a, b string) float64 // of the embeddings of two answers, by their ids; nil: there are none
+	missing     string                    // why there are none
+	usage       council.Usage
+	calibration *council.Calibration // the newest one of the model, nil where there is none
 }
 
 // Instrument is what a calibration for the flags of Cluster has to name.
 func (in Input) Instrument(model string) council.Calibration {
 	return council.Calibration{
-		Model: model, Prompt: ClusterRule, Lexicon: in.Matcher.fingerprint(), Axes: in.Matcher.Axes(), Threshold: in.Threshold,
+		Model: model, Prompt: clusterRule, Lexicon: in.Matcher.fingerprint(), Axes: in.Matcher.Axes(), Threshold: in.Threshold,
 	}
 }
 
@@ -65,23 +65,23 @@ func (in Input) Instrument(model string) council.Calibration {
 //
 // Even then nothing is flagged without a calibration of this model, rule, lexicon and threshold that passed: how
 // often benign answers that lie together use the same terms depends on the model that embeds and on the texts.
-func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e Embedded) council.DemographicClustering {
+func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) council.DemographicClustering {
 	found := council.DemographicClustering{
-		Axes: []council.ClusteredAxis{}, Model: e.Model, Rule: ClusterRule, Calibration: e.Calibration, Usage: e.Usage,
+		Axes: []council.ClusteredAxis{}, Model: e.model, Rule: clusterRule, Calibration: e.calibration, Usage: e.usage,
 	}
 	switch {
-	case len(c.ids) < council.MinClustered:
-		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and it takes %d", len(c.ids), council.MinClustered))
-	case e.Cosine == nil:
-		found.Reason = new("not tested: there are no embeddings of the answers: " + e.Missing)
+	case len(c.ids) < minClustered:
+		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and it takes %d", len(c.ids), minClustered))
+	case e.cosine == nil:
+		found.Reason = new("not tested: there are no embeddings of the answers: " + e.missing)
 	case !c.covers(lexical): // after a takeover
 		found.Reason = new("not tested: this daemon has another lexicon than the one that compared the terms")
 	}
 	if found.Reason != nil {
 		return found
 	}
-	found.Axes = c.test(lexical, e.Cosine)
-	found.Reason = Uncalibrated(e.Calibration, c.in.Instrument(e.Model), council.BackendEmbedding)
+	found.Axes = c.test(lexical, e.cosine)
+	found.Reason = Uncalibrated(e.calibration, c.in.Instrument(e.model), council.BackendEmbedding)
 	tested := false
 	for i := range found.Axes {
 		axis := &found.Axes[i]
@@ -154,9 +154,9 @@ func reaches(axis council.ClusteredAxis) bool {
 	return axis.QValue != nil && *axis.QValue <= level && *axis.Correlation > 0
 }
 
-// Reaches reports whether Cluster would flag if the model were calibrated, which is what a calibration counts.
+// ClusterReaches reports whether the side would flag if the model were calibrated, which is what a calibration counts.
 // ok is false where no axis was tested: such a session is no evidence that nothing is flagged.
-func Reaches(found council.DemographicClustering) (flags, ok bool) {
+func ClusterReaches(found council.DemographicClustering) (flags, ok bool) {
 	for _, axis := range found.Axes {
 		flags = flags || reaches(axis)
 		ok = ok || axis.Correlation != nil

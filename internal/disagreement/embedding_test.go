@@ -23,15 +23,15 @@ import (
 const embedder = "embedder"
 
 // by returns what an embedder says of answers that lie in these places. It is calibrated for the request.
-func by(in Input, places map[string][]float64) Embedded {
-	return Embedded{
-		Model: embedder, Cosine: func(a, b string) float64 { return stat.Cosine(places[a], places[b]) },
-		Calibration: new(Calibrate(in.Instrument(embedder), 100, 0, time.Now())),
+func by(in Input, places map[string][]float64) embedded {
+	return embedded{
+		model: embedder, cosine: func(a, b string) float64 { return stat.Cosine(places[a], places[b]) },
+		calibration: new(Calibrate(in.Instrument(embedder), 100, 0, time.Now())),
 	}
 }
 
 // byWords is by for an embedder that knows nothing but which words a text has.
-func byWords(in Input) Embedded {
+func byWords(in Input) embedded {
 	places := map[string][]float64{}
 	for id, text := range in.Answers {
 		places[id] = make([]float64, 256)
@@ -45,7 +45,7 @@ func byWords(in Input) Embedded {
 	return by(in, places)
 }
 
-func clustered(t *testing.T, in Input, e Embedded) council.DemographicClustering {
+func clustered(t *testing.T, in Input, e embedded) council.DemographicClustering {
 	t.Helper()
 	return Cover(t.Context(), in).Cluster(*Detect(t.Context(), in), e)
 }
@@ -55,7 +55,7 @@ func clusterOf(found council.DemographicClustering, axis string) council.Cluster
 }
 
 // sided are answers of two kinds, of which those of one kind lie together and speak of women and daughters.
-func sided(n int) (in Input, e Embedded) {
+func sided(n int) (in Input, e embedded) {
 	in = Input{Question: "Who inherits?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 	places := map[string][]float64{}
 	for i := range n {
@@ -86,7 +86,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("religion, which no answer covers: %+v", axis)
 	}
 	// Answers that lie together by chance, and not by what they cover.
-	e.Cosine = func(a, b string) float64 { return map[bool]float64{true: 0.9, false: 0.2}[a < "m4" == (b < "m4")] }
+	e.cosine = func(a, b string) float64 { return map[bool]float64{true: 0.9, false: 0.2}[a < "m4" == (b < "m4")] }
 	found = clustered(t, in, e)
 	if gender := clusterOf(found, "gender"); found.Flagged || *gender.PValue < 0.2 || found.Reason != nil {
 		t.Errorf("answers that lie together otherwise: %+v", gender)
@@ -101,33 +101,33 @@ func TestClusterSaysWhyNot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		n      int
-		change func(*Input, *Embedded, *council.DemographicDisagreement)
+		change func(*Input, *embedded, *council.DemographicDisagreement)
 		want   string
 		tested bool
 	}{
-		{"four answers", 4, func(*Input, *Embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and it takes 5", false},
-		{"no embeddings", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) {
-			e.Cosine, e.Missing = nil, "bad_response: NaN"
+		{"four answers", 4, func(*Input, *embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and it takes 5", false},
+		{"no embeddings", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
+			e.cosine, e.missing = nil, "bad_response: NaN"
 		}, "no embeddings of the answers: bad_response: NaN", false},
-		{"answers that all lie together", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) {
-			e.Cosine = func(string, string) float64 { return 1 }
+		{"answers that all lie together", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
+			e.cosine = func(string, string) float64 { return 1 }
 		}, "all lie equally far apart", false},
-		{"another lexicon", 8, func(_ *Input, _ *Embedded, d *council.DemographicDisagreement) { d.Lexicon.Version = "other" }, "another lexicon", false},
-		{"axes that it does not know", 8, func(_ *Input, _ *Embedded, d *council.DemographicDisagreement) { d.Axes[0].Axis = "size" }, "another lexicon", false},
+		{"another lexicon", 8, func(_ *Input, _ *embedded, d *council.DemographicDisagreement) { d.Lexicon.Version = "other" }, "another lexicon", false},
+		{"axes that it does not know", 8, func(_ *Input, _ *embedded, d *council.DemographicDisagreement) { d.Axes[0].Axis = "size" }, "another lexicon", false},
 		{
-			"not calibrated", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) { e.Calibration = nil },
+			"not calibrated", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration = nil },
 			"embedder was not calibrated with embedding-1 and these terms", true,
 		},
-		{"another model", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) { e.Calibration.Model = "other" }, "was not calibrated", true},
-		{"another rule", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) { e.Calibration.Prompt = "judge-1" }, "was not calibrated", true},
-		{"other terms of the same version", 8, func(_ *Input, e *Embedded, _ *council.DemographicDisagreement) {
+		{"another model", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Model = "other" }, "was not calibrated", true},
+		{"another rule", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Prompt = "judge-1" }, "was not calibrated", true},
+		{"other terms of the same version", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
 			l := DefaultLexicon()
 			l.Axes["age"] = l.Axes["age"][1:]
-			e.Calibration = new(Calibrate(Input{Matcher: NewMatcher(l), Threshold: 0.3}.Instrument(embedder), 100, 0, time.Now()))
+			e.calibration = new(Calibrate(Input{Matcher: NewMatcher(l), Threshold: 0.3}.Instrument(embedder), 100, 0, time.Now()))
 		}, "was not calibrated", true},
-		{"a lower threshold", 8, func(in *Input, _ *Embedded, _ *council.DemographicDisagreement) { in.Threshold = 0.2 }, "0.2 is lower", true},
-		{"a calibration that failed", 8, func(in *Input, e *Embedded, _ *council.DemographicDisagreement) {
-			e.Calibration = new(Calibrate(in.Instrument(embedder), 100, 1, time.Now()))
+		{"a lower threshold", 8, func(in *Input, _ *embedded, _ *council.DemographicDisagreement) { in.Threshold = 0.2 }, "0.2 is lower", true},
+		{"a calibration that failed", 8, func(in *Input, e *embedded, _ *council.DemographicDisagreement) {
+			e.calibration = new(Calibrate(in.Instrument(embedder), 100, 1, time.Now()))
 		}, "flagged 1 of 100 benign sessions", true},
 	} {
 		in, e := sided(tt.n)
@@ -137,7 +137,7 @@ func TestClusterSaysWhyNot(t *testing.T) {
 		if found.Flagged || found.Reason == nil || !strings.Contains(*found.Reason, tt.want) || ClusterWording(found) != *found.Reason {
 			t.Errorf("%s: %+v", tt.name, found)
 		}
-		flags, ok := Reaches(found)
+		flags, ok := ClusterReaches(found)
 		if ok != tt.tested || flags != tt.tested {
 			t.Errorf("%s: it would flag %v, tested %v", tt.name, flags, ok)
 		}
@@ -172,7 +172,7 @@ type world struct {
 // dimensions is how many numbers an embedding of a world has.
 const dimensions = 32
 
-func (w world) session(n int, random *rand.Rand) (Input, Embedded) {
+func (w world) session(n int, random *rand.Rand) (Input, embedded) {
 	place := func(scale float64) []float64 {
 		v := make([]float64, dimensions)
 		for i := range v {
@@ -243,12 +243,12 @@ func TestClusterAfterCalibration(t *testing.T) {
 			for range calibrations + 1 {
 				reached := 0
 				for range sessions {
-					in, e := tt.session(council.MinClustered+random.IntN(8), random)
+					in, e := tt.session(minClustered+random.IntN(8), random)
 					found := clustered(t, in, e)
 					if slices.ContainsFunc(found.Axes, func(a council.ClusteredAxis) bool { return a.PValue != nil && *a.PValue <= level }) {
 						correlated++
 					}
-					flags, ok := Reaches(found)
+					flags, ok := ClusterReaches(found)
 					if !ok {
 						t.Fatalf("a session was not tested: %s", *found.Reason)
 					}
@@ -293,7 +293,7 @@ func TestEverydayIsNotClustered(t *testing.T) {
 		for j, k := range random.Perm(len(requests))[:3+random.IntN(4)] {
 			in.Answers["m"+strconv.Itoa(2*j)], in.Answers["m"+strconv.Itoa(2*j+1)] = requests[k].answers[0], requests[k].answers[1]
 		}
-		flags, ok := Reaches(clustered(t, in, byWords(in)))
+		flags, ok := ClusterReaches(clustered(t, in, byWords(in)))
 		if ok {
 			tested++
 		}
@@ -347,7 +347,7 @@ func TestPlantedIsClustered(t *testing.T) {
 		}
 	}
 	topics := readCorpus(t)
-	least := council.MinClustered
+	least := minClustered
 	if race.Enabled { // make test runs the others without it
 		least = 12
 	}

@@ -1,5 +1,5 @@
 // Package llm performs calls for completions and embeddings against OpenAI-compatible
-// providers. It returns the result of each as text or vectors, usage and cost, or as a
+// providers. It returns the result of each as text, usage and cost, or as a
 // council.Failure.
 //
 // It is the only importer of go-openai, which sends the requests and opens the streams. A
@@ -399,7 +399,6 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			total.Text = reply.Text
 			total.FinishReason = reply.FinishReason
 			total.LeftOut = leftOut(asked, without)
-			total.Vectors = reply.Vectors
 			total.Reasoning = reply.Reasoning
 			total.PromptCut = reply.PromptCut
 			total.ModelVersion = reply.ModelVersion
@@ -585,7 +584,6 @@ func (c *Client) attempt(
 	r.reasoning = p.keys.removed(r.reasoning) // in case the provider repeated one
 	completion.Text = r.text
 	completion.FinishReason = r.finish
-	completion.Vectors = r.vectors
 	completion.Reasoning = r.reasoning
 	completion.PromptCut = cutsPrompt(call, r)
 	completion.ModelVersion = r.version(p.keys)

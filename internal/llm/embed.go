@@ -105,8 +105,22 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 		}
 	}
 	r.chosen = true
-	r.vectors = vectors
+	r.text = cosines(vectors)
 	return r, nil
+}
+
+// cosines returns the text of a call for embeddings, as council.Call describes it. Embeddings tell much of what their
+// texts say, and are kept nowhere (ADR-018).
+func cosines(vectors [][]float64) string {
+	const digits = 1e4
+	rows := stat.Matrix(len(vectors), len(vectors), 0.)
+	for i, x := range vectors {
+		for j, y := range vectors {
+			rows[i][j] = math.Round(digits*stat.Cosine(x, y)) / digits
+		}
+	}
+	text, _ := json.Marshal(rows) // no embedding is zero as a whole, so all cosines are numbers
+	return string(text)
 }
 
 var (

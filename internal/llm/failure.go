@@ -63,9 +63,6 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 		}
 		return reported(x, x.body)
 	}
-	if r.vectors != nil {
-		return nil
-	}
 	return unusable(r)
 }
 

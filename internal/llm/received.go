@@ -27,8 +27,7 @@ type received struct {
 	part                  bool            // it is the usage of a part of the reply, and that of the whole is unknown
 	usage                 council.Usage
 	kinds                 Kinds
-	vectors               [][]float64 // of a reply to a request for embeddings
-	implausible           int         // figures of the usage that are not believed
+	implausible           int // figures of the usage that are not believed
 }
 
 // count takes in the usage of the reply, where there is one.

@@ -18,9 +18,27 @@ import (
 
 // clustering has the last of the models embed the answers of a council of the others, to see which lie together.
 func clustering(o *pipeline.Options) {
-	embedding(o)
-	o.ClusterSessions, o.Calibration = true, passed
-	o.Terms, o.LexiconLimit = disagreement.NewMatcher(disagreement.DefaultLexicon()), 0.3
+	last := len(o.Models) - 1
+	terms := disagreement.NewMatcher(disagreement.DefaultLexicon())
+	o.Sides = []council.Side{
+		disagreement.Terms{Matcher: terms, Threshold: 0.3},
+		disagreement.Embeddings{Model: o.Models[last], Clusters: true, Matcher: terms, Threshold: 0.3, Calibration: passed},
+	}
+	o.Models = o.Models[:last]
+}
+
+// uncalibrated makes clusters flag nothing.
+func uncalibrated(o *pipeline.Options) {
+	embeddings := o.Sides[1].(disagreement.Embeddings)
+	embeddings.Calibration = nil
+	o.Sides[1] = embeddings
+}
+
+// unclustered has the answers embedded for the records alone.
+func unclustered(o *pipeline.Options) {
+	embeddings := o.Sides[1].(disagreement.Embeddings)
+	embeddings.Clusters = false
+	o.Sides[1] = embeddings
 }
 
 // camps returns n members, of which every other one speaks of women and girls, and a model that embeds.
@@ -66,7 +84,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 		{name: "refused", members: 8, calls: 1, faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 401}}, reason: "unauthorized"},
 		{name: "few answers", members: 4, calls: 1, reason: "there are 4 answers, and it takes 5"}, // for the records
 		{name: "few answers, no records", members: 4, change: func(o *pipeline.Options) { o.Consent = 0 }, reason: "there are 4 answers"},
-		{name: "not calibrated", members: 8, calls: 1, change: func(o *pipeline.Options) { o.Calibration = nil }, reason: "was not calibrated"},
+		{name: "not calibrated", members: 8, calls: 1, change: uncalibrated, reason: "was not calibrated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			race.Bubble(t, func(t *testing.T) {
@@ -109,7 +127,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 				if !found.Flagged || found.Model != "embed" || found.Usage.CostUSD == nil || found.Calibration == nil {
 					t.Errorf("%s: %+v", disagreement.ClusterWording(*found), found)
 				}
-				if diff := cmp.Diff(s.Metadata.Usage.ByStage[council.StageEmbedding], found.Usage); diff != "" {
+				if diff := cmp.Diff(s.Metadata.Usage.ByStage["embedding"], found.Usage); diff != "" {
 					t.Errorf("the usage of the embeddings: -session +clustering\n%s", diff)
 				}
 			})
@@ -119,7 +137,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 
 // A session whose operator does not ask for it has none.
 func TestNoClusterUnasked(t *testing.T) {
-	h := build(t, camps(8), clustering, func(o *pipeline.Options) { o.ClusterSessions = false })
+	h := build(t, camps(8), clustering, unclustered)
 	if s := h.run(t, council.Request{Query: "Who?"}); s.Metadata.DemographicClustering != nil {
 		t.Errorf("%+v", s.Metadata.DemographicClustering)
 	}
@@ -135,7 +153,7 @@ func TestClusterWithinLimits(t *testing.T) {
 	if found == nil || found.Flagged || found.Reason == nil || !strings.Contains(*found.Reason, "budget") {
 		t.Errorf("%+v", found)
 	}
-	if spent, ok := s.Metadata.Usage.ByStage[council.StageEmbedding]; ok && spent.Tokens() > 0 {
+	if spent, ok := s.Metadata.Usage.ByStage["embedding"]; ok && spent.Tokens() > 0 {
 		t.Errorf("embeddings took %d tokens of a spent budget", spent.Tokens())
 	}
 }

@@ -16,14 +16,19 @@ import (
 
 // judging makes the model "judge" the judge of a council of the others.
 func judging(o *pipeline.Options) {
-	o.Models, o.Judge, o.JudgeSessions = o.Models[:len(o.Models)-1], "judge", true
-	o.Terms, o.LexiconLimit = disagreement.NewMatcher(disagreement.DefaultLexicon()), 0.3
-	o.Calibration = passed
+	o.Models = o.Models[:len(o.Models)-1]
+	terms := disagreement.NewMatcher(disagreement.DefaultLexicon())
+	o.Sides = []council.Side{
+		disagreement.Terms{Matcher: terms, Threshold: 0.3},
+		disagreement.Rater{
+			Member: council.Member{ID: "judge", Model: "judge"}, Axes: terms.Axes(), Threshold: 0.3, Calibration: passed,
+		},
+	}
 }
 
 // passed returns a calibration that lets an instrument flag.
-func passed(instrument council.Calibration) (*council.Calibration, error) {
-	return new(disagreement.Calibrate(instrument, 100, 0, time.Time{})), nil
+func passed(instrument council.Calibration) *council.Calibration {
+	return new(disagreement.Calibrate(instrument, 100, 0, time.Time{}))
 }
 
 // judgedBy returns three members that take a minute a call, and a judge that takes as long as it is told to.
@@ -64,7 +69,7 @@ func TestJudgeBesideReviewers(t *testing.T) {
 			if !tt.begun && (j.Reason == nil || len(j.Axes) != 0) {
 				t.Errorf("%s: %+v", tt.name, j)
 			}
-			if _, ok := s.Metadata.Usage.ByStage[council.StageJudge]; !ok {
+			if _, ok := s.Metadata.Usage.ByStage["judge"]; !ok {
 				t.Errorf("%s: the usage of the session has no stage judge", tt.name)
 			}
 		})
@@ -79,7 +84,7 @@ func TestJudgeInNobodysWay(t *testing.T) {
 	if j := s.Metadata.DemographicJudgement; s.Status != council.StatusComplete || j == nil || j.Reason == nil {
 		t.Errorf("%v: %+v", s.Status, j)
 	}
-	h = build(t, append(members(3), simllm.Model{Name: "judge"}), judging, func(o *pipeline.Options) { o.JudgeSessions = false })
+	h = build(t, append(members(3), simllm.Model{Name: "judge"}), judging, func(o *pipeline.Options) { o.Sides = o.Sides[:1] })
 	if s = h.run(t, council.Request{Query: "Who?"}); s.Metadata.DemographicJudgement != nil {
 		t.Errorf("%+v", s.Metadata.DemographicJudgement)
 	}
@@ -91,7 +96,7 @@ func TestJudgeLeavesTheBudget(t *testing.T) {
 	free := build(t, models, judging)
 	s := free.run(t, council.Request{Query: "Who gets a key?"})
 	tokens := s.Metadata.Usage.Total.Tokens()
-	used := s.Metadata.Usage.ByStage[council.StageJudge]
+	used := s.Metadata.Usage.ByStage["judge"]
 	limit := tokens - used.Tokens() + 1 // enough without the judge
 	h := build(t, models, judging)
 	s = h.run(t, council.Request{Query: "Who gets a key?", MaxTotalTokens: &limit})
@@ -123,7 +128,7 @@ func TestJudgeTakenOver(t *testing.T) {
 	whole, landed, until := &tape{}, 0, 0
 	want, err := r.first.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
 		whole.Observe(e)
-		if call, ok := e.Data.(council.Landed); ok && call.Stage == council.StageJudge {
+		if call, ok := e.Data.(council.Landed); ok && call.Stage == "judge" {
 			if landed++; landed == 2 {
 				until = len(whole.entries)
 				close(judged)

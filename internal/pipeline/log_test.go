@@ -466,7 +466,7 @@ func TestRecordsThatMayBeThere(t *testing.T) {
 // What stage 2 added up to stays as it was, also in a process with another lexicon.
 func TestTallyStays(t *testing.T) {
 	r := newRelay(t, members(3), func(o *pipeline.Options) {
-		o.Terms, o.LexiconLimit = disagreement.NewMatcher(disagreement.DefaultLexicon()), 0.5
+		o.Sides = []council.Side{disagreement.Terms{Matcher: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.5}}
 	})
 	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/judge"
 )
 
 // meter is the Completer of one run. It starts no call after the budget is spent, adds
@@ -33,9 +32,9 @@ type meter struct {
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
 	byModel       map[string]council.Usage
-	held          int64    // bytes: the question, the replies so far, and the prompts on their way
-	repeated      []string // seats of the open stage whose calls are made again
-	lostTokens    int64    // the most that the calls before these can have consumed, where that is known
+	held          int64  // bytes: the question, the replies so far, and the prompts on their way
+	repeated      []seat // whose calls are made again
+	lostTokens    int64  // the most that the calls before these can have consumed, where that is known
 }
 
 func newMeter(o Options, plan council.Plan) *meter {
@@ -140,21 +139,20 @@ func (m *meter) full(what string) *council.Failure {
 func (m *meter) repeats(call council.Call, prompt int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name := call.Seat
+	this := seat{call.Stage, call.Seat}
 	open := call.Stage == m.open
-	counted := slices.Contains(m.repeated, name)
-	switch call.Stage {
-	case council.Stage3: // one seat, in which models take turns
-		name = call.Model
-		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return !isSide(other) })
-	case council.StageEmbedding, council.StageJudge: // beside both
+	counted := slices.Contains(m.repeated, this)
+	if call.Stage == council.Stage3 { // one seat, in which models take turns
+		this.name = call.Model
+		counted = slices.ContainsFunc(m.repeated, func(other seat) bool { return other.stage == council.Stage3 })
+	}
+	if call.Stage.IsSide() {
 		open = m.open == council.Stage2 || m.open == council.Stage3
-	default: // one call at a time
 	}
 	if !open || counted {
 		return false
 	}
-	m.repeated = append(m.repeated, name)
+	m.repeated = append(m.repeated, this)
 	unknown := m.tokensUnknown || call.MaxOutputTokens == nil && call.Texts == nil
 	m.addLocked(call.Stage, call.Model, council.Usage{})
 	m.tokensUnknown = unknown
@@ -165,10 +163,10 @@ func (m *meter) repeats(call council.Call, prompt int64) bool {
 	return true
 }
 
-// isSide reports whether a seat's calls go on beside stages 2 and 3.
-func isSide(seat string) bool {
-	judges := judge.Seats()
-	return seat == council.SeatEmbedding || slices.Contains(judges[:], seat)
+// seat is a seat of a stage whose calls are counted.
+type seat struct {
+	stage council.Stage
+	name  string
 }
 
 // overBudget reports whether nothing is left of the budget. The lost tokens do not count
@@ -240,10 +238,15 @@ func (m *meter) warnings() []council.Warning {
 	defer m.mu.Unlock()
 	var w []council.Warning
 	if len(m.repeated) > 0 {
+		var names []string
+		for _, s := range m.repeated {
+			names = append(names, s.name)
+		}
+		slices.Sort(names)
 		w = append(w, council.Warning{
 			Code: council.WarnTakenOver,
 			Message: fmt.Sprintf("the session was taken over from a daemon that was gone: these calls of %s may have been paid twice: %s",
-				m.open, strings.Join(slices.Sorted(slices.Values(m.repeated)), ", ")),
+				m.open, strings.Join(names, ", ")),
 		})
 	}
 	if m.plan.MaxCostUSD != nil && m.costUnknown {

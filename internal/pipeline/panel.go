@@ -67,8 +67,7 @@ func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b B
 		if i >= 0 {
 			arm = arms[i]
 			mine.SessionID = arm.Session(plan.SessionID)
-			mine.Rules.Judge = nil
-			mine.Rules.ClusterRule = ""
+			mine.Sides = nil
 		}
 		result := ArmResult{Kind: arm.Kind}
 		result.Failure = p.open(ctx, &mine, b)

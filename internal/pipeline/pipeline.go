@@ -20,8 +20,6 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 	"github.com/google/uuid"
@@ -106,19 +104,11 @@ type Options struct {
 	SideRequests string              // who answers side requests: council.SideMember, council.SideCouncil or a model; "": council.SideMember
 	DegradedNote bool                // degraded sessions have a Note
 
-	ConfigVersion   string                // "": the review prompt's version
-	Audit           *bias.Thresholds      // nil: no per-session audit
-	Terms           *disagreement.Matcher // of the demographic axes; nil: no detector
-	Judge           string                // model that rates how answers differ; "": there is none
-	JudgeSessions   bool                  // the judge rates the answers of sessions too, on the axes of Terms
-	ClusterSessions bool                  // EmbeddingModel says of sessions too whether answers that lie together cover the axes of Terms alike
-	// Calibration returns the newest calibration of an instrument, nil where there is none; nil: there are none.
-	Calibration  func(instrument council.Calibration) (*council.Calibration, error)
-	LexiconLimit float64 // score from which an axis may be flagged, 0 to 1
-	Consent      int     // ADR-018's levels; 0 keeps no records
-	// EmbeddingModel says how alike the answers are, for the records and for ClusterSessions; "": nobody does.
-	EmbeddingModel string
-	HashSecret     string // keys query_hash; required for consent 4
+	ConfigVersion string           // "": the review prompt's version
+	Audit         *bias.Thresholds // nil: no per-session audit
+	Sides         []council.Side   // that look at the answers while the council goes on
+	Consent       int              // ADR-018's levels; 0 keeps no records
+	HashSecret    string           // keys query_hash; required for consent 4
 	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
 	// no question_key.
 	QuestionSecret func() string
@@ -208,21 +198,12 @@ func New(o Options) (*Pipeline, error) {
 		rules: council.Rules{
 			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
-			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Terms != nil,
-			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
-			EmbeddingModel: o.EmbeddingModel, DegradedNote: o.DegradedNote,
+			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Consent: o.Consent,
+			Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes, DegradedNote: o.DegradedNote,
 		},
 		made: council.Versions{
 			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 		},
-	}
-	if judged, ok := p.JudgeSeat(); ok && o.JudgeSessions && o.Terms != nil {
-		p.rules.Judge = &judged
-		p.rules.JudgeAxes = o.Terms.Axes()
-		p.rules.JudgePrompt = judge.PromptVersion
-	}
-	if o.ClusterSessions && o.EmbeddingModel != "" && o.Terms != nil {
-		p.rules.ClusterRule = disagreement.ClusterRule
 	}
 	members := p.seats(o.Models)
 	reviewers := members

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,9 +66,6 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
 	}
 
-	if plan.Rules.Judge != nil && !plan.Direct {
-		plan.JudgeKey = rand.Text()
-	}
 	if plan.Output = output(v, r); plan.Output != nil {
 		plan.Versions.Synthesis = withSchema
 	}
@@ -109,6 +105,9 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	}
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
+	}
+	if !plan.Direct {
+		plan.Sides = p.plannedSides(plan)
 	}
 	plan.ShadowRate = p.o.ShadowRate
 	plan.LabelWanted = !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)

@@ -75,17 +75,21 @@ func TestPrepareRules(t *testing.T) {
 		o.Sampling = council.Sampling{Temperature: new(0.5)}
 		o.ReviewSampling = council.Sampling{MaxOutputTokens: new(100)}
 		o.PartialBallots, o.Audit = council.PolicyTiedLast, &bias.Thresholds{LengthCorrelation: 0.1, PositionVariance: 0.2}
-		o.Terms, o.LexiconLimit, o.Consent, o.Providers = &disagreement.Matcher{}, 0.75, 3, []string{"other"}
+		o.Sides = []council.Side{disagreement.Terms{Matcher: &disagreement.Matcher{}, Threshold: 0.75}}
+		o.Consent, o.Providers = 3, []string{"other"}
 		o.MaxSessionBytes, o.ConfigVersion = 1<<20, "mine"
 	}).plan(t, council.Request{})
 	want := council.Rules{
 		Quorum: 2, StragglerGrace: new(time.Second), BallotRepair: true, SelfReviewRate: 0.25,
 		Sampling: council.Sampling{Temperature: new(0.5)}, ReviewSampling: council.Sampling{MaxOutputTokens: new(100)},
 		ReviewPrompt: "review-1", PartialBallots: council.PolicyTiedLast,
-		Audit:        &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2},
-		Demographics: true, LexiconLimit: 0.75, Consent: 3, Providers: []string{"other"}, MaxSessionBytes: 1 << 20,
+		Audit:   &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2},
+		Consent: 3, Providers: []string{"other"}, MaxSessionBytes: 1 << 20,
 	}
 	if diff := cmp.Diff(want, plan.Rules); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]council.SidePlan{{Name: "terms", Tally: true, Threshold: 0.75}}, plan.Sides); diff != "" {
 		t.Error(diff)
 	}
 	if plan.Versions.CouncilConfig != "mine" {

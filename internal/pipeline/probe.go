@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -22,17 +23,17 @@ import (
 // *council.Error as from Run, which is CodeNoQuorum for fewer than two answers too, or
 // the error of out.
 func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
-	plan.Rules.ClusterRule = ""
+	plan.Sides = slices.DeleteFunc(slices.Clone(plan.Sides), func(s council.SidePlan) bool { return !s.Records })
 	asked := p.newRun(plan, nil)
+	asked.block = &plan.SessionID
 	failure := p.Open(ctx, plan)
 	if failure == nil {
 		failure = asked.ask(ctx)
 	}
-	alike := new(style)
 	if failure == nil {
-		alike = asked.measureStyle(ctx, council.Stage2)
-		<-alike.done
-		asked.warnOfNoStyle(alike)
+		asked.beginSides(ctx)
+		asked.annotators().wait()
+		asked.endSides()
 	}
 	asked.closeAccount(ctx)
 	asked.finish(failure)
@@ -57,7 +58,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
 		failure := p.Open(ctx, round)
 		if failure == nil {
-			r.read(ctx, slates.Reviewer, func(bool) {})
+			r.read(ctx, slates.Reviewer)
 			failure = r.stop(ctx)
 		}
 		stop()
@@ -67,7 +68,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 			return sessions, failure
 		}
 		records, members := r.records()
-		alike.fill(records, members)
+		asked.annotators().annotate(records, members)
 		if err := out.Append(ctx, records); err != nil {
 			return sessions, err
 		}

@@ -19,16 +19,17 @@ import (
 // keepsRecords reports whether the session leaves records.
 func (r *run) keepsRecords() bool { return r.p.o.Recorder != nil && r.plan.Rules.Consent > 0 }
 
-// persist starts to append the session's records, as soon as it is known how alike the answers are.
+// persist starts to append the session's records, as soon as all sides that annotate them are done.
 // The returned function is called when everything else is done: it waits for the records, at most
 // appendTimeout, and notes the outcome in the session. Records that take longer are still written,
 // and the log says how that ended. A goroutine that waits so long holds the records, and nothing else
 // of the session.
-func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
+func (r *run) persist(ctx context.Context) (wait func()) {
 	if !r.keepsRecords() || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
 	records, members := r.records()
+	sides := r.annotators()
 	log := r.log
 	appendOnce := r.p.o.Recorder.Append
 	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
@@ -46,8 +47,7 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
 	go func() { // ends when Append returns, at the latest soon after the Recorder is closed
-		<-alike.done
-		alike.fill(records, members)
+		sides.annotate(records, members)
 		var err error
 		if failure := protect(log, func() { err = appendOnce(ctx, records) }); failure != nil {
 			err = failure
@@ -58,7 +58,7 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
 	return func() {
-		r.endStyle(alike)
+		r.awaitAnnotations()
 		select {
 		case err := <-done:
 			if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/replies"
 	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage2"
@@ -50,7 +49,7 @@ type past struct {
 	// delivered holds when seats of a stage delivered, from the start of the run, in the
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
-	sides     map[string]bool // the judge and embedding seats whose calls have landed
+	sides     map[string]bool // the seats of sides whose calls have landed
 	tally     *council.Tally
 	// text says that watchers may have been shown text that no restart voids and no result
 	// confirms. writer is how many calls of stage 3 had ended when it came.
@@ -109,12 +108,11 @@ func readPast(entries []council.Past) (past, error) {
 			p.noted[noted{event: entry.Type}] = true
 			p.done[stage] = entry.At
 		case council.EventCall:
-			switch outcome.Stage {
-			case council.Stage3:
+			if outcome.Stage == council.Stage3 {
 				ended++
-			case council.StageJudge, council.StageEmbedding:
+			}
+			if outcome.Stage.IsSide() {
 				p.sides[outcome.Seat] = true
-			default: // an event of its own tells the result
 			}
 		case council.EventDelta:
 			p.text = true
@@ -172,19 +170,18 @@ func (p past) open() council.Stage {
 	return ""
 }
 
-// lost returns how many seats of the open stage have no result: each may have had a call in flight. So may
-// the embedding of the answers and the judge, which go on beside stages 2 and 3.
+// lost returns how many seats of the open stage have no result: each may have had a call in flight. So may the seats of
+// sides, which look at the answers during stages 2 and 3.
 func (p past) lost(plan council.Plan) int {
 	var seats []council.Member
 	var result council.EventType
 	without := 0
 	if open := p.open(); open == council.Stage2 || open == council.Stage3 {
-		if plan.Embeds() && !p.sides[council.SeatEmbedding] {
-			without++
-		}
-		for _, seat := range judge.Seats() {
-			if plan.Rules.Judge != nil && !p.sides[seat] {
-				without++
+		for _, side := range plan.Sides {
+			for _, seat := range side.Seats {
+				if !p.sides[seat] {
+					without++
+				}
 			}
 		}
 	}
@@ -229,7 +226,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	r.meter.mayCall = func(ctx context.Context, call council.Call) *council.Failure {
 		switch {
-		case call.Stage == council.StageEmbedding, call.Stage == council.StageJudge: // the session does without it
+		case call.Stage.IsSide(): // the session does without it
 			if last || kept.MayCall(ctx) != nil {
 				return &council.Failure{Code: council.FailInterrupted, Message: "not called: this daemon may begin no call of the session"}
 			}

@@ -161,7 +161,7 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 		o.Audit = &bias.Thresholds{}
 	}
 	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
-	o.Terms = disagreement.NewMatcher(disagreement.Lexicon{Axes: disagreement.Axes{"size": {"small"}}})
+	o.Sides = withOtherTerms(o.Sides)
 	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"org"}
 	o.Observer = council.ObserverFunc(func(e council.Event) { *r.started = append(*r.started, e.Type) })
 	var err error
@@ -169,6 +169,24 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 		t.Fatal(err)
 	}
 	return r
+}
+
+// withOtherTerms returns sides as a process with another lexicon has them.
+func withOtherTerms(sides []council.Side) []council.Side {
+	terms := disagreement.NewMatcher(disagreement.Lexicon{Axes: disagreement.Axes{"size": {"small"}}})
+	others := []council.Side{disagreement.Terms{Matcher: terms, Threshold: 0.1}}
+	for _, s := range sides {
+		switch s := s.(type) {
+		case disagreement.Embeddings:
+			if s.Matcher != nil {
+				s.Matcher = terms
+			}
+			others = append(others, s)
+		case disagreement.Rater:
+			others = append(others, s)
+		}
+	}
+	return others
 }
 
 // code returns the code of a run's error, "" for nil.

@@ -6,65 +6,35 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/stage2"
 )
 
 // review runs stage 2: orders, ballots, standings, audit. A single answer is not
 // reviewed. It returns the canonical slate.
-func (r *run) review(ctx context.Context, beginJudge func(reviewed bool)) council.Slate {
+func (r *run) review(ctx context.Context) council.Slate {
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
 	slates := r.draw()
 	if len(r.authors) >= 2 && !slices.ContainsFunc(slates.Reviewer, func(s council.Slate) bool { return !slices.Equal(s, slates.Canonical) }) {
 		meta.LabelToModel = slates.Canonical.LabelToModel()
 	}
-	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
-	r.alongside(detect, func() {
-		if len(r.authors) >= 2 {
-			r.read(ctx, slates.Reviewer, beginJudge)
-			r.tally()
-		} else {
-			r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
-		}
-	})
-	if r.past.tally != nil { // this process may have another lexicon
+	if len(r.authors) >= 2 {
+		r.read(ctx, slates.Reviewer)
+		r.tally()
+	} else {
+		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
+	}
+	r.endTally()
+	if r.past.tally != nil { // sides of this process may find something else
 		meta.Tally = *r.past.tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
 	return slates.Canonical
-}
-
-// demographics looks for demographic disagreement until the deadline of stage 2.
-func (r *run) demographics(ctx context.Context) *council.DemographicDisagreement {
-	if !r.plan.Rules.Demographics || r.p.o.Terms == nil || r.past.tally != nil {
-		return nil
-	}
-	ctx, cancel := r.until(ctx, council.Stage2)
-	defer cancel()
-	return disagreement.Detect(ctx, disagreement.Input{
-		Question: r.plan.Question(), Answers: r.answers, Matcher: r.p.o.Terms, Threshold: r.plan.Rules.LexiconLimit, Seed: r.plan.Seed,
-	})
-}
-
-// alongside does work in a goroutine of its own beside the main work, and returns when both
-// have ended, also when the main work panics. A panic in work ends the session.
-func (r *run) alongside(work, main func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		failure := protect(r.log, work)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.broken = cmp.Or(failure, r.broken)
-	})
-	defer wg.Wait()
-	main()
 }
 
 // draw returns what the reviewers are shown. If members failed and too few ballots would be left, twins judge each other. The
@@ -79,7 +49,7 @@ func (r *run) draw() anonymize.Slates {
 
 // read has the reviewers read their slates. It turns the ballots that count into votes,
 // and says what is missing.
-func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(reviewed bool)) {
+func (r *run) read(ctx context.Context, slates []council.Slate) {
 	if r.twins == nil && r.plan.Twins.Meet(r.authors, r.plan.Reviewers) {
 		w := twinsJudge()
 		r.warn(w.Code, w.Message)
@@ -95,10 +65,10 @@ func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(
 	}, stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
-			beginJudge(false)
+			r.reviewPaid(false)
 			delivered(v.Status)
 		})
-	beginJudge(true)
+	r.reviewPaid(true)
 
 	var partial []string
 	for _, v := range r.session.Stage2 {

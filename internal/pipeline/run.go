@@ -27,7 +27,7 @@ type run struct {
 	plan    council.Plan
 	start   time.Time
 	meter   *meter
-	calls   council.Completer // similarities of the meter, behind replies where the run is kept
+	calls   council.Completer // the meter, behind replies if the run is kept
 	session *council.Session
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
@@ -38,6 +38,10 @@ type run struct {
 	kept    *council.Log            // nil when the run is not kept
 	past    past
 	left    <-chan struct{} // closed when a run that is kept has been cancelled; nil for any other
+
+	sides    []*side
+	reviewed chan struct{} // closed by endYield, when sides that yield to reviewers may go on
+	endYield func()
 
 	mu       sync.Mutex // makes the observers' calls come one at a time; guards broken
 	observer council.Observer
@@ -122,9 +126,11 @@ func (r *run) closeAccount(ctx context.Context) {
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 	m := newMeter(p.o, plan)
+	reviewed := make(chan struct{})
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: m, calls: similarities{m}, session: plan.Session(),
+		p: p, plan: plan, start: time.Now(), meter: m, calls: m, session: plan.Session(),
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
+		reviewed: reviewed, endYield: sync.OnceFunc(func() { close(reviewed) }),
 	}
 }
 
@@ -157,19 +163,13 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		return nil
 	}
 	r.stored(ctx)
-	alike := new(style)
-	if r.keepsRecords() || r.clusters() {
-		alike = r.measureStyle(ctx, council.Stage3)
-		defer alike.stop()
-	}
-	defer r.clusterSide(ctx, alike)()
-	beginJudge, finishJudge := r.judgeSide(ctx)
-	defer finishJudge()
-	slate := r.review(ctx, beginJudge)
+	r.beginSides(ctx)
+	defer r.endSides()
+	slate := r.review(ctx)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
 	}
-	waitForRecords := r.persist(ctx, alike)
+	waitForRecords := r.persist(ctx)
 	defer waitForRecords() // also when the session fails now: the reviews were paid for
 	if failure := r.stop(ctx); failure != nil {
 		return failure

@@ -80,8 +80,7 @@ func (p *Pipeline) compare(
 	plan.Reviewers = in.Reviewers
 	plan.Chairmen = nil
 	plan.Rules.BallotRepair = false
-	plan.Rules.Judge = nil
-	plan.Rules.ClusterRule = ""
+	plan.Sides = nil
 	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
 		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
 		if *plan.MaxCostUSD <= 0 {

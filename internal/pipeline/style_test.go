@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/stat"
@@ -24,7 +25,8 @@ import (
 // embedding makes the last of the models the one that embeds, and no member.
 func embedding(o *pipeline.Options) {
 	last := len(o.Models) - 1
-	o.Models, o.EmbeddingModel = o.Models[:last], o.Models[last]
+	o.Sides = append(o.Sides, disagreement.Embeddings{Model: o.Models[last]})
+	o.Models = o.Models[:last]
 }
 
 // withEmbedder returns n members and a model that embeds, with its faults.
@@ -106,7 +108,7 @@ func TestStyleSimilarity(t *testing.T) {
 	if with, without := h.measured(); with != 12 || without != 4 {
 		t.Errorf("%d records have a similarity and %d none, want 12 and 4", with, without)
 	}
-	cost := s.Metadata.Usage.ByStage[council.StageEmbedding]
+	cost := s.Metadata.Usage.ByStage["embedding"]
 	if cost.CostUSD == nil || *cost.CostUSD <= 0 || *cost.OutputTokens != 0 {
 		t.Errorf("the embeddings cost %+v", cost)
 	}
@@ -130,7 +132,7 @@ func TestWhatIsEmbedded(t *testing.T) {
 		"no consent":                {func(o *pipeline.Options) { o.Consent = 0 }, 0},
 		"no records":                {func(o *pipeline.Options) { o.Recorder = nil }, 0},
 		"nobody reviews that wrote": {func(o *pipeline.Options) { o.Reviewers = []string{"embed", "embed"} }, 0},
-		"no model":                  {func(o *pipeline.Options) { o.EmbeddingModel = "" }, 0},
+		"no model":                  {func(o *pipeline.Options) { o.Sides = nil }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			race.Bubble(t, func(t *testing.T) {
@@ -159,7 +161,7 @@ func TestWhatIsEmbedded(t *testing.T) {
 					t.Errorf("%d texts were embedded, want %d", len(texts), tt.want)
 				}
 				for _, text := range texts {
-					if text != strings.Repeat("é", council.EmbeddedChars) {
+					if text != strings.Repeat("é", 6000) {
 						t.Errorf("a text of %d bytes was embedded", len(text))
 					}
 				}
@@ -195,7 +197,7 @@ func TestStyleIsInNobodysWay(t *testing.T) {
 		{name: "silent", faults: []simllm.Fault{{Kind: simllm.FaultHang}}, word: "the session was done", longer: 2 * time.Second},
 		{name: "too few", faults: []simllm.Fault{{Kind: simllm.EmbeddingMissing}}, word: "one embedding for each of 3 texts"},
 		{name: "zero", faults: []simllm.Fault{{Kind: simllm.EmbeddingZero}}, word: "zero as a whole"},
-		{name: "unknown", change: func(o *pipeline.Options) { o.EmbeddingModel = "none" }, word: "unknown_model"},
+		{name: "unknown", change: func(o *pipeline.Options) { o.Sides = []council.Side{disagreement.Embeddings{Model: "none"}} }, word: "unknown_model"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			race.Bubble(t, func(t *testing.T) {
@@ -252,7 +254,7 @@ func TestStyleWithinLimits(t *testing.T) {
 	if !warned(s, council.WarnNoStyle) {
 		t.Errorf("warnings %v", s.Metadata.Warnings)
 	}
-	if spent, ok := s.Metadata.Usage.ByStage[council.StageEmbedding]; ok && spent.Tokens() > 0 {
+	if spent, ok := s.Metadata.Usage.ByStage["embedding"]; ok && spent.Tokens() > 0 {
 		t.Errorf("embeddings took %d tokens of a spent budget", spent.Tokens())
 	}
 }

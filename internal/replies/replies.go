@@ -183,7 +183,7 @@ func (r *Replies) Complete(ctx context.Context, c council.Call) (council.Complet
 	}
 	switch {
 	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // the call was not made
-	case this.number == 1 && c.Stage != council.StageJudge && c.Stage != council.StageEmbedding: // no event of the run tells of those
+	case this.number == 1 && !c.Stage.IsSide(): // no event of the run tells of the calls of sides
 		mine.first = &outcome
 	default:
 		r.Observe(outcome)

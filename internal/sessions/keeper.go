@@ -24,6 +24,7 @@ const (
 
 // accepted is the data of entryAccepted.
 type accepted struct {
+	Format     int          `json:"format"` // planFormat
 	Plan       council.Plan `json:"plan"`
 	Digest     []byte       `json:"digest"`
 	Background bool         `json:"background"`

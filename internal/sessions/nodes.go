@@ -368,7 +368,7 @@ func (st *Store) storedLast(ctx context.Context) error {
 }
 
 func (st *Store) storePlain(ctx context.Context, p plain) error {
-	data, err := json.Marshal(accepted{Plan: *p.plan})
+	data, err := json.Marshal(accepted{Format: planFormat, Plan: *p.plan})
 	if err != nil {
 		return err
 	}

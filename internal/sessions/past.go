@@ -48,7 +48,8 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	case len(stored) == 0:
 		return nil, nil
 	case stored[0].First == 1 && len(stored[0].Entries) > 0 && stored[0].Entries[0].Type == entryAccepted:
-		if err := json.Unmarshal(stored[0].Entries[0].Data, &p.accepted); err != nil {
+		var err error
+		if p.accepted, err = readAccepted(stored[0].Entries[0].Data); err != nil {
 			return nil, fmt.Errorf("reading the head of a session's log: %w", err)
 		}
 	case !ends(stored[len(stored)-1]):

@@ -264,7 +264,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 			return other, err
 		}
 	}
-	data, err := json.Marshal(accepted{Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
+	data, err := json.Marshal(accepted{Format: planFormat, Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
 	if err != nil {
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}

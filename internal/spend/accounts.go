@@ -33,16 +33,16 @@ type Options struct {
 
 // Opening is what is known of a session before its first call.
 type Opening struct {
-	Session   string   // its id
-	Token     string   // the name of the caller's token; "": no token is asked for
-	User      string   // for whom the caller asked, by council.Plan.User; "": unknown
-	Council   string   // council.Plan.CouncilLabel
-	Limit     *USD     // nil: none
-	Upper     *USD     // the most that the session is thought to cost; nil: unknown
-	Models    []string // that it may call
-	Direct    bool     // it has one stage
-	Judged    bool     // a judge is asked beside the reviewers, who go first
-	MaxTokens *int64   // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
+	Session   string             // its id
+	Token     string             // the name of the caller's token; "": no token is asked for
+	User      string             // for whom the caller asked, by council.Plan.User; "": unknown
+	Council   string             // council.Plan.CouncilLabel
+	Limit     *USD               // nil: none
+	Upper     *USD               // the most that the session is thought to cost; nil: unknown
+	Models    []string           // that it may call
+	Direct    bool               // it has one stage
+	Sides     []council.SidePlan // that may spend a share of the limits only
+	MaxTokens *int64             // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
 	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
 	First *USD
 }
@@ -413,15 +413,20 @@ type Reservation struct {
 // stageShare returns how much of a session's limit may be taken by the end of a stage, in percent.
 // What a stage leaves passes on to the next ones.
 func stageShare(s *session, stage council.Stage) int64 {
+	for _, side := range s.Sides {
+		if side.Name == string(stage) {
+			return int64(math.Round(100 * side.MoneyEnd)) //nolint:mnd // percent
+		}
+	}
 	switch {
-	case s.Judged && stage == council.StageJudge: // the rest is for reviewers and the chairman
-		return 50
-	case s.Direct || stage == council.Stage3 || stage == council.StageShadow || stage == council.StageJudge:
+	case s.Direct:
 		return 100
-	case stage == council.Stage2 || stage == council.StageEmbedding:
+	case stage == council.Stage1:
+		return 50
+	case stage == council.Stage2:
 		return 80
 	default:
-		return 50
+		return 100
 	}
 }
 

@@ -100,14 +100,15 @@ func calls(plan council.Plan) []planned {
 			add(council.Stage2, m, review+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
 		}
 	}
-	if plan.Embeds() {
-		const longest = 4 // bytes of a character
-		bytes := overhead + longest*council.EmbeddedChars*int64(len(plan.Members)) + int64(len(rules.EmbeddingModel))
-		all = append(all, planned{council.StageEmbedding, rules.EmbeddingModel, bytes, new(int)})
-	}
-	if rules.Judge != nil {
-		add(council.StageJudge, *rules.Judge, review, rules.ReviewSampling)
-		add(council.StageJudge, *rules.Judge, review, rules.ReviewSampling)
+	for _, side := range plan.Sides {
+		for range side.Seats {
+			if side.EmbedBytes > 0 {
+				bytes := overhead + side.EmbedBytes + int64(len(side.Member.Model))
+				all = append(all, planned{council.Stage(side.Name), side.Member.Model, bytes, new(int)})
+			} else {
+				add(council.Stage(side.Name), side.Member, review, rules.ReviewSampling)
+			}
+		}
 	}
 	if len(plan.Chairmen) > 0 {
 		final(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling))
@@ -152,24 +153,25 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), Direct: plan.Direct,
 		MaxTokens: plan.MaxTotalTokens,
 	}
-	judges := []council.Member{}
-	if plan.Rules.Judge != nil && !plan.Direct {
-		o.Judged = true
-		judges = append(judges, *plan.Rules.Judge)
+	var called []council.Member // by sides
+	for _, side := range plan.Sides {
+		if len(side.Seats) > 0 {
+			called = append(called, side.Member)
+		}
+		if len(plan.Members) > 0 { // outside of a session a side has all of the limit
+			o.Sides = append(o.Sides, side)
+		}
 	}
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
 	}
 	o.Models = make([]string, 0, len(plan.Members)+1)
-	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen, judges} {
+	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen, called} {
 		for _, m := range seats {
 			if !slices.Contains(o.Models, m.Model) {
 				o.Models = append(o.Models, m.Model)
 			}
 		}
-	}
-	if model := plan.Rules.EmbeddingModel; !plan.Direct && plan.Embeds() && !slices.Contains(o.Models, model) {
-		o.Models = append(o.Models, model)
 	}
 	if !a.o.Hard && !a.HasDayLimit() {
 		return o // nobody needs the rest

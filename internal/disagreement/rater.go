@@ -1,19 +1,9 @@
-// Package judge has a model say how far the answers of a session differ in how they treat
-// people of each demographic axis. [Rate] asks it twice, with the answers blinded and in opposite
-// orders, and believes a rating only where both agree and where verbatim quotes of the answers
-// support it. It flags nothing without a calibration of package disagreement.
-//
-// The answers are written by outsiders, and may try to steer the judge. They stand between markers
-// that nobody could know before, under labels that differ from order to order, and a reply that
-// does not repeat the prompt's own token is not read.
-//
-// The package leaves to others which model is asked, what that may cost, and where calibrations
-// are kept.
-package judge
+package disagreement
 
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +17,6 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
 )
 
 const (
@@ -41,38 +30,113 @@ const (
 	maxReply = 1 << 20
 )
 
-// Input is what the judge is asked about.
-type Input struct {
-	Question   string
-	Answers    map[string]string // by id, two or more
-	Axes       []string          // sorted, one or more
-	Judge      council.Member
-	Sampling   council.Sampling
-	Stage      council.Stage                       // of the calls
-	Seed       int64                               // fixes the first order
-	NewMarkers func(seat string) anonymize.Markers // of the next prompt of a seat
-	// Threshold is the rating, divided by ten, from which an axis may be flagged.
-	Threshold float64
-	// Calibration is the newest one of the judge, nil where there is none.
-	Calibration *council.Calibration
+// Rater is the [council.Side] whose model says how far the answers differ in how they treat people of each demographic
+// axis. It asks the model twice, with the answers blinded and in opposite orders, and believes a rating only where both
+// agree and where verbatim quotes of the answers support it. It flags nothing without a calibration.
+//
+// The answers are written by outsiders, and may try to steer the model. They stand between markers that nobody could
+// know before, under labels that differ from order to order, and a reply that does not repeat the prompt's own token is
+// not read.
+type Rater struct {
+	Member    council.Member // that is asked
+	Axes      []string       // sorted, one or more
+	Threshold float64        // the rating, divided by ten, from which an axis may be flagged
+	// Calibration returns the newest calibration of an instrument, or nil if there is none.
+	Calibration func(instrument council.Calibration) *council.Calibration
 }
 
-// Seats are those of the two calls.
-func Seats() [2]string { return [2]string{"judge-1", "judge-2"} }
+// The name of the side Rater, and the seats of its two calls.
+const (
+	raterName = string(council.StageRater)
+	raterSeat = "judge-1"
+	otherSeat = "judge-2"
+)
 
-// Rate asks the judge in both orders at once, and waits for both replies. It flags an axis where the
+// Name implements council.Side.
+func (Rater) Name() string { return raterName }
+
+// Plan implements council.Side. Reviewers and the chairman go first: the rater may spend half of what the session may.
+func (r Rater) Plan(council.Plan) *council.SidePlan {
+	return &council.SidePlan{
+		Name: raterName, Version: raterPrompt, Member: r.Member, Seats: []string{raterSeat, otherSeat}, MoneyEnd: 0.5,
+		MarkerKey: rand.Text(), Threshold: r.Threshold, Axes: r.Axes,
+	}
+}
+
+// Look implements council.Side.
+func (r Rater) Look(ctx context.Context, in council.Seen, calls council.Completer) council.Finding {
+	if len(in.Answers) < council.MinCompared {
+		return nil
+	}
+	if in.Side.Refused != "" {
+		return r.Missing(in.Side, in.Side.Refused)
+	}
+	if in.Side.Version != raterPrompt {
+		return r.Missing(in.Side, "this daemon has another version of the prompt than the one that began the session")
+	}
+	if in.Yield != nil {
+		if err := in.Yield(ctx); err != nil {
+			return r.Missing(in.Side, err.Error())
+		}
+	}
+	asked := rating{
+		question: in.Plan.Question(), answers: in.Answers, axes: in.Side.Axes, rater: in.Side.Member,
+		sampling: in.Plan.Rules.ReviewSampling, seed: in.Plan.Seed, newMarkers: anonymize.MarkersFrom(in.Side.MarkerKey),
+		threshold: in.Side.Threshold,
+	}
+	if r.Calibration != nil {
+		asked.calibration = r.Calibration(asked.instrument())
+	}
+	return judgement(rate(ctx, calls, asked))
+}
+
+// Missing implements council.Side.
+func (r Rater) Missing(side council.SidePlan, reason string) council.Finding {
+	return judgement{
+		Reason: new("the judge was not asked: " + reason), Axes: []council.JudgedAxis{}, Model: side.Member.Model, Prompt: side.Version,
+		Usage: council.NoUsage(),
+	}
+}
+
+// Instrument returns what a calibration has to name so that the rater may flag.
+func (r Rater) Instrument() council.Calibration {
+	return rating{rater: r.Member, axes: r.Axes, threshold: r.Threshold}.instrument()
+}
+
+// judgement is the Finding of a Rater.
+type judgement council.DemographicJudgement
+
+// AddTo implements council.Finding.
+func (j judgement) AddTo(s *council.Session) {
+	s.Metadata.DemographicJudgement = (*council.DemographicJudgement)(&j)
+}
+
+// rating is what the rater is asked for.
+type rating struct {
+	question    string
+	answers     map[string]string // by id, two or more
+	axes        []string          // sorted, one or more
+	rater       council.Member
+	sampling    council.Sampling
+	seed        int64                               // fixes the first order
+	newMarkers  func(seat string) anonymize.Markers // of the next prompt of a seat
+	threshold   float64                             // as in Rater
+	calibration *council.Calibration                // the newest one of the rater, nil if there is none
+}
+
+// rate asks the rater in both orders at once, and waits for both replies. It flags an axis where the
 // mean rating reaches the threshold, the ratings of both orders lie at most two points apart, and
 // the calibration allows flags: it is of the same model, prompt and axes, of a threshold that is not
 // higher, and passed. A rating without a quote that stands in the answer that it names counts as 0.
 // Whatever keeps the judge from flagging is the reason of the judgement or of the axis.
-func Rate(ctx context.Context, c council.Completer, in Input) council.DemographicJudgement {
+func rate(ctx context.Context, c council.Completer, in rating) council.DemographicJudgement {
 	j := council.DemographicJudgement{
-		Model: in.Judge.Model, Prompt: PromptVersion, Axes: []council.JudgedAxis{}, Calibration: in.Calibration,
+		Model: in.rater.Model, Prompt: raterPrompt, Axes: []council.JudgedAxis{}, Calibration: in.calibration,
 	}
-	ids := slices.Sorted(maps.Keys(in.Answers))
-	slate := anonymize.Draw(anonymize.Options{Seed: in.Seed, Authors: ids}).Canonical
+	ids := slices.Sorted(maps.Keys(in.answers))
+	slate := anonymize.Draw(anonymize.Options{Seed: in.seed, Authors: ids}).Canonical
 	folded := make(map[string]string, len(ids))
-	for id, text := range in.Answers {
+	for id, text := range in.answers {
 		folded[id] = fold(text)
 	}
 	var readings [2]map[string]reading
@@ -101,10 +165,10 @@ func Rate(ctx context.Context, c council.Completer, in Input) council.Demographi
 			return j
 		}
 	}
-	j.Reason = disagreement.Uncalibrated(in.Calibration, in.Instrument(), council.BackendJudge)
-	for _, name := range in.Axes {
+	j.Reason = Uncalibrated(in.calibration, in.instrument(), council.BackendJudge)
+	for _, name := range in.axes {
 		axis := combine(name, readings[0][name], readings[1][name])
-		axis.Flagged = j.Reason == nil && axis.Rating != nil && *axis.Rating >= maxRating*in.Threshold && *axis.Rating > 0
+		axis.Flagged = j.Reason == nil && axis.Rating != nil && *axis.Rating >= maxRating*in.threshold && *axis.Rating > 0
 		j.Flagged = j.Flagged || axis.Flagged
 		j.Axes = append(j.Axes, axis)
 	}
@@ -120,8 +184,8 @@ func known(rating *float64) float64 {
 	return *rating
 }
 
-// Wording returns a judgement in words.
-func Wording(j council.DemographicJudgement) string {
+// RatingWording returns a judgement in words.
+func RatingWording(j council.DemographicJudgement) string {
 	if j.Reason != nil {
 		return *j.Reason
 	}
@@ -137,18 +201,18 @@ func Wording(j council.DemographicJudgement) string {
 	return "answers differ in how they treat people: " + strings.Join(flagged, ", ")
 }
 
-// Reaches reports whether the judgement would flag if it were calibrated, which is what a calibration
+// RatingReaches reports whether the judgement would flag if it were calibrated, which is what a calibration
 // counts. ok is false where the judge gave no ratings.
-func Reaches(j council.DemographicJudgement, threshold float64) (reaches, ok bool) {
+func RatingReaches(j council.DemographicJudgement, threshold float64) (reaches, ok bool) {
 	for _, axis := range j.Axes {
 		reaches = reaches || axis.Rating != nil && *axis.Rating >= maxRating*threshold && *axis.Rating > 0
 	}
 	return reaches, len(j.Axes) > 0
 }
 
-// Instrument is what a calibration for the flags of the judge has to name.
-func (in Input) Instrument() council.Calibration {
-	return council.Calibration{Model: in.Judge.Model, Prompt: PromptVersion, Axes: in.Axes, Threshold: in.Threshold}
+// instrument is what a calibration for the flags of the rater has to name.
+func (in rating) instrument() council.Calibration {
+	return council.Calibration{Model: in.rater.Model, Prompt: raterPrompt, Axes: in.axes, Threshold: in.threshold}
 }
 
 // reversed returns the slate in the opposite order, under labels in the order shown.
@@ -161,20 +225,20 @@ func reversed(slate council.Slate) council.Slate {
 }
 
 // ask asks the judge in one order.
-func (in Input) ask(
+func (in rating) ask(
 	ctx context.Context, c council.Completer, order int, slate council.Slate, folded map[string]string,
 ) (map[string]reading, council.Spent, error) {
-	seat := Seats()[order]
-	markers := in.NewMarkers(seat)
+	seat := []string{raterSeat, otherSeat}[order]
+	markers := in.newMarkers(seat)
 	completion, err := c.Complete(ctx, council.Call{
-		Stage: in.Stage, Seat: seat, Model: in.Judge.Model, Profile: in.Judge.Profile,
-		Messages: messages(in.Question, slate, in.Answers, in.Axes, markers),
-		Sampling: in.Judge.Sampling(in.Sampling), Format: format(in.Axes, slate.Labels()),
+		Stage: council.StageRater, Seat: seat, Model: in.rater.Model, Profile: in.rater.Profile,
+		Messages: messages(in.question, slate, in.answers, in.axes, markers),
+		Sampling: in.rater.Sampling(in.sampling), Format: format(in.axes, slate.Labels()),
 	})
 	if err != nil {
 		return nil, completion.Spent, err
 	}
-	readings, err := read(completion.Text, markers.Token, in.Axes, slate, folded)
+	readings, err := read(completion.Text, markers.Token, in.axes, slate, folded)
 	return readings, completion.Spent, err
 }
 

@@ -1,4 +1,4 @@
-package judge
+package disagreement
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/growth"
@@ -57,7 +56,7 @@ func (s said) write(task simllm.Task) string {
 }
 
 // judged asks a simulated judge, over HTTP, which replies as reply says.
-func judged(t *testing.T, reply func(simllm.Task) string, change func(*Input)) council.DemographicJudgement {
+func judged(t *testing.T, reply func(simllm.Task) string, change func(*rating)) council.DemographicJudgement {
 	t.Helper()
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{{
 		Name: "judge", Reply: func(task simllm.Task) (string, bool) { return reply(task), task.Kind == simllm.Judgement },
@@ -74,16 +73,16 @@ func judged(t *testing.T, reply func(simllm.Task) string, change func(*Input)) c
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	in := Input{
-		Question: "Who gets a key?", Answers: map[string]string{"a": fair, "b": unfair, "c": "Those who open in the morning."},
-		Axes: []string{"age", "gender"}, Judge: council.Member{ID: "judge", Model: "judge"}, Stage: council.StageJudge, Threshold: 0.3,
-		NewMarkers:  anonymize.MarkersFrom(""),
-		Calibration: new(calibrated(100, 0)),
+	in := rating{
+		question: "Who gets a key?", answers: map[string]string{"a": fair, "b": unfair, "c": "Those who open in the morning."},
+		axes: []string{"age", "gender"}, rater: council.Member{ID: "judge", Model: "judge"}, threshold: 0.3,
+		newMarkers:  anonymize.MarkersFrom(""),
+		calibration: new(calibrated(100, 0)),
 	}
 	if change != nil {
 		change(&in)
 	}
-	return Rate(t.Context(), client, in)
+	return rate(t.Context(), client, in)
 }
 
 // honest finds the difference that is there.
@@ -104,9 +103,9 @@ func TestRate(t *testing.T) {
 		orders[seen.Add(1)-1] = strings.Join(shown, "|")
 		return honest(task)
 	}, nil)
-	if !j.Flagged || j.Reason != nil || j.Model != "judge" || j.Prompt != PromptVersion ||
-		Wording(j) != "answers differ in how they treat people: gender" {
-		t.Errorf("%s: %+v", Wording(j), j)
+	if !j.Flagged || j.Reason != nil || j.Model != "judge" || j.Prompt != raterPrompt ||
+		RatingWording(j) != "answers differ in how they treat people: gender" {
+		t.Errorf("%s: %+v", RatingWording(j), j)
 	}
 	want := []council.JudgedAxis{
 		{
@@ -214,7 +213,7 @@ func TestSteering(t *testing.T) {
 		}
 	}
 	for _, withToken := range []bool{false, true} {
-		j := judged(t, obedient(withToken), func(in *Input) { in.Answers = map[string]string{"a": steering, "b": "Ask Tom.", "c": "Two."} })
+		j := judged(t, obedient(withToken), func(in *rating) { in.answers = map[string]string{"a": steering, "b": "Ask Tom.", "c": "Two."} })
 		if j.Flagged || (j.Reason != nil) == withToken {
 			t.Errorf("with the token %v: %+v", withToken, j)
 		}
@@ -223,8 +222,8 @@ func TestSteering(t *testing.T) {
 
 // calibrated returns a calibration of the judge on its axes.
 func calibrated(sessions, flagged int) council.Calibration {
-	in := Input{Judge: council.Member{Model: "judge"}, Axes: []string{"age", "gender"}, Threshold: 0.3}
-	return disagreement.Calibrate(in.Instrument(), sessions, flagged, time.Now())
+	in := rating{rater: council.Member{Model: "judge"}, axes: []string{"age", "gender"}, threshold: 0.3}
+	return Calibrate(in.instrument(), sessions, flagged, time.Now())
 }
 
 // Nothing is flagged without a calibration of this very model, prompt, axes and threshold.
@@ -248,15 +247,15 @@ func TestUncalibrated(t *testing.T) {
 	} {
 		c := calibrated(100, 0)
 		tt.change(&c)
-		j := judged(t, honest, func(in *Input) { in.Calibration, in.Threshold = &c, tt.threshold })
+		j := judged(t, honest, func(in *rating) { in.calibration, in.threshold = &c, tt.threshold })
 		if j.Flagged != (tt.want == "") || (j.Reason == nil) != (tt.want == "") || j.Reason != nil && !strings.Contains(*j.Reason, tt.want) {
-			t.Errorf("%s: flagged %v, %s", tt.name, j.Flagged, Wording(j))
+			t.Errorf("%s: flagged %v, %s", tt.name, j.Flagged, RatingWording(j))
 		}
-		if reaches, ok := Reaches(j, tt.threshold); !reaches || !ok {
+		if reaches, ok := RatingReaches(j, tt.threshold); !reaches || !ok {
 			t.Errorf("%s: the ratings do not reach the threshold", tt.name)
 		}
 	}
-	if j := judged(t, honest, func(in *Input) { in.Calibration = nil }); j.Flagged || j.Reason == nil || len(j.Axes) != 2 {
+	if j := judged(t, honest, func(in *rating) { in.calibration = nil }); j.Flagged || j.Reason == nil || len(j.Axes) != 2 {
 		t.Errorf("without a calibration: %+v", j)
 	}
 }
@@ -265,29 +264,29 @@ func TestUncalibrated(t *testing.T) {
 func TestRateFails(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	in := Input{
-		Answers: map[string]string{"a": fair, "b": unfair}, Axes: []string{"gender"}, Judge: council.Member{Model: "m"},
-		NewMarkers: func(string) anonymize.Markers { panic("a defect") },
+	in := rating{
+		answers: map[string]string{"a": fair, "b": unfair}, axes: []string{"gender"}, rater: council.Member{Model: "m"},
+		newMarkers: func(string) anonymize.Markers { panic("a defect") },
 	}
 	for _, ctx := range []context.Context{t.Context(), ended} {
-		if j := Rate(ctx, nil, in); j.Flagged || j.Reason == nil || len(j.Axes) > 0 {
+		if j := rate(ctx, nil, in); j.Flagged || j.Reason == nil || len(j.Axes) > 0 {
 			t.Errorf("%+v", j)
 		}
 	}
-	if _, ok := Reaches(council.DemographicJudgement{}, 0.3); ok {
+	if _, ok := RatingReaches(council.DemographicJudgement{}, 0.3); ok {
 		t.Error("no ratings count as ratings")
 	}
 }
 
-// TestPromptVersion fails on a prompt that changed under its old version.
-func TestPromptVersion(t *testing.T) {
+// TestRaterPrompt fails on a prompt that changed under its old version.
+func TestRaterPrompt(t *testing.T) {
 	slate := council.Slate{{Label: "Response A", Member: "a"}, {Label: "Response B", Member: "b"}}
 	var all strings.Builder
 	for _, m := range messages("Why?", slate, map[string]string{"a": "x", "b": "y"}, []string{"age"}, anonymize.Markers{Token: "0"}) {
 		all.WriteString(m.Content)
 	}
-	if got := PromptVersion + " " + anonymize.KeyedHash("", all.String()); got != "judge-1 ee176382422bafde" {
-		t.Errorf("the prompt is %s: raise PromptVersion with every change", got)
+	if got := raterPrompt + " " + anonymize.KeyedHash("", all.String()); got != "judge-1 ee176382422bafde" {
+		t.Errorf("the prompt is %s: raise raterPrompt with every change", got)
 	}
 }
 

@@ -1,0 +1,206 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+)
+
+// recordsGrace is the longest time for which a session waits, after everything else is done, for sides that annotate
+// its records.
+const recordsGrace = 2 * time.Second
+
+// errSideCut ends a side for which the session waits no longer.
+var errSideCut = fmt.Errorf("%w: the session was done before", council.ErrCut)
+
+// side is one side of a run, which looks at the answers in a goroutine of its own.
+type side struct {
+	plan    council.SidePlan
+	cut     context.CancelCauseFunc
+	done    chan struct{}   // closed when finding is set
+	finding council.Finding // nil: the side has nothing to say
+}
+
+// plannedSides returns what the sides of this process plan for the session of a plan.
+func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) {
+	for _, s := range p.o.Sides {
+		if side := s.Plan(plan); side != nil {
+			planned = append(planned, *side)
+		}
+	}
+	return planned
+}
+
+// beginSides has the sides of the plan look at the answers. Each is cut off at the deadline of the stage that waits for
+// it, and with ctx. What a log holds of a tally is not looked for again.
+func (r *run) beginSides(ctx context.Context) {
+	for _, planned := range r.plan.Sides {
+		i := slices.IndexFunc(r.p.o.Sides, func(s council.Side) bool { return s.Name() == planned.Name })
+		if i < 0 || planned.Tally && r.past.tally != nil {
+			continue
+		}
+		planned.Records = planned.Records && (r.keepsRecords() || r.block != nil)
+		stage := council.Stage3
+		if planned.Tally {
+			stage = council.Stage2
+		}
+		ctx, release := r.until(ctx, stage)
+		ctx, cut := context.WithCancelCause(ctx)
+		s := &side{plan: planned, cut: cut, done: make(chan struct{})}
+		r.sides = append(r.sides, s)
+		go func() { // ends when Look does, which the end of ctx ends
+			defer close(s.done)
+			defer release()
+			s.finding = r.look(ctx, r.p.o.Sides[i], planned)
+		}()
+	}
+}
+
+// look has one side look at the answers. A defect of the side is logged and changes nothing else.
+func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan) (finding council.Finding) {
+	seen := council.Seen{Plan: r.plan, Side: planned, Authors: r.authors, Answers: r.answers, Yield: r.yield}
+	if protect(r.log, func() { finding = s.Look(ctx, seen, r.calls) }) != nil {
+		finding = s.Missing(planned, "a defect; the log says more")
+	}
+	return finding
+}
+
+// reviewPaid notes that one review is paid for, or all of them. Sides that yield to reviewers go on with the first one
+// where no limit could stop the others.
+func (r *run) reviewPaid(all bool) {
+	if all || r.plan.MaxCostUSD == nil && r.plan.MaxTotalTokens == nil {
+		r.endYield()
+	}
+}
+
+// yield is council.Seen.Yield.
+func (r *run) yield(ctx context.Context) error {
+	select {
+	case <-r.reviewed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if r.meter.halfSpent() {
+		return errors.New("more than half of the session's limit of cost or tokens is spent, and the rest is for the others")
+	}
+	return nil
+}
+
+// endTally waits for the sides whose findings are a part of the tally, and adds these.
+func (r *run) endTally() {
+	for _, s := range r.sides {
+		if s.plan.Tally {
+			<-s.done
+			r.add(s)
+		}
+	}
+}
+
+// awaitAnnotations waits for the sides that annotate the records, for recordsGrace at most.
+func (r *run) awaitAnnotations() {
+	timer := time.AfterFunc(recordsGrace, func() {
+		for _, s := range r.annotators() {
+			s.cut(errSideCut)
+		}
+	})
+	defer timer.Stop()
+	r.annotators().wait()
+}
+
+// endSides cuts off what still looks at the answers, and adds all findings to the session.
+func (r *run) endSides() {
+	for _, s := range r.sides {
+		s.cut(errSideCut)
+		<-s.done
+		if !s.plan.Tally {
+			r.add(s)
+		}
+	}
+}
+
+// add puts a finding into the session.
+func (r *run) add(s *side) {
+	if s.finding != nil {
+		s.finding.AddTo(r.session)
+	}
+}
+
+// annotators are the sides that annotate records, without the run that they are of.
+type annotators []*side
+
+// annotators returns the sides that annotate the records.
+func (r *run) annotators() (some annotators) {
+	for _, s := range r.sides {
+		if s.plan.Records {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// wait waits for the sides.
+func (a annotators) wait() {
+	for _, s := range a {
+		<-s.done
+	}
+}
+
+// annotate waits for the sides, and completes records whose reviewers and candidates have these member ids.
+func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]string) {
+	a.wait()
+	for _, s := range a {
+		finding, ok := s.finding.(council.Annotator)
+		if !ok {
+			continue
+		}
+		for i, pair := range members {
+			finding.Annotate(&records[i], pair[0], pair[1])
+		}
+	}
+}
+
+// Look has a side look at answers outside of any session, within the time and the limits of cost of one. Answers are by
+// id. What it costs is charged to the token. The error says why the side could not begin: a limit of cost, a model
+// without a price, or the end of ctx.
+func (p *Pipeline) Look(
+	ctx context.Context, token string, s council.Side, question string, answers map[string]string,
+) (finding council.Finding, failure *council.Error) {
+	rules := p.rules
+	rules.Consent = 0
+	plan := council.Plan{
+		SessionID: p.o.NewID(), Created: time.Now().UTC(), Timeout: p.o.Timeout, Rules: rules, Versions: p.made, CouncilName: p.o.Council,
+		Conversation: []council.Message{{Role: council.RoleUser, Content: question}}, Seed: anonymize.SeedFor(0, question),
+		MaxCostUSD: p.o.MaxCostUSD, MaxTotalTokens: p.o.MaxTotalTokens, Token: token,
+	}
+	seen := council.Seen{Plan: plan, Authors: slices.Sorted(maps.Keys(answers)), Answers: answers}
+	for _, id := range seen.Authors {
+		seen.Plan.Members = append(seen.Plan.Members, council.Member{ID: id})
+	}
+	planned := s.Plan(seen.Plan)
+	if planned == nil {
+		return nil, nil
+	}
+	seen.Side = *planned
+	// The calls of the side alone are what the session can cost. Their prompts hold the answers too.
+	texts := question + strings.Join(slices.Collect(maps.Values(answers)), "")
+	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: texts}}
+	plan.Sides = []council.SidePlan{*planned}
+	if failure := p.Open(ctx, plan); failure != nil {
+		return nil, failure
+	}
+	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
+	bounded, cancel := context.WithTimeoutCause(ctx, plan.Timeout, errors.New("the time to compare the answers ran out"))
+	defer cancel()
+	finding = s.Look(bounded, seen, newMeter(p.o, plan))
+	if ctx.Err() != nil {
+		return nil, &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
+	}
+	return finding, nil
+}

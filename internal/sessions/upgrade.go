@@ -1,0 +1,74 @@
+package sessions
+
+import (
+	"encoding/json"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// planFormat is the version of the plans that this build stores. Builds before 0.1.0 stored none.
+const planFormat = 1
+
+// readAccepted reads the head of a log.
+func readAccepted(data []byte) (a accepted, err error) {
+	if err = json.Unmarshal(data, &a); err == nil {
+		err = a.upgrade(data)
+	}
+	return a, err
+}
+
+// upgrade completes the head of a log that a build before 0.1.0 has stored. Its rules named three sides one by one.
+// The function can go after 0.1.0.
+func (a *accepted) upgrade(data []byte) error {
+	if a.Format >= planFormat || a.Plan.Direct {
+		return nil
+	}
+	var old struct {
+		Plan struct {
+			JudgeKey string `json:"judge_key"`
+			Rules    struct {
+				Demographics     bool            `json:"demographics"`
+				LexiconLimit     float64         `json:"lexicon_limit"`
+				Judge            *council.Member `json:"judge"`
+				JudgeAxes        []string        `json:"judge_axes"`
+				JudgePrompt      string          `json:"judge_prompt"`
+				EmbeddingModel   string          `json:"embedding_model"`
+				EmbeddingRefused string          `json:"embedding_refused"`
+				ClusterRule      string          `json:"cluster_rule"`
+			} `json:"rules"`
+		} `json:"plan"`
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return err
+	}
+	rules := old.Plan.Rules
+	plan := &a.Plan
+	if rules.Demographics {
+		plan.Sides = append(plan.Sides, council.SidePlan{Name: "terms", Tally: true, Threshold: rules.LexiconLimit})
+	}
+	if rules.EmbeddingModel != "" {
+		const (
+			fewest = 5        // answers that were clustered
+			bytes  = 4 * 6000 // of an answer that were embedded, at most
+			share  = 0.8
+		)
+		side := council.SidePlan{
+			Name: "embedding", Version: rules.ClusterRule, Member: council.Member{Model: rules.EmbeddingModel}, MoneyEnd: share,
+			Refused: rules.EmbeddingRefused, Records: plan.Rules.Consent > 0, Threshold: rules.LexiconLimit,
+		}
+		asked := side.Records || side.Version != "" && len(plan.Members) >= fewest
+		if asked && side.Refused == "" {
+			side.Seats = []string{"embedding"}
+			side.EmbedBytes = bytes * int64(len(plan.Members))
+		}
+		plan.Sides = append(plan.Sides, side)
+	}
+	if rules.Judge != nil {
+		const share = 0.5
+		plan.Sides = append(plan.Sides, council.SidePlan{
+			Name: "judge", Version: rules.JudgePrompt, Member: *rules.Judge, Seats: []string{"judge-1", "judge-2"}, MoneyEnd: share,
+			MarkerKey: old.Plan.JudgeKey, Threshold: rules.LexiconLimit, Axes: rules.JudgeAxes,
+		})
+	}
+	return nil
+}
