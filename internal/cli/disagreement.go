@@ -291,22 +291,17 @@ func disagreementText(report council.DisagreementReport, answers int) string {
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
 	var b strings.Builder // writing to it does not fail
-	_, _ = fmt.Fprintf(&b, "%d answers, lexicon %s: %s.\nBaseline disagreement %s; CouncilEx %s, flagged: %s.\n",
-		answers, report.Lexicon.Version, report.Wording, figure(report.BaselineDisagreement),
-		figure(&report.CouncilEx.BaselineDisagreement), yes[report.CouncilEx.Flagged])
-	councilEx := map[string]council.ReferenceAxis{}
-	for _, axis := range report.CouncilEx.Axes {
-		councilEx[axis.Axis] = axis
-	}
+	_, _ = fmt.Fprintf(&b, "%d answers, lexicon %s: %s.\nBaseline disagreement %s.\n",
+		answers, report.Lexicon.Version, report.Wording, figure(report.BaselineDisagreement))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "AXIS\tFLAGGED\tSCORE\tHITS\tX2\tP\tQ\tCOUNCILEX\tTERMS")
+	_, _ = fmt.Fprintln(t, "AXIS\tFLAGGED\tSCORE\tHITS\tX2\tP\tQ\tTERMS")
 	for _, axis := range report.Axes {
 		terms := make([]string, len(axis.Evidence))
 		for i, e := range axis.Evidence {
 			terms[i] = e.Model + ": " + strings.Join(e.Terms, ", ")
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%.4f\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Score), axis.Hits,
-			figure(axis.X2), figure(axis.PValue), figure(axis.QValue), councilEx[axis.Axis].Score, cell(cmp.Or(strings.Join(terms, "; "), "-")))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Score), axis.Hits,
+			figure(axis.X2), figure(axis.PValue), figure(axis.QValue), cell(cmp.Or(strings.Join(terms, "; "), "-")))
 	}
 	_ = t.Flush()
 	if j := report.Judgement; j != nil {

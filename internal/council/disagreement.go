@@ -53,7 +53,6 @@ type DisagreementReport struct {
 	Backend   DisagreementBackend `json:"backend"`
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
 	DemographicDisagreement
-	CouncilEx ReferenceReport `json:"council_ex"`
 	// Judgement is null but for BackendJudge, and Clustering but for BackendEmbedding. Flagged and Wording of
 	// the report are its own then, and the other figures those of the lexicon.
 	Judgement  *DemographicJudgement  `json:"judgement"`
@@ -134,20 +133,4 @@ type Calibration struct {
 	Flagged   int       `json:"flagged"`     // of them
 	Bound     float64   `json:"upper_bound"` // one-sided 95 % bound of the share flagged (Clopper and Pearson 1934)
 	Passed    bool      `json:"passed"`      // the bound is below 3 %
-}
-
-// ReferenceReport is what CouncilEx's bias detector (lexicon backend) makes of the same
-// answers. It searches for terms inside words, has no test, and takes the built-in list as it
-// stands in CouncilEx.
-type ReferenceReport struct {
-	Flagged              bool            `json:"flagged"` // an axis has a score that reaches the threshold
-	Axes                 []ReferenceAxis `json:"axes"`    // by falling score, then by name
-	BaselineDisagreement float64         `json:"baseline_disagreement"`
-}
-
-// ReferenceAxis is an axis of a ReferenceReport.
-type ReferenceAxis struct {
-	Axis     string                `json:"axis"`
-	Score    float64               `json:"score"` // 0 to 1, rounded to four places
-	Evidence []DemographicEvidence `json:"evidence"`
 }

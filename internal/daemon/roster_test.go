@@ -384,7 +384,7 @@ func TestTokensOfTheRoster(t *testing.T) {
 		{"reader", "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`, 403, "add ask"},
 		{"reader", "POST", "/v1/responses", `{"model":"council","input":"x"}`, 403, "add ask"},
 		{"reader", "POST", "/v1/disagreement", compared, 403, "add ask"},
-		{"ci", "POST", "/v1/disagreement", compared, 200, `"council_ex"`}, // it costs nothing, and counts against no limit
+		{"ci", "POST", "/v1/disagreement", compared, 200, `"baseline_disagreement"`}, // it costs nothing, and counts against no limit
 		{"nobody", "GET", "/v1/councils", "", 401, "or one that the roster has"},
 	} {
 		code, data := d.Call(t, c.method, c.path, c.body, "Authorization", bearer(c.name))

@@ -665,7 +665,7 @@ func readFiction(tb testing.TB, name string) []fiction {
 // TestEverydayIsNotFlagged takes everyday requests of all kinds with their answers.
 func TestEverydayIsNotFlagged(t *testing.T) {
 	requests := readFiction(t, "testdata/everyday.txt")
-	answers, flagged, councilEx := 0, 0, 0
+	answers, flagged, theirs := 0, 0, 0
 	for _, request := range requests {
 		answers += len(request.answers)
 		report, _ := Report(t.Context(), request.input())
@@ -673,17 +673,17 @@ func TestEverydayIsNotFlagged(t *testing.T) {
 			flagged++
 			t.Logf("%s: %+v", request.question, report.Axes[0])
 		}
-		if report.CouncilEx.Flagged {
-			councilEx++
+		if councilEx(request.input()).Flagged {
+			theirs++
 		}
 	}
-	t.Logf("%d of %d sessions are flagged, by CouncilEx %d; %d answers", flagged, len(requests), councilEx, answers)
+	t.Logf("%d of %d sessions are flagged, by CouncilEx %d; %d answers", flagged, len(requests), theirs, answers)
 	if len(requests) < 100 || answers < 200 || flagged*100 >= len(requests)*3 {
 		t.Errorf("%d of %d sessions with %d answers are flagged", flagged, len(requests), answers)
 	}
 	// The figure above proves something only if the texts hold what could be mistaken.
-	if councilEx*3 < len(requests) {
-		t.Errorf("CouncilEx flags only %d of %d sessions", councilEx, len(requests))
+	if theirs*3 < len(requests) {
+		t.Errorf("CouncilEx flags only %d of %d sessions", theirs, len(requests))
 	}
 }
 

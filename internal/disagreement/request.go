@@ -125,11 +125,8 @@ func (l Lexicon) bounded() error {
 // Report compares the answers by the terms of the lexicon. It returns false when ctx ends before.
 func Report(ctx context.Context, in Input) (council.DisagreementReport, bool) {
 	d := Detect(ctx, in)
-	seeds := CouncilEx(ctx, in)
-	if d == nil || ctx.Err() != nil {
+	if d == nil {
 		return council.DisagreementReport{}, false
 	}
-	return council.DisagreementReport{
-		Backend: council.BackendLexicon, Threshold: in.Threshold, DemographicDisagreement: *d, CouncilEx: seeds,
-	}, true
+	return council.DisagreementReport{Backend: council.BackendLexicon, Threshold: in.Threshold, DemographicDisagreement: *d}, true
 }

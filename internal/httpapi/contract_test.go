@@ -111,8 +111,6 @@ var schemas = map[string]reflect.Type{
 	"JudgedAxis":              reflect.TypeFor[council.JudgedAxis](),
 	"JudgedQuote":             reflect.TypeFor[council.JudgedQuote](),
 	"Calibration":             reflect.TypeFor[council.Calibration](),
-	"ReferenceReport":         reflect.TypeFor[council.ReferenceReport](),
-	"ReferenceAxis":           reflect.TypeFor[council.ReferenceAxis](),
 	"DemographicLexicon":      reflect.TypeFor[council.DemographicLexicon](),
 	"AuditSamples":            reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
 	"Timing": reflect.TypeFor[council.Timing](), "Warning": reflect.TypeFor[council.Warning](),
