@@ -25,7 +25,7 @@ var floors = [][]string{
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim",
 		"internal/llm", "internal/store", "internal/testkit/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
-		"internal/grade", "internal/worth", "internal/replies", "internal/journal", "internal/client", "internal/spend", "internal/testkit/growth",
+		"internal/grade", "internal/worth", "internal/runlog", "internal/journal", "internal/client", "internal/spend", "internal/testkit/growth",
 		"api", "web",
 	},
 	{

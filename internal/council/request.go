@@ -170,7 +170,7 @@ type Plan struct {
 	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
 	MarkerKey string `json:"marker_key,omitempty"`
 	// Sides look at the answers while the council goes on, in this order.
-	Sides []SidePlan `json:"sides,omitempty"`
+	Sides []SidePlan `json:"sides"`
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
 	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
 	Shadow      bool    `json:"shadow,omitempty"`

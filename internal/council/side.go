@@ -16,9 +16,9 @@ type SidePlan struct {
 	// Version is the version of the side's prompt or rule. A process that has another one does not apply its own.
 	Version string `json:"version,omitempty"`
 	// Member is the model that the side calls. The zero value stands for a side that calls none.
-	Member Member `json:"member,omitzero"`
+	Member Member `json:"member"`
 	// Seats holds one name for each call that the side makes when nothing fails.
-	Seats []string `json:"seats,omitempty"`
+	Seats []string `json:"seats"`
 	// EmbedBytes is the most bytes of the texts of a call, if the calls ask for embeddings. It is 0 if they ask for
 	// completions, with prompts as long as those of reviewers.
 	EmbedBytes int64 `json:"embed_bytes,omitempty"`
@@ -35,7 +35,7 @@ type SidePlan struct {
 	// Threshold is the score, 0 to 1, from which the side may flag something.
 	Threshold float64 `json:"threshold,omitempty"`
 	// Axes are the demographic axes on which the answers are rated.
-	Axes []string `json:"axes,omitempty"`
+	Axes []string `json:"axes"`
 }
 
 // Side looks at the answers of a session while the council goes on. It never delays the session by more than SidePlan

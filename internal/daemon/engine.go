@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -308,7 +309,7 @@ func (e *Engine) runner() *pipeline.Pipeline {
 }
 
 // Run implements httpapi.Council.
-func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
+func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log) (*council.Session, error) {
 	defer e.setup.Load().client.Forget(plan.SessionID) // calls that were announced and not made
 	return e.of(plan).Run(ctx, plan, observer, log)
 }

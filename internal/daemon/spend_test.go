@@ -221,6 +221,10 @@ func TestCostOfNothing(t *testing.T) {
 			"BASE_URL": server.URL, "PRICES": "", "COST_LIMITS": limits, "MAX_COST_USD_PER_DAY": "0.1", "MAX_COST_USD": "0.09",
 			"MAX_OUTPUT_TOKENS": "400",
 		}))
+		daemontest.Until(t, func() bool { // under soft limits the start does not wait for them
+			_, data := d.Call(t, "POST", "/v1/council/estimate", anyQuestion)
+			return strings.Contains(string(data), `"unpriced":[]`)
+		})
 		s := d.Ask(t, anyQuestion)
 		if cost := spend.FromFloat(*s.Metadata.Usage.CostUSD); cost == 0 || cost != billed(b)-before {
 			t.Errorf("%s: the session cost %v, and %v was billed", limits, cost, billed(b)-before)

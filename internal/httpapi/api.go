@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -36,7 +37,7 @@ type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
 	// Check finds the problems of a plan that take much work to find. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
-	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error)
+	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log) (*council.Session, error)
 }
 
 // Budget limits what sessions cost; the pipeline satisfies it.

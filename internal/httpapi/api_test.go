@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"io"
 	"log/slog"
 	"net/http"
@@ -708,7 +709,7 @@ type watched struct {
 	ended chan error
 }
 
-func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *council.Log) (*council.Session, error) {
+func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *runlog.Log) (*council.Session, error) {
 	session, err := w.Council.Run(ctx, plan, o, kept)
 	w.ended <- err
 	return session, err
@@ -870,7 +871,7 @@ func (broken) Check(context.Context, council.Plan) error { return nil }
 
 func (broken) Prepare(council.Request) (council.Plan, error) { panic("a defect with a secret") }
 
-func (broken) Run(context.Context, council.Plan, council.Observer, *council.Log) (*council.Session, error) {
+func (broken) Run(context.Context, council.Plan, council.Observer, *runlog.Log) (*council.Session, error) {
 	return nil, nil
 }
 

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -19,7 +20,7 @@ type prepared struct {
 	plan *council.Plan
 }
 
-func (p *prepared) Run(_ context.Context, plan council.Plan, _ council.Observer, _ *council.Log) (*council.Session, error) {
+func (p *prepared) Run(_ context.Context, plan council.Plan, _ council.Observer, _ *runlog.Log) (*council.Session, error) {
 	p.plan = &plan
 	return &council.Session{}, nil
 }

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"io"
 	"log/slog"
 	"net/http"
@@ -31,7 +32,7 @@ func (c replayed) Prepare(council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: strconv.FormatInt(c.ids.Add(1), 10), Order: council.OrderShared}, nil
 }
 
-func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
+func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, _ *runlog.Log) (*council.Session, error) {
 	s := plan.Session()
 	s.Status = council.StatusComplete
 	text := strings.Repeat("Some \"quoted\" text.\n", 100)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"io"
 	"net/http"
 	"strings"
@@ -321,7 +322,7 @@ type endless struct {
 	runs    *int
 }
 
-func (c endless) Run(ctx context.Context, plan council.Plan, _ council.Observer, _ *council.Log) (*council.Session, error) {
+func (c endless) Run(ctx context.Context, plan council.Plan, _ council.Observer, _ *runlog.Log) (*council.Session, error) {
 	*c.runs++
 	c.entered <- ctx
 	err := <-c.ends

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"io"
 	"log/slog"
 	"math"
@@ -564,7 +565,7 @@ func TestPanicInASession(t *testing.T) {
 // unwritable is a Council whose sessions end with a figure that JSON cannot hold.
 type unwritable struct{ scripted }
 
-func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *council.Log) (*council.Session, error) {
+func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *runlog.Log) (*council.Session, error) {
 	s, err := c.scripted.Run(ctx, plan, o, kept)
 	s.Metadata.Timing.OverheadMS = math.NaN()
 	return s, err
@@ -789,7 +790,7 @@ func (scripted) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: r.Query}, nil
 }
 
-func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
+func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer, _ *runlog.Log) (*council.Session, error) {
 	c.run(ctx, o)
 	s := plan.Session()
 	s.Status = council.StatusComplete

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"os"
 	"regexp"
 	"slices"
@@ -33,7 +34,7 @@ func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
 	}, nil
 }
 
-func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
+func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, _ *runlog.Log) (*council.Session, error) {
 	text := "<b>\"bold\"</b> &\n\u2028 \\ ü."
 	s := plan.Session()
 	s.Status, s.Answer, s.Persisted = council.StatusComplete, text, true

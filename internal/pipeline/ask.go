@@ -29,7 +29,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	case r.plan.Direct && r.plan.Deltas:
 		r.voidText(r.plan.Members)
 		o.OnDelta = func(member, text string) {
-			if !r.past.noted[noted{council.EventAnswer, member}] { // JSON that landed is read again, and was shown
+			if !r.state.Answered(member) { // JSON that landed is read again, and was shown
 				r.observe(council.EventDelta, council.Delta{Text: text})
 			}
 		}

@@ -56,7 +56,7 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	ctx, cut := context.WithCancelCause(ctx)
 	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
 	wait := r.plan.Timeout // until the grace begins: the stage is over then
-	earlier := r.past.delivered[stage]
+	earlier := r.state.Delivered(stage)
 	if len(earlier) >= quorum {
 		wait = earlier[quorum-1] + grace - time.Since(r.start)
 	}
@@ -89,11 +89,11 @@ func Quorum(setting, n int) int {
 // which earlier processes may have taken a part or all.
 func (r *run) stopwatch(stage council.Stage, ms *float64) (stop func()) {
 	start := time.Since(r.start)
-	if earlier, ok := r.past.began(stage); ok {
+	if earlier, ok := r.state.Began(stage); ok {
 		start = earlier
 	}
 	return func() {
-		end, ok := r.past.done[stage]
+		end, ok := r.state.Done(stage)
 		if !ok {
 			end = time.Since(r.start)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/councild/councild/internal/runlog"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -22,7 +23,7 @@ import (
 )
 
 // upTo returns a tape until behind the n-th event of a type, without what came later.
-func upTo(t *testing.T, entries []council.Past, event council.EventType, n int) []council.Past {
+func upTo(t *testing.T, entries []runlog.Entry, event council.EventType, n int) []runlog.Entry {
 	t.Helper()
 	for i, e := range entries {
 		if e.Type == event {
@@ -71,7 +72,7 @@ func TestResumeClock(t *testing.T) {
 				after := &tape{}
 				kept := after.log(upTo(t, whole.entries, council.EventAnswer, 3))
 				if tt.elapsed > 0 {
-					kept.Elapsed = tt.elapsed
+					kept.State.Elapsed = tt.elapsed
 				}
 				begin := time.Now()
 				ended := time.Duration(-1)
@@ -94,7 +95,7 @@ func TestResumeClock(t *testing.T) {
 				if asked != tt.asked {
 					t.Errorf("dune was asked %d times, want %d", asked, tt.asked)
 				}
-				if ms := float64((kept.Elapsed + tt.left) / time.Millisecond); got.Metadata.Timing.Stage1MS != ms {
+				if ms := float64((kept.State.Elapsed + tt.left) / time.Millisecond); got.Metadata.Timing.Stage1MS != ms {
 					t.Errorf("stage 1 took %v ms, want %v", got.Metadata.Timing.Stage1MS, ms)
 				}
 
@@ -305,35 +306,28 @@ func TestLostTokens(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	h := build(t, members(3))
 	plan := h.plan(t, council.Request{})
-	done := func(events ...council.EventType) (past []council.Past) {
-		for _, e := range events {
-			past = append(past, council.Past{Entry: council.Entry{Type: e}})
-		}
-		return past
-	}
-	one, two, three := done(council.EventStage1), done(council.EventStage1, council.EventStage2),
-		done(council.EventStage1, council.EventStage2, council.EventStage3)
+	all := []council.Stage{council.Stage1, council.Stage2, council.Stage3}
 	for _, tt := range []struct {
-		past []council.Past
+		left []council.Stage
 		want []string
 	}{
-		{nil, []string{"review-0", "synthesis-0"}},
-		{one, []string{"review-0", "synthesis-0"}},
-		{two, []string{"synthesis-0"}},
-		{three, nil},
+		{all, []string{"review-0", "synthesis-0"}},
+		{all[1:], []string{"review-0", "synthesis-0"}},
+		{all[2:], []string{"synthesis-0"}},
+		{nil, nil},
 	} {
 		plan.Rules.ReviewPrompt, plan.Versions.Synthesis = "review-0", "synthesis-0"
-		if got := pipeline.Needs(plan, tt.past); !slices.Equal(got, tt.want) {
-			t.Errorf("after %d stages %q are needed, want %q", len(tt.past), got, tt.want)
+		if got := pipeline.Needs(plan, tt.left); !slices.Equal(got, tt.want) {
+			t.Errorf("with %v left %q are needed, want %q", tt.left, got, tt.want)
 		}
 	}
 	plan.Direct = true
-	if got := pipeline.Needs(plan, nil); got != nil {
+	if got := pipeline.Needs(plan, all); got != nil {
 		t.Errorf("a direct run needs the prompts %q", got)
 	}
 	for _, schema := range []string{"", `{}`} {
 		begun := h.plan(t, council.Request{OutputSchema: []byte(schema)})
-		for _, prompt := range pipeline.Needs(begun, nil) {
+		for _, prompt := range pipeline.Needs(begun, all) {
 			if !slices.Contains(pipeline.Prompts(), prompt) {
 				t.Errorf("a run that begins here needs %q, this process has %q", prompt, pipeline.Prompts())
 			}
@@ -349,7 +343,7 @@ func TestDamagedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, event := range []council.EventType{council.EventAnswer, council.EventCall, council.EventStage2} {
-		past := []council.Past{{Entry: council.Entry{Type: event, Data: json.RawMessage(`{"model":1,"aggregate_rankings":1`)}}}
+		past := []runlog.Entry{{Entry: council.Entry{Type: event, Data: json.RawMessage(`{"model":1,"aggregate_rankings":1`)}}}
 		after := &tape{}
 		if _, err := r.second.Run(t.Context(), plan, after, after.log(past)); code(err) != council.CodeInterrupted {
 			t.Errorf("%s: got %v", event, err)

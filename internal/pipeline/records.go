@@ -32,7 +32,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	sides := r.annotators()
 	log := r.log
 	appendOnce := r.p.o.Recorder.Append
-	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
+	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.State.Entries) > 0 {
 		p := r.p
 		id := r.plan.SessionID
 		created := r.plan.Created

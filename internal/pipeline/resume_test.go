@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"maps"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ type tape struct {
 	start   time.Time // of the run's clock
 	limit   int       // 0: none
 	cancel  context.CancelFunc
-	entries []council.Past
+	entries []runlog.Entry
 	after   []council.EventType // what was observed after the end of the tape
 }
 
@@ -100,7 +101,7 @@ func (l *tape) Observe(e council.Event) {
 				l.entries = l.entries[:n-1]
 			}
 		}
-		l.entries = append(l.entries, council.Past{Entry: council.Entry{Type: e.Type, Data: data}, At: time.Since(l.start)})
+		l.entries = append(l.entries, runlog.Entry{Entry: council.Entry{Type: e.Type, Data: data}, At: time.Since(l.start)})
 	}
 	if len(l.entries) == l.limit && l.cancel != nil {
 		l.cancel()
@@ -109,13 +110,15 @@ func (l *tape) Observe(e council.Event) {
 
 func free(context.Context) error { return nil }
 
-func (l *tape) log(past []council.Past) *council.Log {
+func (l *tape) log(past []runlog.Entry) *runlog.Log {
 	elapsed := time.Duration(0)
 	if len(past) > 0 {
 		elapsed = past[len(past)-1].At
 	}
 	l.start = time.Now().Add(-elapsed)
-	return &council.Log{Past: past, Elapsed: elapsed, Stored: func(context.Context) {}, MayCall: free}
+	return &runlog.Log{
+		State: &runlog.State{Entries: past, Elapsed: elapsed}, Stored: func(context.Context) {}, MayCall: free,
+	}
 }
 
 // shared is a Recorder of which two processes have the records.
@@ -234,7 +237,7 @@ func steady(s *council.Session, lost bool) *council.Session {
 }
 
 // observed returns the events of a tape that every run of a plan has, in some order.
-func observed(past []council.Past) []string {
+func observed(past []runlog.Entry) []string {
 	var all []string
 	for _, e := range past {
 		var seat struct {
@@ -254,7 +257,7 @@ func observed(past []council.Past) []string {
 }
 
 // written returns the text that a tape leaves.
-func written(past []council.Past) string {
+func written(past []runlog.Entry) string {
 	var text strings.Builder
 	for _, e := range past {
 		switch event, _ := e.Decode(); data := event.Data.(type) {
@@ -268,7 +271,7 @@ func written(past []council.Past) string {
 }
 
 // answers returns the text of each member that a tape leaves.
-func answers(past []council.Past) map[string]string {
+func answers(past []runlog.Entry) map[string]string {
 	texts := map[string]string{}
 	for _, e := range past {
 		switch event, _ := e.Decode(); data := event.Data.(type) {
@@ -282,10 +285,10 @@ func answers(past []council.Past) map[string]string {
 }
 
 // landed reports whether the outcome of a call stands in a tape. The call is as in calls.
-func landed(past []council.Past, call string) bool {
+func landed(past []runlog.Entry, call string) bool {
 	parts := strings.Fields(call) // stage, seat, model, turns
 	before := false               // the first call of the model in the seat landed
-	return slices.ContainsFunc(past, func(e council.Past) bool {
+	return slices.ContainsFunc(past, func(e runlog.Entry) bool {
 		switch event, _ := e.Decode(); data := event.Data.(type) {
 		case council.Answer:
 			return parts[0] == "stage1" && data.Model == parts[1]
@@ -308,12 +311,12 @@ func landed(past []council.Past, call string) bool {
 
 // waiting returns the stage that was open at the end of a tape, and its seats without an
 // outcome. In stage 3 it is the chairman, unless all who could write had been asked.
-func waiting(past []council.Past, plan council.Plan, want *council.Session, chairmen int) (council.Stage, []string) {
+func waiting(past []runlog.Entry, plan council.Plan, want *council.Session, chairmen int) (council.Stage, []string) {
 	noted := observed(past)
 	without := func(event string, members []council.Member) []string {
 		var ids []string
 		for _, m := range members {
-			repaired := slices.ContainsFunc(past, func(e council.Past) bool {
+			repaired := slices.ContainsFunc(past, func(e runlog.Entry) bool {
 				event, _ := e.Decode()
 				l, ok := event.Data.(council.Landed)
 				return ok && l.Stage != council.Stage3 && l.Seat == m.ID && l.Number == 2
@@ -531,7 +534,7 @@ func TestResume(t *testing.T) {
 						}
 					}
 				}
-				ballots := func(past []council.Past) (n int) {
+				ballots := func(past []runlog.Entry) (n int) {
 					for _, e := range past {
 						if e.Type == council.EventBallot {
 							n++

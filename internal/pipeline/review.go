@@ -30,8 +30,8 @@ func (r *run) review(ctx context.Context) council.Slate {
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 	}
 	r.endTally()
-	if r.past.tally != nil { // sides of this process may find something else
-		meta.Tally = *r.past.tally
+	if tally := r.state.Tally(); tally != nil { // sides of this process may find something else
+		meta.Tally = *tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
 	return slates.Canonical

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -35,9 +36,9 @@ type run struct {
 	twins   council.Twins           // Seats whose answers count as each other's own ones. It is nil if there are none.
 	votes   map[string]ranking.Vote // by reviewer, of the ballots that count
 	block   *string                 // block_id of the records; nil outside a probe
-	kept    *council.Log            // nil when the run is not kept
-	past    past
-	left    <-chan struct{} // closed when a run that is kept has been cancelled; nil for any other
+	kept    *runlog.Log             // nil when the run is not kept
+	state   *runlog.State           // what the log of the run said when this process began with it; nothing where the run is not kept
+	left    <-chan struct{}         // closed when a run that is kept has been cancelled; nil for any other
 
 	sides    []*side
 	reviewed chan struct{} // closed by endYield, when sides that yield to reviewers may go on
@@ -60,7 +61,7 @@ type run struct {
 // exception: it is told of each start. When ctx ends, such a run observes nothing more but
 // its end. Without kept the run is not kept.
 func (p *Pipeline) Run(
-	ctx context.Context, plan council.Plan, observer council.Observer, kept *council.Log,
+	ctx context.Context, plan council.Plan, observer council.Observer, kept *runlog.Log,
 ) (*council.Session, error) {
 	r := p.newRun(plan, observer)
 	failure := p.Open(ctx, plan)
@@ -126,11 +127,13 @@ func (r *run) closeAccount(ctx context.Context) {
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 	m := newMeter(p.o, plan)
+	state := &runlog.State{}
+	_ = state.Read(plan) // nothing is there to be read
 	reviewed := make(chan struct{})
 	return &run{
 		p: p, plan: plan, start: time.Now(), meter: m, calls: m, session: plan.Session(),
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
-		reviewed: reviewed, endYield: sync.OnceFunc(func() { close(reviewed) }),
+		state: state, reviewed: reviewed, endYield: sync.OnceFunc(func() { close(reviewed) }),
 	}
 }
 
@@ -267,7 +270,7 @@ func (r *run) observe(t council.EventType, data any) {
 		}
 	}
 	observers := [...]council.Observer{r.p.o.Observer, r.observer}
-	if r.past.tells(t, data) {
+	if r.state.Tells(t, data) {
 		observers[1] = nil
 		if t != council.EventStarted {
 			return

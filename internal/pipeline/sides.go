@@ -43,7 +43,7 @@ func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) 
 func (r *run) beginSides(ctx context.Context) {
 	for _, planned := range r.plan.Sides {
 		i := slices.IndexFunc(r.p.o.Sides, func(s council.Side) bool { return s.Name() == planned.Name })
-		if i < 0 || planned.Tally && r.past.tally != nil {
+		if i < 0 || planned.Tally && r.state.Tally() != nil {
 			continue
 		}
 		planned.Records = planned.Records && (r.keepsRecords() || r.block != nil)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"io"
 	"math"
 	"net/http"
@@ -288,7 +289,7 @@ func TestStyleAfterATakeover(t *testing.T) {
 		if _, err := r.first.Run(t.Context(), plan, whole, whole.log(nil)); err != nil {
 			t.Fatal(err)
 		}
-		isEmbedding := func(e council.Past) bool {
+		isEmbedding := func(e runlog.Entry) bool {
 			return e.Type == council.EventCall && bytes.Contains(e.Data, []byte(`"embedding"`))
 		}
 		at := slices.IndexFunc(whole.entries, isEmbedding)
@@ -297,7 +298,7 @@ func TestStyleAfterATakeover(t *testing.T) {
 		}
 		call := whole.entries[at]
 		past := slices.Delete(whole.entries, at, at+1)
-		past = past[:slices.IndexFunc(past, func(e council.Past) bool { return e.Type == council.EventStage3 })]
+		past = past[:slices.IndexFunc(past, func(e runlog.Entry) bool { return e.Type == council.EventStage3 })]
 		if landed {
 			call.At = past[len(past)-1].At
 			past = append(past, call)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/runlog"
 )
 
 // relayed is a piece of text on its way, as the node that runs a session relays it. Versions
@@ -48,7 +49,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{s: s, id: id, epoch: p.head.Epoch, result: p.result}
+	f := &follower{s: s, id: id, epoch: p.head.Epoch, result: p.Result}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if other := st.followed[id]; other != nil { // it came meanwhile
@@ -125,11 +126,11 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 	f.epoch = max(f.epoch, m.Epoch)
 	for _, e := range m.Entries {
 		switch e.Type {
-		case entryClaimed:
+		case runlog.TypeClaimed:
 			s.view.clearText() // the next owner begins again
-		case entryResult:
+		case runlog.TypeResult:
 			f.result = e.Data
-		case entryAccepted, entryCancelled, entryReleased, council.EventCall:
+		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventCall:
 		case council.EventDone, council.EventFailed:
 			if err := s.readEndLocked(e, f.result); err != nil {
 				s.store.o.Log.Error("the end of a session of another node cannot be read", "session_id", s.ID, "error", err)
@@ -263,11 +264,11 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 		if p, err = st.load(ctx, s.keeper.id); err != nil || p == nil {
 			return err
 		}
-		if _, ended := p.ended(); ended {
+		if _, ended := p.Ended(); ended {
 			return nil
 		}
 		seq := p.seq
-		if !p.cancelled {
+		if !p.Cancelled {
 			head := p.head
 			head.Node = st.o.Node
 			seq, err = st.o.Journal.Append(ctx, s.keeper.id, p.seq, journal.Message{
@@ -318,7 +319,7 @@ func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	if st.runner.Run == nil {
 		return
 	}
-	s, err := st.claim(ctx, id, func(p *past) bool { return p.cancelled && p.seq == seq })
+	s, err := st.claim(ctx, id, func(p *past) bool { return p.Cancelled && p.seq == seq })
 	if err != nil { // what runs takeOver tries again
 		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet", "session_id", id.Session, "error", err)
 	} else if s != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"strings"
 	"time"
@@ -12,32 +13,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 )
-
-// The entries of a log that no client sees, beside council.EventCall.
-const (
-	entryAccepted  council.EventType = "session.accepted"         // accepted, the head of every log
-	entryClaimed   council.EventType = "session.claimed"          // claimed
-	entryCancelled council.EventType = "session.cancel_requested" // null
-	entryReleased  council.EventType = "session.released"         // null
-	entryResult    council.EventType = "session.result"           // the session, before the event that says why it failed
-)
-
-// accepted is the data of entryAccepted.
-type accepted struct {
-	Format     int          `json:"format"` // planFormat
-	Plan       council.Plan `json:"plan"`
-	Digest     []byte       `json:"digest"`
-	Background bool         `json:"background"`
-}
-
-// claimed is the data of entryClaimed.
-type claimed struct {
-	Node  string `json:"node"`
-	Epoch int    `json:"epoch"`
-	// Crashes is how many processes went down before, one after the other, while the
-	// session worked. It is nil in logs of earlier versions, which count all of them.
-	Crashes *int `json:"crashes,omitempty"`
-}
 
 const (
 	// textInterval is the longest time that text on its way is shown and not stored.
@@ -66,7 +41,7 @@ var (
 type keeper struct {
 	s    *Session
 	id   journal.ID
-	log  *council.Log
+	log  *runlog.Log
 	stop context.CancelFunc
 	wake chan struct{} // holds a token when there may be something to store
 	// foreign holds a token when another node has appended to the log.
@@ -112,7 +87,7 @@ func (k *keeper) begin() {
 }
 
 // calling notes that a call begins, and then that its outcome is there. It is
-// council.Log.Calling.
+// runlog.Log.Calling.
 func (k *keeper) calling() (landed func()) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -278,13 +253,13 @@ func (k *keeper) warn(end *ending) {
 
 // cancelRequest returns the entry that asks whoever runs the session to cancel it.
 func cancelRequest() council.Entry {
-	return council.Entry{Type: entryCancelled, Data: json.RawMessage("null")}
+	return council.Entry{Type: runlog.TypeCancelled, Data: json.RawMessage("null")}
 }
 
 // asksToCancel reports whether a message is a request to cancel its session.
 func asksToCancel(m *journal.Stored) bool {
 	n := len(m.Entries)
-	return n > 0 && m.Entries[n-1].Type == entryCancelled
+	return n > 0 && m.Entries[n-1].Type == runlog.TypeCancelled
 }
 
 // cancel cancels the run at once, and waits until the log says so: otherwise the next process
@@ -344,7 +319,7 @@ func (k *keeper) drainedLocked() {
 }
 
 // stored waits until everything is stored that was observed, or the session goes on
-// without its log. It is council.Log.Stored.
+// without its log. It is runlog.Log.Stored.
 func (k *keeper) stored(ctx context.Context) {
 	k.s.mu.Lock()
 	if len(k.queue) == 0 || k.open {
@@ -512,7 +487,7 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	for _, e := range m.Entries {
 		m.Bytes += int64(len(e.Data))
 	}
-	if m.Entries[len(m.Entries)-1].Type == entryReleased {
+	if m.Entries[len(m.Entries)-1].Type == runlog.TypeReleased {
 		m.Node = "" // nobody's
 	}
 	return m, due, false

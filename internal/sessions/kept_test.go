@@ -252,7 +252,7 @@ func TestResume(t *testing.T) {
 			t.Fatalf("resumed %v", resumed)
 		}
 		var past []string
-		for _, e := range resumed[0].Log().Past {
+		for _, e := range resumed[0].Log().State.Entries {
 			past = append(past, string(e.Type))
 		}
 		if diff := cmp.Diff("session.started stage1.answer stage1.answer call.landed", strings.Join(past, " ")); diff != "" {

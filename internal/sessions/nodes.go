@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/councild/councild/internal/runlog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func (st *Store) fresh() bool {
 // mayCall waits until the lease of this node is confirmed, until ctx ends, or until the
 // session goes on without its log. After a time without a confirmed lease, another node
 // may have the session: then it waits until the log has said that this one still has it,
-// or ended the run. It is council.Log.MayCall.
+// or ended the run. It is runlog.Log.MayCall.
 func (k *keeper) mayCall(ctx context.Context) error {
 	for {
 		fresh := k.s.store.fresh()
@@ -281,15 +282,15 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 	}
 	placed, err := st.goOn(ctx, row.ID, r, func(p *past) bool {
 		switch quiet := d.quiet(row); {
-		case p.owner == st.o.Node: // its claim was stored, and the answer was lost
+		case p.Owner == st.o.Node: // its claim was stored, and the answer was lost
 			return true
 		case st.o.Lease == 0:
 			return p.damaged != nil // Resume has the others
-		case d.dead(p.owner, st.o.Journal.Nodes()):
+		case d.dead(p.Owner, st.o.Journal.Nodes()):
 			return st.suits(p, d)
 		default: // its owner lives, and does not run it
 			p.overdue = quiet >= p.Plan.Timeout+st.margin()
-			return p.overdue || p.cancelled && quiet >= obeyWithin
+			return p.overdue || p.Cancelled && quiet >= obeyWithin
 		}
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
@@ -301,7 +302,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 // suits reports whether this node is to go on with a session: it has the prompts that the
 // session needs, or no node that is alive has them. Who is alive is known after a lease.
 func (st *Store) suits(p *past, d *deaths) bool {
-	if p.cancelled || st.reads(p, st.o.Prompts) {
+	if p.Cancelled || st.reads(p, st.o.Prompts) {
 		return true
 	}
 	if d.since.IsZero() || d.looked.Sub(d.since) < d.lease {
@@ -318,7 +319,7 @@ func (st *Store) suits(p *past, d *deaths) bool {
 
 // reads reports whether a node with some prompts has those that a session needs.
 func (st *Store) reads(p *past, prompts []string) bool {
-	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.entries), func(n string) bool { return !slices.Contains(prompts, n) })
+	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.Stages()), func(n string) bool { return !slices.Contains(prompts, n) })
 }
 
 // storeLast stores the end of sessions that were in memory alone, so that every node can
@@ -368,7 +369,7 @@ func (st *Store) storedLast(ctx context.Context) error {
 }
 
 func (st *Store) storePlain(ctx context.Context, p plain) error {
-	data, err := json.Marshal(accepted{Format: planFormat, Plan: *p.plan})
+	data, err := json.Marshal(runlog.Accepted{Format: runlog.PlanFormat, Plan: *p.plan})
 	if err != nil {
 		return err
 	}
@@ -377,7 +378,7 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 		Query: p.plan.Preview(), Council: p.plan.Council(), Timing: p.end.session.Metadata.Timing,
 		Key: p.key,
 	}}
-	m.Entries = []council.Entry{{Type: entryAccepted, Data: data}}
+	m.Entries = []council.Entry{{Type: runlog.TypeAccepted, Data: data}}
 	if p.end.failure != nil {
 		m.Entries = append(m.Entries, p.end.result().entry)
 	}

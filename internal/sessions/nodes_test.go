@@ -30,7 +30,7 @@ func beginNode(t *testing.T, url string, change ...func(*sessions.Options)) proc
 	log := slog.New(slog.DiscardHandler)
 	o := generous()
 	o.Node, o.Lease, o.Log = rand.Text(), testLease, log
-	o.Needs = func(plan council.Plan, _ []council.Past) []string { return []string{plan.Rules.ReviewPrompt} }
+	o.Needs = func(plan council.Plan, _ []council.Stage) []string { return []string{plan.Rules.ReviewPrompt} }
 	for _, f := range change {
 		f(&o)
 	}

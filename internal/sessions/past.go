@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"time"
 
@@ -23,109 +24,50 @@ const (
 
 // past is what the log of a session in the journal says.
 type past struct {
-	accepted
-	head      journal.Head // of the last message
-	seq       uint64       // of the last message
-	number    int          // of the last entry
-	view      view
-	entries   []council.Past // what a run needs to go on
-	result    json.RawMessage
-	owner     string // node that has the session, "" when it was released
-	owners    int    // that had the session since it was released last
-	crashes   int    // as in claimed, at the last claim since then
-	released  bool
-	cancelled bool          // a request to cancel it waits
-	elapsed   time.Duration // that it had an owner
-	damaged   error
-	overdue   bool // its owner has appended nothing for longer than the session may take
+	runlog.State
+	head    journal.Head // of the last message
+	seq     uint64       // of the last message
+	number  int          // of the last entry
+	view    view
+	damaged error
+	overdue bool // its owner has appended nothing for longer than the session may take
 }
 
 // readPast reads a log. Without its head there is nothing to go on with: the past is
 // nil then, unless the session has ended.
 func readPast(stored []journal.Stored, damaged error) (*past, error) {
-	p := &past{damaged: damaged, owners: 1}
-	switch {
-	case len(stored) == 0:
-		return nil, nil
-	case stored[0].First == 1 && len(stored[0].Entries) > 0 && stored[0].Entries[0].Type == entryAccepted:
-		var err error
-		if p.accepted, err = readAccepted(stored[0].Entries[0].Data); err != nil {
-			return nil, fmt.Errorf("reading the head of a session's log: %w", err)
-		}
-	case !ends(stored[len(stored)-1]):
+	if len(stored) == 0 || !hasHead(stored[0]) && !ends(stored[len(stored)-1]) {
 		return nil, nil
 	}
-	before := stored[0].At // when the message before was stored
+	p := &past{damaged: damaged}
 	for _, m := range stored {
-		step := max(0, m.At.Sub(before)) // the clock of the engine may have been set back
+		if err := p.Apply(runlog.Message{Node: m.Node, At: m.At, Entries: m.Entries}); err != nil {
+			return nil, err
+		}
 		p.head = m.Head
 		p.seq = m.Seq
-		before = m.At
-		at := p.elapsed
-		if !p.released {
-			at += step
-		}
-		for i, e := range m.Entries {
-			p.number = m.First + i
-			switch e.Type {
-			case entryAccepted:
-			case entryClaimed:
-				at = p.elapsed
-				if p.released || m.Node != p.owner { // otherwise its owner had no answer to an earlier claim
-					p.owners++
-					p.crashes = crashesAt(e.Data, p.crashes)
-				}
-				p.released = false
-			case entryReleased:
-				p.owners = 0
-				p.crashes = 0
-				p.released = true
-			case entryCancelled:
-				p.cancelled = true
-			case entryResult:
-				p.result = e.Data
-			default:
-				p.entries = append(p.entries, council.Past{Entry: e, At: at})
-				if e.Type != council.EventCall {
-					p.view.show(council.Event{Type: e.Type}, e)
-				}
+		p.number = m.First + len(m.Entries) - 1
+		for _, e := range m.Entries {
+			if runlog.Shown(e.Type) {
+				p.view.show(council.Event{Type: e.Type}, e)
 			}
-		}
-		p.elapsed = at
-		if p.released {
-			p.owner = ""
-		} else if n := len(m.Entries); n == 0 || m.Entries[n-1].Type != entryCancelled {
-			p.owner = m.Node
 		}
 	}
 	return p, nil
 }
 
 // begun reports whether a process has begun to run the session. Before, the node that stored the head may still refuse it.
-func (p *past) begun() bool { return len(p.entries) > 0 || p.head.Epoch > 1 || p.released }
+func (p *past) begun() bool { return len(p.Entries) > 0 || p.head.Epoch > 1 || p.Released }
+
+// hasHead reports whether a message holds the head of its log.
+func hasHead(m journal.Stored) bool {
+	return m.First == 1 && len(m.Entries) > 0 && m.Entries[0].Type == runlog.TypeAccepted
+}
 
 // ends reports whether a message holds the end of its session.
 func ends(m journal.Stored) bool {
 	n := len(m.Entries)
-	return n > 0 && (m.Entries[n-1].Type == council.EventDone || m.Entries[n-1].Type == council.EventFailed)
-}
-
-// crashesAt returns how many crashes a claim counts. before is the number that the claim before it counted.
-func crashesAt(data json.RawMessage, before int) int {
-	var c claimed
-	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {
-		return before + 1
-	}
-	return *c.Crashes
-}
-
-// ended returns the last entry of a log that has ended.
-func (p *past) ended() (last council.Entry, ok bool) {
-	if len(p.view.entries) == 0 {
-		return last, false
-	}
-	last = p.view.entries[len(p.view.entries)-1]
-	return last, last.Type == council.EventDone || last.Type == council.EventFailed
+	return n > 0 && runlog.Ends(m.Entries[n-1].Type)
 }
 
 // load reads a log from the journal. The past is nil where there is none.
@@ -138,7 +80,7 @@ func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 	if p == nil || err != nil {
 		return p, err
 	}
-	if _, ended := p.ended(); !ended && p.damaged == nil && st.o.Journal.LostPart(id) {
+	if _, ended := p.Ended(); !ended && p.damaged == nil && st.o.Journal.LostPart(id) {
 		p.damaged = &journal.Damaged{ID: id, Entry: p.number + 1, Seq: p.seq, Reason: "its newest entries are lost, or may be"}
 	}
 	return p, nil
@@ -183,7 +125,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	if p == nil || err != nil {
 		return nil, err
 	}
-	if _, ended := p.ended(); !ended && st.o.Lease > 0 {
+	if _, ended := p.Ended(); !ended && st.o.Lease > 0 {
 		return st.follow(ctx, id, p)
 	}
 	if s, err = st.session(id, p); err != nil {
@@ -203,8 +145,8 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	copy(s.Digest[:], p.Digest)
 	s.key.owner = Owner(id.Owner)
 	s.keeper = st.newKeeper(s, p.head)
-	if last, ended := p.ended(); ended {
-		return s, s.readEndLocked(last, p.result)
+	if last, ended := p.Ended(); ended {
+		return s, s.readEndLocked(last, p.Result)
 	}
 	for _, e := range p.view.entries {
 		if event, err := e.Decode(); err == nil {
@@ -331,7 +273,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		_, err := st.o.Journal.Remove(ctx, id, row.Key, func(last *journal.Stored) bool { return last.Seq == row.Seq })
 		return nil, err
 	}
-	if _, ended := p.ended(); ended || !free(p) {
+	if _, ended := p.Ended(); ended || !free(p) {
 		return nil, nil
 	}
 	if st.o.Lease > 0 && p.head.Key != "" && !p.begun() {
@@ -351,33 +293,32 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	k := s.keeper
 	k.head.Node = st.o.Node
 	k.head.Epoch = p.head.Epoch + 1
-	crashes := p.crashes
-	if !p.released && p.owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
+	crashes := p.Crashes
+	if !p.Released && p.Owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
 		crashes++
 	}
-	data, err := json.Marshal(claimed{Node: k.head.Node, Epoch: k.head.Epoch, Crashes: &crashes})
+	data, err := json.Marshal(runlog.Claimed{Node: k.head.Node, Epoch: k.head.Epoch, Crashes: &crashes})
 	if err != nil {
 		return nil, err
 	}
 	k.head.Bytes += int64(len(data))
-	m := journal.Message{Head: k.head, First: p.number + 1, Entries: []council.Entry{{Type: entryClaimed, Data: data}}}
+	m := journal.Message{Head: k.head, First: p.number + 1, Entries: []council.Entry{{Type: runlog.TypeClaimed, Data: data}}}
 	if k.seq, err = st.o.Journal.Append(ctx, id, p.seq, m); err != nil {
 		return nil, err
 	}
 	k.number = m.First
-	k.log.Past = p.entries
-	k.log.Elapsed = p.elapsed
-	k.log.Last = p.damaged != nil || crashes >= maxCrashes || p.owners >= maxOwners || p.overdue
+	k.log.State = &p.State
+	k.log.Last = p.damaged != nil || crashes >= maxCrashes || p.Owners >= maxOwners || p.overdue
 	if k.log.Last {
-		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "crashes", crashes,
+		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.Owners, "crashes", crashes,
 			"damage", p.damaged, "overdue", p.overdue)
 	}
 	if st.o.Lease > 0 {
-		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.owner)
+		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.Owner)
 	}
 	st.insert(s)
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
-	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.cancelled}, nil
+	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.Cancelled}, nil
 }
 
 // Begin says how the run of a resumed session is cancelled.
@@ -397,7 +338,7 @@ func (s *Session) release() {
 		return
 	}
 	k.flushLocked()
-	k.queue = append(k.queue, pending{entry: council.Entry{Type: entryReleased, Data: json.RawMessage("null")}})
+	k.queue = append(k.queue, pending{entry: council.Entry{Type: runlog.TypeReleased, Data: json.RawMessage("null")}})
 	k.closed = true
 	s.over = true
 	s.failure = &council.Error{

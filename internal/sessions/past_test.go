@@ -8,6 +8,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/runlog"
 )
 
 // The time that a session took is the sum of the times between its messages while it had an
@@ -30,28 +31,28 @@ func TestElapsed(t *testing.T) {
 		{"a clock that is set back", []message{{1, answer}, {30 - 3600, answer}, {40 - 3600, answer}}, []int{1, 1, 11}, 11},
 		{
 			"an owner that was killed",
-			[]message{{10, answer}, {100, []council.EventType{entryClaimed}}, {105, answer}},
+			[]message{{10, answer}, {100, []council.EventType{runlog.TypeClaimed}}, {105, answer}},
 			[]int{10, 15},
 			15,
 		},
 		{
 			"an owner that stopped",
 			[]message{
-				{10, []council.EventType{council.EventAnswer, entryReleased}}, {100, []council.EventType{entryClaimed}}, {105, answer},
+				{10, []council.EventType{council.EventAnswer, runlog.TypeReleased}}, {100, []council.EventType{runlog.TypeClaimed}}, {105, answer},
 			},
 			[]int{10, 15},
 			15,
 		},
 		{
 			"a request to cancel what was released",
-			[]message{{10, []council.EventType{entryReleased}}, {100, []council.EventType{entryCancelled}}},
+			[]message{{10, []council.EventType{runlog.TypeReleased}}, {100, []council.EventType{runlog.TypeCancelled}}},
 			nil, 10,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			stored := []journal.Stored{{At: begin, Message: journal.Message{
-				First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: []byte("{}")}},
+				First: 1, Entries: []council.Entry{{Type: runlog.TypeAccepted, Data: []byte("{}")}},
 			}}}
 			for _, m := range tt.behind {
 				s := journal.Stored{At: begin.Add(time.Duration(m.at) * time.Second)}
@@ -65,14 +66,14 @@ func TestElapsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []int
-			for _, e := range p.entries {
+			for _, e := range p.Entries {
 				got = append(got, int(e.At/time.Second))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("answers: %s", diff)
 			}
-			if p.elapsed != time.Duration(tt.elapsed)*time.Second {
-				t.Errorf("elapsed: %s", p.elapsed)
+			if p.Elapsed != time.Duration(tt.elapsed)*time.Second {
+				t.Errorf("elapsed: %s", p.Elapsed)
 			}
 		})
 	}

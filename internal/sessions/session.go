@@ -3,6 +3,7 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"sync"
 	"time"
@@ -67,7 +68,7 @@ type Session struct {
 
 // Log returns how the run of the session is kept, nil where it is not. The run that asks
 // begins.
-func (s *Session) Log() *council.Log {
+func (s *Session) Log() *runlog.Log {
 	if s.keeper == nil {
 		return nil
 	}
@@ -152,7 +153,7 @@ func (end *ending) entry() council.Entry {
 
 // result returns the entry that keeps the session where it failed.
 func (end *ending) result() pending {
-	return pending{entry: council.Entry{Type: entryResult, Data: end.body[:len(end.body)-1]}}
+	return pending{entry: council.Entry{Type: runlog.TypeResult, Data: end.body[:len(end.body)-1]}}
 }
 
 // Finish ends a session as its run returned it. Where there is a failure, problem

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"maps"
 	"math"
@@ -58,7 +59,7 @@ type Options struct {
 	// nodes (journal.Options). Needs returns those that a session needs to be gone on with:
 	// nodes that have them come first. Required with a Lease.
 	Prompts []string
-	Needs   func(council.Plan, []council.Past) []string
+	Needs   func(council.Plan, []council.Stage) []string
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
@@ -264,7 +265,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 			return other, err
 		}
 	}
-	data, err := json.Marshal(accepted{Format: planFormat, Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
+	data, err := json.Marshal(runlog.Accepted{Format: runlog.PlanFormat, Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
 	if err != nil {
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
@@ -272,7 +273,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(), Council: start.Plan.Council(),
 		Timeout: start.Plan.Timeout,
 	})
-	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
+	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: runlog.TypeAccepted, Data: data}}}
 	m.Status = council.StatusRunning
 	m.Bytes = int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
@@ -442,7 +443,7 @@ func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 		wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
 		owned: time.Now(), // what makes the session this node's is stored later
 	}
-	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall, Calling: k.calling}
+	k.log = &runlog.Log{State: &runlog.State{}, Stored: k.stored, MayCall: k.mayCall, Calling: k.calling}
 	return k
 }
 

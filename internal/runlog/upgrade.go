@@ -1,4 +1,4 @@
-package sessions
+package runlog
 
 import (
 	"encoding/json"
@@ -6,11 +6,11 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// planFormat is the version of the plans that this build stores. Builds before 0.1.0 stored none.
-const planFormat = 1
+// PlanFormat is the version of the plans that this build stores. Builds before 0.1.0 stored none.
+const PlanFormat = 1
 
 // readAccepted reads the head of a log.
-func readAccepted(data []byte) (a accepted, err error) {
+func readAccepted(data []byte) (a Accepted, err error) {
 	if err = json.Unmarshal(data, &a); err == nil {
 		err = a.upgrade(data)
 	}
@@ -19,8 +19,8 @@ func readAccepted(data []byte) (a accepted, err error) {
 
 // upgrade completes the head of a log that a build before 0.1.0 has stored. Its rules named three sides one by one.
 // The function can go after 0.1.0.
-func (a *accepted) upgrade(data []byte) error {
-	if a.Format >= planFormat || a.Plan.Direct {
+func (a *Accepted) upgrade(data []byte) error {
+	if a.Format >= PlanFormat || a.Plan.Direct {
 		return nil
 	}
 	var old struct {

@@ -1,4 +1,4 @@
-package replies_test
+package runlog_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/replies"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )
@@ -22,30 +22,29 @@ func (o *open) Complete(_ context.Context, call council.Call) (council.Completio
 	return council.Completion{Text: "new"}, nil
 }
 
-func past(t *testing.T, events ...council.Event) []council.Past {
+func past(t *testing.T, events ...council.Event) []runlog.Entry {
 	t.Helper()
-	var past []council.Past
+	var past []runlog.Entry
 	for _, e := range events {
 		data, err := json.Marshal(e.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		past = append(past, council.Past{Entry: council.Entry{Type: e.Type, Data: data}})
+		past = append(past, runlog.Entry{Entry: council.Entry{Type: e.Type, Data: data}})
 	}
 	return past
 }
 
-func over(t *testing.T, past []council.Past) (*replies.Replies, *open, *[]council.Landed) {
+func over(t *testing.T, past []runlog.Entry) (*runlog.Replies, *open, *[]council.Landed) {
 	t.Helper()
 	next, seen := &open{}, &[]council.Landed{}
-	r, err := replies.New(past, replies.Options{
-		ModelOf: council.ModelOf,
-		Next:    next, Stored: func(context.Context) {}, Observe: func(l council.Landed) { *seen = append(*seen, l) },
-	})
-	if err != nil {
+	state := &runlog.State{Entries: past}
+	if err := state.Read(council.Plan{}); err != nil {
 		t.Fatal(err)
 	}
-	return r, next, seen
+	return &runlog.Replies{
+		Next: next, State: state, Stored: func(context.Context) {}, Observe: func(l council.Landed) { *seen = append(*seen, l) },
+	}, next, seen
 }
 
 func spent(tokens int64) council.Spent {
@@ -119,7 +118,7 @@ func TestReplay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			started := council.Event{Type: council.EventStarted, Data: council.Started{Chairman: "a"}}
 			r, next, seen := over(t, past(t, started, tt.event))
-			for landed := range r.Landed() {
+			for landed := range r.State.Landed() {
 				if landed.Model != "a" || landed.Stage != tt.stage || landed.Seat != tt.seat {
 					t.Errorf("landed is %+v", landed)
 				}
@@ -190,13 +189,9 @@ func TestSeveralCalls(t *testing.T) {
 // A call that was refused has not landed.
 func TestRefusedCall(t *testing.T) {
 	var seen []council.Landed
-	r, err := replies.New(nil, replies.Options{
-		ModelOf: council.ModelOf,
-		Next:    refusing{}, Stored: func(context.Context) {}, Observe: func(l council.Landed) { seen = append(seen, l) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, _, _ := over(t, nil)
+	r.Next = refusing{}
+	r.Observe = func(l council.Landed) { seen = append(seen, l) }
 	for range 2 {
 		if _, err := r.Complete(t.Context(), council.Call{Stage: council.Stage3, Seat: council.SeatChairman}); err == nil {
 			t.Error("the call is not refused")
@@ -214,10 +209,9 @@ func (refusing) Complete(context.Context, council.Call) (council.Completion, err
 }
 
 func TestDamaged(t *testing.T) {
-	damaged := council.Past{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}
-	if _, err := replies.New([]council.Past{damaged}, replies.Options{
-		ModelOf: council.ModelOf,
-	}); err == nil {
+	damaged := runlog.Entry{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}
+	state := &runlog.State{Entries: []runlog.Entry{damaged}}
+	if err := state.Read(council.Plan{}); err == nil {
 		t.Error("a damaged entry is passed over")
 	}
 }

@@ -1,0 +1,438 @@
+package runlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// The entries of a log that are about the session as a whole. No client sees them.
+const (
+	TypeAccepted  council.EventType = "session.accepted"         // Accepted, the head of every log
+	TypeClaimed   council.EventType = "session.claimed"          // Claimed
+	TypeCancelled council.EventType = "session.cancel_requested" // null
+	TypeReleased  council.EventType = "session.released"         // null
+	TypeResult    council.EventType = "session.result"           // the session, before the event that says why it failed
+)
+
+// Accepted is the data of TypeAccepted.
+type Accepted struct {
+	Format     int          `json:"format"` // PlanFormat
+	Plan       council.Plan `json:"plan"`
+	Digest     []byte       `json:"digest"` // of the request, so that its repetition is recognised
+	Background bool         `json:"background"`
+}
+
+// Claimed is the data of TypeClaimed.
+type Claimed struct {
+	Node  string `json:"node"`
+	Epoch int    `json:"epoch"`
+	// Crashes is how many processes went down before, one after the other, while the
+	// session worked. It is nil in logs of earlier versions, which count all of them.
+	Crashes *int `json:"crashes,omitempty"`
+}
+
+// Message is what one append has put into a log.
+type Message struct {
+	Node    string    // that owns the session behind it; "" if no node does
+	At      time.Time // when it was stored
+	Entries []council.Entry
+}
+
+// Entry is an entry about the run of a session.
+type Entry struct {
+	council.Entry
+	// At is how long the run had taken when the entry was stored, in all processes together.
+	At time.Duration
+}
+
+// State is what the log of one session says. The zero value is the state of an empty log. It is not safe for concurrent use.
+type State struct {
+	Accepted
+	Owner     string          // the node that has the session; "" if it was released
+	Owners    int             // that had the session since it was released last
+	Crashes   int             // as in Claimed, at the last claim since then
+	Released  bool            // the last owner handed the session over
+	Cancelled bool            // a request to cancel the session waits
+	Elapsed   time.Duration   // for which the session had an owner
+	Result    json.RawMessage // of a session that failed: what it had
+	Entries   []Entry         // about the run, in their order
+
+	last  time.Time // when the last message was stored
+	known bool      // a message was applied
+	run   *run      // what Entries say; nil: they are not read yet
+}
+
+// Apply takes in the next message of the log. The error says why the head of the log cannot be read. What is wrong with
+// the entries of the run is found by [State.Read].
+func (s *State) Apply(m Message) error {
+	if !s.known {
+		s.known = true
+		s.last = m.At
+		s.Owners = 1
+	}
+	step := max(0, m.At.Sub(s.last)) // the clock may have been set back
+	s.last = m.At
+	at := s.Elapsed
+	if !s.Released {
+		at += step
+	}
+	for _, e := range m.Entries {
+		switch e.Type {
+		case TypeAccepted:
+			var err error
+			if s.Accepted, err = readAccepted(e.Data); err != nil {
+				return fmt.Errorf("reading the head of a session's log: %w", err)
+			}
+		case TypeClaimed:
+			at = s.Elapsed
+			if s.Released || m.Node != s.Owner { // otherwise its owner had no answer to an earlier claim
+				s.Owners++
+				s.Crashes = crashesAt(e.Data, s.Crashes)
+			}
+			s.Released = false
+		case TypeReleased:
+			s.Owners = 0
+			s.Crashes = 0
+			s.Released = true
+		case TypeCancelled:
+			s.Cancelled = true
+		case TypeResult:
+			s.Result = e.Data
+		default:
+			s.Entries = append(s.Entries, Entry{e, at})
+		}
+	}
+	s.Elapsed = at
+	if s.Released {
+		s.Owner = ""
+	} else if n := len(m.Entries); n == 0 || m.Entries[n-1].Type != TypeCancelled { // any node may ask to cancel
+		s.Owner = m.Node
+	}
+	return nil
+}
+
+// crashesAt returns how many crashes a claim counts. before is the number that the claim before it counted.
+func crashesAt(data json.RawMessage, before int) int {
+	var c Claimed
+	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {
+		return before + 1
+	}
+	return *c.Crashes
+}
+
+// Ended returns the last entry of the log of a session that has ended.
+func (s *State) Ended() (last council.Entry, ok bool) {
+	if len(s.Entries) == 0 {
+		return last, false
+	}
+	last = s.Entries[len(s.Entries)-1].Entry
+	return last, Ends(last.Type)
+}
+
+// Ends reports whether an entry of this type is the last one of its log.
+func Ends(t council.EventType) bool { return t == council.EventDone || t == council.EventFailed }
+
+// Shown reports whether clients see entries of this type.
+func Shown(t council.EventType) bool {
+	switch t {
+	case TypeAccepted, TypeClaimed, TypeCancelled, TypeReleased, TypeResult, council.EventCall:
+		return false
+	default:
+		return true
+	}
+}
+
+// Place names one call of a run.
+type Place struct {
+	Seat
+	Number int // of the seat's calls in the stage, from 1
+}
+
+// Seat is a seat in a stage.
+type Seat struct {
+	Stage council.Stage
+	Name  string // as in council.Call.Seat
+}
+
+// noted is an event that a run observes once.
+type noted struct {
+	event council.EventType
+	seat  string // member id; "" for an event of the whole run
+}
+
+// run is what the entries say of the run.
+type run struct {
+	noted     map[noted]bool
+	done      map[council.Stage]time.Duration   // when a stage was done, from the start of the run
+	delivered map[council.Stage][]time.Duration // when seats of a stage delivered, in the order of the log
+	landed    map[Place]council.Landed
+	over      map[Seat]bool // seats whose result landed: they make no call any more
+	tally     *council.Tally
+	chairman  string // the id of the first one
+	// text says that watchers may have been shown text that no restart voids and no result
+	// confirms. writer is how many calls of stage 3 had ended when it came.
+	text   bool
+	ended  int // calls of stage 3
+	writer int
+}
+
+// Read reads what the entries say of the run, which its methods below return. After an error they say what stands before.
+func (s *State) Read(plan council.Plan) error {
+	s.Plan = plan
+	s.run = &run{
+		noted: map[noted]bool{}, done: map[council.Stage]time.Duration{}, delivered: map[council.Stage][]time.Duration{},
+		landed: map[Place]council.Landed{}, over: map[Seat]bool{},
+	}
+	for _, entry := range s.Entries {
+		event, err := entry.Decode()
+		if err != nil {
+			return fmt.Errorf("reading the log of a run: %w", err)
+		}
+		s.take(event, entry.At)
+	}
+	return nil
+}
+
+// take takes in an event of the run.
+func (s *State) take(event council.Event, at time.Duration) {
+	r := s.run
+	whole := func(stage council.Stage) {
+		r.text = false
+		r.noted[noted{event: event.Type}] = true
+		r.done[stage] = at
+	}
+	seat := func(stage council.Stage, member string, status council.Outcome) {
+		r.text = false // text before an answer is that of a direct run: the answer confirms it
+		r.noted[noted{event.Type, member}] = true
+		if status == council.OutcomeOK {
+			r.delivered[stage] = append(r.delivered[stage], at)
+		}
+	}
+	switch data := event.Data.(type) {
+	case council.Started:
+		r.noted[noted{event: event.Type}] = true
+		r.chairman = data.Chairman
+	case council.Answer:
+		seat(council.Stage1, data.Model, data.Status)
+		s.addAnswer(data)
+	case council.Review:
+		seat(council.Stage2, data.Model, data.Status)
+		s.addReview(data)
+	case []council.Answer:
+		whole(council.Stage1)
+	case council.Tally:
+		whole(council.Stage2)
+		r.tally = &data
+	case council.Synthesis:
+		whole(council.Stage3)
+		s.addSynthesis(data)
+	case council.Landed:
+		if data.Stage == council.Stage3 {
+			r.ended++
+		}
+		r.landed[Place{Seat{data.Stage, data.Seat}, data.Number}] = data
+	case council.Delta:
+		r.text = true
+		r.writer = r.ended
+	case council.Restart:
+		r.text = false
+	}
+}
+
+func (s *State) addAnswer(a council.Answer) {
+	at := Seat{council.Stage1, a.Model}
+	s.run.over[at] = true
+	if _, known := s.run.landed[Place{at, 1}]; known { // and with it the repair
+		return
+	}
+	s.add(at, 1, s.Plan.ModelOf(a.Model), council.Completion{
+		Text: text(a.Response), Reasoning: text(a.Reasoning), FinishReason: text(a.FinishReason), Spent: a.Spent,
+	}, a.Error)
+}
+
+func (s *State) addReview(v council.Review) {
+	at := Seat{council.Stage2, v.Model}
+	s.run.over[at] = true
+	model := s.Plan.ModelOf(v.Model)
+	_, known := s.run.landed[Place{at, 1}]
+	switch {
+	case v.Status == council.OutcomeError:
+		delete(s.run.landed, Place{at, 1})
+		delete(s.run.landed, Place{at, 2})
+		s.add(at, 1, model, council.Completion{Spent: v.Spent}, v.Error)
+	case known: // and with it the repair, if there was one
+	default:
+		reply := council.Completion{
+			Text: text(v.Ranking), Reasoning: text(v.Reasoning), FinishReason: text(v.FinishReason), Spent: v.Spent,
+		}
+		var failure *council.Failure
+		if reply.Text == "" {
+			failure = &council.Failure{Code: council.FailEmpty, Message: "the reply was empty"}
+		}
+		s.add(at, 1, model, reply, failure)
+		if v.Repair != nil { // the first call has the time and usage of both
+			s.add(at, 2, model, council.Completion{Text: *v.Repair, Spent: council.Spent{Usage: council.NoUsage()}}, nil)
+		}
+	}
+}
+
+func (s *State) addSynthesis(y council.Synthesis) {
+	at := Seat{council.Stage3, council.SeatChairman}
+	s.run.over[at] = true
+	if _, known := s.run.landed[Place{at, 1}]; known {
+		return
+	}
+	// Only the chairman was asked.
+	reply := council.Completion{Spent: y.Spent}
+	if y.Error == nil {
+		reply.Text = y.Response
+		reply.Reasoning = text(y.Reasoning)
+		reply.FinishReason = text(y.FinishReason)
+	}
+	s.add(at, 1, s.Plan.ModelOf(s.run.chairman), reply, y.Error)
+}
+
+func (s *State) add(at Seat, number int, model string, reply council.Completion, failure *council.Failure) {
+	s.run.landed[Place{at, number}] = council.Landed{
+		Stage: at.Stage, Seat: at.Name, Number: number, Model: model, Completion: reply, Failure: failure,
+	}
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// Outcome returns what came of a call, if it landed.
+func (s *State) Outcome(place Place) (council.Landed, bool) {
+	landed, ok := s.run.landed[place]
+	return landed, ok
+}
+
+// Landed returns the outcome of every call that landed, in no particular order.
+func (s *State) Landed() iter.Seq[council.Landed] { return maps.Values(s.run.landed) }
+
+// Over reports whether the result of a seat landed: the seat makes no call any more.
+func (s *State) Over(at Seat) bool { return s.run.over[at] }
+
+// Tells reports whether the log holds an event.
+func (s *State) Tells(event council.EventType, data any) bool {
+	switch data := data.(type) {
+	case council.Answer:
+		return s.run.noted[noted{event, data.Model}]
+	case council.Review:
+		return s.run.noted[noted{event, data.Model}]
+	case council.AnswerDelta:
+		return s.Answered(data.Model)
+	case council.AnswerRestart:
+		return s.Answered(data.Model)
+	case council.Delta, council.Restart:
+		return s.run.noted[noted{event: council.EventStage3}]
+	default:
+		return s.run.noted[noted{event: event}]
+	}
+}
+
+// Answered reports whether the answer of a member landed.
+func (s *State) Answered(member string) bool { return s.run.noted[noted{council.EventAnswer, member}] }
+
+// Tally returns what stage 2 added up to, or nil if it is not done.
+func (s *State) Tally() *council.Tally { return s.run.tally }
+
+// Delivered returns when seats of a stage delivered, from the start of the run, in the order of the log.
+func (s *State) Delivered(stage council.Stage) []time.Duration { return s.run.delivered[stage] }
+
+// Began returns when a stage began, from the start of the run. It reports false when the stage begins in this process.
+func (s *State) Began(stage council.Stage) (time.Duration, bool) {
+	switch stage {
+	case council.Stage1:
+		return 0, s.run.noted[noted{event: council.EventStarted}]
+	case council.Stage2:
+		return s.Done(council.Stage1)
+	default:
+		return s.Done(council.Stage2)
+	}
+}
+
+// Done returns when a stage was done, from the start of the run. It reports false when it was not.
+func (s *State) Done(stage council.Stage) (time.Duration, bool) {
+	at, ok := s.run.done[stage]
+	return at, ok
+}
+
+// Open returns the stage that had begun and was not done, "" for none. Its calls without an outcome may have been in
+// flight.
+func (s *State) Open() council.Stage {
+	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
+		_, began := s.Began(stage)
+		if _, done := s.Done(stage); began && !done {
+			return stage
+		}
+	}
+	return ""
+}
+
+// Lost returns how many seats of the open stage have no result: each may have had a call in flight. So may the seats of
+// sides, which look at the answers during stages 2 and 3.
+func (s *State) Lost() (lost int) {
+	open := s.Open()
+	if open == council.Stage2 || open == council.Stage3 {
+		for _, side := range s.Plan.Sides {
+			for _, seat := range side.Seats {
+				if _, landed := s.Outcome(Place{Seat{council.Stage(side.Name), seat}, 1}); !landed {
+					lost++
+				}
+			}
+		}
+	}
+	seats := s.Plan.Members
+	switch open {
+	case council.Stage1:
+	case council.Stage2:
+		seats = s.Plan.Reviewers
+	case council.Stage3: // one call at a time
+		return lost + 1
+	default:
+		return 0
+	}
+	for _, seat := range seats {
+		if !s.Over(Seat{open, seat.ID}) {
+			lost++
+		}
+	}
+	return lost
+}
+
+// Text reports whether watchers may have been shown text of the final answer that no restart voids and no result confirms,
+// and how many calls of stage 3 had ended when it came. While the final answer is written, the last of it is shown before
+// it is stored.
+func (s *State) Text() (shown bool, ended int) {
+	writing := s.Open() == council.Stage3 ||
+		s.Plan.Direct && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members[0].ID)
+	return s.run.text || writing && s.Plan.Deltas, s.run.writer
+}
+
+// Stages returns the stages that are not done in a log whose entries need not have been read.
+func (s *State) Stages() []council.Stage {
+	done := map[council.EventType]bool{}
+	for _, entry := range s.Entries {
+		done[entry.Type] = true
+	}
+	var left []council.Stage
+	for _, stage := range []struct {
+		stage council.Stage
+		event council.EventType
+	}{{council.Stage1, council.EventStage1}, {council.Stage2, council.EventStage2}, {council.Stage3, council.EventStage3}} {
+		if !done[stage.event] {
+			left = append(left, stage.stage)
+		}
+	}
+	return left
+}
