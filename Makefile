@@ -8,7 +8,7 @@ FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
 # The packages whose tests do less under the race detector (internal/testkit/race): they run once more without it.
-UNRACED := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/schema ./internal/worth
+UNRACED := ./internal/bias ./internal/disagreement ./internal/schema ./internal/worth
 # Tests of how work grows with its text (internal/testkit/growth) have shorter texts under the race detector: those of such a name run once more without it.
 LINEAR := Linear$$|TimePerByte|Growth|Hostile|FaultF33|LongReply
 TEXTS := $(filter-out $(UNRACED),$(addprefix ./,$(sort $(shell grep -rl 'growth\.L' --include='*_test.go' internal | xargs dirname))))
@@ -38,7 +38,7 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
-	$(GO) -C bench test .
+	$(GO) -C lab test ./...
 	$(GO) test -shuffle=on $(UNRACED)
 	$(GO) test -shuffle=on -run '$(LINEAR)' $(TEXTS)
 	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
@@ -60,12 +60,12 @@ pictures: browser ## Make the pictures of README.md and docs/ again.
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-bench-compare: browser ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, some 40 minutes; RESULT, in bench/, keeps them; ROUNDS is 9.
-	$(GO) -C bench run . compare -rounds $(ROUNDS) -out $(RESULT)
+bench-compare: browser ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, some 40 minutes; lab/bench/results/RESULT keeps them; ROUNDS is 9.
+	$(GO) -C lab run ./bench compare -rounds $(ROUNDS) -out bench/results/$(RESULT)
 
-bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
-	$(GO) -C bench run . growth -records 10000000 > bench/growth.csv
-	$(GO) -C bench run . plot -in growth.csv -out ../docs
+bench-growth: ## Measure how cost grows, and draw lab/bench/results/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
+	$(GO) -C lab run ./bench growth -records 10000000 > lab/bench/results/growth.csv
+	$(GO) -C lab run ./bench plot -in bench/results/growth.csv -out bench/results
 
 faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
@@ -98,8 +98,8 @@ fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
 
 validate: ## Hold the statistics of comparisons and of the bias report against simulated truth: over an hour.
-	$(GO) run ./cmd/councild validate-statistics --worth
-	$(GO) run ./cmd/councild validate-statistics
+	$(GO) -C lab run ./validate -worth
+	$(GO) -C lab run ./validate
 
 lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
@@ -107,8 +107,7 @@ lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is t
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
-	$(GO) -C bench mod tidy -diff
-	linter=$$($(TOOL) -n golangci-lint) && for module in e2e bench; do (cd $$module && $(GO) vet . && $$linter run .) || exit 1; done
+	linter=$$($(TOOL) -n golangci-lint) && for module in e2e lab; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
 	tools/vulncheck.sh
 
 format: ## Format the code.

@@ -29,7 +29,7 @@ import (
 var costsRounds = flag.Int("costs", 1,
 	"how often the costs of keeping sessions are measured in turn; from 10 on with 64 clients and models that take 2 s")
 
-// costs are the figures of docs/benchmarks.md of what it costs to keep sessions. All
+// costs measures what it costs to keep sessions, as lab/bench/README.md shows it. All
 // daemons and servers are processes. The clients and the provider are in this one.
 type costs struct {
 	slow    time.Duration // that a slow model takes for a call in the median

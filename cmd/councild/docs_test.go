@@ -195,11 +195,14 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, more := range []string{"../../docs/*.md", "../../lab/*/*.md"} {
+		found, err := filepath.Glob(more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
 	}
-	if pages = append(pages, more...); len(pages) < 7 {
+	if len(pages) < 7 {
 		t.Fatalf("found %d pages", len(pages))
 	}
 	for _, path := range pages {

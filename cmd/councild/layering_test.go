@@ -32,7 +32,7 @@ var floors = [][]string{
 		"internal/disagreement", "internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster",
 		"internal/sessions", "internal/imports", "internal/events",
 	},
-	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
+	{"internal/httpapi", "internal/mcpserver", "internal/pipeline"},
 	{"internal/daemon", "internal/batch"},
 	{"internal/testkit/daemontest", "internal/cli"},
 	{"cmd/councild"},

@@ -62,7 +62,6 @@ type commands struct {
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
-	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known."`
 	Completion  completionCmd  `cmd:"" help:"Print a script with which a shell completes commands and flags."`
 	MCP         mcpCmd         `cmd:"" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`

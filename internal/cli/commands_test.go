@@ -52,7 +52,7 @@ func TestCommandLine(t *testing.T) {
 		{
 			name: "help", args: []string{"--help"},
 			stdout: "serve|demo|ask|sessions list|sessions show|sessions delete|bias-report|leaderboard|spend|prices|config|probe|simulate|" +
-				"validate-statistics|healthcheck|version",
+				"healthcheck|version",
 		},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
@@ -164,11 +164,6 @@ func TestCommandLine(t *testing.T) {
 				"--out", "x.jsonl", "--max-cost-usd", "1",
 			},
 		},
-		{
-			name: "a validation of too much", args: []string{"validate-statistics", "--replicates", "9223372036854775807"}, code: 2,
-			stderr: "--replicates takes a whole number from 1 to 100000",
-		},
-		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
 		{
 			name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1,
 			stderr: "refused",

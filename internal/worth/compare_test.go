@@ -224,7 +224,7 @@ func TestUnknownCosts(t *testing.T) {
 }
 
 // In worlds where the council is no better than its best member it seldom pays: at most 5 % of them,
-// and three standard errors. The table of many more is that of validate-statistics.
+// and three standard errors. lab/validate prints the table of many more.
 func TestNullVerdicts(t *testing.T) {
 	testkit.Slow(t)
 	sets := race.Fewer(200)

@@ -1,4 +1,4 @@
-package biascheck
+package main
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package biascheck
+package main
 
 import (
 	"io"
@@ -8,12 +8,10 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
-// A part of the tables on few data sets, because the race detector makes a report ten
-// times as slow; fewer still would be in no bounds. Bounds are 3.3 binomial standard errors
-// wider, which one figure in a thousand leaves by chance; the seed is fixed.
+// A part of the tables on few data sets. Bounds are 3.3 binomial standard errors wider, which one figure in a thousand leaves by
+// chance; the seed is fixed.
 func TestFiguresAreWithinBounds(t *testing.T) {
 	testkit.Slow(t)
 	for _, tt := range []struct {
@@ -26,9 +24,6 @@ func TestFiguresAreWithinBounds(t *testing.T) {
 		{"(30 %, longer better|constant reviewer|go|tails|noise|runs|7 to 9|mix), own shown, 4 members, 50 sessions", 9, 32},
 		{"^harshness, own hidden, 5 members, 50 sessions", 1, 20},
 	} {
-		if race.Enabled && tt.scenarios > 1 { // make test runs the others without it
-			continue
-		}
 		chosen := Matching(regexp.MustCompile(tt.only))
 		if len(chosen) != tt.scenarios {
 			t.Errorf("%q: %d scenarios, want %d", tt.only, len(chosen), tt.scenarios)
@@ -70,7 +65,7 @@ func TestFiguresOutOfBounds(t *testing.T) {
 func TestStreams(t *testing.T) {
 	testkit.Slow(t)
 	chosen := Streams(regexp.MustCompile("^streams, (plain, own hidden|harshness -0.5|shadow preference)"))
-	figures, err := RunStreams(t.Context(), io.Discard, chosen, Options{Replicates: race.Fewer(50), Seed: 1, Widen: 2})
+	figures, err := RunStreams(t.Context(), io.Discard, chosen, Options{Replicates: 50, Seed: 1, Widen: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +100,9 @@ func TestShadowSessions(t *testing.T) {
 	}
 }
 
-// docs/statistics.md holds the tables in full. Figures out of bounds are marked there.
+// README.md holds the tables in full. Figures out of bounds are marked there.
 func TestFiguresAreDocumented(t *testing.T) {
-	var reports, comparing []Figure
+	var reports, comparing, monitoring []Figure
 	for _, s := range scenarios() {
 		for _, l := range s.lines {
 			reports = append(reports, Figure{line: l})
@@ -118,17 +113,18 @@ func TestFiguresAreDocumented(t *testing.T) {
 	}
 	for _, s := range streams() {
 		for _, l := range s.lines {
-			comparing = append(comparing, Figure{line: l.line})
+			monitoring = append(monitoring, Figure{line: l.line})
 		}
 	}
 	checkDocumented(t, reports)
 	checkDocumented(t, comparing)
+	checkDocumented(t, monitoring)
 }
 
-// checkDocumented fails the test unless docs/statistics.md has the tables of the figures.
+// checkDocumented fails the test unless README.md has the tables of the figures.
 func checkDocumented(t *testing.T, figures []Figure) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/statistics.md")
+	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}

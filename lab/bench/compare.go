@@ -891,8 +891,8 @@ func (b *bencher) start(ctx context.Context) measurement {
 	}, figures: func() {
 		for _, f := range []figure{
 			{What: "start of `serve` to ready, ms", Reach: "10", Values: ready, Local: true},
-			{What: "idle memory, MiB", Reach: "20, and what scale.md allows", Values: idle},
-			{What: "binary, MB", Reach: "23, and what scale.md allows", Values: series{size}},
+			{What: "idle memory, MiB", Reach: "20", Values: idle},
+			{What: "binary, MB", Reach: "23", Values: series{size}},
 		} {
 			f.Name = "T15"
 			b.add(f)

@@ -7,7 +7,7 @@
 // long from one minute to the next, so that only ratios within one run mean anything.
 //
 // A session has four members: four answers of 2.0 KB to a prompt of 400 bytes, four reviews
-// of 1.2 KB, one synthesis of 2.0 KB. docs/benchmarks.md says what each figure is.
+// of 1.2 KB, one synthesis of 2.0 KB. README.md says what each figure is.
 package main
 
 import (

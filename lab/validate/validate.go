@@ -1,11 +1,4 @@
-// Package biascheck compares the bias report, and the verdicts of package worth, with
-// simulated truth. It computes the report over many simulated data sets, with a planted bias or without any, and counts
-// false verdicts, the intervals that cover the planted effect, and the power to find it.
-// A command prints these shares, each beside the bounds that it must keep.
-//
-// Simulating records is left to biassim and all estimation to bias. The package has no
-// flags and no exit codes.
-package biascheck
+package main
 
 import (
 	"cmp"

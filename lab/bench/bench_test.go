@@ -10,17 +10,20 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/councild/councild/internal/testkit"
 )
 
 // The daemon and the references run sessions against the provider, plain and streamed, none
 // of which fails.
 func TestQuick(t *testing.T) {
-	w, err := newWorkplace(t.Context(), "..")
+	testkit.Slow(t)
+	w, err := newWorkplace(t.Context(), "../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.close()
-	b := &bencher{workplace: w, root: "..", rounds: 1, quick: true}
+	b := &bencher{workplace: w, root: "../..", rounds: 1, quick: true}
 	for _, of := range []func(context.Context) measurement{b.open, b.capacity, b.connections, b.chunks, b.page} {
 		m := of(t.Context())
 		if err := m.part(); err != nil {
@@ -45,7 +48,8 @@ func TestMain(m *testing.M) {
 
 // A session that is degraded makes a figure invalid: the reviews here hold an empty ballot.
 func TestInvalid(t *testing.T) {
-	w, err := newWorkplace(t.Context(), "..")
+	testkit.Slow(t)
+	w, err := newWorkplace(t.Context(), "../..")
 	if err != nil {
 		t.Fatal(err)
 	}
