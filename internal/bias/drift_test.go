@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // TestDriftVectors compares the change over the window. The reference has the

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // only79 is a world of reviewers that give 7, 8 and 9 alone.

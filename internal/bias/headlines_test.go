@@ -17,10 +17,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/race"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/race"
 )
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/race"
 )
 

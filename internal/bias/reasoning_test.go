@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // reasoned gives the answers of each session reasoning of their own, each doubling of which is worth some points. It leaves it out of

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/race"
 )
 

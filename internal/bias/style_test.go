@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 func TestStyleMimicry(t *testing.T) {

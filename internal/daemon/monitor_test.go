@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 

@@ -23,7 +23,6 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -31,6 +30,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )

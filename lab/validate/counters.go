@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // counter returns hits and trials of one report, whose metrics and their members are

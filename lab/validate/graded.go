@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // used returns the habit of every reviewer of a council.

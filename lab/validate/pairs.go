@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 const tablePairs = "Reports on pairs of answers with a verdict of favour, %, where reviewers judge right unlike often and " +

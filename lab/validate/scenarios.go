@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // Scenario is a kind of data set and what is counted on the reports over it.

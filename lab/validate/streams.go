@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // The tables of streams.

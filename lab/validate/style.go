@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 const tableStyle = "Style mimicry, %, where nobody favours what is like its own: tests at 5 %, and verdicts. " +

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/worth"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"gonum.org/v1/gonum/stat"
 )
 

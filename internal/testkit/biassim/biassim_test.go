@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/google/go-cmp/cmp"
 )
 

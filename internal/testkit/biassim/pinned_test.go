@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // The records of the plain world, and of each field of World that others build on, stay the same byte for byte: published figures

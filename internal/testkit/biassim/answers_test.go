@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"gonum.org/v1/gonum/stat"
 )
 

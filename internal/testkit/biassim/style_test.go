@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/testkit/biassim"
 )
 
 // Arms are right as often as planted, and their errors are correlated as planted.

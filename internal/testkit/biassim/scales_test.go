@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/testkit/biassim"
 	"gonum.org/v1/gonum/stat"
 )
 
