@@ -23,7 +23,7 @@ var floors = [][]string{
 		"internal/thinking",
 	},
 	{
-		"internal/anonymize", "internal/ranking", "internal/bias", 		"internal/llm", "internal/store", "internal/testkit/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
+		"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/testkit/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
 		"internal/grade", "internal/worth", "internal/runlog", "internal/journal", "internal/client", "internal/spend", "internal/testkit/growth",
 		"internal/testkit/biassim",
 		"api", "web",
