@@ -149,7 +149,7 @@ func compared(t *testing.T) (worth, seats []byte) {
 	}
 	worth = run("compare", "--file", "../examples/questions.jsonl", "--out", out, "--max-cost-usd", "150", "--simulate",
 		"--arms", "best,vote,ranked,synthesis,placebo,ensemble", "--format", "html")
-	return worth, run("seats", "--input", out, "--format", "html")
+	return worth, run("report", "seats", "--input", out, "--format", "html")
 }
 
 // movie makes a picture that moves, half a second for each frame and three for the last.

@@ -18,7 +18,7 @@ import (
 func simulated(t *testing.T, more ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	args := append([]string{"simulate", "--out", path, "--sessions", "100"}, more...)
+	args := append([]string{"store", "simulate", "--out", path, "--sessions", "100"}, more...)
 	if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
 		t.Fatalf("simulate exited with %d", code)
 	}

@@ -251,9 +251,9 @@ func TestMistakes(t *testing.T) {
 			"", 1,
 			`no session "none"`, "councild sessions list --server " + url,
 		},
-		{"no day", "", []string{"bias-report", "--since", "yesterday"}, "", 2, `yesterday`, "2026-"},
-		{"an empty input", "", []string{"bias-report", "--input", empty}, "", 0, "Nothing was recorded yet", "ask the council some questions"},
-		{"records over others", "", []string{"simulate", "--out", file1}, "", 2, file1 + " is there already", "--out names a new file"},
+		{"no day", "", []string{"report", "bias", "--since", "yesterday"}, "", 2, `yesterday`, "2026-"},
+		{"an empty input", "", []string{"report", "bias", "--input", empty}, "", 0, "Nothing was recorded yet", "ask the council some questions"},
+		{"records over others", "", []string{"store", "simulate", "--out", file1}, "", 2, file1 + " is there already", "--out names a new file"},
 		{"an unknown shell", "", []string{"completion", "tcsh"}, "", 2, "tcsh", "bash"},
 	} {
 		t.Run(m.name, func(t *testing.T) { play(t, i+1, m, key) })

@@ -79,12 +79,12 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "roster.yaml"), []byte(block("More than one council", "yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := run("councild roster check roster.yaml"); !strings.Contains(said, "Nothing is wrong: 6 models, 2 councils.") {
-		t.Errorf("councild roster check says %s", said)
+	if said := run("councild config roster check roster.yaml"); !strings.Contains(said, "Nothing is wrong: 6 models, 2 councils.") {
+		t.Errorf("councild config roster check says %s", said)
 	}
 	limits, _, _ := strings.Cut(block("What it costs", "sh"), "\ncurl")
 	run(exports + limits + "\ncouncild config >/dev/null")
-	run(exports + "councild spend --by model")
+	run(exports + "councild report spend --by model")
 	if said := run(strings.ReplaceAll(block("The bias report", "sh"), "/tmp/", dir+"/")); !strings.Contains(said, "100 sessions") {
 		t.Errorf("the report of 100 simulated sessions: %.500s", said)
 	}

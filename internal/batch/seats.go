@@ -56,7 +56,7 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 	return rows, ids, nil
 }
 
-// SeatsOfRows returns the same of a file of graded rows, as councild import writes them: each arm is a seat. It reports
+// SeatsOfRows returns the same of a file of graded rows, as councild store import writes them: each arm is a seat. It reports
 // false where the file holds something else.
 func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool, err error) {
 	all, ids, err := readRows(name)
@@ -108,7 +108,7 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 		return out, err
 	}
 	if len(all) == 0 {
-		return out, errors.New("it holds no graded rows: councild import writes them")
+		return out, errors.New("it holds no graded rows: councild store import writes them")
 	}
 	if len(plan.Comparators) == 0 {
 		plan.Comparators = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })

@@ -201,7 +201,7 @@ func TestCompare(t *testing.T) {
 	if r := run(t, nil, append(args, "--fail-on", string(c.Verdict))...); c.Verdict != worth.Pays && r.code != 3 {
 		t.Errorf("%+v", r)
 	}
-	seats := run(t, nil, "seats", "--input", out, "--format", "json")
+	seats := run(t, nil, "report", "seats", "--input", out, "--format", "json")
 	var s render.Seats
 	if err := json.Unmarshal([]byte(seats.stdout), &s); err != nil || len(s.Members) != 4 || s.MeanPhi == nil || s.Seats[0].Vote == nil || s.Seats[0].Ranked == nil {
 		t.Errorf("%v: %+v", err, seats)
@@ -217,7 +217,7 @@ func TestCompareStopsAndFinishes(t *testing.T) {
 	if stopped.code != 4 || stopped.stdout != "" || err != nil || bytes.Contains(data, []byte(`"score":1`)) || bytes.Count(data, []byte("\n")) < 2 {
 		t.Fatalf("%+v, %v", stopped, err)
 	}
-	if seats := run(t, nil, "seats", "--input", out); seats.code != 2 || !strings.Contains(seats.stderr, "nothing is scored before") {
+	if seats := run(t, nil, "report", "seats", "--input", out); seats.code != 2 || !strings.Contains(seats.stderr, "nothing is scored before") {
 		t.Errorf("%+v", seats)
 	}
 	finished := run(t, nil, append(args, "1.5", "--finish")...)
@@ -257,7 +257,7 @@ func TestCompareJudged(t *testing.T) {
 // Whose synthesis is preferred in shadow sessions shows in the monitor.
 func TestMonitorOfShadows(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records.jsonl")
-	if r := run(t, nil, "simulate", "--out", records, "--sessions", "120"); r.code != 0 {
+	if r := run(t, nil, "store", "simulate", "--out", records, "--sessions", "120"); r.code != 0 {
 		t.Fatal(r)
 	}
 	var version struct {
@@ -280,7 +280,7 @@ func TestMonitorOfShadows(t *testing.T) {
 		lines = append(lines, line...)
 	}
 	evidence := write(t, "evidence.jsonl", lines)
-	r := run(t, nil, "bias-report", "--monitor", "--input", records, "--evidence", evidence, "--format", "json")
+	r := run(t, nil, "report", "bias", "--monitor", "--input", records, "--evidence", evidence, "--format", "json")
 	var m bias.Monitor
 	if err := json.Unmarshal([]byte(r.stdout), &m); err != nil || len(m.Watched) != 8 {
 		t.Fatal(err, r)
@@ -288,7 +288,7 @@ func TestMonitorOfShadows(t *testing.T) {
 	if w := m.Watched[7]; w.Clusters != 60 || w.PointEstimate == nil || *w.PointEstimate != 1 || !w.Alarm {
 		t.Errorf("%+v", w)
 	}
-	if r := run(t, nil, "bias-report", "--monitor", "--input", records, "--evidence", evidence, "--fail-on", "bias"); r.code != 3 {
+	if r := run(t, nil, "report", "bias", "--monitor", "--input", records, "--evidence", evidence, "--fail-on", "bias"); r.code != 3 {
 		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }

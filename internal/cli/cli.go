@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -36,7 +37,7 @@ const (
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found one, or " +
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias --fail-on found one, or " +
 	"ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command goes on; 130 interrupted."
 
 type commands struct {
@@ -45,27 +46,62 @@ type commands struct {
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
 	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
-	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
-	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
+	Report      reportCmd      `cmd:"" help:"Report what many sessions reveal: bias, ranks of models, common errors, costs, differences."`
 	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
 	Compare     compareCmd     `cmd:"" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
-	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
-	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, user, council or model."`
-	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
-	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
-	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
-	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Say on which demographic axes the answers of a session, or of a file, differ."`
-	Lexicon     lexiconCmd     `cmd:"" help:"Print or check the terms of demographic axes that answers are compared by."`
-	Events      eventsCmd      `cmd:"" help:"Show what would leave the machine of a session, by its level of consent."`
-	Store       storeCmd       `cmd:"" help:"Look into the record store."`
-	Import      importCmd      `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`
-	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
+	Config      configCmd      `cmd:"" help:"Show or check what is set: variables, roster, lexicon, prices, tokens."`
+	Store       storeCmd       `cmd:"" help:"Look into the record store, or fill one."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
-	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 	Completion  completionCmd  `cmd:"" help:"Print a script with which a shell completes commands and flags."`
 	MCP         mcpCmd         `cmd:"" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
+}
+
+type reportCmd struct {
+	Bias        biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
+	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
+	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
+	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, user, council or model."`
+	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Say on which demographic axes the answers of a session, or of a file, differ."`
+}
+
+type configCmd struct {
+	Show    showConfigCmd `cmd:"" default:"1" help:"Show every setting, where it comes from, and what it means."`
+	Roster  rosterCmd     `cmd:"" help:"Check or show the file that names models and councils."`
+	Lexicon lexiconCmd    `cmd:"" help:"Print or check the terms of demographic axes that answers are compared by."`
+	Prices  pricesCmd     `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
+	Token   tokenCmd      `cmd:"" help:"Make a token for the roster."`
+}
+
+// renamed maps the old names of commands to their new ones. The old names keep working, but help and completion do not have them.
+func renamed() map[string]string {
+	return map[string]string{
+		"bias-report":    "report bias",
+		"leaderboard":    "report leaderboard",
+		"seats":          "report seats",
+		"spend":          "report spend",
+		"disagreement":   "report disagreement",
+		"roster":         "config roster",
+		"lexicon":        "config lexicon",
+		"prices":         "config prices",
+		"token":          "config token",
+		"events preview": "store events",
+		"import":         "store import",
+		"simulate":       "store simulate",
+	}
+}
+
+// newNames replaces the old name of a command by its new one, and prints the new one on stderr.
+func newNames(args []string, stderr io.Writer) []string {
+	for old, now := range renamed() {
+		words := strings.Fields(old)
+		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			_, _ = fmt.Fprintf(stderr, "councild: %s is now: councild %s\n", old, now)
+			return append(strings.Fields(now), args[len(words):]...)
+		}
+	}
+	return args
 }
 
 // usageError is an error of the command line or the environment.
@@ -115,12 +151,12 @@ func Main(ctx context.Context, std IO) (code int) {
 			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}))
 	if err != nil {
 		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
 		return exitError
 	}
-	command, err := parser.Parse(std.Args)
+	command, err := parser.Parse(newNames(std.Args, std.Stderr))
 	if err != nil {
 		help := "councild"
 		if parsing, ok := errors.AsType[*kong.ParseError](err); ok && parsing.Context.Selected() != nil {

@@ -51,10 +51,10 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{
 			name: "help", args: []string{"--help"},
-			stdout: "serve|demo|ask|sessions list|sessions show|sessions delete|bias-report|leaderboard|spend|prices|config|probe|simulate|" +
-				"healthcheck|version",
+			stdout: "serve|demo|ask|check|sessions|report|batch|compare|config|store|probe|completion|mcp|healthcheck|version",
 		},
-		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
+		{name: "help of a command", args: []string{"report", "bias", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
+		{name: "help of several commands", args: []string{"config", "--help"}, stdout: "config show|config roster|config token"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
 		{name: "an unknown command", args: []string{"serv"}, code: 2, stderr: "unexpected argument serv|--help"},
@@ -114,23 +114,23 @@ func TestCommandLine(t *testing.T) {
 			name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,
 			stderr: "LLM_COUNCIL_ORDER",
 		},
-		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
-		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
-		{name: "a report on a folder", args: []string{"bias-report", "--input", "."}, code: 1, stderr: "is a directory"},
-		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
+		{name: "a report on nothing", args: []string{"report", "bias"}, stdout: "Collecting data (0 of 10 sessions)"},
+		{name: "a report on a missing file", args: []string{"report", "bias", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
+		{name: "a report on a folder", args: []string{"report", "bias", "--input", "."}, code: 1, stderr: "is a directory"},
+		{name: "a leaderboard of nothing", args: []string{"report", "leaderboard"}, stdout: "No ballots in 0 sessions"},
 		{
-			name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2,
+			name: "a leaderboard of no category", args: []string{"report", "leaderboard", "--category", "poetry"}, code: 2,
 			stderr: "--category must be one of",
 		},
 		{
-			name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1,
+			name: "a leaderboard of a missing file", args: []string{"report", "leaderboard", "--input", "missing.jsonl"}, code: 1,
 			stderr: "missing.jsonl",
 		},
-		{name: "a report since no day", args: []string{"bias-report", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
-		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
-		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
-		{name: "simulate without a file", args: []string{"simulate"}, code: 2, stderr: "--out"},
-		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
+		{name: "a report since no day", args: []string{"report", "bias", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
+		{name: "a report in no form", args: []string{"report", "bias", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
+		{name: "a report on a negative window", args: []string{"report", "bias", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
+		{name: "simulate without a file", args: []string{"store", "simulate"}, code: 2, stderr: "--out"},
+		{name: "simulate nothing", args: []string{"store", "simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
 		{name: "a probe without a file", args: []string{"probe", "x"}, code: 2, stderr: "--out"},
 		{name: "a probe without a question", args: []string{"probe", "--out", "x.jsonl"}, code: 2, stderr: "there is no question"},
 		{
@@ -200,6 +200,28 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// A command that has got a new name keeps its old one, which neither help nor completion has.
+func TestOldNames(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	_, shown, _ := command(t, "--help")
+	_, completed, _ := command(t, "completion", "bash")
+	for old, now := range renamed() {
+		old, now := strings.Fields(old), strings.Fields(now)
+		code, want, stderr := command(t, append(now, "--help")...)
+		if code != exitOK || stderr != "" {
+			t.Errorf("%s: exit %d: %s", now, code, stderr)
+		}
+		code, got, stderr := command(t, append(old, "--help")...)
+		line := "councild: " + strings.Join(old, " ") + " is now: councild " + strings.Join(now, " ") + "\n"
+		if code != exitOK || got != want || stderr != line {
+			t.Errorf("%s: exit %d: %s%s", old, code, got, stderr)
+		}
+		if strings.Contains(shown, "\n  "+old[0]+" ") || strings.Contains(completed, "'/"+old[0]) {
+			t.Errorf("help or completion have %s", old)
+		}
+	}
+}
+
 // Every command that reads settings ends with what is wrong with them.
 func TestWrongSettings(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"ORDER": "random"})
@@ -211,9 +233,9 @@ func TestWrongSettings(t *testing.T) {
 		{"healthcheck"},
 		{"ask", "x"},
 		{"probe", "--out", out, "x"},
-		{"simulate", "--out", out},
-		{"bias-report"},
-		{"leaderboard"},
+		{"store", "simulate", "--out", out},
+		{"report", "bias"},
+		{"report", "leaderboard"},
 		{"store", "verify"},
 		{"store", "export"},
 		{"store", "publish"},
@@ -228,7 +250,7 @@ func TestWrongSettings(t *testing.T) {
 // A report or a leaderboard that cannot be written is an error.
 func TestReportIsNotWritten(t *testing.T) {
 	daemontest.Setenv(t, nil)
-	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}, {"bias-report", "--format", "json"}} {
+	for _, args := range [][]string{{"report", "bias"}, {"report", "leaderboard"}, {"report", "bias", "--format", "json"}} {
 		var stderr bytes.Buffer
 		broken, writer := io.Pipe()
 		_ = broken.Close()
@@ -323,8 +345,8 @@ func TestSimulate(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
 	for _, path := range []string{one, two} {
-		if code, stdout, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", "4"); code != 0 ||
-			!strings.Contains(stdout, "councild bias-report --input "+path) {
+		if code, stdout, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "12", "--seed", "4"); code != 0 ||
+			!strings.Contains(stdout, "councild report bias --input "+path) {
 			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 		}
 	}
@@ -339,14 +361,14 @@ func TestSimulate(t *testing.T) {
 			t.Fatalf("record %d: the seed does not replay %+v, but gives %+v", i, a, b)
 		}
 	}
-	if code, _, stderr := command(t, "simulate", "--out", one); code != 2 || !strings.Contains(stderr, "new file") {
+	if code, _, stderr := command(t, "store", "simulate", "--out", one); code != 2 || !strings.Contains(stderr, "new file") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	if _, err := os.Stat(os.Getenv("LLM_COUNCIL_BIAS_STORE")); !os.IsNotExist(err) {
 		t.Errorf("simulate touched the store: %v", err)
 	}
 
-	code, stdout, stderr := command(t, "bias-report", "--input", one, "--format", "json", "--sessions", "11")
+	code, stdout, stderr := command(t, "report", "bias", "--input", one, "--format", "json", "--sessions", "11")
 	var r bias.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Sessions != 11 || r.Window.Records != 132 {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
@@ -361,13 +383,13 @@ func TestSimulate(t *testing.T) {
 		{"--config-version", "none", "Collecting data (0 of 10 sessions)"},
 		{"--model-version", "none", "Collecting data (0 of 10 sessions)"},
 	} {
-		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 ||
+		if code, stdout, stderr := command(t, "report", "bias", "--input", one, tt.flag, tt.value); code != 0 ||
 			!strings.HasPrefix(stdout, tt.want) {
 			t.Errorf("%s %s: exit %d: %.80s%s", tt.flag, tt.value, code, stdout, stderr)
 		}
 	}
-	_, brief, _ := command(t, "bias-report", "--input", one)
-	_, verbose, _ := command(t, "bias-report", "--input", one, "--verbose")
+	_, brief, _ := command(t, "report", "bias", "--input", one)
+	_, verbose, _ := command(t, "report", "bias", "--input", one, "--verbose")
 	if !strings.Contains(strings.ToLower(brief), "volatil") || len(verbose) <= len(brief) || !strings.Contains(verbose, "sim:dune") {
 		t.Errorf("brief: %s\nverbose: %s", brief, verbose)
 	}
@@ -388,7 +410,7 @@ func TestReportVectors(t *testing.T) {
 		if err := json.Unmarshal(data, &want); err != nil {
 			t.Fatal(err)
 		}
-		code, stdout, stderr := command(t, "bias-report", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0",
+		code, stdout, stderr := command(t, "report", "bias", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0",
 			"--format", "json")
 		var r bias.Report
 		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
@@ -417,10 +439,10 @@ func TestReportVectors(t *testing.T) {
 func TestLeaderboard(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "21"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "21"); code != 0 {
 		t.Fatal(stderr)
 	}
-	code, stdout, stderr := command(t, "leaderboard", "--input", path, "--format", "json")
+	code, stdout, stderr := command(t, "report", "leaderboard", "--input", path, "--format", "json")
 	var l bias.Leaderboard
 	if err := json.Unmarshal([]byte(stdout), &l); code != 0 || err != nil || l.Sessions != 21 || len(l.Boards) != 1 || len(l.Boards[0].Entries) != 4 {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
@@ -436,7 +458,7 @@ func TestLeaderboard(t *testing.T) {
 	if votes != 21*12 || math.Abs(wins-21*4) > 1e-9 {
 		t.Errorf("%d votes and %v wins, want 252 and 84", votes, wins)
 	}
-	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
+	code, stdout, stderr = command(t, "report", "leaderboard", "--input", path, "--sessions", "20")
 	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") ||
 		!strings.HasPrefix(lines[3], "1     "+l.Boards[0].Entries[0].Model) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
@@ -450,7 +472,7 @@ func TestSeveralInputs(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.jsonl")
 	for path, seed := range map[string]string{one: "1", two: "2"} {
-		if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", seed); code != 0 {
+		if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "12", "--seed", seed); code != 0 {
 			t.Fatal(stderr)
 		}
 	}
@@ -459,7 +481,7 @@ func TestSeveralInputs(t *testing.T) {
 	}
 	sessions := func(args ...string) (int, int) {
 		t.Helper()
-		code, stdout, stderr := command(t, append([]string{"bias-report", "--format", "json", "--sessions", "0", "--days", "30"}, args...)...)
+		code, stdout, stderr := command(t, append([]string{"report", "bias", "--format", "json", "--sessions", "0", "--days", "30"}, args...)...)
 		var r bias.Report
 		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Days != 30 || r.Window.Newest != 0 {
 			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
@@ -490,27 +512,27 @@ func TestSeveralInputs(t *testing.T) {
 		filepath.Join(dir, "*.json"): "no file matches " + filepath.Join(dir, "*.json"),
 		dir:                          filepath.Join(dir, "*.jsonl"),
 	} {
-		if code, _, stderr := command(t, "leaderboard", "--input", input); code != 1 || !strings.Contains(stderr, want) {
+		if code, _, stderr := command(t, "report", "leaderboard", "--input", input); code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d: %s", input, code, stderr)
 		}
 	}
-	_, stdout, _ := command(t, "leaderboard", "--input", one, "--days", "30", "--sessions", "0")
+	_, stdout, _ := command(t, "report", "leaderboard", "--input", one, "--days", "30", "--sessions", "0")
 	if !strings.Contains(stdout, "Window: the last 30 days.") || !strings.Contains(stdout, "TIER") {
 		t.Error(stdout)
 	}
-	_, stdout, _ = command(t, "leaderboard", "--input", one, "--sessions", "1")
+	_, stdout, _ = command(t, "report", "leaderboard", "--input", one, "--sessions", "1")
 	if !strings.Contains(stdout, "One session is one draw") || !strings.Contains(stdout, "1-4") {
 		t.Error(stdout)
 	}
-	_, stdout, _ = command(t, "leaderboard", "--input", one, "--format", "csv", "--model", "sim:c")
+	_, stdout, _ = command(t, "report", "leaderboard", "--input", one, "--format", "csv", "--model", "sim:c")
 	if !strings.HasPrefix(stdout, "category,board,rank,") || !strings.Contains(stdout, ",sim:cedar,") || strings.Contains(stdout, "sim:amber") {
 		t.Error(stdout)
 	}
-	_, stdout, _ = command(t, "bias-report", "--input", one, "--model", "nobody")
+	_, stdout, _ = command(t, "report", "bias", "--input", one, "--model", "nobody")
 	if !strings.Contains(stdout, "No member is called nobody") || !strings.Contains(stdout, "sim:cedar") {
 		t.Error(stdout)
 	}
-	if code, _, stderr := command(t, "bias-report", "--input", one, "--language", "English"); code != 2 || !strings.Contains(stderr, "ISO 639-1") {
+	if code, _, stderr := command(t, "report", "bias", "--input", one, "--language", "English"); code != 2 || !strings.Contains(stderr, "ISO 639-1") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -526,13 +548,13 @@ func TestFailOnBias(t *testing.T) {
 		{"e2e_planted", "found: position, self_preference, anchoring\n", 3},
 		{"e2e_null", "", 0},
 	} {
-		args := []string{"bias-report", "--fail-on", "bias", "--sessions", "0", "--days", "0", "--input", "../bias/testdata/" + tt.records + ".jsonl"}
+		args := []string{"report", "bias", "--fail-on", "bias", "--sessions", "0", "--days", "0", "--input", "../bias/testdata/" + tt.records + ".jsonl"}
 		code, stdout, stderr := command(t, args...)
 		if code != tt.code || stdout == "" || !strings.Contains(stderr, tt.verdict) || tt.verdict == "" && stderr != "" {
 			t.Errorf("%s: exit %d: %s%s", tt.records, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := command(t, "bias-report", "--fail-on", "bias"); code != 0 || !strings.Contains(stderr, "no verdict: 10 more sessions") {
+	if code, _, stderr := command(t, "report", "bias", "--fail-on", "bias"); code != 0 || !strings.Contains(stderr, "no verdict: 10 more sessions") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -582,12 +604,12 @@ func TestMonitor(t *testing.T) {
 		{"--days 0", 2, "", "--since does"},
 		{"--split category", 2, "", "--since does"},
 	} {
-		code, stdout, stderr := command(t, append([]string{"bias-report", "--monitor"}, strings.Fields(tt.args)...)...)
+		code, stdout, stderr := command(t, append([]string{"report", "bias", "--monitor"}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
 			t.Errorf("%s: exit %d, want %d: %s%s", tt.args, code, tt.code, stdout, stderr)
 		}
 	}
-	_, stdout, _ := command(t, "bias-report", "--monitor", "--input", quiet, "--format", "json")
+	_, stdout, _ := command(t, "report", "bias", "--monitor", "--input", quiet, "--format", "json")
 	var m bias.Monitor
 	if err := json.Unmarshal([]byte(stdout), &m); err != nil || m.Window.Sessions != 140 || len(m.Watched) != 8 {
 		t.Errorf("%v: %d sessions, %d headlines", err, m.Window.Sessions, len(m.Watched))
@@ -600,7 +622,7 @@ func TestStoreVerify(t *testing.T) {
 	if code, _, stderr := command(t, "store", "verify"); code != 1 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
 	if err := os.Rename(path, path+".000001"); err != nil {
@@ -629,7 +651,7 @@ func TestStoreVerify(t *testing.T) {
 func TestStorePublish(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
 	if code, _, stderr := command(t, "store", "publish"); code != exitUsage || !strings.Contains(stderr, "LLM_COUNCIL_NATS_URL") {
@@ -670,7 +692,7 @@ func TestStorePublish(t *testing.T) {
 func TestStoreVerifyNamesAWrongSummary(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
 	if err := os.Rename(path, path+".000001"); err != nil {
@@ -709,7 +731,7 @@ func TestStoreVerifyNamesAWrongSummary(t *testing.T) {
 func TestStoreExport(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
 	want := daemontest.Records(t, path)
@@ -755,7 +777,7 @@ func TestStoreExport(t *testing.T) {
 func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}} {
+	for _, args := range [][]string{{"report", "bias"}, {"report", "leaderboard"}} {
 		if code, _, stderr := command(t, append(args, "--input", path)...); code == 0 || !strings.Contains(stderr, path) {
 			t.Errorf("%s without a store: exit %d: %s", args[0], code, stderr)
 		}
@@ -764,15 +786,15 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 			t.Errorf("%s of a directory: exit %d: %s", args[0], code, stderr)
 		}
 	}
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "12"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "12"); code != 0 {
 		t.Fatal(stderr)
 	}
 	if err := os.Rename(path, path+".000001"); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"bias-report", "--input", path},
-		{"leaderboard", "--input", path},
+		{"report", "bias", "--input", path},
+		{"report", "leaderboard", "--input", path},
 		{"store", "verify", path},
 		{"store", "export", path},
 	} {
@@ -875,7 +897,7 @@ func (*overQuota) Close() error { return syscall.EDQUOT }
 func TestStoreExportReportsClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	daemontest.Setenv(t, nil)
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
 	err := exportCmd{Out: "all.jsonl"}.exportTo(t.Context(), path, &overQuota{}, io.Discard)
@@ -887,7 +909,7 @@ func TestStoreExportReportsClose(t *testing.T) {
 func TestReportCountsBadLines(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "10"); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--out", path, "--sessions", "10"); code != 0 {
 		t.Fatal(stderr)
 	}
 	good, err := os.ReadFile(path)
@@ -899,7 +921,7 @@ func TestReportCountsBadLines(t *testing.T) {
 	if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, stdout, _ := command(t, "bias-report", "--input", path, "--format", "json")
+	_, stdout, _ := command(t, "report", "bias", "--input", path, "--format", "json")
 	var r bias.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatal(err)
@@ -907,10 +929,10 @@ func TestReportCountsBadLines(t *testing.T) {
 	if r.Window.Records != 120 {
 		t.Errorf("%d records", r.Window.Records)
 	}
-	_, text, _ := command(t, "bias-report", "--input", path)
-	_, page, _ := command(t, "bias-report", "--input", path, "--format", "html")
-	_, table, _ := command(t, "bias-report", "--input", path, "--format", "csv")
-	_, board, _ := command(t, "leaderboard", "--input", path)
+	_, text, _ := command(t, "report", "bias", "--input", path)
+	_, page, _ := command(t, "report", "bias", "--input", path, "--format", "html")
+	_, table, _ := command(t, "report", "bias", "--input", path, "--format", "csv")
+	_, board, _ := command(t, "report", "leaderboard", "--input", path)
 	want := map[string]int64{
 		string(store.ReasonNotAnObject): 6, string(store.ReasonInvalidUTF8): 7, string(store.ReasonNotJSON): 8,
 		string(store.ReasonUnterminated): 124,
@@ -951,7 +973,7 @@ func TestHealthcheck(t *testing.T) {
 func TestSimulateSubjects(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	args := []string{"simulate", "--out", path, "--sessions", "8", "--category", "math,coding", "--language", "en,de"}
+	args := []string{"store", "simulate", "--out", path, "--sessions", "8", "--category", "math,coding", "--language", "en,de"}
 	if code, _, stderr := command(t, args...); code != exitOK {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
@@ -964,7 +986,7 @@ func TestSimulateSubjects(t *testing.T) {
 		t.Error(diff)
 	}
 	for flag, want := range map[string]string{"--category=math,poetry": "use coding, math", "--language=english": "such as en"} {
-		code, _, stderr := command(t, "simulate", "--out", path+".new", flag)
+		code, _, stderr := command(t, "store", "simulate", "--out", path+".new", flag)
 		if code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d: %s", flag, code, stderr)
 		}

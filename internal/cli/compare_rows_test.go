@@ -12,7 +12,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// TestCompareImportedRows compares the arms of graded rows as councild import writes them.
+// TestCompareImportedRows compares the arms of graded rows as councild store import writes them.
 func TestCompareImportedRows(t *testing.T) {
 	dir := t.TempDir()
 	table, rows := filepath.Join(dir, "table.csv"), filepath.Join(dir, "rows.jsonl")
@@ -28,7 +28,7 @@ func TestCompareImportedRows(t *testing.T) {
 	if err := os.WriteFile(table, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, nil, "import", "--from", "csv", "--in", table, "--out", rows); r.code != 0 {
+	if r := run(t, nil, "store", "import", "--from", "csv", "--in", table, "--out", rows); r.code != 0 {
 		t.Fatal(r)
 	}
 	r := run(t, nil, "compare", "--input", rows, "--arms", "best", "--format", "json")

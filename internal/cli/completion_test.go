@@ -19,9 +19,11 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"councild s":                    "serve sessions seats spend store simulate",
+		"councild s":                    "serve sessions store",
 		"councild ask --c":              "--council --chairman --category",
 		"councild ask --quiet --follow": "--follow",
+		"councild config roster ":       "check show --help",
+		"councild bias":                 "",
 		"councild sessions ":            "list show delete accept --help",
 		"councild sessions list --j":    "--json",
 		"councild completion z":         "zsh",

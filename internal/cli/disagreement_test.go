@@ -26,7 +26,7 @@ func TestDisagreement(t *testing.T) {
 	if err := os.WriteFile(input, []byte(different+"\n"+alike), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := command(t, "disagreement", input)
+	code, out, errs := command(t, "report", "disagreement", input)
 	for _, want := range []string{
 		"3 answers, lexicon councild-1: answers differ in coverage.", "b: girl, woman",
 		"2 answers, lexicon councild-1: not tested: too few terms of gender.",
@@ -39,7 +39,7 @@ func TestDisagreement(t *testing.T) {
 	if err := os.WriteFile(own, []byte(`{"version": "w-1", "axes": {"weather": ["rain"]}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs = command(t, "disagreement", "--json", "--lexicon", own, "--threshold", "0.9", input)
+	code, out, errs = command(t, "report", "disagreement", "--json", "--lexicon", own, "--threshold", "0.9", input)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var report council.DisagreementReport
 	if err := json.Unmarshal([]byte(lines[0]), &report); err != nil || code != 0 || len(lines) != 2 {
@@ -64,11 +64,11 @@ func TestDisagreementErrors(t *testing.T) {
 		if err := os.WriteFile(input, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if code, _, errs := command(t, "disagreement", input); code != 2 || !strings.Contains(errs, tt.want) {
+		if code, _, errs := command(t, "report", "disagreement", input); code != 2 || !strings.Contains(errs, tt.want) {
 			t.Errorf("%s: %d, want 2 and %q: %s", tt.name, code, tt.want, errs)
 		}
 	}
-	if code, _, errs := command(t, "disagreement", "missing.jsonl"); code != 2 || !strings.Contains(errs, "name a file of JSON lines") {
+	if code, _, errs := command(t, "report", "disagreement", "missing.jsonl"); code != 2 || !strings.Contains(errs, "name a file of JSON lines") {
 		t.Errorf("a file that is not there: %d %s", code, errs)
 	}
 }
@@ -87,13 +87,13 @@ func TestDisagreementOfSession(t *testing.T) {
 	}
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Provider(t, members...).URL(), "MODELS": "a,b,c"})
 	session := d.Ask(t, `{"query": "What does a farmer do?"}`)
-	code, out, errs := command(t, "disagreement", "--server", d.URL(), session.ID)
+	code, out, errs := command(t, "report", "disagreement", "--server", d.URL(), session.ID)
 	if code != 0 || !strings.Contains(out, "answers differ in coverage") || !strings.Contains(out, "b: girl, woman") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	// The terms of the question do not count.
 	session = d.Ask(t, `{"query": "What do women and girls do on a farm?"}`)
-	code, out, errs = command(t, "disagreement", "--json", "--server", d.URL(), session.ID)
+	code, out, errs = command(t, "report", "disagreement", "--json", "--server", d.URL(), session.ID)
 	var report council.DisagreementReport
 	if err := json.NewDecoder(bytes.NewBufferString(out)).Decode(&report); code != 0 || err != nil || report.Flagged {
 		t.Errorf("%d %v %s%s", code, err, out, errs)
@@ -104,14 +104,14 @@ func TestDisagreementOfSession(t *testing.T) {
 		}
 	}
 	const unknown = "01982f6e-0000-7000-8000-000000000000"
-	if code, _, errs := command(t, "disagreement", "--server", d.URL(), unknown); code != 1 || !strings.Contains(errs, "sessions list") {
+	if code, _, errs := command(t, "report", "disagreement", "--server", d.URL(), unknown); code != 1 || !strings.Contains(errs, "sessions list") {
 		t.Errorf("an unknown session: %d %s", code, errs)
 	}
 	input := filepath.Join(t.TempDir(), "answers.jsonl")
 	if err := os.WriteFile(input, []byte(different), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errs = command(t, "disagreement", "--server", d.URL(), input); code != 0 || !strings.Contains(out, "answers differ") {
+	if code, out, errs = command(t, "report", "disagreement", "--server", d.URL(), input); code != 0 || !strings.Contains(out, "answers differ") {
 		t.Errorf("a file at the daemon: %d %s%s", code, out, errs)
 	}
 }
@@ -124,7 +124,7 @@ func TestCalibrate(t *testing.T) {
 	if err := os.WriteFile(benign, []byte(strings.Repeat(alike, 99)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := command(t, "disagreement", "--calibrate", benign); code != 2 || !strings.Contains(errs, "LLM_COUNCIL_JUDGE_MODEL") {
+	if code, _, errs := command(t, "report", "disagreement", "--calibrate", benign); code != 2 || !strings.Contains(errs, "LLM_COUNCIL_JUDGE_MODEL") {
 		t.Errorf("without a judge: %d %s", code, errs)
 	}
 	for name, value := range map[string]string{
@@ -132,22 +132,22 @@ func TestCalibrate(t *testing.T) {
 	} {
 		t.Setenv("LLM_COUNCIL_"+name, value)
 	}
-	if code, out, errs := command(t, "disagreement", "--calibrate", benign, benign); code != 2 || !strings.Contains(errs, "name an input, or") {
+	if code, out, errs := command(t, "report", "disagreement", "--calibrate", benign, benign); code != 2 || !strings.Contains(errs, "name an input, or") {
 		t.Errorf("both: %d %s%s", code, out, errs)
 	}
-	code, out, errs := command(t, "disagreement", "--calibrate", benign)
+	code, out, errs := command(t, "report", "disagreement", "--calibrate", benign)
 	if code != 0 || !strings.Contains(out, "0 of 99 benign sessions flagged, at most 3.0 %") || !strings.Contains(errs, "99 of 99 sessions") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	if err := os.WriteFile(benign, []byte(alike), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs = command(t, "disagreement", "--backend", "llm_judge", benign)
+	code, out, errs = command(t, "report", "disagreement", "--backend", "llm_judge", benign)
 	if code != 0 || !strings.Contains(out, "the judge found no difference in how people are treated.") ||
 		!strings.Contains(out, "sim:cedar, judge-1, asked in two orders:") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
-	if code, out, errs = command(t, "disagreement", "--calibrate", benign); code != 1 || !strings.Contains(errs, "give more sessions") {
+	if code, out, errs = command(t, "report", "disagreement", "--calibrate", benign); code != 1 || !strings.Contains(errs, "give more sessions") {
 		t.Errorf("one session: %d %s%s", code, out, errs)
 	}
 }
@@ -166,7 +166,7 @@ func TestCalibrateEmbeddings(t *testing.T) {
 		}
 	}
 	write(99)
-	if code, _, errs := command(t, "disagreement", "--backend", "embedding", "--calibrate", file); code != 2 ||
+	if code, _, errs := command(t, "report", "disagreement", "--backend", "embedding", "--calibrate", file); code != 2 ||
 		!strings.Contains(errs, "LLM_COUNCIL_EMBEDDING_MODEL") {
 		t.Errorf("without a model: %d %s", code, errs)
 	}
@@ -176,17 +176,17 @@ func TestCalibrateEmbeddings(t *testing.T) {
 		t.Setenv("LLM_COUNCIL_"+name, value)
 	}
 	write(1)
-	code, out, errs := command(t, "disagreement", "--backend", "embedding", file)
-	if code != 0 || !strings.Contains(out, "sim:cedar was not calibrated with embedding-1 and these terms on these axes; run councild disagreement --backend embedding --calibrate") {
+	code, out, errs := command(t, "report", "disagreement", "--backend", "embedding", file)
+	if code != 0 || !strings.Contains(out, "sim:cedar was not calibrated with embedding-1 and these terms on these axes; run councild report disagreement --backend embedding --calibrate") {
 		t.Errorf("not calibrated: %d %s%s", code, out, errs)
 	}
 	write(99)
-	code, out, errs = command(t, "disagreement", "--backend", "embedding", "--calibrate", file)
+	code, out, errs = command(t, "report", "disagreement", "--backend", "embedding", "--calibrate", file)
 	if code != 0 || !strings.Contains(out, "sim:cedar with embedding-1, threshold 0.3: 0 of 99 benign sessions flagged, at most 3.0 %") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	write(1)
-	code, out, errs = command(t, "disagreement", "--backend", "embedding", file)
+	code, out, errs = command(t, "report", "disagreement", "--backend", "embedding", file)
 	if code != 0 || !strings.Contains(out, "were not found to cover an axis alike") || !strings.Contains(out, "sim:cedar, embedding-1:\n") ||
 		!strings.Contains(out, "CORRELATION") || !strings.Contains(out, "no answer has a term of it") {
 		t.Errorf("%d %s%s", code, out, errs)

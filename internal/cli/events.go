@@ -11,23 +11,19 @@ import (
 )
 
 type eventsCmd struct {
-	Preview eventsPreviewCmd `cmd:"" help:"Print the events that the newest sessions would send."`
-}
-
-type eventsPreviewCmd struct {
 	Input    string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
 	Level    *int   `help:"Level of consent, 0 to 4; default LLM_COUNCIL_BIAS_CONSENT." placeholder:"N"`
 	Sessions int    `help:"Most sessions to show." default:"5" placeholder:"N"`
 }
 
 // Help returns what the help of the command says below its summary.
-func (eventsPreviewCmd) Help() string {
+func (eventsCmd) Help() string {
 	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids that are drawn. " +
 		"At levels 0 and 1 there are none. A query hash is there only if the records have one, which takes level 4 when they were made."
 }
 
 // Run prints events.
-func (c eventsPreviewCmd) Run(ctx context.Context, std IO) error {
+func (c eventsCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err

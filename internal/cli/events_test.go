@@ -8,7 +8,7 @@ import (
 
 func TestEventsPreview(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	if code, _, stderr := command(t, "simulate", "--sessions", "4", "--out", path); code != 0 {
+	if code, _, stderr := command(t, "store", "simulate", "--sessions", "4", "--out", path); code != 0 {
 		t.Fatal(stderr)
 	}
 	for level, want := range map[string]struct {
@@ -17,7 +17,7 @@ func TestEventsPreview(t *testing.T) {
 	}{
 		"1": {0, ""}, "2": {3, `"rankings":[{"model":"other","rank":1,`}, "3": {3, `"bias_indicators":{"position_variance"`}, "4": {3, `"time":"20`},
 	} {
-		code, stdout, stderr := command(t, "events", "preview", "--input", path, "--sessions", "3", "--level", level)
+		code, stdout, stderr := command(t, "store", "events", "--input", path, "--sessions", "3", "--level", level)
 		if code != 0 || strings.Count(stdout, "\n") != want.lines || !strings.Contains(stdout, want.has) {
 			t.Errorf("level %s: exit code %d, %s%s", level, code, stdout, stderr)
 		}
@@ -28,7 +28,7 @@ func TestEventsPreview(t *testing.T) {
 			t.Errorf("level %s has more than it may: %s", level, stdout)
 		}
 	}
-	if code, _, stderr := command(t, "events", "preview", "--level", "5"); code != 2 || !strings.Contains(stderr, "--level") {
+	if code, _, stderr := command(t, "store", "events", "--level", "5"); code != 2 || !strings.Contains(stderr, "--level") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

@@ -42,7 +42,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 		}
 		return err
 	}
-	kind := "records\nReport:   councild bias-report --sessions 0 --days 0 --input " + c.Out
+	kind := "records\nReport:   councild report bias --sessions 0 --days 0 --input " + c.Out
 	if s.Graded {
 		kind = "graded rows"
 	}

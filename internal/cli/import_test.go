@@ -18,14 +18,14 @@ func TestImportOfAnExport(t *testing.T) {
 	dir := t.TempDir()
 	records, table, again := filepath.Join(dir, "records.jsonl"), filepath.Join(dir, "records.csv"), filepath.Join(dir, "again.jsonl")
 	for _, args := range [][]string{
-		{"simulate", "--out", records, "--sessions", "3", "--category", "math"},
+		{"store", "simulate", "--out", records, "--sessions", "3", "--category", "math"},
 		{"store", "export", records, "--format", "csv", "--out", table},
 	} {
 		if code, _, stderr := command(t, args...); code != 0 {
 			t.Fatal(stderr)
 		}
 	}
-	code, stdout, stderr := command(t, "import", "--from", "csv", "--in", table, "--out", again)
+	code, stdout, stderr := command(t, "store", "import", "--from", "csv", "--in", table, "--out", again)
 	if code != exitOK || !strings.Contains(stdout, "Accepted: 36 lines\nRejected: 0 lines\n") || stderr != "" {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
@@ -50,7 +50,7 @@ func TestImport(t *testing.T) {
 		}
 	}
 	write("id,note\nq1,good\n")
-	code, _, stderr := command(t, "import", "--from", "csv", "--in", in, "--out", out)
+	code, _, stderr := command(t, "store", "import", "--from", "csv", "--in", in, "--out", out)
 	if code != exitUsage || !strings.Contains(stderr, `the column "note" is not known`) {
 		t.Errorf("an unknown column: exit %d: %s", code, stderr)
 	}
@@ -58,7 +58,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("a file is left behind: %v", err)
 	}
 	write("id,score:a\nq1,1\nq2,2\nq1,0\n")
-	code, stdout, stderr := command(t, "import", "--from", "csv", "--in", in, "--out", out)
+	code, stdout, stderr := command(t, "store", "import", "--from", "csv", "--in", in, "--out", out)
 	if code != exitError || !strings.HasPrefix(stderr, "line 3: bad_field: score:a is \"2\"\nline 4: duplicate: ") ||
 		!strings.Contains(stderr, "2 lines of "+in+" are no rows") ||
 		stdout != "Accepted: 1 lines\nRejected: 2 lines\n"+out+": 1 graded rows\n" {
@@ -73,7 +73,7 @@ func TestImport(t *testing.T) {
 		"no input":             {"--from", "csv", "--in", in + "x", "--out", out + "x"},
 		"an unknown format":    {"--from", "xml", "--in", in, "--out", out + "x"},
 	} {
-		if code, _, stderr := command(t, append([]string{"import"}, args...)...); code != exitUsage {
+		if code, _, stderr := command(t, append([]string{"store", "import"}, args...)...); code != exitUsage {
 			t.Errorf("%s: exit %d: %s", name, code, stderr)
 		}
 	}

@@ -56,7 +56,7 @@ type lexiconCheckCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (lexiconCheckCmd) Help() string {
-	return "A lexicon has the form of what councild lexicon print prints. With \"extend\": true beside its axes, their terms are added to " +
+	return "A lexicon has the form of what councild config lexicon print prints. With \"extend\": true beside its axes, their terms are added to " +
 		"the built-in ones. Exit code 2 says that something is wrong."
 }
 

@@ -40,7 +40,7 @@ func TestProbeCompare(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 	sessions := filepath.Join(dir, "sessions.jsonl")
-	if code, _, stderr := command(t, "simulate", "--out", sessions, "--sessions", "10"); code != exitOK {
+	if code, _, stderr := command(t, "store", "simulate", "--out", sessions, "--sessions", "10"); code != exitOK {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	for _, tt := range []struct{ earlier, want string }{

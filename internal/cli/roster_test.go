@@ -22,11 +22,11 @@ import (
 func TestRosterCommands(t *testing.T) {
 	t.Setenv("AZURE_KEY", "x")
 	t.Setenv("LLM_COUNCIL_PROVIDERS", "claude=https://api.anthropic.com/v1")
-	code, out, errs := command(t, "roster", "check", "../../docs/roster.yaml")
+	code, out, errs := command(t, "config", "roster", "check", "../../docs/roster.yaml")
 	if code != 0 || !strings.Contains(out, "Nothing is wrong: 3 models, 2 councils.") {
 		t.Errorf("the example: %d %s%s", code, out, errs)
 	}
-	code, out, errs = command(t, "roster", "show", "../../docs/roster.yaml")
+	code, out, errs = command(t, "config", "roster", "show", "../../docs/roster.yaml")
 	for _, want := range []string{"deep (default)", "review-1+fast.", "claude-opus-5-5", "high", "input: 2"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("the example shows no %q: %d %s%s", want, code, out, errs)
@@ -36,25 +36,25 @@ func TestRosterCommands(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("version: 2\nmodels: {}\ncouncils: {a: {members: [b]}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, errs = command(t, "roster", "check", bad)
+	code, _, errs = command(t, "config", "roster", "check", bad)
 	for _, want := range []string{"line 1: the version", "line 3: members names one model", "line 3: members names \"b\""} {
 		if code != 2 || !strings.Contains(errs, want) {
 			t.Errorf("a bad roster: %d, want 2 and %q:\n%s", code, want, errs)
 		}
 	}
-	if code, _, errs = command(t, "roster", "check"); code != 2 || !strings.Contains(errs, "LLM_COUNCIL_ROSTER") {
+	if code, _, errs = command(t, "config", "roster", "check"); code != 2 || !strings.Contains(errs, "LLM_COUNCIL_ROSTER") {
 		t.Errorf("no roster: %d %s", code, errs)
 	}
 }
 
 func TestToken(t *testing.T) {
-	code, out, errs := command(t, "token", "ci")
+	code, out, errs := command(t, "config", "token", "ci")
 	token, rest, _ := strings.Cut(out, "\n")
 	sum := sha256.Sum256([]byte(token))
 	if code != 0 || len(token) < 26 || !strings.Contains(rest, "ci: {sha256: "+hex.EncodeToString(sum[:])+"}") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
-	if code, _, errs = command(t, "token", "c i"); code != 2 || !strings.Contains(errs, "1 to 32 letters") {
+	if code, _, errs = command(t, "config", "token", "c i"); code != 2 || !strings.Contains(errs, "1 to 32 letters") {
 		t.Errorf("a bad name: %d %s", code, errs)
 	}
 }

@@ -122,10 +122,10 @@ Ctrl-C stops it.
 	return d.Serve(ctx)
 }
 
-type configCmd struct{}
+type showConfigCmd struct{}
 
 // Run prints every setting.
-func (configCmd) Run(std IO) error {
+func (showConfigCmd) Run(std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func TestReportOverHTTPIsTheCommands(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	// The command reads while the daemon holds the store.
-	if code := Main(t.Context(), IO{Args: []string{"bias-report", "--format", "json"}, Stdout: &stdout, Stderr: &stderr}); code != 0 {
+	if code := Main(t.Context(), IO{Args: []string{"report", "bias", "--format", "json"}, Stdout: &stdout, Stderr: &stderr}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr.String())
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &printed); err != nil {

@@ -79,7 +79,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 			return fmt.Errorf("writing the records of session %d failed: %v", i+1, session.Metadata.Warnings)
 		}
 	}
-	_, err = fmt.Fprintf(std.Stdout, "%d simulated sessions of %d members in %s\nRecords: %s\nReport:  councild bias-report --input %s\n",
+	_, err = fmt.Fprintf(std.Stdout, "%d simulated sessions of %d members in %s\nRecords: %s\nReport:  councild report bias --input %s\n",
 		c.Sessions, len(cfg.Models), time.Since(start).Round(time.Millisecond), c.Out, c.Out)
 	return err
 }

@@ -28,8 +28,8 @@ type spendCmd struct {
 // Help returns what the help of the command says below its summary.
 func (spendCmd) Help() string {
 	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running daemon knows more: " +
-		"ask it for GET /v1/spend.\n\ncouncild spend verify ends with exit code 1 where the ledger is damaged and nobody has accepted that. " +
-		"Under hard limits of a day, no daemon starts on such a ledger. councild spend accept writes down what is lost and when you accepted " +
+		"ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 where the ledger is damaged and nobody has accepted that. " +
+		"Under hard limits of a day, no daemon starts on such a ledger. councild report spend accept writes down what is lost and when you accepted " +
 		"it, and then the daemon starts. What is lost counts against no limit. Stop the daemon first."
 }
 
@@ -83,7 +83,7 @@ func (c spendCmd) verify(ctx context.Context, std IO, path string) error {
 		return err
 	}
 	if r.Ledger.Damaged {
-		return fmt.Errorf("the ledger of costs %s is damaged: %s; councild spend accept takes the loss", path, r.Ledger.Problem())
+		return fmt.Errorf("the ledger of costs %s is damaged: %s; councild report spend accept takes the loss", path, r.Ledger.Problem())
 	}
 	return nil
 }

@@ -28,14 +28,14 @@ func TestSpend(t *testing.T) {
 		{[]string{"--format", "csv", "--by", "token"}, "token,sessions,calls,total_usd|y,1,0,3,3,0|'=x,1,2,0.000000000001,0,1"},
 		{[]string{"--format", "json", "--token", "=x"}, `"total_usd": 0.000000000001`},
 	} {
-		code, stdout, stderr := command(t, append([]string{"spend", "--days", "0", "--input", path}, c.args...)...)
+		code, stdout, stderr := command(t, append([]string{"report", "spend", "--days", "0", "--input", path}, c.args...)...)
 		for part := range strings.SplitSeq(c.want, "|") {
 			if code != 0 || !strings.Contains(stdout, part) {
 				t.Errorf("%q: exit code %d, %q is missing in %s%s", c.args, code, part, stdout, stderr)
 			}
 		}
 	}
-	if code, _, stderr := command(t, "spend", "--days", "-1"); code != 2 || !strings.Contains(stderr, "--days") {
+	if code, _, stderr := command(t, "report", "spend", "--days", "-1"); code != 2 || !strings.Contains(stderr, "--days") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -45,7 +45,7 @@ func TestSpend(t *testing.T) {
 		"30": "Nothing spent in the last 30 days.\n", "1": "Nothing spent today (UTC).\n", "0": "Nothing spent yet.\n",
 	} {
 		for _, input := range []string{path, path + ".none"} {
-			code, stdout, stderr := command(t, "spend", "--days", days, "--input", input)
+			code, stdout, stderr := command(t, "report", "spend", "--days", days, "--input", input)
 			if missing := strings.Contains(stderr, "there is no ledger of costs at "+input); code != 0 || stdout != want || missing != (input != path) {
 				t.Errorf("%s days of %s: exit code %d, %q, %q", days, input, code, stdout, stderr)
 			}
@@ -60,7 +60,7 @@ func TestSpendVerify(t *testing.T) {
 	t.Setenv("LLM_COUNCIL_SPEND_STORE", path)
 	check := func(want int, parts string, args ...string) {
 		t.Helper()
-		code, stdout, stderr := command(t, append([]string{"spend"}, args...)...)
+		code, stdout, stderr := command(t, append([]string{"report", "spend"}, args...)...)
 		for part := range strings.SplitSeq(parts, "|") {
 			if code != want || !strings.Contains(stdout+stderr, part) {
 				t.Errorf("%q: exit code %d, %q is missing in %s%s", args, code, part, stdout, stderr)
@@ -68,7 +68,7 @@ func TestSpendVerify(t *testing.T) {
 		}
 	}
 	check(0, "there is no ledger of costs at "+path, "verify")
-	if code, _, stderr := command(t, "spend", "accept"); code != 1 || !strings.Contains(stderr, "there is no ledger of costs") {
+	if code, _, stderr := command(t, "report", "spend", "accept"); code != 1 || !strings.Contains(stderr, "there is no ledger of costs") {
 		t.Errorf("accepting nothing: exit code %d: %s", code, stderr)
 	}
 	for range 2 {
@@ -89,7 +89,7 @@ func TestSpendVerify(t *testing.T) {
 	}
 	const problem = "1 line cannot be read (bad_checksum, first spend.jsonl line 1), at least 2 lines are missing"
 	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost: at least 0.0|is damaged: "+problem+
-		"|councild spend accept", "verify")
+		"|councild report spend accept", "verify")
 	check(1, `"damaged": true|"missing_lines": 2|"unreadable_lines": 1|"file": "spend.jsonl"`, "verify", "--format", "json")
 	check(0, "These sums are too low, because the ledger is damaged: "+problem, "report")
 	check(0, "warning: these sums are too low, because the ledger is damaged: "+problem, "--format", "csv")
@@ -131,7 +131,7 @@ func TestAskCounts(t *testing.T) {
 	}
 	spent := func() string {
 		t.Helper()
-		_, stdout, _ := command(t, "spend", "--format", "csv")
+		_, stdout, _ := command(t, "report", "spend", "--format", "csv")
 		return stdout
 	}
 	daemontest.Setenv(t, env)
@@ -189,7 +189,7 @@ func TestPrices(t *testing.T) {
 	if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := command(t, "prices", "--from", path)
+	code, stdout, stderr := command(t, "config", "prices", "--from", path)
 	for _, want := range []string{
 		"openai/gpt-5: {as_of: 20", "input: 1.25, output: 10}", "# differs from what is set: {input: 1, output: 10}",
 		"# x/none: no price was found", "# LLM_COUNCIL_PRICES=openai/gpt-5=1.25/10@20",
@@ -201,7 +201,7 @@ func TestPrices(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"models":3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := command(t, "prices", "--from", path); code != 1 || !strings.Contains(stderr, "LiteLLM") {
+	if code, _, stderr := command(t, "config", "prices", "--from", path); code != 1 || !strings.Contains(stderr, "LiteLLM") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -216,14 +216,14 @@ func TestPrintedPrices(t *testing.T) {
 	if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, stdout, stderr := command(t, "prices", "--from", path)
+	_, stdout, stderr := command(t, "config", "prices", "--from", path)
 	_, line, ok := strings.Cut(stdout, "# LLM_COUNCIL_PRICES=")
 	line, _, _ = strings.Cut(line, "\n")
 	if !ok || !strings.Contains(line, "pplx/sonar=3/15+request:0.018@20") {
 		t.Fatalf("%s%s", stdout, stderr)
 	}
 	t.Setenv("LLM_COUNCIL_PRICES", line)
-	if code, again, stderr := command(t, "prices", "--from", path); code != 0 || again != stdout {
+	if code, again, stderr := command(t, "config", "prices", "--from", path); code != 0 || again != stdout {
 		t.Errorf("exit code %d, with the printed prices set: %s%s", code, again, stderr)
 	}
 }

@@ -27,9 +27,12 @@ import (
 )
 
 type storeCmd struct {
-	Verify  verifyCmd  `cmd:"" help:"Say what is in the record store, and what cannot be read."`
-	Export  exportCmd  `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
-	Publish publishCmd `cmd:"" help:"Send the records of the record store to the cluster, as often as you like: each session is stored there once."`
+	Verify   verifyCmd   `cmd:"" help:"Say what is in the record store, and what cannot be read."`
+	Export   exportCmd   `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
+	Publish  publishCmd  `cmd:"" help:"Send the records of the record store to the cluster, as often as you like: each session is stored there once."`
+	Events   eventsCmd   `cmd:"" help:"Print the events that the newest sessions would send, and send nothing."`
+	Import   importCmd   `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`
+	Simulate simulateCmd `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 }
 
 // storeFile names the record store that a command reads.

@@ -103,8 +103,8 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err), l.store.Close())
 	}
 	if l.state.Damaged && isHard(cfg) && cfg.HasDayLimit() {
-		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: in %s, %s; put the lost file back, or see councild spend verify "+
-			"and take the loss with councild spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: in %s, %s; put the lost file back, or see councild report spend verify "+
+			"and take the loss with councild report spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
 	}
 	l.writer.Go(func() { l.keepEnd(context.WithoutCancel(ctx)) })
 	return l, nil
@@ -133,8 +133,8 @@ func (l *ledger) look(ctx context.Context) error {
 }
 
 func (l *ledger) logDamage(ctx context.Context) {
-	l.log.ErrorContext(ctx, "the ledger of costs is damaged, so that sums are too low; councild spend verify shows what is left, and "+
-		"councild spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
+	l.log.ErrorContext(ctx, "the ledger of costs is damaged, so that sums are too low; councild report spend verify shows what is left, and "+
+		"councild report spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
 }
 
 // Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
@@ -322,7 +322,7 @@ func (l *ledger) notReady() (reasons []httpapi.Reason) {
 	if l.state.Damaged {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "ledger_damaged", Bearable: true,
-			Message: "sums of what sessions cost are too low: " + l.state.Problem() + "; councild spend verify shows what is left",
+			Message: "sums of what sessions cost are too low: " + l.state.Problem() + "; councild report spend verify shows what is left",
 		})
 	}
 	return reasons

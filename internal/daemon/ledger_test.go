@@ -205,7 +205,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 				if err == nil {
 					t.Fatal("a daemon with hard limits starts", refused.Close(t.Context()))
 				}
-				for _, part := range []string{path, "is damaged", found.Problem(), "councild spend verify", "councild spend accept"} {
+				for _, part := range []string{path, "is damaged", found.Problem(), "councild report spend verify", "councild report spend accept"} {
 					if strings.Count(err.Error(), part) != 1 || strings.Contains(err.Error(), "\n") {
 						t.Errorf("%q is missing in, or not once in: %v", part, err)
 					}

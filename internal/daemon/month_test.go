@@ -261,7 +261,7 @@ func simulate(t *testing.T) *month {
 }
 
 // The bill of a month is the same to the last digit as a sum of its own, by each kind of row, in each
-// form of councild spend. The dashboard's expressions come to the same to the millionth, for a day to 3 %: there, increase()
+// form of councild report spend. The dashboard's expressions come to the same to the millionth, for a day to 3 %: there, increase()
 // extrapolates beyond a restart.
 func TestBillOfAMonth(t *testing.T) {
 	testkit.Slow(t)
@@ -269,7 +269,7 @@ func TestBillOfAMonth(t *testing.T) {
 	for _, kind := range []string{"day", "token", "council", "model"} {
 		for _, format := range []string{"text", "json", "csv"} {
 			var out, log bytes.Buffer
-			args := []string{"spend", "--days", "0", "--input", m.ledger.Name(), "--by", kind, "--format", format}
+			args := []string{"report", "spend", "--days", "0", "--input", m.ledger.Name(), "--by", kind, "--format", format}
 			if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: &out, Stderr: &log}); code != 0 {
 				t.Fatalf("%v: exit code %d, %s", args, code, &log)
 			}

@@ -90,7 +90,7 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 			in.Matcher = NewMatcher(l)
 		} else {
 			for problem := range strings.Lines(err.Error()) {
-				add("lexicon", strings.TrimSpace(problem), "see councild lexicon print for the form, and councild lexicon check for a file")
+				add("lexicon", strings.TrimSpace(problem), "see councild config lexicon print for the form, and councild config lexicon check for a file")
 			}
 		}
 	}

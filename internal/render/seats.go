@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Seats is the outcome of councild seats.
+// Seats is the outcome of councild report seats.
 type Seats struct {
 	worth.SeatsReport
 	Members []string `json:"members"` // the names of the seats

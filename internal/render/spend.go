@@ -19,9 +19,9 @@ func Spend(r spend.Report) []byte {
 	var b bytes.Buffer
 	writeSpent(&b, r)
 	if l := r.Ledger; l != nil && l.Damaged {
-		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild spend verify shows what is left.\n", l.Problem())
+		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild report spend verify shows what is left.\n", l.Problem())
 	} else if l != nil && len(l.Accepted) > 0 {
-		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. councild spend verify shows what is left.\n",
+		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. councild report spend verify shows what is left.\n",
 			l.Accepted[len(l.Accepted)-1].At.Format(time.DateOnly))
 	}
 	writeLimits(&b, r.Limits)

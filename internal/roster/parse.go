@@ -486,7 +486,7 @@ func (r *reader) token(name string, n *yaml.Node) {
 		"sha256": func(n *yaml.Node) {
 			sum, err := hex.DecodeString(n.Value)
 			if err != nil || len(sum) != len(t.SHA256) || n.Value != strings.ToLower(n.Value) {
-				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, as councild token %s prints them", name)
+				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, as councild config token %s prints them", name)
 				return
 			}
 			copy(t.SHA256[:], sum)

@@ -180,7 +180,7 @@ func TestRules(t *testing.T) {
 		{"unknown audience", "audience: [ci, team]", "audience: [nobody]", 12, "which is no token"},
 		{"doubled class", "classes: [public, internal]", "classes: [public, internal, public]", 14, "stands twice"},
 		{"token without its hash", "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, ", "", 16, "lacks sha256"},
-		{"the token itself", hash, "hunter2hunter2hunter2", 16, "councild token ci"},
+		{"the token itself", hash, "hunter2hunter2hunter2", 16, "councild config token ci"},
 		{"token of two names", "  ci:", "  other: {sha256: " + hash + "}\n  ci:", 17, "has this hash already"},
 		{"token of the settings", "  ci:", "  team: {sha256: 00}\n  ci:", 16, "LLM_COUNCIL_API_TOKENS too"},
 		{"unknown right", "may: [ask, report]", "may: [ask, everything]", 16, "use ask, report, events, admin"},
