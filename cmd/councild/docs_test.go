@@ -110,7 +110,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 	for _, name := range []string{
 		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/bias-report.md", "docs/clients.md",
-		"docs/commands.md", "docs/errors.md", "docs/faults.md", "docs/http.md", "docs/mcp.md", "docs/operations.md", "docs/providers.md", "docs/roster.md", "docs/roster.yaml", "docs/scale.md",
+		"docs/commands.md", "docs/errors.md", "docs/faults.md", "docs/http.md", "docs/mcp.md", "docs/differences.md", "docs/metrics.md", "docs/operations.md", "docs/sessions.md", "docs/providers.md", "docs/roster.md", "docs/roster.yaml", "docs/scale.md",
 		"docs/troubleshooting.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf", "api/openapi.yaml",
 	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
@@ -171,7 +171,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("commands: %s", diff)
 	}
 	targets := firsts(regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1))
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/operations.md", "docs/scale.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/scale.md"} {
 		for _, target := range firsts(regexp.MustCompile(`(?m)(?:^|\x60)make ([a-z-]+)`).FindAllStringSubmatch(page(t, name), -1)) {
 			if !slices.Contains(targets, target) {
 				t.Errorf("%s says make %s, which is no target", name, target)

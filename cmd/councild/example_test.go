@@ -69,8 +69,8 @@ func TestExampleIsWhole(t *testing.T) {
 		}
 		for _, secret := range s.Secrets {
 			file := strings.TrimPrefix(c.Secrets[secret].File, "./")
-			if file == "" || !strings.Contains(page(t, "docs/operations.md"), file) {
-				t.Errorf("docs/operations.md does not say how to make the file %q of the secret %s", file, secret)
+			if file == "" || !strings.Contains(page(t, "docs/sessions.md"), file) {
+				t.Errorf("docs/sessions.md does not say how to make the file %q of the secret %s", file, secret)
 			}
 		}
 	}

@@ -248,7 +248,7 @@ func asked(fields string) func(*bubble, time.Duration) string {
 func TestTimers(t *testing.T) {
 	testkit.Slow(t)
 	const complete = "complete"
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func TestTimers(t *testing.T) {
 	} {
 		t.Run(tt.timer, func(t *testing.T) {
 			if !strings.Contains(string(page), tt.timer) {
-				t.Error("docs/operations.md does not name it")
+				t.Error("docs/metrics.md does not name it")
 			}
 			for _, offset := range []time.Duration{-time.Second, 0, time.Second} {
 				d := tt.ends + offset

@@ -52,14 +52,14 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", alertRules)
 	promtool(t, "test", "rules", alertTests)
 	tests := read(t, alertTests)
-	page := read(t, "../../docs/operations.md")
+	page := read(t, "../../docs/metrics.md")
 	alerts := regexp.MustCompile(`(?m)^      - alert: (\w+)$`).FindAllStringSubmatch(read(t, alertRules), -1)
 	if len(alerts) == 0 {
 		t.Fatal("there are no alerts")
 	}
 	for _, alert := range alerts {
 		if !strings.Contains(page, "\n| `"+alert[1]+"` | ") {
-			t.Errorf("docs/operations.md lacks %s", alert[1])
+			t.Errorf("docs/metrics.md lacks %s", alert[1])
 		}
 		name := regexp.QuoteMeta(alert[1])
 		for what, test := range map[string]string{

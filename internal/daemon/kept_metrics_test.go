@@ -39,9 +39,9 @@ func notReady(t *testing.T, d *daemontest.Daemon) string {
 	return string(body)
 }
 
-// The table of metrics of kept sessions in docs/operations.md is that of the daemon.
+// The table of metrics of kept sessions in docs/metrics.md is that of the daemon.
 func TestKeptMetricsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +61,10 @@ func TestKeptMetricsDocumented(t *testing.T) {
 	}
 }
 
-// Every metric of a daemon that ran sessions is in docs/operations.md, its verdicts too.
+// Every metric of a daemon that ran sessions is in docs/metrics.md, its verdicts too.
 func TestMetricsDocumented(t *testing.T) {
 	testkit.Slow(t)
-	page := read(t, "../../docs/operations.md")
+	page := read(t, "../../docs/metrics.md")
 	measured := metricNames(t)
 	for _, name := range []string{"councild_tokens_total", "councild_bias_verdict"} {
 		if !measured[name] {
@@ -73,7 +73,7 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 	for name := range measured {
 		if strings.HasPrefix(name, "councild_") && !regexp.MustCompile("(?m)^\\| `"+name+"(\\{[a-z,]+\\})?` \\|").MatchString(page) {
-			t.Errorf("docs/operations.md lacks %s", name)
+			t.Errorf("docs/metrics.md lacks %s", name)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // A reply is in the log soon after its last byte has left the provider: until then, a crash
-// has it paid for again. docs/operations.md says how soon: on a busy machine later.
+// has it paid for again. docs/sessions.md says how soon: on a busy machine later.
 func TestLanding(t *testing.T) {
 	testkit.Slow(t)
 	type reply struct{ question, model string }

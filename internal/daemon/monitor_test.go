@@ -75,10 +75,10 @@ func TestMonitorMeasured(t *testing.T) {
 	if strings.Contains(text, "self_preference") {
 		t.Error("there is an e value without own answers")
 	}
-	page := read(t, "../../docs/operations.md")
+	page := read(t, "../../docs/metrics.md")
 	for _, name := range []string{"councild_monitor_log_e{headline}", "councild_monitor_alarm{headline}"} {
 		if !strings.Contains(page, "\n| `"+name+"` |") {
-			t.Errorf("docs/operations.md lacks %s", name)
+			t.Errorf("docs/metrics.md lacks %s", name)
 		}
 	}
 	if text := monitored(t, map[string]string{"MONITOR_INTERVAL": "off"}); strings.Contains(text, "councild_monitor") {

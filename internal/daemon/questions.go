@@ -88,7 +88,7 @@ func (q *questions) agree(ctx context.Context) bool {
 	}
 	agreed, err := store.ParseQuestionSecret(theirs)
 	if err != nil {
-		q.log.ErrorContext(ctx, "the secret of question keys on the cluster is not used; remove it there, as docs/operations.md says of "+
+		q.log.ErrorContext(ctx, "the secret of question keys on the cluster is not used; remove it there, as docs/sessions.md says of "+
 			"question keys, and restart all daemons", "error", err)
 		return true
 	}
