@@ -40,10 +40,10 @@ func TestSettingsAreDocumented(t *testing.T) {
 	var text, env strings.Builder
 	text.WriteString(`# Settings
 
-Every setting is an environment variable, which councild reads once at its start. Misspelt names and invalid values are errors, reported
-all at once. ` + "`councild config`" + ` shows the values in force. Every secret can come from a file instead: the variable is then its name with
-` + "`_FILE`" + ` behind it. All names below begin with ` + "`LLM_COUNCIL_`" + `. [.env.example](../.env.example) holds the same settings, as a file to
-start from. A test of cmd/councild writes both from internal/config: ` + "`go test ./cmd/councild -run Settings -update`" + `.
+Every setting is an environment variable, read once at the start. Misspelt names and invalid values are errors, reported all at once.
+` + "`councild config`" + ` shows the values in force. A secret can come from a file: add ` + "`_FILE`" + ` to its name. All names below begin with
+` + "`LLM_COUNCIL_`" + `. [.env.example](../.env.example) is a file to start from. Both are written from internal/config by
+` + "`go test ./cmd/councild -run Settings -update`" + `.
 
 | variable | default | meaning |
 |---|---|---|
@@ -58,19 +58,13 @@ start from. A test of cmd/councild writes both from internal/config: ` + "`go te
 		fmt.Fprintf(&env, "\n# %s\n#%s=%s\n", s.Meaning, s.Name, s.Default)
 	}
 	text.WriteString(`
-Some settings are allowed but likely to be a mistake. The daemon logs a warning for each at start, and ` + "`councild config`" + ` and
-` + "`councild check`" + ` print it: a base URL without a path such as ` + "`/v1`" + `, or with ` + "`/chat/completions`" + ` at its end; a model ` + "`name:id`" + ` whose
-name looks like the name of a provider, when no provider has that name; a provider without a key; a value in quotes, which a shell removes
-and a file for ` + "`docker run --env-file`" + ` keeps. A simulated model that does not exist is an error. So is the lack of a key for a provider
-that is known to ask for one (OpenRouter, OpenAI, Anthropic, Gemini): the daemon does not start.
-
-In a namespace of Kubernetes with a Service that is named ` + "`llm-council`" + `, pods get variables such as ` + "`LLM_COUNCIL_PORT=tcp://10.96.0.12:80`" + `.
-They are passed over, with one line in the log.
+` + "`councild config`" + `, ` + "`councild check`" + ` and the log warn of likely mistakes: a base URL without a path such as ` + "`/v1`" + `, a model ` + "`name:id`" + ` that looks like
+a misspelt provider, a provider without a key, a value in quotes that ` + "`docker run --env-file`" + ` has kept. An unknown simulated model, or a provider
+known to need a key without one, ends the start. Variables that Kubernetes sets for a Service named ` + "`llm-council`" + ` are passed over.
 
 ## Traces
 
-The variables of OpenTelemetry say where traces are sent. ` + "`councild config`" + ` shows the variables below; the other ones for OTLP over HTTP
-also apply.
+The variables of OpenTelemetry say where traces are sent; others for OTLP over HTTP also apply.
 
 | variable of OpenTelemetry | default | meaning |
 |---|---|---|
