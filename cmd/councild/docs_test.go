@@ -196,7 +196,17 @@ func firsts(matches [][]string) []string {
 	return out
 }
 
-// The targets of links between the pages exist.
+// anchors returns the names by which links reach the headings of a page.
+func anchors(text string) []string {
+	var names []string
+	for _, heading := range firsts(regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1)) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
+
+// The targets of links between the pages exist, headings included.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("../../*.md")
 	if err != nil {
@@ -217,12 +227,27 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`\]\(([^)#]*)#?([^)]*)\)`).FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s: %v", filepath.Base(path), m[1], err)
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			linked, err := os.ReadFile(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(anchors(string(linked)), m[2]) {
+				t.Errorf("%s links to %s#%s, which is no heading", filepath.Base(path), m[1], m[2])
 			}
 		}
 	}
