@@ -28,9 +28,9 @@ type spendCmd struct {
 // Help returns what the help of the command says below its summary.
 func (spendCmd) Help() string {
 	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running daemon knows more: " +
-		"ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 where the ledger is damaged and nobody has accepted that. " +
-		"Under hard limits of a day, no daemon starts on such a ledger. councild report spend accept writes down what is lost and when you accepted " +
-		"it, and then the daemon starts. What is lost counts against no limit. Stop the daemon first."
+		"ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 if the ledger is damaged, until you accept the loss. " +
+		"Under hard limits of a day, no daemon starts on such a ledger. Stop the daemon and run councild report spend accept: it writes down " +
+		"what is lost, and then the daemon can start. What is lost counts against no limit."
 }
 
 // Run prints what sessions cost, or looks into the ledger.
