@@ -49,6 +49,7 @@ var forbidden = map[string][]string{
 		"internal/sessions", "internal/disagreement",
 	},
 	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"internal/daemon": {"internal/simllm"},
 	"cmd/councild": {
 		"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
 		"internal/bias",

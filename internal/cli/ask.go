@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"log/slog"
 	"math"
@@ -296,7 +297,7 @@ func (c askCmd) inProcess(
 		p.tell(std.Stderr, "not counted in the ledger of costs: "+why)
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Recorder: recorder, QuestionSecret: secret, Ledger: ledger, Log: log, Version: std.Version,
+		Config: cfg, Simulated: simllm.Default(), Recorder: recorder, QuestionSecret: secret, Ledger: ledger, Log: log, Version: std.Version,
 	})
 	if err != nil {
 		return nil, "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"log/slog"
 	"strings"
 
@@ -70,7 +71,7 @@ func estimateHere(ctx context.Context, std IO, cfg config.Config, request counci
 		return spend.Estimate{}, usageError{err}
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Ledger: daemon.ReadLedger(cfg), Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config: cfg, Simulated: simllm.Default(), Ledger: daemon.ReadLedger(cfg), Log: slog.New(slog.DiscardHandler), Version: std.Version,
 	})
 	if err != nil {
 		return spend.Estimate{}, err

@@ -123,9 +123,9 @@ func (c batchFlags) begin(
 			b.close(ctx)
 		}
 	}()
-	var sim simllm.Options
+	sim := simllm.Default()
 	if c.Simulate {
-		cfg = daemon.Simulated(cfg, "")
+		cfg = simulatedCouncil(cfg, "")
 		cfg.BiasPersistence = false
 		cfg.MaxOutputTokens = new(2048) // for a bound; some of them write long answers
 		sim.Models = ableCouncil()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 	if len(cfg.Models) == 0 {
 		return usageError{cfg.RequireCouncil()}
 	}
-	checked := daemon.Check(ctx, cfg)
+	checked := daemon.Check(ctx, cfg, simllm.Default())
 	for _, warning := range checked.Warnings {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"runtime/debug"
 	"slices"
@@ -121,7 +122,7 @@ type exited int
 
 // loadConfig reads the settings and the files that they name.
 func loadConfig() (config.Config, error) {
-	cfg, err := daemon.LoadConfig()
+	cfg, err := daemon.LoadConfig(simllm.Default())
 	if err != nil {
 		return cfg, usageError{err}
 	}

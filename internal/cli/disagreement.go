@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"log/slog"
 	"os"
@@ -187,7 +188,7 @@ func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
-	return daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Log: slog.New(slog.DiscardHandler), Version: std.Version})
+	return daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: simllm.Default(), Log: slog.New(slog.DiscardHandler), Version: std.Version})
 }
 
 // lines compares the answers of each line of the input.

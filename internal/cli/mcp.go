@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"net/http"
 	"time"
 
@@ -69,7 +70,7 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	cfg.NatsURL = ""
 	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
 	cfg.MCP = false
-	o := daemon.Options{Config: cfg, Unreachable: true, Log: newLog(std.Stderr, cfg), Version: std.Version}
+	o := daemon.Options{Config: cfg, Simulated: simllm.Default(), Unreachable: true, Log: newLog(std.Stderr, cfg), Version: std.Version}
 	d, err := daemon.New(ctx, o)
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		_, _ = fmt.Fprintf(std.Stderr,

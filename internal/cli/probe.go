@@ -63,9 +63,9 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	var sim simllm.Options
+	sim := simllm.Default()
 	if c.Simulate {
-		cfg = daemon.Simulated(cfg, c.Out)
+		cfg = simulatedCouncil(cfg, c.Out)
 		sim.Models = instantCouncil()
 	} else if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"strings"
 	"text/tabwriter"
@@ -82,7 +83,7 @@ func readRoster(file string) (daemon.ShownRoster, error) {
 	if err != nil {
 		return daemon.ShownRoster{}, usageError{err}
 	}
-	shown, err := daemon.ShowRoster(cfg, file)
+	shown, err := daemon.ShowRoster(cfg, file, simllm.Default())
 	if err != nil {
 		return shown, usageError{err}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,7 +34,7 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	}
 	log := newLog(std.Stderr, cfg)
 	limitMemory(log)
-	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Version: std.Version})
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Simulated: simllm.Default(), Log: log, Version: std.Version})
 	if err != nil {
 		return err
 	}
@@ -82,13 +83,15 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return fmt.Errorf("making a directory for the records: %w", err)
 	}
-	cfg = daemon.Simulated(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
+	cfg = simulatedCouncil(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
 	chosen := c.Addr != "" || slices.ContainsFunc(cfg.Settings(), func(s config.Setting) bool {
 		return s.Name == "LLM_COUNCIL_ADDR" && s.Source != config.SourceDefault
 	})
 	cfg.Addr = cmp.Or(c.Addr, cfg.Addr)
 	cfg.APITokens = nil // New makes a token where other machines can reach the address
-	o := daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version, Category: c.Category, Language: c.Language}
+	o := daemon.Options{
+		Config: cfg, Simulated: simllm.Default(), Log: newLog(std.Stderr, cfg), Version: std.Version, Category: c.Category, Language: c.Language,
+	}
 	d, err := daemon.New(ctx, o)
 	if errors.Is(err, syscall.EADDRINUSE) && !chosen {
 		_, _ = fmt.Fprintf(std.Stdout, "%s is taken by another program: this demo takes a free port.\n\n", cfg.Addr)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,5 +165,19 @@ func TestDemoTakesAFreePort(t *testing.T) {
 	}
 	if code, _, stderr := command(t, "demo", "--category", "poetry"); code != exitUsage || !strings.Contains(stderr, "use coding, math") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestSimulatedCouncil(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{
+		"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
+		"BIAS_PERSISTENCE": "false",
+	})
+	cfg := simulatedCouncil(daemontest.Options(t).Config, "records.jsonl")
+	if len(cfg.Models) != 4 || slices.ContainsFunc(cfg.Named(), func(model string) bool { return !strings.HasPrefix(model, "sim:") }) {
+		t.Errorf("it names %v", cfg.Named())
+	}
+	if !cfg.KeepsRecords() || cfg.BiasStore != "records.jsonl" {
+		t.Errorf("records are kept: %v, in %s", cfg.KeepsRecords(), cfg.BiasStore)
 	}
 }

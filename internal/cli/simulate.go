@@ -44,7 +44,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	if err := newFile(c.Out); err != nil {
 		return err
 	}
-	cfg = daemon.Simulated(cfg, c.Out)
+	cfg = simulatedCouncil(cfg, c.Out)
 	cfg.AllowedModels = nil
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -53,7 +53,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: instantCouncil()}, Recorder: out,
+		Config: cfg, Simulated: simllm.Default().With(c.Seed, instantCouncil()), Recorder: out,
 		QuestionSecret: questionSecret(ctx, std, cfg, c.Out, true), Log: slog.New(slog.DiscardHandler), Version: std.Version,
 	})
 	if err != nil {
@@ -82,6 +82,34 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	_, err = fmt.Fprintf(std.Stdout, "%d simulated sessions of %d members in %s\nRecords: %s\nReport:  councild report bias --input %s\n",
 		c.Sessions, len(cfg.Models), time.Since(start).Round(time.Millisecond), c.Out, c.Out)
 	return err
+}
+
+// simulatedCouncil replaces the council and the store of a configuration: four simulated
+// members, records in the given file and nowhere else.
+func simulatedCouncil(cfg config.Config, records string) config.Config {
+	names := func(models []simllm.Model) []string {
+		names := make([]string, len(models))
+		for i, m := range models {
+			names[i] = config.SimProvider + ":" + m.Name
+		}
+		return names
+	}
+	cfg.Models = names(simllm.Council())
+	cfg.AllowedModels = names(simllm.Troubled())
+	cfg.Roster = ""
+	cfg.Chairman = ""
+	cfg.ChairmanFallbacks = nil
+	cfg.Reviewers = nil
+	cfg.Quorum = 0
+	if !strings.HasPrefix(cfg.EmbeddingModel, config.SimProvider+":") {
+		cfg.EmbeddingModel = ""
+	}
+	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
+	cfg.BiasPersistence = true
+	cfg.BiasStore = records
+	cfg.SessionsDir = ""
+	cfg.BiasConsent = max(cfg.BiasConsent, 1)
+	return cfg
 }
 
 // instantCouncil returns the models of the simulated council, which answer at once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -134,7 +135,7 @@ func (c pricesCmd) Run(ctx context.Context, std IO) error {
 	if len(cfg.Models) == 0 {
 		return usageError{cfg.RequireCouncil()}
 	}
-	listed, err := daemon.ListPrices(ctx, cfg, c.From, slog.New(slog.DiscardHandler))
+	listed, err := daemon.ListPrices(ctx, cfg, simllm.Default(), c.From, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

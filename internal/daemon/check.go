@@ -78,16 +78,17 @@ type CheckedModel struct {
 // Check asks every provider that the settings name for its list of models, all at once, and
 // looks up the models of the settings there. It tests their keys where that costs nothing, and calls no model. It takes some
 // 10 seconds at most.
-func Check(ctx context.Context, cfg config.Config) Checked {
+func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	sim := CheckedProvider{Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK}}
 	sim.list = &llm.ModelList{}
-	for _, m := range builtIn() {
-		sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: m.Name})
+	for _, name := range s.Names() {
+		sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: name})
 	}
 	sim.Listed = new(len(sim.list.Models))
 	for _, name := range cfg.Named() {
-		if m, ok, err := findSimulated(builtIn(), name); isSimulated(name) && ok && err == nil {
-			sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: m.Name}) // It may have settings.
+		if _, _, ok, err := (simulated{s}).price(name); ok && err == nil {
+			model := strings.TrimPrefix(name, config.SimProvider+":") // it may have settings
+			sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: model})
 		}
 	}
 	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers)), Untested: []string{}, Warnings: append([]string{}, cfg.Warnings()...)}
@@ -114,7 +115,7 @@ func Check(ctx context.Context, cfg config.Config) Checked {
 		c.Providers = append(c.Providers, sim)
 	}
 	for _, model := range cfg.Named() {
-		c.Models = append(c.Models, checkModel(cfg, model, c.Providers))
+		c.Models = append(c.Models, checkModel(cfg, s, model, c.Providers))
 	}
 	if !slices.ContainsFunc(c.Models, func(m CheckedModel) bool { return m.Provider == c.Providers[0].Name }) {
 		c.Providers = c.Providers[1:] // Nothing goes to the default provider.
@@ -306,7 +307,7 @@ func otherAddresses(base string) []string {
 }
 
 // checkModel looks a model up at its provider.
-func checkModel(cfg config.Config, model string, providers []CheckedProvider) CheckedModel {
+func checkModel(cfg config.Config, s Simulator, model string, providers []CheckedProvider) CheckedModel {
 	name, id := council.SplitModel(model, cfg.ProviderNames())
 	checked := CheckedModel{Model: model, Provider: cmp.Or(name, "default")}
 	var lists []string // the settings that name the model
@@ -342,12 +343,12 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 		prefix = name + ":"
 	}
 	p := providers[slices.IndexFunc(providers, func(p CheckedProvider) bool { return p.Name == checked.Provider })]
-	_, simulated, err := findSimulated(builtIn(), model)
+	_, _, known, err := simulated{s}.price(model)
 	switch {
-	case isSimulated(model) && err != nil:
+	case err != nil:
 		checked.Finding = Finding{VerdictWrong, "its settings are wrong", err.Error()}
 		return checked
-	case isSimulated(model) && simulated:
+	case known:
 		checked.Verdict = VerdictOK
 		return checked
 	case p.list == nil && p.Verdict == VerdictWrong:

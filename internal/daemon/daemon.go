@@ -56,6 +56,7 @@ type Options struct {
 	Version     string
 	// Category and Language are those of questions that name none; "": unknown.
 	Category, Language string
+	Simulated          Simulator // nil: there are no simulated models
 }
 
 // validate runs before New touches anything outside this process.
@@ -174,7 +175,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, QuestionSecret: d.shareQuestions(ctx), Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
+		Config: cfg, Simulated: o.Simulated, Recorder: recorder, QuestionSecret: d.shareQuestions(ctx), Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
 		Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err

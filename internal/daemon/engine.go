@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
@@ -24,7 +23,6 @@ import (
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/roster"
-	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/telemetry"
@@ -33,7 +31,7 @@ import (
 // EngineOptions are what an engine is made of.
 type EngineOptions struct {
 	Config    config.Config
-	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones; no closed questions: those of examples
+	Simulated Simulator         // nil: there are no simulated models
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	// QuestionSecret is that of pipeline.Options.
@@ -67,7 +65,7 @@ type Engine struct {
 	tracing  *telemetry.Tracing // nil when it is off
 
 	mu       sync.Mutex // guards what follows, and the change to another setup
-	sim      *simllm.Running
+	simURL   string     // of the simulated provider; "": it is not started
 	teardown teardown
 }
 
@@ -86,14 +84,6 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if links := cfg.ServiceLinks(); len(links) > 0 {
 		o.Log.InfoContext(ctx, "passed over the variables that Kubernetes sets for Services; enableServiceLinks: false leaves them out",
 			"variables", len(links), "first", links[0])
-	}
-	if o.Simulated.Models == nil {
-		o.Simulated.Models = builtIn()
-	}
-	if o.Simulated.Closed == nil {
-		if o.Simulated.Closed, err = simllm.ReadClosed(examples.Questions()); err != nil {
-			return nil, err
-		}
 	}
 	e := &Engine{o: o, reloaded: make(chan struct{}, 1)}
 	defer func() {
@@ -157,17 +147,20 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		providers = append(providers, reached(p))
 	}
 	if usesSim(cfg) {
-		if e.sim == nil {
-			sim, err := simllm.Start(ctx, e.o.Simulated)
+		if e.simURL == "" {
+			if e.o.Simulated == nil {
+				return nil, errors.New("there are no simulated models here")
+			}
+			url, stop, err := e.o.Simulated.Start(ctx)
 			if err != nil {
 				return nil, err
 			}
-			e.sim = sim
-			e.teardown.push("the simulated provider", always(sim.Close))
+			e.simURL = url
+			e.teardown.push("the simulated provider", always(stop))
 		}
-		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
+		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.simURL})
 	}
-	prices, err := newPrices(cfg, r, e.o.Simulated.Models)
+	prices, err := newPrices(cfg, r, simulated{e.o.Simulated})
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +227,7 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	cfg, r, err := readRoster(e.o.Config)
 	if err == nil {
-		err = checkSimulated(cfg)
+		err = simulated{e.o.Simulated}.check(cfg)
 	}
 	if err == nil {
 		err = cfg.RequireCouncil()

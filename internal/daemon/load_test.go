@@ -3,11 +3,11 @@ package daemon_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
@@ -35,26 +35,12 @@ func TestLoadConfig(t *testing.T) {
 		},
 	} {
 		daemontest.Setenv(t, tt.env)
-		_, err := daemon.LoadConfig()
+		_, err := daemon.LoadConfig(simllm.Default())
 		if tt.want == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
-	}
-}
-
-func TestSimulated(t *testing.T) {
-	daemontest.Setenv(t, map[string]string{
-		"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
-		"BIAS_PERSISTENCE": "false",
-	})
-	cfg := daemon.Simulated(daemontest.Options(t).Config, "records.jsonl")
-	if len(cfg.Models) != 4 || slices.ContainsFunc(cfg.Named(), func(model string) bool { return !strings.HasPrefix(model, "sim:") }) {
-		t.Errorf("it names %v", cfg.Named())
-	}
-	if !cfg.KeepsRecords() || cfg.BiasStore != "records.jsonl" {
-		t.Errorf("records are kept: %v, in %s", cfg.KeepsRecords(), cfg.BiasStore)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/roster"
-	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 )
 
@@ -53,22 +52,22 @@ type prices struct {
 
 // newPrices returns the prices that the settings give. Simulated models have the prices that they
 // report.
-func newPrices(cfg config.Config, r *roster.Roster, sim []simllm.Model) (*prices, error) {
+func newPrices(cfg config.Config, r *roster.Roster, sim simulated) (*prices, error) {
 	written, err := writtenPrices(cfg, r)
 	if err != nil {
 		return nil, err
 	}
 	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}, remarks: map[string][]remark{}}
-	names := simulated(sim)
+	names := sim.names()
 	for _, name := range cfg.Named() {
-		if _, ok, err := findSimulated(sim, name); isSimulated(name) && ok && err == nil && !slices.Contains(names, name) {
+		if _, _, ok, err := sim.price(name); ok && err == nil && !slices.Contains(names, name) {
 			names = append(names, name) // one with settings
 		}
 	}
 	for _, name := range names {
-		if m, _, _ := findSimulated(sim, name); lacks(written, name) {
+		if input, output, _, _ := sim.price(name); lacks(written, name) {
 			perMillion := func(dollars float64) spend.Price { return spend.Price(spend.FromFloat(dollars) / 1e6) }
-			p.written[name] = spend.Flat(perMillion(m.Price.Input), perMillion(m.Price.Output))
+			p.written[name] = spend.Flat(perMillion(input), perMillion(output))
 		}
 	}
 	for _, model := range cfg.Named() {
@@ -316,7 +315,7 @@ type ListedPrice struct {
 
 // ListPrices returns what the configured models cost: from the file, or where none is given from
 // their providers, which are asked for it. It costs nothing.
-func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.Logger) ([]ListedPrice, error) {
+func ListPrices(ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger) ([]ListedPrice, error) {
 	cfg, r, err := readRoster(cfg)
 	if err != nil {
 		return nil, err
@@ -325,7 +324,7 @@ func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	find, err := listFrom(ctx, cfg, file, log)
+	find, err := listFrom(ctx, cfg, sim, file, log)
 	if err != nil {
 		return nil, err
 	}
@@ -346,12 +345,12 @@ func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.L
 }
 
 // listFrom returns a function that finds what a model costs.
-func listFrom(ctx context.Context, cfg config.Config, file string, log *slog.Logger) (func(string) (spend.Tariff, bool), error) {
+func listFrom(ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger) (func(string) (spend.Tariff, bool), error) {
 	if file == "" {
 		cfg.Prices = nil
 		cfg.CostLimits = "soft"
 		cfg.MaxCostUSD = new(1.0) // with a limit, every provider is asked
-		e, err := NewEngine(ctx, EngineOptions{Config: cfg, Log: log})
+		e, err := NewEngine(ctx, EngineOptions{Config: cfg, Simulated: sim, Log: log})
 		if err != nil {
 			return nil, err
 		}

@@ -178,7 +178,7 @@ func reveal(v roster.Value) (string, error) {
 
 // openRoster makes the councils of the roster in a file, or "" for the one that the settings name. Its error
 // says everything that is wrong with it, each problem on a line.
-func openRoster(cfg config.Config, file string) (config.Config, *setup, error) {
+func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *setup, error) {
 	if file != "" {
 		cfg.Roster = file
 	}
@@ -187,7 +187,7 @@ func openRoster(cfg config.Config, file string) (config.Config, *setup, error) {
 	}
 	cfg, r, err := readRoster(cfg)
 	if err == nil {
-		err = checkSimulated(cfg)
+		err = simulated{sim}.check(cfg)
 	}
 	if err != nil {
 		return cfg, nil, err
@@ -471,8 +471,8 @@ type ShownModel struct {
 
 // ShowRoster returns what the roster in a file says, or "" for the one that the settings name. Its error
 // says everything that is wrong with it, each problem on a line.
-func ShowRoster(cfg config.Config, file string) (ShownRoster, error) {
-	cfg, h, err := openRoster(cfg, file)
+func ShowRoster(cfg config.Config, file string, sim Simulator) (ShownRoster, error) {
+	cfg, h, err := openRoster(cfg, file, sim)
 	if err != nil {
 		return ShownRoster{}, err
 	}

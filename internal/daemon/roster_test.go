@@ -83,7 +83,7 @@ func TestKeysForClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := daemon.ShowRoster(cfg, path); err == nil || !strings.Contains(err.Error(), `LLM_COUNCIL_SIDE_REQUESTS: "b" is no model of the roster`) {
+	if _, err := daemon.ShowRoster(cfg, path, simllm.Default()); err == nil || !strings.Contains(err.Error(), `LLM_COUNCIL_SIDE_REQUESTS: "b" is no model of the roster`) {
 		t.Errorf("a setting that names no id: %v", err)
 	}
 }
@@ -289,7 +289,7 @@ func TestCouncilIsRefused(t *testing.T) {
 func TestBadRosterAtStart(t *testing.T) {
 	text := strings.NewReplacer("default: deep", "default: none", "fallbacks: [three]", "fallbacks: [four]").Replace(twoCouncils)
 	daemontest.Setenv(t, map[string]string{"ROSTER": writeRoster(t, text), "MODELS": "a,b", "CHAIRMAN": "a"})
-	_, err := daemon.LoadConfig()
+	_, err := daemon.LoadConfig(simllm.Default())
 	for _, want := range []string{
 		"LLM_COUNCIL_ROSTER: cannot stand beside LLM_COUNCIL_MODELS, LLM_COUNCIL_CHAIRMAN: unset them",
 		`LLM_COUNCIL_ROSTER: line 3: default is "none", which is no council`,
@@ -300,7 +300,7 @@ func TestBadRosterAtStart(t *testing.T) {
 		}
 	}
 	daemontest.Setenv(t, map[string]string{"ROSTER": "/no/roster", "MODELS": "", "CHAIRMAN": ""})
-	if _, err := daemon.LoadConfig(); err == nil || !strings.Contains(err.Error(), `"/no/roster" cannot be read`) {
+	if _, err := daemon.LoadConfig(simllm.Default()); err == nil || !strings.Contains(err.Error(), `"/no/roster" cannot be read`) {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -312,11 +312,11 @@ func TestRosterExample(t *testing.T) {
 		"MODELS": "", "PROVIDERS": "claude=https://api.anthropic.com/v1",
 		"API_KEY_CLAUDE": "x", "API_KEY": "x",
 	})
-	cfg, err := daemon.LoadConfig()
+	cfg, err := daemon.LoadConfig(simllm.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, err := daemon.ShowRoster(cfg, "../../docs/roster.yaml")
+	shown, err := daemon.ShowRoster(cfg, "../../docs/roster.yaml", simllm.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestRosterExample(t *testing.T) {
 	}
 	_, small, _ := strings.Cut(string(page), "```yaml\n")
 	small, _, _ = strings.Cut(small, "```")
-	if _, err := daemon.ShowRoster(cfg, writeRoster(t, small)); err != nil {
+	if _, err := daemon.ShowRoster(cfg, writeRoster(t, small), simllm.Default()); err != nil {
 		t.Errorf("the small example: %v", err)
 	}
 }
@@ -796,7 +796,7 @@ providers:
 		t.Fatal(err)
 	}
 	t.Setenv("ROSTER_TEST_KEY", "")
-	_, err := daemon.ShowRoster(d.Config, path)
+	_, err := daemon.ShowRoster(d.Config, path, simllm.Default())
 	for _, want := range []string{
 		"the header api-key of the provider box: ",
 		"the key of the provider box: the variable ROSTER_TEST_KEY is not set",

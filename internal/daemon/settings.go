@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,14 +10,13 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/simllm"
 )
 
 // LoadConfig reads the settings. Its error also reports a lexicon that cannot be read,
 // simulated models that do not exist, prices that are none, and every problem of the roster. The
-// settings have what the roster adds to them.
-func LoadConfig() (config.Config, error) {
-	cfg, err := config.Load(checkLexicon, checkSimulated, checkPrices, checkRoster)
+// settings have what the roster adds to them. Nil stands for no simulated models.
+func LoadConfig(sim Simulator) (config.Config, error) {
+	cfg, err := config.Load(checkLexicon, simulated{sim}.check, checkPrices, func(cfg config.Config) error { return checkRoster(cfg, sim) })
 	if err != nil {
 		return cfg, err
 	}
@@ -24,11 +24,11 @@ func LoadConfig() (config.Config, error) {
 }
 
 // checkRoster reports what is wrong with the roster.
-func checkRoster(cfg config.Config) error {
+func checkRoster(cfg config.Config, sim Simulator) error {
 	if cfg.Roster == "" {
 		return nil
 	}
-	_, _, err := openRoster(cfg, "")
+	_, _, err := openRoster(cfg, "", sim)
 	return err
 }
 
@@ -45,15 +45,50 @@ func checkPrices(cfg config.Config) error {
 	return err
 }
 
-// checkSimulated reports the simulated models that do not exist, or whose settings are wrong.
-func checkSimulated(cfg config.Config) error {
+// Simulator is the provider whose models settings call "sim:NAME". It must not change.
+type Simulator interface {
+	// Names returns the names of its models.
+	Names() []string
+	// Price returns what a model costs, in US dollars for a million tokens of its prompts and of its replies. ok is false if
+	// there is no such model. The error says what is wrong with settings in its name.
+	Price(name string) (input, output float64, ok bool, err error)
+	// Start returns the base URL of the provider, and how to stop it.
+	Start(ctx context.Context) (baseURL string, stop func(), err error)
+}
+
+// simulated is a Simulator as the settings see it. The zero value has no models.
+type simulated struct{ Simulator }
+
+// names returns the names by which settings call the models.
+func (s simulated) names() []string {
+	if s.Simulator == nil {
+		return nil
+	}
+	names := s.Names()
+	for i := range names {
+		names[i] = config.SimProvider + ":" + names[i]
+	}
+	return names
+}
+
+// price is Simulator.Price for the name by which settings call a model.
+func (s simulated) price(name string) (input, output float64, ok bool, err error) {
+	model, simulated := strings.CutPrefix(name, config.SimProvider+":")
+	if s.Simulator == nil || !simulated {
+		return 0, 0, false, nil
+	}
+	return s.Price(model)
+}
+
+// check reports the simulated models of the settings that do not exist, or whose settings are wrong.
+func (s simulated) check(cfg config.Config) error {
 	where := "LLM_COUNCIL_MODELS or another list of models"
 	if cfg.Roster != "" {
 		where = "LLM_COUNCIL_ROSTER"
 	}
 	var unknown []string
 	for _, model := range slices.DeleteFunc(cfg.Named(), func(model string) bool { return !isSimulated(model) }) {
-		_, ok, err := findSimulated(builtIn(), model)
+		_, _, ok, err := s.price(model)
 		if err != nil {
 			return fmt.Errorf("%s: the simulated model %s: %w", where, model, err)
 		}
@@ -65,16 +100,16 @@ func checkSimulated(cfg config.Config) error {
 		return nil
 	}
 	return fmt.Errorf("%s: there is no simulated model %s: use %s",
-		where, strings.Join(unknown, ", "), strings.Join(simulated(builtIn()), ", "))
+		where, strings.Join(unknown, ", "), strings.Join(s.names(), ", "))
 }
 
-// findSimulated is simllm.Find for the name by which a configuration calls a model.
-func findSimulated(models []simllm.Model, name string) (simllm.Model, bool, error) {
-	return simllm.Find(models, strings.TrimPrefix(name, config.SimProvider+":"))
+// usesSim reports whether any configured model is simulated.
+func usesSim(cfg config.Config) bool {
+	return slices.ContainsFunc(cfg.Named(), isSimulated)
 }
 
-// builtIn returns the simulated models that settings can name.
-func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
+// isSimulated reports whether a model goes to the simulated provider.
+func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
 
 // ReadLexicon reads the terms by demographic axis from the file at path, or returns the
 // built-in terms where there is no path.
@@ -96,42 +131,4 @@ func ReadLexicon(path string) (disagreement.Lexicon, error) {
 		return disagreement.Lexicon{}, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}
 	return lexicon, nil
-}
-
-// usesSim reports whether any configured model is simulated.
-func usesSim(cfg config.Config) bool {
-	return slices.ContainsFunc(cfg.Named(), isSimulated)
-}
-
-// isSimulated reports whether a model goes to the simulated provider.
-func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
-
-// simulated returns the names by which a configuration calls simulated models.
-func simulated(models []simllm.Model) []string {
-	names := make([]string, len(models))
-	for i, m := range models {
-		names[i] = config.SimProvider + ":" + m.Name
-	}
-	return names
-}
-
-// Simulated replaces the council and the store of a configuration: four simulated
-// members, records in the given file and nowhere else.
-func Simulated(cfg config.Config, records string) config.Config {
-	cfg.Models = simulated(simllm.Council())
-	cfg.AllowedModels = simulated(simllm.Troubled())
-	cfg.Roster = ""
-	cfg.Chairman = ""
-	cfg.ChairmanFallbacks = nil
-	cfg.Reviewers = nil
-	cfg.Quorum = 0
-	if !isSimulated(cfg.EmbeddingModel) {
-		cfg.EmbeddingModel = ""
-	}
-	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
-	cfg.BiasPersistence = true
-	cfg.BiasStore = records
-	cfg.SessionsDir = ""
-	cfg.BiasConsent = max(cfg.BiasConsent, 1)
-	return cfg
 }

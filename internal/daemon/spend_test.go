@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"github.com/councild/councild/internal/simllm"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -411,7 +412,7 @@ func TestStartUnpriced(t *testing.T) {
 
 func TestBadPrices(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"PRICES": "a=1/2,b,c=x/1,a=free"})
-	_, err := daemon.LoadConfig()
+	_, err := daemon.LoadConfig(simllm.Default())
 	for _, want := range []string{
 		"entry 2 is not MODEL=INPUT/OUTPUT", `entry 3, of "c": "x" is not a price`, `entry 4: "a" has a price already`,
 	} {

@@ -161,7 +161,7 @@ func Options(tb testing.TB) daemon.Options {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return daemon.Options{Config: cfg, Version: "test"}
+	return daemon.Options{Config: cfg, Simulated: simllm.Default(), Version: "test"}
 }
 
 // StartWith starts a daemon with these options, but a log of its own. It is stopped
