@@ -56,12 +56,9 @@ type Call struct {
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
-	// Lost says that a process that is gone may have made the same call, and that nobody knows what
-	// came of it.
-	Lost bool
-	// MayBegin, if set, is called before each request of the call, retries included, and may
-	// wait until the request may be sent. A failure that it returns ends the call.
-	MayBegin func(ctx context.Context) *Failure
+	// Begin, if set, is called before each request of the call, retries included, and may wait until the request may be
+	// sent. A failure that it returns ends the call. The Receipt, if there is one, is told what the request consumed.
+	Begin func(ctx context.Context, a Attempt) (Receipt, *Failure)
 	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
 	// add up to Completion.Text, or to the beginning of a reply that failed. The
 	// goroutine that called Complete calls it, one call at a time and never after
@@ -79,6 +76,30 @@ type Call struct {
 	// part of Completion.Text.
 	OnVoid func()
 }
+
+// Attempt is one request of a call, before it is sent.
+type Attempt struct {
+	Provider string // its name; "": the default provider
+	Number   int    // of the attempts of the call, from 1
+	Bytes    int64  // of the body
+}
+
+// Receipt is told when an attempt is over, at least once, of which the first time counts. It returns what the attempt cost in
+// US dollars, which may be more than the provider says, or nil if that is not known.
+type Receipt interface {
+	Finish(ctx context.Context, c Consumed) (costUSD *float64)
+}
+
+// Consumed is what is known of an attempt afterwards.
+type Consumed struct {
+	Free  bool  // the provider was not reached, or refused the request with HTTP 4xx
+	Usage Usage // as the provider reported it
+	Kinds TokenKinds
+}
+
+// TokenKinds are the tokens of a request that have prices of their own, 0 where the provider does not
+// tell. Those of the cache are among the input tokens, and those of reasoning among the output.
+type TokenKinds struct{ CachedInput, CacheWrite, Reasoning int64 }
 
 // Sampling are the sampling options of a Call. They are sent only when set: nil
 // leaves the provider's own default in force.
@@ -182,6 +203,7 @@ func (e Entry) Decode() (event Event, err error) {
 		EventDelta:         decode[Delta],
 		EventRestart:       decode[Restart],
 		EventStage3:        decode[Synthesis],
+		EventBegun:         decode[Begun],
 		EventCall:          decode[Landed],
 		EventDone:          decode[*Session],
 		EventFailed: func(data []byte) (any, error) {

@@ -384,9 +384,9 @@ func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboar
 // Spend implements httpapi.Spend.
 func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
 	if d.ledger == nil { // nothing is known but what runs
-		return spend.ReadReport(nil, nil, d.engine.accounts, q, time.Now())
+		return spend.ReadReport(nil, nil, d.engine.book, q, time.Now())
 	}
-	return d.ledger.report(ctx, d.engine.accounts, q)
+	return d.ledger.report(ctx, d.engine.book, q)
 }
 
 // Estimate implements httpapi.Spend.

@@ -59,8 +59,8 @@ type Engine struct {
 	setup    atomic.Pointer[setup]
 	before   atomic.Pointer[setup] // whose plans may not run yet; nil: there was none
 	reloaded chan struct{}         // has room for one element, which says that there is another setup
-	accounts *spend.Accounts
-	stopping atomic.Bool // as in accounts
+	book     *spend.Book
+	stopping atomic.Bool // the daemon stops: sessions that are kept and cancelled go on in another process
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil when it is off
 
@@ -91,11 +91,11 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			e.Close(ctx)
 		}
 	}()
-	e.accounts = newAccounts(o, e.tariff, func(token string) *spend.USD { return e.setup.Load().dayLimits[token] })
+	e.book = newBook(o, e.tariff, func(token string) *spend.USD { return e.setup.Load().dayLimits[token] })
 	if l, ok := o.Ledger.(interface {
-		replay(ctx context.Context, a *spend.Accounts) error
+		replay(ctx context.Context, b *spend.Book) error
 	}); ok {
-		if err := l.replay(ctx, e.accounts); err != nil {
+		if err := l.replay(ctx, e.book); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +126,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		e.base.ShadowRate = 0
 		e.base.LabelRate = 0
 	}
-	e.base.Accounts = accounts{e.accounts, &e.stopping}
+	e.base.Book = e.book
+	e.base.HandsOver = e.handsOver
 	if e.Comparer, err = NewComparer(cfg); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,6 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		old.prices.mu.Unlock()
 	} else if client, err = llm.New(llm.Options{
 		Version: e.o.Version, Trace: e.traceOf(),
-		Gate:      gate(e.accounts, e.o.Hold),
 		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: maxCalls(cfg, descriptors()),
 		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
@@ -193,6 +193,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		base.Completer = e.o.Keep(base.Completer)
 	}
 	base.Sides = e.sides(cfg, r)
+	base.Size = size(client, cfg.ProviderNames())
 	h, err := newSetup(cfg, r, base)
 	if err != nil {
 		return nil, err
@@ -420,10 +421,10 @@ func (e *Engine) outOfOrder() (models []string, quorum bool) {
 }
 
 // Estimate returns what the session of a plan may cost.
-func (e *Engine) Estimate(plan council.Plan) spend.Estimate { return e.accounts.Estimate(plan) }
+func (e *Engine) Estimate(plan council.Plan) spend.Estimate { return e.book.Estimate(plan) }
 
 // Limits returns the limits of today of whoever needs no token, and what is left of them.
-func (e *Engine) Limits() []spend.Limit { return e.accounts.Limits("") }
+func (e *Engine) Limits() []spend.Limit { return e.book.Limits("") }
 
 // Close releases what the engine holds. Runs must be over.
 func (e *Engine) Close(ctx context.Context) {

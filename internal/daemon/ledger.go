@@ -281,7 +281,7 @@ func (l *ledger) known() book {
 }
 
 // replay has accounts take in what the ledger holds.
-func (l *ledger) replay(ctx context.Context, a *spend.Accounts) error {
+func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	l.write(ctx)
 	l.endMu.Lock()
 	days := l.state.Recent
@@ -293,7 +293,7 @@ func (l *ledger) replay(ctx context.Context, a *spend.Accounts) error {
 }
 
 // report returns what sessions cost. Lines that wait are written before: their sessions do not run any more, and would be missing.
-func (l *ledger) report(ctx context.Context, a *spend.Accounts, q spend.Query) (spend.Report, error) {
+func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spend.Report, error) {
 	l.write(ctx)
 	b := l.known()
 	r, err := spend.ReadReport(b.all(ctx), b.end, a, q, time.Now())
@@ -373,7 +373,7 @@ type readLedger string
 func (readLedger) Append(context.Context, bool, ...[]byte) error { return nil }
 
 // replay has accounts take in what the ledger holds.
-func (l readLedger) replay(ctx context.Context, a *spend.Accounts) error {
+func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 	lines := ledgerLines(ctx, string(l))
 	state, err := spend.Check(lines, nil)
 	if err == nil {

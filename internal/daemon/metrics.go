@@ -49,7 +49,7 @@ func (d *Daemon) measure() {
 			}
 			return 1
 		})
-	measureSpend(d.engine.metrics, d.engine.accounts)
+	measureSpend(d.engine.metrics, d.engine.book)
 	d.measureEvents()
 	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
 		[]string{"model"}, func(set func(float64, ...string)) {
@@ -90,7 +90,7 @@ func (d *Daemon) measureEvents() {
 }
 
 // measureSpend adds what the accounts hold to the metrics.
-func measureSpend(m *telemetry.Metrics, a *spend.Accounts) {
+func measureSpend(m *telemetry.Metrics, a *spend.Book) {
 	m.Families([]telemetry.Family{{
 		Name: "councild_spend_usd_total", Counter: true,
 		Help: "Cost of requests to providers in US dollars, by where the figure is from: provider, tariff, or bound for uncertain cost.",

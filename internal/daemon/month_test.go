@@ -49,7 +49,7 @@ type month struct {
 	now      time.Time
 	step     int
 	ledger   appendedFile
-	accounts *spend.Accounts
+	accounts *spend.Book
 	metrics  *telemetry.Metrics
 	rows     map[string]map[string]*row  // by kind of row and key: what is in the ledger
 	paid     map[string]map[string]int64 // by label and its value: what requests cost, in picodollars
@@ -64,7 +64,7 @@ const (
 // begin starts a daemon's accounts, on the ledger that there is.
 func (m *month) begin(t *testing.T) {
 	t.Helper()
-	m.accounts = spend.NewAccounts(spend.Options{
+	m.accounts = spend.NewBook(spend.Options{
 		TokenDay: new(1000 * spend.Dollar), Ledger: m.ledger, Now: func() time.Time { return m.now },
 		Tariff: func(model string) (spend.Tariff, bool) {
 			text, ok := map[string]string{"large": "1.25/10", "small": "0.1/0.4"}[model]
@@ -112,7 +112,7 @@ func (m *month) note(o spend.Opening, model string, add func(kind string, r *row
 
 func (m *month) open(t *testing.T, o spend.Opening) {
 	t.Helper()
-	if failure := m.accounts.Open(t.Context(), o); failure != nil {
+	if _, failure := m.accounts.Open(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
 	for kind := range m.keysOf(o, "") {
@@ -133,9 +133,9 @@ var price = map[string][2]int64{"large": {1_250_000, 10_000_000}, "small": {100_
 func (m *month) call(t *testing.T, rng *rand.Rand, o spend.Opening, model string) {
 	t.Helper()
 	at := spend.Attempt{
-		Session: o.Session, Stage: council.Stage1, Model: model, Number: 1, Bytes: 1 + rng.Int64N(20_000), OutputLimit: new(1 + rng.IntN(4000)),
+		Stage: council.Stage1, Model: model, Number: 1, Bytes: 1 + rng.Int64N(20_000), OutputLimit: new(1 + rng.IntN(4000)),
 	}
-	r, failure := m.accounts.Reserve(t.Context(), at)
+	r, failure := m.accounts.Account(o.Session).Reserve(at)
 	if failure != nil {
 		t.Fatal(failure)
 	}
@@ -157,7 +157,7 @@ func (m *month) call(t *testing.T, rng *rand.Rand, o spend.Opening, model string
 		cost, source = tokens.Input*p[0]+tokens.Output*p[1], spend.SourceTariff
 		outcome = spend.Outcome{Tokens: tokens}
 	}
-	r.Finish(t.Context(), outcome)
+	r.Charge(t.Context(), outcome)
 	m.note(o, model, func(_ string, r *row) {
 		r.calls++
 		switch {
@@ -251,7 +251,7 @@ func simulate(t *testing.T) *month {
 			}
 		default:
 			for _, o := range open {
-				m.accounts.Close(t.Context(), o.Session, false)
+				m.accounts.Account(o.Session).Close(t.Context(), false)
 			}
 			open = nil
 		}

@@ -37,7 +37,7 @@ func billed(b *daemontest.Biller) spend.USD {
 // replayed returns what counts for today after a start, from the ledger of a daemon that has ended.
 func replayed(t *testing.T, path string) spend.USD {
 	t.Helper()
-	a := spend.NewAccounts(spend.Options{Day: new(spend.Dollar)})
+	a := spend.NewBook(spend.Options{Day: new(spend.Dollar)})
 	if err := a.Replay(daemon.LedgerLines(t.Context(), path), nil); err != nil {
 		t.Fatal(err)
 	}

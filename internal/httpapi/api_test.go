@@ -54,9 +54,9 @@ func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, er
 		return spend.Report{}, errors.New("no disk")
 	}
 	a := d.accounts()
-	_ = a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
-	r, _ := a.Reserve(ctx, spend.Attempt{Session: "1", Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
-	r.Finish(ctx, spend.Outcome{})
+	account, _ := a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
+	hold, _ := account.Reserve(spend.Attempt{Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
+	hold.Charge(ctx, spend.Outcome{})
 	broken := func(yield func(spend.Line, error) bool) {
 		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
 	}
@@ -68,8 +68,8 @@ func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, er
 // Estimate returns one in which nothing is empty.
 func (d *fakeDaemon) Estimate(plan council.Plan) spend.Estimate { return d.accounts().Estimate(plan) }
 
-func (d *fakeDaemon) accounts() *spend.Accounts {
-	return spend.NewAccounts(spend.Options{
+func (d *fakeDaemon) accounts() *spend.Book {
+	return spend.NewBook(spend.Options{
 		Day: new(spend.Dollar), TokenDay: new(spend.Dollar),
 		Tariff: func(model string) (spend.Tariff, bool) { return spend.Flat(1e6, 1e6), model != "birch" },
 	})

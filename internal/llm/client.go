@@ -100,8 +100,6 @@ type Options struct {
 	IdleTimeout         time.Duration // between two reads of a reply after its headers; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; others wait
 	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
-	// Gate is asked before each request of a call, retries included; nil: every request may be sent.
-	Gate Gate
 	// Version is our own, for the User-Agent of requests; "": there is none.
 	Version string
 	// Trace adds to the headers of a request what names its span, which is in the context; nil: nothing does.
@@ -134,40 +132,12 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Gate decides whether a request may be sent, and is told what it consumed. Where it may not, the
-// failure ends the call. A Gate is called concurrently.
-type Gate func(context.Context, Request) (Receipt, *council.Failure)
-
-// Receipt is told when a request is over, at least once, of which the first time counts. It
-// returns what the request cost in US dollars, which may be more than the provider says; nil where
-// that is not known. A nil Receipt is told nothing.
-type Receipt interface {
-	Finish(context.Context, Consumed) (costUSD *float64)
-}
-
 // finish tells a receipt what a request consumed.
-func finish(ctx context.Context, s Receipt, c Consumed) (costUSD *float64) {
-	if s == nil {
+func finish(ctx context.Context, r council.Receipt, c council.Consumed) (costUSD *float64) {
+	if r == nil {
 		return nil
 	}
-	return s.Finish(ctx, c)
-}
-
-// Request is a request before it is sent.
-type Request struct {
-	Call     *council.Call
-	Provider string // its name
-	Number   int    // of the requests of the call, from 1
-	Bytes    int64  // of its body
-	// Lost says that it is one that a process that is gone may have sent, as in Call.Lost. It is not sent here.
-	Lost bool
-}
-
-// Consumed is what is known of a request afterwards.
-type Consumed struct {
-	Free  bool          // the provider was not reached, or refused the request with HTTP 4xx
-	Usage council.Usage // as the provider reported it
-	Kinds Kinds
+	return r.Finish(ctx, c)
 }
 
 // Client is a council.Completer over HTTP. Its connections are kept and reused.
@@ -176,7 +146,6 @@ type Client struct {
 	names          []string // of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
-	gate           Gate        // nil: every request may be sent
 	closed         atomic.Bool // Close was called
 }
 
@@ -216,7 +185,6 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1),
-		gate: o.Gate,
 	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
@@ -316,6 +284,17 @@ func (c *Client) ended() {
 	}
 }
 
+// Bytes returns how long the body of the first request of a call is. It is 0 if the model goes to no provider.
+func (c *Client) Bytes(call council.Call) int64 {
+	p, m := c.route(call.Model)
+	if p == nil {
+		return 0
+	}
+	without := p.dialect.known() | m.refuses.of(&call, p.dialect.asked(&call, m.name))
+	x := exchange{call: &call, dialect: p.dialect, model: m.name, without: without}
+	return int64(len(x.request()))
+}
+
 // Complete performs call, with retries as described in the package comment. A model that
 // refuses an option is asked again without it, and is never asked for it after that (of
 // temperature and effort: for this value): see options. The text of one that refuses to stream comes in one piece. Attempts and
@@ -345,10 +324,6 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	p.queue.begun(call.Session)
 	asked := p.dialect.asked(&call, m.name)
 	without := p.dialect.known() | m.refuses.of(&call, asked)
-	if call.Lost && c.gate != nil { // before anything can end this call or make it wait: that one was paid for all the same
-		lost := exchange{call: &call, dialect: p.dialect, model: m.name, without: without}
-		_, _ = c.gate(ctx, Request{Call: &call, Provider: p.Name, Bytes: int64(len(lost.request())), Lost: true})
-	}
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
@@ -369,9 +344,6 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	defer func() { p.budget.drop(place) }()
 	for retries := 0; ; {
 		ticket, failure := p.admit(ctx, m, next, place, last)
-		if failure == nil {
-			failure = p.mayBegin(ctx, m, call, ticket)
-		}
 		if failure != nil {
 			return failure
 		}
@@ -379,7 +351,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			call: &call, dialect: p.dialect, model: m.name, without: without, onDelta: call.OnDelta,
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint, unopened: m.unopened.Load(),
 		}
-		receipt, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
+		receipt, failure := p.begin(ctx, m, x, total.Attempts+1, ticket)
 		if failure != nil {
 			return failure
 		}
@@ -477,26 +449,6 @@ func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	return last
 }
 
-// mayBegin waits until a request that was admitted may be sent. Where it may not, it
-// gives back what admit took.
-func (p *provider) mayBegin(ctx context.Context, m *model, call council.Call, t ticket) (failure *council.Failure) {
-	if call.MayBegin == nil {
-		return nil
-	}
-	judged := false
-	defer func() {
-		if !judged || failure != nil { // also when MayBegin panics
-			p.leave(m, t, unclear)
-		}
-	}()
-	failure = call.MayBegin(ctx)
-	judged = true
-	if failure == nil && ctx.Err() != nil {
-		failure = ended(ctx)
-	}
-	return failure
-}
-
 // leave gives back what admit took.
 func (p *provider) leave(m *model, t ticket, v verdict) {
 	m.breaker.leave(p.now(), t, v)
@@ -507,38 +459,38 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 // not depend on the machine's wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
-// reserve asks the gate whether a request that was admitted may be sent. Where it may not, it
-// gives back what admit took.
-func (c *Client) reserve(
-	ctx context.Context, p *provider, m *model, x *exchange, number int, t ticket,
-) (receipt Receipt, failure *council.Failure) {
-	if c.gate == nil {
+// begin waits until a request that was admitted may be sent. If it may not, it gives back what admit took.
+func (p *provider) begin(
+	ctx context.Context, m *model, x *exchange, number int, t ticket,
+) (receipt council.Receipt, failure *council.Failure) {
+	if x.call.Begin == nil {
 		return nil, nil
 	}
 	judged := false
 	defer func() {
-		if !judged || failure != nil { // also when the gate panics
+		if !judged || failure != nil { // also when Begin panics
 			p.leave(m, t, unclear)
 		}
 	}()
 	x.prepared = x.request()
-	receipt, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	receipt, failure = x.call.Begin(ctx, council.Attempt{Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
-	if failure != nil && ctx.Err() != nil {
-		failure = ended(ctx)
+	if ctx.Err() != nil {
+		finish(ctx, receipt, council.Consumed{Free: true})
+		return nil, ended(ctx)
 	}
 	return receipt, failure
 }
 
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, x *exchange, receipt Receipt, t ticket,
+	caller context.Context, p *provider, m *model, x *exchange, receipt council.Receipt, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	call := x.call
 	begun := time.Now()
-	defer finish(caller, receipt, Consumed{}) // when OnDelta panics
-	defer func() {                            // also when OnDelta panics
+	defer finish(caller, receipt, council.Consumed{}) // when OnDelta panics
+	defer func() {                                    // also when OnDelta panics
 		p.queue.held(time.Since(begun))
 		p.leave(m, t, judgement)
 	}()
@@ -572,7 +524,7 @@ func (c *Client) attempt(
 	failure = judge(ctx, x, r, err)
 	completion.Usage = consumed(x, r)
 	completion.Implausible = r.implausible
-	if cost := finish(caller, receipt, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
+	if cost := finish(caller, receipt, council.Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
 		completion.Usage.CostUSD = cost
 	}
 	judgement = diagnose(caller, failure)

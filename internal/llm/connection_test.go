@@ -119,9 +119,9 @@ func TestNotSentIsFree(t *testing.T) {
 				o.DialTimeout = time.Minute
 				time.AfterFunc(100*time.Millisecond, cancel)
 			}
-			var consumed []Consumed
-			o.Gate = func(context.Context, Request) (Receipt, *council.Failure) {
-				return settled(func(c Consumed) *float64 {
+			var consumed []council.Consumed
+			begin := func(context.Context, council.Attempt) (council.Receipt, *council.Failure) {
+				return settled(func(c council.Consumed) *float64 {
 					consumed = append(consumed, c)
 					return nil
 				}), nil
@@ -138,7 +138,9 @@ func TestNotSentIsFree(t *testing.T) {
 				}
 				c.providers[""].pool.Proxy = http.ProxyURL(address)
 			}
-			_, err = c.Complete(ctx, aCall())
+			call := aCall()
+			call.Begin = begin
+			_, err = c.Complete(ctx, call)
 			if f := council.AsFailure(err); f == nil || !strings.Contains(f.Message, tt.message) {
 				t.Errorf("got %v, want %q in it", err, tt.message)
 			}

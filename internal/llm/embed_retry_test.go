@@ -22,15 +22,16 @@ func TestEmbeddingsAsAnyCall(t *testing.T) {
 	race.Bubble(t, func(t *testing.T) {
 		played := &sequence{plays: []roundTripper{status(503), status(429, "Retry-After", "20"), reply(200, goodEmbeddings)}}
 		var passed []int64
-		var consumed []Consumed
+		var consumed []council.Consumed
 		o := fakeOptions()
-		o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
-			passed = append(passed, r.Bytes)
+		call := anEmbedding()
+		call.Begin = func(_ context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
+			passed = append(passed, a.Bytes)
 			var first sync.Once
-			return settles(func(c Consumed) { first.Do(func() { consumed = append(consumed, c) }) }), nil
+			return settles(func(c council.Consumed) { first.Do(func() { consumed = append(consumed, c) }) }), nil
 		}
 		c := fakeClient(t, o, played.RoundTrip)
-		got, err := c.Complete(t.Context(), anEmbedding())
+		got, err := c.Complete(t.Context(), call)
 		if err != nil || got.Attempts != 3 || got.Text != "[[1]]" {
 			t.Fatalf("%d attempts, %q, %v", got.Attempts, got.Text, err)
 		}
@@ -59,9 +60,9 @@ func TestEmbeddingsAsAnyCall(t *testing.T) {
 	})
 }
 
-type settles func(Consumed)
+type settles func(council.Consumed)
 
-func (f settles) Finish(_ context.Context, c Consumed) *float64 {
+func (f settles) Finish(_ context.Context, c council.Consumed) *float64 {
 	f(c)
 	return nil
 }

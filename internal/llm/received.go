@@ -26,7 +26,7 @@ type received struct {
 	used                  *figures        // the usage as it was reported; nil: it was not
 	part                  bool            // it is the usage of a part of the reply, and that of the whole is unknown
 	usage                 council.Usage
-	kinds                 Kinds
+	kinds                 council.TokenKinds
 	implausible           int // figures of the usage that are not believed
 }
 

@@ -110,7 +110,7 @@ func TestRetryAfterIsWaitedOut(t *testing.T) {
 }
 
 // Each request waits until it may be sent. One that may not is not sent.
-func TestMayBegin(t *testing.T) {
+func TestBeginWaits(t *testing.T) {
 	interrupted := &council.Failure{Code: council.FailInterrupted}
 	for _, tt := range []struct {
 		name     string
@@ -133,15 +133,15 @@ func TestMayBegin(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
 				call, asked := aCall(), 0
-				call.MayBegin = func(ctx context.Context) *council.Failure {
+				call.Begin = func(ctx context.Context, _ council.Attempt) (council.Receipt, *council.Failure) {
 					if asked++; asked == 1 {
-						return nil
+						return nil, nil
 					}
 					select {
 					case <-time.After(tt.wait):
 					case <-ctx.Done():
 					}
-					return tt.answer
+					return nil, tt.answer
 				}
 				completion, err := c.Complete(ctx, call)
 				code := council.FailureCode("")

@@ -119,7 +119,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		if complete := err == nil && x.events.done; r.used != nil && !last && !complete {
 			r.part = true
 			r.usage = council.Usage{}
-			r.kinds = Kinds{}
+			r.kinds = council.TokenKinds{}
 		}
 	}()
 	for {

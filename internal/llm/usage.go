@@ -107,16 +107,12 @@ func (f *figures) merge(earlier *figures) {
 	f.OwnKey = f.OwnKey || earlier.OwnKey
 }
 
-// Kinds are the tokens of a request that have prices of their own, 0 where the provider does not
-// tell. Those of the cache are among the input tokens, and those of reasoning among the output.
-type Kinds struct{ CachedInput, CacheWrite, Reasoning int64 }
-
-func (f *figures) kinds() Kinds {
+func (f *figures) kinds() council.TokenKinds {
 	cached, _ := f.InputParts.Cached.tokens()
 	written, _ := f.InputParts.Written.tokens()
 	reasoning, _ := f.OutputParts.Reasoning.tokens()
 	separate, _ := f.Reasoning.tokens()
-	return Kinds{cached, written, max(reasoning, separate)}
+	return council.TokenKinds{CachedInput: cached, CacheWrite: written, Reasoning: max(reasoning, separate)}
 }
 
 // reasons reports whether the provider says how many tokens the reasoning took.
@@ -142,7 +138,7 @@ func (f *figures) reasons() bool {
 //     leaves out, they count as output, which is dearer.
 //
 // A total that is smaller than its parts says nothing.
-func (f *figures) read() (u council.Usage, k Kinds, implausible int) {
+func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int) {
 	believed := func(f figure) int64 {
 		n, ok := f.tokens()
 		if !ok {

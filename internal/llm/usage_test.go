@@ -66,21 +66,21 @@ func TestFiguresBeyondReason(t *testing.T) {
 	}
 }
 
-// told performs a call whose reply reports the usage, as a whole or as a stream, and returns what the gate is told.
-func told(t *testing.T, play roundTripper, stream bool) (Consumed, council.Completion) {
+// told performs a call whose reply reports the usage, as a whole or as a stream, and returns what its receipt is told.
+func told(t *testing.T, play roundTripper, stream bool) (council.Consumed, council.Completion) {
 	t.Helper()
-	var consumed Consumed
+	var consumed council.Consumed
 	o := fakeOptions()
-	o.Gate = func(context.Context, Request) (Receipt, *council.Failure) {
+	call := aCall()
+	call.Begin = func(context.Context, council.Attempt) (council.Receipt, *council.Failure) {
 		first := true
-		return settled(func(c Consumed) *float64 {
+		return settled(func(c council.Consumed) *float64 {
 			if first {
 				consumed, first = c, false
 			}
 			return nil
 		}), nil
 	}
-	call := aCall()
 	if stream {
 		call.OnDelta = func(string) {}
 	}
@@ -93,92 +93,92 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 	for _, tt := range []struct {
 		name, usage   string
 		input, output int64 // 0: unknown
-		kinds         Kinds
+		kinds         council.TokenKinds
 		implausible   int
 	}{
-		{"Gemini's thoughts", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150}`, 100, 20050, Kinds{Reasoning: 20000}, 0},
+		{"Gemini's thoughts", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150}`, 100, 20050, council.TokenKinds{Reasoning: 20000}, 0},
 		{
 			"xAI's reasoning",
 			`{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150,"completion_tokens_details":{"reasoning_tokens":20000}}`,
 			100, 20050,
-			Kinds{Reasoning: 20000},
+			council.TokenKinds{Reasoning: 20000},
 			0,
 		},
 		{
 			"short reasoning beside a long completion",
 			`{"prompt_tokens":10120,"completion_tokens":1499,"total_tokens":12428,"completion_tokens_details":{"reasoning_tokens":809}}`,
 			10120, 2308,
-			Kinds{Reasoning: 809},
+			council.TokenKinds{Reasoning: 809},
 			0,
 		},
 		{
 			"reasoning without a total",
 			`{"prompt_tokens":100,"completion_tokens":50,"completion_tokens_details":{"reasoning_tokens":20000}}`,
 			100, 20050,
-			Kinds{Reasoning: 20000},
+			council.TokenKinds{Reasoning: 20000},
 			0,
 		},
 		{
 			"reasoning that the total leaves out", // as Perplexity reports it
 			`{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150,"reasoning_tokens":20000}`,
 			100, 20050,
-			Kinds{Reasoning: 20000},
+			council.TokenKinds{Reasoning: 20000},
 			0,
 		},
 		{
 			"more than the reasoning explains",
 			`{"prompt_tokens":100,"completion_tokens":50,"total_tokens":20150,"completion_tokens_details":{"reasoning_tokens":300}}`,
 			100, 20050,
-			Kinds{Reasoning: 20000},
+			council.TokenKinds{Reasoning: 20000},
 			0,
 		},
 		{
 			"thoughts and no text",
 			`{"prompt_tokens":21,"completion_tokens":0,"total_tokens":81,"completion_tokens_details":{"reasoning_tokens":60}}`,
 			21, 60,
-			Kinds{Reasoning: 60},
+			council.TokenKinds{Reasoning: 60},
 			0,
 		},
-		{"thoughts alone", `{"prompt_tokens":21,"completion_tokens_details":{"reasoning_tokens":60}}`, 21, 60, Kinds{Reasoning: 60}, 0},
-		{"no completion", `{"prompt_tokens":21,"total_tokens":81}`, 21, 60, Kinds{}, 0},
-		{"no prompt", `{"completion_tokens":21,"total_tokens":81}`, 0, 21, Kinds{}, 0},
-		{"a total alone", `{"total_tokens":81}`, 0, 0, Kinds{}, 0},
+		{"thoughts alone", `{"prompt_tokens":21,"completion_tokens_details":{"reasoning_tokens":60}}`, 21, 60, council.TokenKinds{Reasoning: 60}, 0},
+		{"no completion", `{"prompt_tokens":21,"total_tokens":81}`, 21, 60, council.TokenKinds{}, 0},
+		{"no prompt", `{"completion_tokens":21,"total_tokens":81}`, 0, 21, council.TokenKinds{}, 0},
+		{"a total alone", `{"total_tokens":81}`, 0, 0, council.TokenKinds{}, 0},
 
 		{
 			"OpenAI's reasoning is part of the completion",
 			`{"prompt_tokens":500,"completion_tokens":500,"total_tokens":1000,"completion_tokens_details":{"reasoning_tokens":200}}`,
 			500, 500,
-			Kinds{Reasoning: 200},
+			council.TokenKinds{Reasoning: 200},
 			0,
 		},
 		{
 			"all of it is reasoning",
 			`{"prompt_tokens":500,"completion_tokens":400,"total_tokens":900,"completion_tokens_details":{"reasoning_tokens":400}}`,
 			500, 400,
-			Kinds{Reasoning: 400},
+			council.TokenKinds{Reasoning: 400},
 			0,
 		},
 		{
 			"no thoughts", `{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9,"completion_tokens_details":{"reasoning_tokens":0}}`, 5, 4,
-			Kinds{},
+			council.TokenKinds{},
 			0,
 		},
-		{"a total of the prompt alone", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":100}`, 100, 50, Kinds{}, 0},
-		{"a total of 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":0}`, 100, 50, Kinds{}, 0},
-		{"no total", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":null}`, 100, 50, Kinds{}, 0},
-		{"a total below 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":-7}`, 100, 50, Kinds{}, 1},
-		{"a total beyond reason", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":9223372036854775807}`, 100, 50, Kinds{}, 1},
-		{"a total in words", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":"many"}`, 100, 50, Kinds{}, 1},
+		{"a total of the prompt alone", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":100}`, 100, 50, council.TokenKinds{}, 0},
+		{"a total of 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":0}`, 100, 50, council.TokenKinds{}, 0},
+		{"no total", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":null}`, 100, 50, council.TokenKinds{}, 0},
+		{"a total below 0", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":-7}`, 100, 50, council.TokenKinds{}, 1},
+		{"a total beyond reason", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":9223372036854775807}`, 100, 50, council.TokenKinds{}, 1},
+		{"a total in words", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":"many"}`, 100, 50, council.TokenKinds{}, 1},
 		{
 			"reasoning beyond reason",
 			`{"prompt_tokens":100,"completion_tokens":50,"completion_tokens_details":{"reasoning_tokens":1e18}}`, 100, 50,
-			Kinds{},
+			council.TokenKinds{},
 			0,
 		},
 		{
 			"a completion that is not believed",
 			`{"prompt_tokens":100,"completion_tokens":-5,"completion_tokens_details":{"reasoning_tokens":60}}`, 100, 0,
-			Kinds{Reasoning: 60},
+			council.TokenKinds{Reasoning: 60},
 			1,
 		},
 
@@ -186,26 +186,26 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 			"cached tokens of the prompt",
 			`{"prompt_tokens":2006,"completion_tokens":300,"total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920}}`,
 			2006, 300,
-			Kinds{CachedInput: 1920},
+			council.TokenKinds{CachedInput: 1920},
 			0,
 		},
 		{
 			"cached tokens beside the prompt",
 			`{"prompt_tokens":50,"completion_tokens":300,"total_tokens":2350,"prompt_tokens_details":{"cached_tokens":1500,"cache_write_tokens":500}}`,
 			2050, 300,
-			Kinds{CachedInput: 1500, CacheWrite: 500},
+			council.TokenKinds{CachedInput: 1500, CacheWrite: 500},
 			0,
 		},
 		{
 			"few cached tokens beside the prompt", // they may be thoughts, too
 			`{"prompt_tokens":500,"completion_tokens":300,"total_tokens":900,"prompt_tokens_details":{"cached_tokens":100}}`,
 			500, 400,
-			Kinds{CachedInput: 100, Reasoning: 100},
+			council.TokenKinds{CachedInput: 100, Reasoning: 100},
 			0,
 		},
 		{
 			"cached tokens that no figure names", // some gateways have them in the total alone
-			`{"prompt_tokens":50,"completion_tokens":300,"total_tokens":2350}`, 50, 2300, Kinds{Reasoning: 2000}, 0,
+			`{"prompt_tokens":50,"completion_tokens":300,"total_tokens":2350}`, 50, 2300, council.TokenKinds{Reasoning: 2000}, 0,
 		},
 	} {
 		want := council.Usage{}
@@ -231,7 +231,7 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 			"in any form": reply(200, fmt.Sprintf(text, tt.usage[:len(tt.usage)-1]+`,"X":1}`)),
 		} {
 			consumed, got := told(t, play, name == "stream")
-			if diff := cmp.Diff(Consumed{Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Implausible != tt.implausible {
+			if diff := cmp.Diff(council.Consumed{Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Implausible != tt.implausible {
 				t.Errorf("%s, %s: %d doubted, want %d (-want +got):\n%s", tt.name, name, got.Implausible, tt.implausible, diff)
 			}
 			if diff := cmp.Diff(want, got.Usage); diff != "" {

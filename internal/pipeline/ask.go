@@ -47,15 +47,18 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		}
 		o.OnVoid = func(member string) { o.OnRestart(member, council.FailThinking) }
 	}
-	members := r.calls
+	var members council.Completer = r.calls
+	calls := stage1.Calls(r.plan.Members, r.plan.Conversation, o)
 	if r.plan.Direct {
 		writers, failure := r.writers(ctx)
 		if failure != nil {
 			return failure
 		}
 		members = writers
+	} else {
+		r.calls.Announce(ctx, calls)
 	}
-	r.session.Stage1 = stage1.Ask(stageCtx, members, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
+	r.session.Stage1 = stage1.Ask(stageCtx, members, calls, func(a council.Answer) {
 		r.observe(council.EventAnswer, a)
 		delivered(a.Status)
 	})

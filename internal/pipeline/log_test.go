@@ -208,7 +208,7 @@ func TestMayCall(t *testing.T) {
 	if code(err) != council.CodeInterrupted || !errors.Is(err, lost) || got.Status != council.StatusFailed || len(got.Stage1) != 3 {
 		t.Errorf("%s, %v", got.Status, err)
 	}
-	if last := log.entries[len(log.entries)-1].Type; last != council.EventStage1 {
+	if last := log.entries[len(log.entries)-1].Type; last != council.EventBegun {
 		t.Errorf("the last event is %s", last)
 	}
 	if made := r.calls.made(); len(made) != 3 {
@@ -250,7 +250,7 @@ func TestStored(t *testing.T) {
 	}
 	sequence := " " + strings.Join(got, " ") + " "
 	for _, want := range []string{
-		" session.started stored call ", " stage1.done stored call ", " stage2.done stored call ", " stage3.done stored session.done ",
+		" session.started calls.begun stored call ", " stage1.done calls.begun stored call ", " stage2.done call calls.begun stored call ", " stage3.done stored session.done ",
 	} {
 		if !strings.Contains(sequence, want) {
 			t.Errorf("%q is not in %s", want, sequence)
@@ -289,7 +289,7 @@ func TestLostTokens(t *testing.T) {
 		t.Fatalf("the limit does not tell: %d tokens in stage 1", asked)
 	}
 	after := &tape{}
-	got, _ := r.second.Run(t.Context(), plan, after, after.log(upTo(t, whole.entries, council.EventStarted, 1)))
+	got, _ := r.second.Run(t.Context(), plan, after, after.log(upTo(t, whole.entries, council.EventBegun, 1)))
 	for i, a := range got.Stage1 {
 		if a.Status != council.OutcomeOK {
 			t.Errorf("%s is not asked again: %v", a.Model, a.Error)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stage2"
 )
 
@@ -70,7 +71,7 @@ func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b B
 			mine.Sides = nil
 		}
 		result := ArmResult{Kind: arm.Kind}
-		result.Failure = p.open(ctx, &mine, b)
+		_, result.Failure = p.open(ctx, &mine, b)
 		switch {
 		case result.Failure != nil:
 			result.Session = mine.Session()
@@ -90,19 +91,17 @@ func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b B
 }
 
 // open is Open for a session with a budget, of which the plan gets the limit.
-func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b Budget) *council.Error {
+func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b Budget) (*spend.Account, *council.Error) {
 	if b.Limit != nil {
 		if plan.MaxCostUSD = new(b.Limit(plan.SessionID)); *plan.MaxCostUSD <= 0 {
-			return &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
+			return nil, &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
 		}
 	}
-	failure := p.Open(ctx, *plan)
-	if failure == nil && p.o.Accounts != nil && b.Landed != nil {
-		if past := b.Landed(plan.SessionID); len(past) > 0 {
-			p.o.Accounts.Add(plan.SessionID, past, 0)
-		}
+	account, failure := p.o.Book.Open(ctx, p.o.Book.Opening(*plan))
+	if failure == nil && b.Landed != nil {
+		account.Recover(ctx, b.Landed(plan.SessionID), nil)
 	}
-	return failure
+	return account, failure
 }
 
 // JudgeSession returns the id of the session in which judges compare an arm with the council, in order 0 or 1.
@@ -147,7 +146,10 @@ func (p *Pipeline) arm(ctx context.Context, plan council.Plan, arm Arm, held *co
 		plan.Reviewers = nil
 	}
 	r := p.newRun(plan, nil)
-	var failure *council.Error
+	failure := r.open(ctx)
+	if failure != nil {
+		return r.session, failure
+	}
 	panicked := protect(r.log, func() { failure = r.runArm(ctx, arm, held) })
 	if panicked != nil {
 		failure = panicked

@@ -20,6 +20,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 	"github.com/google/uuid"
@@ -31,19 +32,6 @@ type Recorder interface {
 	Append(ctx context.Context, records []council.BiasMetricRecord) error
 }
 
-// Accounts hold what sessions cost, and limits of it.
-type Accounts interface {
-	// Open begins the account of a session before its first call, or returns why the session must
-	// not begin. Opening it again does nothing.
-	Open(ctx context.Context, plan council.Plan) *council.Error
-	// Add charges the account with calls that a process made that is gone. lost is how many more it may
-	// have made: they come again with council.Call.Lost.
-	Add(sessionID string, landed []council.Landed, lost int)
-	// Close ends the account, and returns what a reader of the session should know. cut is the cause
-	// that ended a run that is kept, so that another process may go on with it; nil for any other end.
-	Close(ctx context.Context, sessionID string, cut error) []council.Warning
-}
-
 // Options configure a Pipeline. Fields whose zero value is not named have none
 // that is valid.
 type Options struct {
@@ -53,12 +41,18 @@ type Options struct {
 	// at that time. It is asked before a session that was taken over appends its own, and
 	// again after an error, unless that is fs.ErrClosed: the Recorder is closed. Nil is for a
 	// Recorder that appends the records of a session once at most.
-	Holds    func(ctx context.Context, sessionID string, created time.Time) (bool, error)
-	Accounts Accounts         // nil: nobody limits what sessions cost beside the meter
-	Observer council.Observer // of every session; nil: none
-	Log      *slog.Logger
-	Version  string               // of councild
-	Settings council.SettingNames // for messages
+	Holds func(ctx context.Context, sessionID string, created time.Time) (bool, error)
+	// Book has the accounts of the sessions. Nil stands for one of which no session has limits but its own.
+	Book *spend.Book
+	// Size returns the first request of a call, as Completer would send it. It is needed for sessions that are kept.
+	Size func(call council.Call) council.Attempt
+	// HandsOver reports whether a session that is kept, and whose run ended for that cause, goes on in another process. Nil: none
+	// does.
+	HandsOver func(cause error) bool
+	Observer  council.Observer // of every session; nil: none
+	Log       *slog.Logger
+	Version   string               // of councild
+	Settings  council.SettingNames // for messages
 
 	// Council is the name of the council in the roster. With it Seats has the member that each of the
 	// names below stands for, and Hash tells councils apart in ConfigVersion. "": there is no roster, and
@@ -189,6 +183,12 @@ func New(o Options) (*Pipeline, error) {
 	}
 	if o.Validations == nil {
 		o.Validations = NewValidations()
+	}
+	if o.Book == nil {
+		o.Book = spend.NewBook(spend.Options{Tariff: func(string) (spend.Tariff, bool) { return spend.Tariff{}, false }})
+	}
+	if o.Size == nil {
+		o.Size = func(council.Call) council.Attempt { return council.Attempt{} }
 	}
 	if o.NewSeed == nil {
 		o.NewSeed = func() int64 { return rand.Int64N(council.MaxSeed + 1) }

@@ -26,7 +26,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	plan.Sides = slices.DeleteFunc(slices.Clone(plan.Sides), func(s council.SidePlan) bool { return !s.Records })
 	asked := p.newRun(plan, nil)
 	asked.block = &plan.SessionID
-	failure := p.Open(ctx, plan)
+	failure := asked.open(ctx)
 	if failure == nil {
 		failure = asked.ask(ctx)
 	}
@@ -56,7 +56,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		r.twins = asked.twins
 		sessions = append(sessions, r.session)
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
-		failure := p.Open(ctx, round)
+		failure := r.open(ctx)
 		if failure == nil {
 			r.read(ctx, slates.Reviewer)
 			failure = r.stop(ctx)

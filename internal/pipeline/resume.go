@@ -52,7 +52,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 		})
 		return &council.Failure{Code: council.FailInterrupted, Message: "not called: the session was interrupted"}
 	}
-	r.meter.mayCall = func(ctx context.Context, call council.Call) *council.Failure {
+	r.calls.May = func(ctx context.Context, call *council.Call) *council.Failure {
 		switch {
 		case call.Stage.IsSide(): // the session does without it
 			if last || kept.MayCall(ctx) != nil {
@@ -74,33 +74,12 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	if err := r.state.Read(r.plan); err != nil {
 		return &council.Error{Code: council.CodeInterrupted, Detail: "the log of the session is damaged", Cause: err}
 	}
-	r.calls = &runlog.Replies{
-		Next: calling{r.calls, kept}, State: r.state, Stored: kept.Stored,
-		Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
-	}
-	r.meter.open = r.state.Open()
-	for landed := range r.state.Landed() {
-		r.meter.hold(int64(len(landed.Completion.Text) + len(landed.Completion.Reasoning)))
-		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)
-	}
-	if r.p.o.Accounts != nil {
-		r.p.o.Accounts.Add(r.plan.SessionID, slices.Collect(r.state.Landed()), r.state.Lost())
-	}
+	r.calls.Log = kept
+	r.calls.State = r.state
+	r.calls.Observe = r.observe
+	r.calls.Last = last
+	r.calls.Resume(ctx)
 	return nil
-}
-
-// calling tells the log of a run which calls are under way.
-type calling struct {
-	council.Completer
-	log *runlog.Log
-}
-
-// Complete implements council.Completer.
-func (c calling) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	if c.log.Calling != nil {
-		defer c.log.Calling()()
-	}
-	return c.Completer.Complete(ctx, call)
 }
 
 // stored waits until everything that the run has observed is stored.
@@ -122,7 +101,7 @@ func (r *run) voidText(writers []council.Member) {
 // voidAnswers is voidText for the members whose answers did not land: what an earlier
 // process has shown of them may not be stored, so the log cannot say who wrote.
 func (r *run) voidAnswers() {
-	if r.kept == nil || r.meter.open != council.Stage1 {
+	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return
 	}
 	for _, m := range r.plan.Members { // the log holds the answers of the others: observe leaves these out

@@ -36,17 +36,13 @@ func (c *calls) Complete(ctx context.Context, call council.Call) (council.Comple
 		c.count[fmt.Sprintf("%s %s %s %d", call.Stage, call.Seat, call.Model, len(call.Messages))]++
 		c.mu.Unlock()
 	})
-	mayBegin := call.MayBegin
-	if mayBegin == nil {
-		count()
-		return c.Completer.Complete(ctx, call)
-	}
-	call.MayBegin = func(ctx context.Context) *council.Failure {
-		failure := mayBegin(ctx)
+	begin := call.Begin
+	call.Begin = func(ctx context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
+		receipt, failure := begin(ctx, a)
 		if failure == nil {
 			count()
 		}
-		return failure
+		return receipt, failure
 	}
 	return c.Completer.Complete(ctx, call)
 }
@@ -117,7 +113,7 @@ func (l *tape) log(past []runlog.Entry) *runlog.Log {
 	}
 	l.start = time.Now().Add(-elapsed)
 	return &runlog.Log{
-		State: &runlog.State{Entries: past, Elapsed: elapsed}, Stored: func(context.Context) {}, MayCall: free,
+		State: &runlog.State{Accepted: runlog.Accepted{Format: runlog.PlanFormat}, Entries: past, Elapsed: elapsed}, Stored: func(context.Context) {}, MayCall: free,
 	}
 }
 
@@ -309,48 +305,37 @@ func landed(past []runlog.Entry, call string) bool {
 	})
 }
 
-// waiting returns the stage that was open at the end of a tape, and its seats without an
-// outcome. In stage 3 it is the chairman, unless all who could write had been asked.
-func waiting(past []runlog.Entry, plan council.Plan, want *council.Session, chairmen int) (council.Stage, []string) {
-	noted := observed(past)
-	without := func(event string, members []council.Member) []string {
-		var ids []string
-		for _, m := range members {
-			repaired := slices.ContainsFunc(past, func(e runlog.Entry) bool {
-				event, _ := e.Decode()
-				l, ok := event.Data.(council.Landed)
-				return ok && l.Stage != council.Stage3 && l.Seat == m.ID && l.Number == 2
-			})
-			if !repaired && !slices.Contains(noted, event+" "+m.ID) {
-				ids = append(ids, m.ID)
+// waiting returns the stage of the calls that were begun on a tape and have no outcome there, and their seats.
+func waiting(past []runlog.Entry) (stage council.Stage, seats []string) {
+	begun := map[[2]string]int{} // the number of the last call
+	var over []string
+	for _, e := range past {
+		event, _ := e.Decode()
+		switch data := event.Data.(type) {
+		case council.Begun:
+			for _, c := range data.Calls {
+				begun[[2]string{string(c.Stage), c.Seat}] = c.Number
 			}
-		}
-		slices.Sort(ids)
-		return ids
-	}
-	switch {
-	case !slices.Contains(noted, "session.started "):
-		return "", nil
-	case !slices.Contains(noted, "stage1.done "):
-		return council.Stage1, without("stage1.answer", plan.Members)
-	case len(want.Stage2) == 0: // it was not reached
-	case !slices.Contains(noted, "stage2.done "):
-		return council.Stage2, without("stage2.ballot", plan.Reviewers)
-	case want.Stage3 == nil && plan.Output == nil:
-	case !slices.Contains(noted, "stage3.done "):
-		for _, e := range past {
-			event, _ := e.Decode()
-			if l, ok := event.Data.(council.Landed); ok && l.Stage == council.Stage3 {
-				if chairmen--; plan.Output == nil && l.Failure == nil && l.Completion.FinishReason == "stop" {
-					return "", nil
-				}
+		case council.Landed:
+			if key := [2]string{string(data.Stage), data.Seat}; begun[key] == data.Number {
+				delete(begun, key)
 			}
-		}
-		if chairmen > 0 {
-			return council.Stage3, []string{"the chairman"}
+		case council.Answer:
+			over = append(over, "stage1 "+data.Model)
+		case council.Review:
+			over = append(over, "stage2 "+data.Model)
+		case council.Synthesis:
+			over = append(over, "stage3 "+council.SeatChairman)
 		}
 	}
-	return "", nil
+	for key := range begun {
+		if !slices.Contains(over, key[0]+" "+key[1]) {
+			stage = council.Stage(key[0])
+			seats = append(seats, key[1])
+		}
+	}
+	slices.Sort(seats)
+	return stage, seats
 }
 
 // prose has a reviewer write a reply without a ballot until it is asked for it again.
@@ -380,9 +365,8 @@ func TestResume(t *testing.T) {
 		request council.Request
 		deltas  bool
 		want    council.Status
-		writers int // how many can be asked for the synthesis, or with a schema, how many calls are made for it; 0: one
 	}{
-		{name: "four members", models: m, want: council.StatusComplete, writers: 4},
+		{name: "four members", models: m, want: council.StatusComplete},
 		{
 			name: "a model whose name begins like a provider's", models: []simllm.Model{m[0], {Name: "org:birch"}, m[2]},
 			want: council.StatusComplete,
@@ -405,18 +389,18 @@ func TestResume(t *testing.T) {
 			models: []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}), m[2], m[3]},
 		},
 		{
-			name: "a second chairman", want: council.StatusDegraded, writers: 4,
+			name: "a second chairman", want: council.StatusDegraded,
 			models: []simllm.Model{with(m[0], broken), with(m[1], broken), m[2], m[3]},
 		},
 		{
-			name: "a chairman that is lost in the middle", want: council.StatusDegraded, writers: 3, deltas: true,
+			name: "a chairman that is lost in the middle", want: council.StatusDegraded, deltas: true,
 			models: []simllm.Model{
 				with(m[0], simllm.Fault{Kind: simllm.StreamError, Tasks: synthesis}),
 				with(m[1], simllm.Fault{Kind: simllm.FaultLength, Tasks: synthesis}), m[2],
 			},
 		},
 		{
-			name: "no chairman", want: council.StatusDegraded, writers: 3, deltas: true,
+			name: "no chairman", want: council.StatusDegraded, deltas: true,
 			models: []simllm.Model{with(m[0], broken), with(m[1], broken), with(m[2], broken)},
 		},
 		{name: "streamed", models: m, deltas: true, want: council.StatusComplete},
@@ -447,15 +431,15 @@ func TestResume(t *testing.T) {
 		},
 		{
 			name: "a schema, and a chairman that is wrong once", models: []simllm.Model{writing(m[0], "Yes.", verdict), m[1], m[2]},
-			want: council.StatusComplete, writers: 2, deltas: true, request: council.Request{OutputSchema: []byte(verdictSchema)},
+			want: council.StatusComplete, deltas: true, request: council.Request{OutputSchema: []byte(verdictSchema)},
 		},
 		{
-			name: "a schema, and a chairman that is always wrong", want: council.StatusDegraded, writers: 4,
+			name: "a schema, and a chairman that is always wrong", want: council.StatusDegraded,
 			models:  []simllm.Model{writing(m[0], "Yes.", "No."), writing(m[1], "Perhaps.", verdict), writing(m[2], "Perhaps.", verdict)},
 			request: council.Request{OutputSchema: []byte(verdictSchema)},
 		},
 		{
-			name: "a schema that nobody fits", want: council.StatusFailed, writers: 4, deltas: true,
+			name: "a schema that nobody fits", want: council.StatusFailed, deltas: true,
 			models:  []simllm.Model{writing(m[0], "Yes.", "No."), writing(m[1], "Yes.", "No.")},
 			request: council.Request{OutputSchema: []byte(verdictSchema)},
 		},
@@ -466,7 +450,7 @@ func TestResume(t *testing.T) {
 		},
 		{
 			name: "the budget does not reach the synthesis", models: m, want: council.StatusDegraded,
-			options: func(o *pipeline.Options) { o.MaxTotalTokens = new(int64(13_000)) }, writers: 4,
+			options: func(o *pipeline.Options) { o.MaxTotalTokens = new(int64(13_000)) },
 		},
 	}
 	for _, tt := range tests {
@@ -552,7 +536,7 @@ func TestResume(t *testing.T) {
 				}
 
 				second := r.calls.made()
-				stage, seats := waiting(past, plan, want, max(tt.writers, 1))
+				stage, seats := waiting(past)
 				for call, n := range second {
 					if landed(past, call) {
 						t.Errorf("after %d events: %q is made again", limit, call)

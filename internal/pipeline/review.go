@@ -27,6 +27,8 @@ func (r *run) review(ctx context.Context) council.Slate {
 		r.read(ctx, slates.Reviewer)
 		r.tally()
 	} else {
+		r.stored(ctx)
+		r.beginSides(ctx)
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 	}
 	r.endTally()
@@ -57,17 +59,23 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	for i, reviewer := range r.plan.Reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
 	}
-	ctx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(r.plan.Reviewers))
-	defer cancel()
-	r.session.Stage2 = stage2.Ask(ctx, r.calls, stage2.Input{
+	in := stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		NewMarkers: r.markers(council.Stage2),
-	}, stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair},
-		func(v council.Review) {
-			r.observe(council.EventBallot, v)
-			r.reviewPaid(false)
-			delivered(v.Status)
-		})
+	}
+	o := stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair}
+	stage := stage2.Prepare(in, o)
+	r.calls.Announce(ctx, stage.Calls)
+	if r.block == nil { // the sides of a probe have looked at the answers already
+		r.beginSides(ctx)
+	}
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(r.plan.Reviewers))
+	defer cancel()
+	r.session.Stage2 = stage.Ask(stageCtx, r.calls, func(v council.Review) {
+		r.observe(council.EventBallot, v)
+		r.reviewPaid(false)
+		delivered(v.Status)
+	})
 	r.reviewPaid(true)
 
 	var partial []string

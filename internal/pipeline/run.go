@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -14,8 +13,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/spend"
 )
 
 // appendTimeout is the longest time that a session waits for its records to be
@@ -27,8 +29,8 @@ type run struct {
 	p       *Pipeline
 	plan    council.Plan
 	start   time.Time
-	meter   *meter
-	calls   council.Completer // the meter, behind replies if the run is kept
+	account *spend.Account
+	calls   *calls.Calls
 	session *council.Session
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
@@ -64,7 +66,7 @@ func (p *Pipeline) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, kept *runlog.Log,
 ) (*council.Session, error) {
 	r := p.newRun(plan, observer)
-	failure := p.Open(ctx, plan)
+	failure := r.open(ctx)
 	if kept != nil && failure == nil {
 		var leave context.CancelCauseFunc
 		ctx, leave = context.WithCancelCause(ctx)
@@ -87,7 +89,7 @@ func (p *Pipeline) Run(
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
 	if failure != nil {
 		failure.SessionID = plan.SessionID
-		failure.Paid = r.meter.paidCalls()
+		failure.Paid = r.account.Paid()
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}
@@ -98,43 +100,79 @@ func (p *Pipeline) Run(
 // Open begins the account of a session, or returns why it must not begin. Run does the same: a front
 // door opens it to refuse a session at once.
 func (p *Pipeline) Open(ctx context.Context, plan council.Plan) *council.Error {
-	if p.o.Accounts == nil {
-		return nil
+	_, failure := p.o.Book.Open(ctx, p.o.Book.Opening(plan))
+	return failure
+}
+
+// open begins the account of the session.
+func (r *run) open(ctx context.Context) *council.Error {
+	account, failure := r.p.o.Book.Open(ctx, r.p.o.Book.Opening(r.plan))
+	if failure != nil {
+		return failure
 	}
-	return p.o.Accounts.Open(ctx, plan)
+	r.account = account
+	r.calls.Account = account
+	return nil
 }
 
 // Drop ends the account of a session that was opened and is not run.
 func (p *Pipeline) Drop(ctx context.Context, sessionID string) {
-	if p.o.Accounts != nil {
-		p.o.Accounts.Close(ctx, sessionID, nil)
+	if account := p.o.Book.Account(sessionID); account != nil {
+		account.Close(ctx, false)
 	}
 }
 
 // closeAccount ends the account of the session. The client may be gone: what it cost is known all the same.
 func (r *run) closeAccount(ctx context.Context) {
-	if r.p.o.Accounts == nil {
-		return
-	}
-	var cut error
-	if r.kept != nil && !r.kept.Last && ctx.Err() != nil {
-		cut = context.Cause(ctx)
-	}
-	warnings := r.p.o.Accounts.Close(context.WithoutCancel(ctx), r.plan.SessionID, cut)
+	continues := r.kept != nil && !r.kept.Last && ctx.Err() != nil && r.p.o.HandsOver != nil && r.p.o.HandsOver(context.Cause(ctx))
+	warnings := r.account.Close(context.WithoutCancel(ctx), continues)
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, warnings...)
 }
 
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
-	m := newMeter(p.o, plan)
 	state := &runlog.State{}
 	_ = state.Read(plan) // nothing is there to be read
 	reviewed := make(chan struct{})
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: m, calls: m, session: plan.Session(),
+		p: p, plan: plan, start: time.Now(), account: spend.Nothing(), calls: p.newCalls(plan), session: plan.Session(),
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
 		state: state, reviewed: reviewed, endYield: sync.OnceFunc(func() { close(reviewed) }),
 	}
+}
+
+// newCalls returns the calls of the session of a plan that is not kept. They have no account yet.
+func (p *Pipeline) newCalls(plan council.Plan) *calls.Calls {
+	return &calls.Calls{
+		Session: plan.SessionID, Provider: p.o.Completer, Size: p.o.Size, Account: spend.Nothing(), Settings: p.o.Settings,
+		Memory: calls.NewMemory(plan.Rules.MaxSessionBytes, int64(len(plan.Question()))),
+	}
+}
+
+// costWarnings says which calls may have been paid twice, and which limits could not be enforced in full.
+func (r *run) costWarnings() []council.Warning {
+	var w []council.Warning
+	if repeated := r.calls.Repeated(); repeated != "" {
+		w = append(w, council.Warning{
+			Code: council.WarnTakenOver,
+			Message: fmt.Sprintf("the session was taken over from a daemon that was gone: these calls of %s may have been paid twice: %s",
+				r.state.Open(), repeated),
+		})
+	}
+	cost, tokens := r.account.Unknown()
+	if r.plan.MaxCostUSD != nil && cost {
+		w = append(w, council.Warning{
+			Code:    council.WarnCostUnknown,
+			Message: "a cost limit is set, but not every provider says what its calls cost: unknown costs count as nothing",
+		})
+	}
+	if r.plan.MaxTotalTokens != nil && tokens {
+		w = append(w, council.Warning{
+			Code:    council.WarnTokensUnknown,
+			Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing",
+		})
+	}
+	return w
 }
 
 // protect does work. A panic in it is logged and returned as an error, so that it
@@ -157,7 +195,6 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
-	r.stored(ctx)
 	if failure := r.ask(ctx); failure != nil {
 		return failure
 	}
@@ -165,8 +202,6 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		r.session.Answer = r.answers[r.authors[0]]
 		return nil
 	}
-	r.stored(ctx)
-	r.beginSides(ctx)
 	defer r.endSides()
 	slate := r.review(ctx)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept
@@ -177,7 +212,6 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
-	r.stored(ctx)
 	return r.synthesise(ctx, slate)
 }
 
@@ -228,13 +262,13 @@ func (r *run) finish(failure *council.Error) {
 	}
 	r.warnOfOptionsLeftOut()
 	r.warnOfCutPrompts()
-	for _, w := range r.meter.warnings() {
+	for _, w := range r.costWarnings() {
 		known := func(other council.Warning) bool { return other.Code == w.Code }
 		if !slices.ContainsFunc(s.Metadata.Warnings, known) {
 			s.Metadata.Warnings = append(s.Metadata.Warnings, w)
 		}
 	}
-	s.Metadata.Usage = r.meter.total()
+	s.Metadata.Usage = r.account.Usage()
 	t := &s.Metadata.Timing
 	t.TotalMS = milliseconds(time.Since(r.start))
 	t.OverheadMS = max(0, t.TotalMS-slowest(s))

@@ -93,14 +93,17 @@ func (p *Pipeline) compare(
 			return none, true
 		}
 	}
-	if p.open(ctx, &plan, b) != nil {
+	account, failure := p.open(ctx, &plan, b)
+	if failure != nil {
 		return none, true
 	}
-	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
+	defer account.Close(context.WithoutCancel(ctx), false)
 	ctx, cancel := context.WithTimeoutCause(ctx, stageEnd(council.Stage2, plan.Timeout)-stageEnd(council.Stage1, plan.Timeout),
 		errors.New("the time for the comparison ran out"))
 	defer cancel()
-	bounded := &budgeted{Completer: newMeter(p.o, plan)}
+	calls := p.newCalls(plan)
+	calls.Account = account
+	bounded := &budgeted{Completer: calls}
 	reviews = stage2.Compare(ctx, bounded, in, sampling)
 	return reviews, bounded.short.Load()
 }

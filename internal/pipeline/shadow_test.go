@@ -2,6 +2,8 @@ package pipeline_test
 
 import (
 	"context"
+	"encoding/json"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit/race"
 )
 
@@ -181,53 +184,59 @@ func TestShadowBudget(t *testing.T) {
 	}
 }
 
-// books are accounts that remember what they were asked for.
-type books struct {
-	mu      sync.Mutex // guards all below
-	opened  []council.Plan
-	closed  []string
-	refuses bool
+// ledger is a ledger in memory.
+type ledger struct {
+	mu    sync.Mutex // guards lines
+	lines []ledgerLine
 }
 
-func (b *books) Open(_ context.Context, plan council.Plan) *council.Error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.opened = append(b.opened, plan)
-	if b.refuses {
-		return &council.Error{Code: council.CodeOverBudget}
+type ledgerLine struct {
+	Type, Session string
+	Limit         *float64 `json:"limit_usd"`
+}
+
+func (l *ledger) Append(_ context.Context, _ bool, lines ...[]byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, text := range lines {
+		var line ledgerLine
+		if err := json.Unmarshal(text, &line); err != nil {
+			return err
+		}
+		l.lines = append(l.lines, line)
 	}
-	return nil
-}
-
-func (b *books) Add(string, []council.Landed, int) {}
-
-func (b *books) Close(_ context.Context, id string, _ error) []council.Warning {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = append(b.closed, id)
 	return nil
 }
 
 // A comparison has an account of its own, and does not begin where the limits of the day leave no room.
 func TestShadowAccount(t *testing.T) {
-	b := &books{}
-	h := build(t, members(4), shadowed, func(o *pipeline.Options) { o.Accounts = b })
+	kept := &ledger{}
+	var refuses atomic.Bool
+	h := build(t, members(4), shadowed, func(o *pipeline.Options) {
+		o.Book = spend.NewBook(spend.Options{
+			Ledger: kept, Tariff: func(string) (spend.Tariff, bool) { return spend.Tariff{}, false },
+			TokenLimit: func(string) *spend.USD {
+				if refuses.Load() {
+					return new(spend.USD)
+				}
+				return nil
+			},
+		})
+	})
 	plan, session := h.ended(t, council.Request{MaxCostUSD: new(5.0)})
 	if record := h.Shadow(t.Context(), plan, session); record == nil {
 		t.Fatal("nobody was asked")
 	}
-	account := b.opened[len(b.opened)-1]
-	if id := session.ID + council.ShadowSuffix; account.SessionID != id || b.closed[len(b.closed)-1] != id {
-		t.Errorf("opened %s, closed %v", account.SessionID, b.closed)
+	id := session.ID + council.ShadowSuffix
+	opened, closed := kept.lines[len(kept.lines)-2], kept.lines[len(kept.lines)-1]
+	if opened.Type != "open" || closed.Type != "close" || opened.Session != id || closed.Session != id {
+		t.Errorf("%+v, %+v", opened, closed)
 	}
-	if left := 5 - *session.Metadata.Usage.CostUSD; *account.MaxCostUSD != left {
-		t.Errorf("it may cost %v, want %v", *account.MaxCostUSD, left)
-	}
-	if len(account.Members) != 0 || len(account.Reviewers) != 2 || len(account.Chairmen) != 0 {
-		t.Errorf("the account is for other calls: %+v", account)
+	if left := 5 - *session.Metadata.Usage.CostUSD; math.Abs(*opened.Limit-left) > 1e-9 {
+		t.Errorf("it may cost %v, want %v", *opened.Limit, left)
 	}
 	calls := h.requests()
-	b.refuses = true
+	refuses.Store(true)
 	if record := h.Shadow(t.Context(), plan, session); record != nil || h.requests() != calls {
 		t.Errorf("over the budget of the day: %+v, %d calls", record, h.requests()-calls)
 	}

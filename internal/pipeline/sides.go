@@ -87,7 +87,7 @@ func (r *run) yield(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if r.meter.halfSpent() {
+	if r.account.HalfSpent() {
 		return errors.New("more than half of the session's limit of cost or tokens is spent, and the rest is for the others")
 	}
 	return nil
@@ -192,13 +192,16 @@ func (p *Pipeline) Look(
 	texts := question + strings.Join(slices.Collect(maps.Values(answers)), "")
 	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: texts}}
 	plan.Sides = []council.SidePlan{*planned}
-	if failure := p.Open(ctx, plan); failure != nil {
+	account, failure := p.o.Book.Open(ctx, p.o.Book.Opening(plan))
+	if failure != nil {
 		return nil, failure
 	}
-	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
+	defer account.Close(context.WithoutCancel(ctx), false)
+	calls := p.newCalls(plan)
+	calls.Account = account
 	bounded, cancel := context.WithTimeoutCause(ctx, plan.Timeout, errors.New("the time to compare the answers ran out"))
 	defer cancel()
-	finding = s.Look(bounded, seen, newMeter(p.o, plan))
+	finding = s.Look(bounded, seen, calls)
 	if ctx.Err() != nil {
 		return nil, &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 	}

@@ -1,10 +1,12 @@
 package runlog
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -140,7 +142,7 @@ func Ends(t council.EventType) bool { return t == council.EventDone || t == coun
 // Shown reports whether clients see entries of this type.
 func Shown(t council.EventType) bool {
 	switch t {
-	case TypeAccepted, TypeClaimed, TypeCancelled, TypeReleased, TypeResult, council.EventCall:
+	case TypeAccepted, TypeClaimed, TypeCancelled, TypeReleased, TypeResult, council.EventBegun, council.EventCall:
 		return false
 	default:
 		return true
@@ -170,6 +172,7 @@ type run struct {
 	noted     map[noted]bool
 	done      map[council.Stage]time.Duration   // when a stage was done, from the start of the run
 	delivered map[council.Stage][]time.Duration // when seats of a stage delivered, in the order of the log
+	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
 	over      map[Seat]bool // seats whose result landed: they make no call any more
 	tally     *council.Tally
@@ -186,7 +189,7 @@ func (s *State) Read(plan council.Plan) error {
 	s.Plan = plan
 	s.run = &run{
 		noted: map[noted]bool{}, done: map[council.Stage]time.Duration{}, delivered: map[council.Stage][]time.Duration{},
-		landed: map[Place]council.Landed{}, over: map[Seat]bool{},
+		begun: map[Place]council.BegunCall{}, landed: map[Place]council.Landed{}, over: map[Seat]bool{},
 	}
 	for _, entry := range s.Entries {
 		event, err := entry.Decode()
@@ -231,6 +234,10 @@ func (s *State) take(event council.Event, at time.Duration) {
 	case council.Synthesis:
 		whole(council.Stage3)
 		s.addSynthesis(data)
+	case council.Begun:
+		for _, c := range data.Calls {
+			r.begun[Place{Seat{c.Stage, c.Seat}, c.Number}] = c
+		}
 	case council.Landed:
 		if data.Stage == council.Stage3 {
 			r.ended++
@@ -379,35 +386,35 @@ func (s *State) Open() council.Stage {
 	return ""
 }
 
-// Lost returns how many seats of the open stage have no result: each may have had a call in flight. So may the seats of
-// sides, which look at the answers during stages 2 and 3.
-func (s *State) Lost() (lost int) {
+// Begun reports whether a call was begun.
+func (s *State) Begun(place Place) bool {
+	_, ok := s.run.begun[place]
+	return ok
+}
+
+// InFlight returns the calls that were begun and did not land, in the order of their stages and seats. Nobody knows what
+// came of them.
+func (s *State) InFlight() []council.BegunCall {
+	var calls []council.BegunCall
+	for place, call := range s.run.begun {
+		if _, landed := s.run.landed[place]; !landed && !s.run.over[place.Seat] {
+			calls = append(calls, call)
+		}
+	}
+	slices.SortFunc(calls, func(a, b council.BegunCall) int {
+		return cmp.Or(cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Seat, b.Seat), cmp.Compare(a.Number, b.Number))
+	})
+	return calls
+}
+
+// Guesses reports whether a call at a seat may have been in flight of which the log does not say that it was begun, because a
+// build before 0.1.0 has written it: those of the open stage, and those of sides in stages 2 and 3. It can go after 0.1.0.
+func (s *State) Guesses(at Seat) bool {
+	if s.Format >= PlanFormat {
+		return false
+	}
 	open := s.Open()
-	if open == council.Stage2 || open == council.Stage3 {
-		for _, side := range s.Plan.Sides {
-			for _, seat := range side.Seats {
-				if _, landed := s.Outcome(Place{Seat{council.Stage(side.Name), seat}, 1}); !landed {
-					lost++
-				}
-			}
-		}
-	}
-	seats := s.Plan.Members
-	switch open {
-	case council.Stage1:
-	case council.Stage2:
-		seats = s.Plan.Reviewers
-	case council.Stage3: // one call at a time
-		return lost + 1
-	default:
-		return 0
-	}
-	for _, seat := range seats {
-		if !s.Over(Seat{open, seat.ID}) {
-			lost++
-		}
-	}
-	return lost
+	return at.Stage == open || at.Stage.IsSide() && (open == council.Stage2 || open == council.Stage3)
 }
 
 // Text reports whether watchers may have been shown text of the final answer that no restart voids and no result confirms,

@@ -130,7 +130,7 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 			s.view.clearText() // the next owner begins again
 		case runlog.TypeResult:
 			f.result = e.Data
-		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventCall:
+		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventBegun, council.EventCall:
 		case council.EventDone, council.EventFailed:
 			if err := s.readEndLocked(e, f.result); err != nil {
 				s.store.o.Log.Error("the end of a session of another node cannot be read", "session_id", s.ID, "error", err)

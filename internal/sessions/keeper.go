@@ -15,6 +15,9 @@ import (
 )
 
 const (
+	// beginsWithin is how long the beginning or the end of a stage waits for the entry that the next calls begin: both are
+	// stored together.
+	beginsWithin = 20 * time.Millisecond
 	// textInterval is the longest time that text on its way is shown and not stored.
 	textInterval = 5 * time.Second
 	// maxWait is how long a session waits for a log that cannot be written, before it
@@ -127,13 +130,18 @@ func (k *keeper) observeLocked(e council.Event) {
 		return
 	}
 	k.flushLocked()
-	if e.Type == council.EventCall {
+	waits := e.Type == council.EventStarted || e.Type == council.EventStage1 || e.Type == council.EventStage2
+	if !runlog.Shown(e.Type) {
 		e = council.Event{} // no client sees it
 	}
 	k.pushLocked(pending{entry: entry, event: e})
 	k.fresh = false
 	k.noteWorkLocked()
-	k.wakeUp()
+	if waits { // the run waits for its log soon, and has an entry more by then
+		time.AfterFunc(beginsWithin, k.wakeUp)
+	} else {
+		k.wakeUp()
+	}
 }
 
 // writeLocked takes text on its way. It is shown behind what is stored.
@@ -326,6 +334,7 @@ func (k *keeper) stored(ctx context.Context) {
 		k.s.mu.Unlock()
 		return
 	}
+	k.wakeUp()
 	if k.drained == nil {
 		k.drained = make(chan struct{})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Options configure Accounts.
+// Options configure a Book.
 type Options struct {
 	// Hard holds every limit against the bounds of all attempts. Otherwise a limit ends the calls
 	// that come after it was reached.
@@ -29,6 +29,10 @@ type Options struct {
 	Ledger Ledger           // nil: nothing is kept
 	Now    func() time.Time // nil: time.Now
 	Names  council.SettingNames
+	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
+	// After an error it is not sent. The function that it returns is told once what the request cost or can have cost, and
+	// must return at once. Nil: nobody is told.
+	Hold func(session string, bound USD) (finish func(cost USD), err error)
 }
 
 // Opening is what is known of a session before its first call.
@@ -47,12 +51,12 @@ type Opening struct {
 	First *USD
 }
 
-// Accounts hold what sessions cost and their limits. They are safe for concurrent use.
-type Accounts struct {
+// Book holds the accounts of all sessions, the limits of days and tokens, and the ledger. It is safe for concurrent use.
+type Book struct {
 	o Options
 
 	mu       sync.Mutex // guards all below
-	sessions map[string]*session
+	sessions map[string]*Account
 	orphans  map[string]entry // sessions without an end in the ledger, of processes that are gone, with the calls that it has
 	days     map[string]*scope
 	recent   []string             // those days, the one that counted last at the end
@@ -99,18 +103,21 @@ func (o overrun) worse(bill, bound USD) bool {
 	return bill.Float64()/bound.Float64() > o.bill.Float64()/o.bound.Float64()
 }
 
-// session is the account of a session that runs.
-type session struct {
+// Account is what one session may cost and has cost. It is safe for concurrent use.
+type Account struct {
+	b *Book // nil: of a session that did not begin
+	sums
+
+	// What follows is guarded by the mutex of the book.
 	scope // held: reserved by attempts in flight
 	Opening
 	day                string
 	expected           USD                              // cost of attempts in flight, as far as that is known
 	calls              []Charge                         // that the ledger does not have yet
 	tokens, tokensHeld int64                            // certain, and reserved by attempts in flight; both with a limit of tokens only
-	added              bool                             // Add was called
-	lost               int                              // attempts of a process that is gone that are to be charged
-	counted            chan struct{}                    // closed when they are, or nobody waits for it any more; nil: there are none
-	endWait            func()                           // closes it
+	lost               map[[2]string]bool               // stages and seats of calls that a process that is gone had begun
+	lostTokens         int64                            // the most that these can have consumed
+	recovered          bool                             // Recover was called
 	billed             string                           // the council that its bills have
 	over               *scope                           // the limit that it does not fit
 	warnings           map[council.WarningCode][]string // models, by code
@@ -118,32 +125,32 @@ type session struct {
 
 // hold returns what the session takes of the limits of its day beside what it has spent: under a
 // hard limit the rest of its own, so that no session stops for want of the money of another one.
-func (a *Accounts) hold(s *session) USD {
-	if a.o.Hard && s.Limit != nil {
+func (b *Book) hold(s *Account) USD {
+	if b.o.Hard && s.Limit != nil {
 		return max(s.held, *s.Limit-min(s.spent(), *s.Limit))
 	}
 	return s.held
 }
 
-// NewAccounts returns Accounts of which nothing is spent.
-func NewAccounts(o Options) *Accounts {
+// NewBook returns a Book of which nothing is spent.
+func NewBook(o Options) *Book {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Accounts{
-		o: o, sessions: map[string]*session{}, orphans: map[string]entry{}, days: map[string]*scope{},
+	return &Book{
+		o: o, sessions: map[string]*Account{}, orphans: map[string]entry{}, days: map[string]*scope{},
 		tokens: map[[2]string]*scope{}, over: map[string]overrun{}, costs: map[[2]string]*costs{},
 		bills: map[bill]USD{}, councils: map[string]bool{},
 	}
 }
 
 // HasDayLimit reports whether there is a limit of all sessions of a day.
-func (a *Accounts) HasDayLimit() bool {
+func (a *Book) HasDayLimit() bool {
 	return a.o.Day != nil || a.o.TokenDay != nil || a.o.TokenLimit != nil
 }
 
 // dayLimits returns the limits of a day, of all sessions and of those of a token, nil where there is none.
-func (a *Accounts) dayLimits(token string) [2]*USD {
+func (a *Book) dayLimits(token string) [2]*USD {
 	limits := [2]*USD{a.o.Day, a.o.TokenDay}
 	if a.o.TokenLimit != nil {
 		limits[1] = cmp.Or(a.o.TokenLimit(token), a.o.TokenDay)
@@ -151,16 +158,16 @@ func (a *Accounts) dayLimits(token string) [2]*USD {
 	return limits
 }
 
-func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
+func (a *Book) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
 
 // limits reports whether a limit of cost concerns the session.
-func (a *Accounts) limits(s *session) bool { return s.Limit != nil || a.HasDayLimit() }
+func (a *Book) limits(s *Account) bool { return s.Limit != nil || a.HasDayLimit() }
 
 // resetsAt returns when the limits of the day of a time begin again: at the next midnight (UTC).
 func resetsAt(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
 // scopesLocked returns the scopes of a day and of a token on it.
-func (a *Accounts) scopesLocked(day, token string) [2]*scope {
+func (a *Book) scopesLocked(day, token string) [2]*scope {
 	if a.days[day] == nil {
 		a.days[day] = &scope{}
 	}
@@ -174,7 +181,7 @@ func (a *Accounts) scopesLocked(day, token string) [2]*scope {
 
 // changeLocked does what changes the account of a session, and adds the change to the scopes of
 // its day.
-func (a *Accounts) changeLocked(s *session, change func()) {
+func (a *Book) changeLocked(s *Account, change func()) {
 	before := s.scope
 	held := a.hold(s)
 	change()
@@ -186,39 +193,38 @@ func (a *Accounts) changeLocked(s *session, change func()) {
 	}
 }
 
-// Open begins the account of a session, and returns why the session must not begin. Where the
+// Open begins the account of a session, or returns why the session must not begin. Where the
 // ledger holds a session of this id without an end, the session goes on in that account: what
-// it had spent must be told with [Accounts.Add]. Under a limit of a day, the line of the ledger
-// is on disk when Open returns nil. Calling Open again for a session that is open does nothing.
-func (a *Accounts) Open(ctx context.Context, o Opening) *council.Error {
-	resumed, failure := a.begin(o)
-	if failure != nil || resumed || a.o.Ledger == nil {
-		return failure
+// it had spent must be told with [Account.Recover]. Under a limit of a day, the line of the ledger
+// is on disk when Open returns. Opening a session again that is open returns its account.
+func (a *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
+	s, old, failure := a.begin(o)
+	if failure != nil || old || a.o.Ledger == nil {
+		return s, failure
 	}
 	a.mu.Lock()
-	s := a.sessions[o.Session]
 	line := entry{Type: entryOpen, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit, Upper: s.Upper}
 	a.mu.Unlock()
 	err := a.o.Ledger.Append(ctx, a.HasDayLimit(), line.line())
 	if err != nil && a.HasDayLimit() {
-		a.Drop(ctx, o.Session)
-		return &council.Error{
+		s.Close(ctx, false)
+		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
 			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; the log says why, look at the disk of " +
 				a.o.Names.Of(council.SettingSpendStore),
 		}
 	}
-	return nil
+	return s, nil
 }
 
-// begin is Open without the ledger. resumed says that the ledger needs no line.
-func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
+// begin is Open without the ledger. old says that the ledger needs no line.
+func (a *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sessions[o.Session] != nil {
-		return true, nil
+	if open := a.sessions[o.Session]; open != nil {
+		return open, true, nil
 	}
-	s := a.limited(&session{Opening: o, day: a.today()})
+	s = a.limited(&Account{b: a, sums: noSums(), Opening: o, day: a.today()})
 	orphan, resumed := a.orphans[o.Session]
 	if resumed {
 		s.day = orphan.Day
@@ -228,7 +234,7 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 		if s.over != nil {
 			s.over.refused++
 		}
-		return false, failure
+		return nil, false, failure
 	}
 	a.noteTariffs(s)
 	if resumed {
@@ -246,12 +252,12 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	a.sessions[s.Session] = s
 	a.openBillsLocked(s)
 	a.forgetLocked()
-	return resumed, nil
+	return s, resumed, nil
 }
 
 // limited gives a session the limit that hard limits of a day need, where it has none of its own:
 // the most that it is thought to cost.
-func (a *Accounts) limited(s *session) *session {
+func (a *Book) limited(s *Account) *Account {
 	if a.o.Hard && s.Limit == nil && a.HasDayLimit() {
 		s.Limit = s.Upper
 	}
@@ -259,7 +265,7 @@ func (a *Accounts) limited(s *session) *session {
 }
 
 // refusalLocked returns why a session must not begin.
-func (a *Accounts) refusalLocked(s *session) *council.Error {
+func (a *Book) refusalLocked(s *Account) *council.Error {
 	if a.o.Hard && (s.Limit != nil || a.HasDayLimit()) {
 		if unpriced := a.unpriced(s.Models); len(unpriced) > 0 {
 			e := &council.Error{
@@ -321,7 +327,7 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 	return nil
 }
 
-func (a *Accounts) withoutLimit() *council.Error {
+func (a *Book) withoutLimit() *council.Error {
 	return &council.Error{
 		Code: council.CodeInvalid, Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
 		Fields: []council.FieldError{{
@@ -332,7 +338,7 @@ func (a *Accounts) withoutLimit() *council.Error {
 }
 
 // unpriced returns the models, each once, of which nobody knows what they cost.
-func (a *Accounts) unpriced(models []string) []string {
+func (a *Book) unpriced(models []string) []string {
 	var unpriced []string
 	for _, model := range models {
 		if _, ok := a.o.Tariff(model); !ok && !slices.Contains(unpriced, model) {
@@ -345,7 +351,7 @@ func (a *Accounts) unpriced(models []string) []string {
 // oldAfter is the age from which prices are called old.
 const oldAfter = 45 * 24 * time.Hour
 
-func (a *Accounts) noteTariffs(s *session) {
+func (a *Book) noteTariffs(s *Account) {
 	for _, model := range s.Models {
 		if t, ok := a.o.Tariff(model); ok && !t.AsOf.IsZero() && a.o.Now().Sub(t.AsOf) > oldAfter {
 			s.warn(council.WarnPriceOld, model)
@@ -353,7 +359,7 @@ func (a *Accounts) noteTariffs(s *session) {
 	}
 }
 
-func (s *session) warn(code council.WarningCode, model string) {
+func (s *Account) warn(code council.WarningCode, model string) {
 	if s.warnings == nil {
 		s.warnings = map[council.WarningCode][]string{}
 	}
@@ -364,7 +370,7 @@ func (s *session) warn(code council.WarningCode, model string) {
 
 // forgetLocked forgets all days but those that counted last, and those on which a session that runs began. It does not ask the
 // clock which days are old: a clock that jumps ahead and back must not lose what today has cost.
-func (a *Accounts) forgetLocked() {
+func (a *Book) forgetLocked() {
 	if len(a.recent) <= daysKept {
 		return
 	}
@@ -386,8 +392,8 @@ func (a *Accounts) forgetLocked() {
 
 // Attempt is one request to a provider, before it is sent.
 type Attempt struct {
-	Session     string
 	Stage       council.Stage
+	Seat        string // as in council.Call
 	Model       string // as in council.Call
 	Provider    string // its name; "": the default provider
 	Number      int    // of the attempts of the call, from 1
@@ -395,24 +401,23 @@ type Attempt struct {
 	OutputLimit *int   // in tokens; nil: the provider's own
 }
 
-// Reservation is the room of an attempt in its session's account. The zero value holds nothing. It must
-// not be copied once it was finished.
-type Reservation struct {
-	a        *Accounts
-	s        *session
+// Hold is the room of an attempt in its session's account. It must be charged.
+type Hold struct {
+	s        *Account
 	at       Attempt
 	tariff   Tariff
 	priced   bool
 	bounded  bool // bound is known
 	bound    USD
 	expected USD
-	tokens   int64 // that are reserved
-	done     bool  // guarded by a.mu
+	tokens   int64     // that are reserved
+	done     bool      // guarded by the mutex of the book
+	finish   func(USD) // of Options.Hold; nil: nobody is told, or was told before
 }
 
 // stageShare returns how much of a session's limit may be taken by the end of a stage, in percent.
 // What a stage leaves passes on to the next ones.
-func stageShare(s *session, stage council.Stage) int64 {
+func stageShare(s *Account, stage council.Stage) int64 {
 	for _, side := range s.Sides {
 		if side.Name == string(stage) {
 			return int64(math.Round(100 * side.MoneyEnd)) //nolint:mnd // percent
@@ -430,94 +435,146 @@ func stageShare(s *session, stage council.Stage) int64 {
 	}
 }
 
-// Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
-// finished. Of a session that is not open nothing is known or limited: the reservation is nil.
-//
-// In a session that goes on, it waits until all that [Accounts.Add] was told to be lost is charged, for
-// some seconds at most.
-func (a *Accounts) Reserve(ctx context.Context, at Attempt) (Reservation, *council.Failure) {
-	if failure := a.awaitLost(ctx, at.Session); failure != nil {
-		return Reservation{}, failure
+// Reserve takes room for an attempt, or returns why it must not be sent. Every hold must be charged.
+func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
+	if s.b == nil {
+		return nil, &council.Failure{Code: council.FailBudget, Message: "not called: the session has not begun"}
 	}
+	a := s.b
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.attemptLocked(at)
-	if failure := a.reserveLocked(&r); failure != nil {
-		return Reservation{}, failure
+	h := s.holdLocked(at)
+	if failure := a.reserveLocked(h); failure != nil {
+		return nil, failure
 	}
-	return r, nil
+	return h, nil
 }
 
-// Lose charges an attempt that a process that is gone may have made with its bound, because nobody
-// knows what came of it.
-func (a *Accounts) Lose(ctx context.Context, at Attempt) {
-	a.mu.Lock()
-	r := a.attemptLocked(at)
-	if r.s == nil {
-		a.mu.Unlock()
+// Begin is Reserve for a request of a call. The request must not be sent either where Options.Hold has an error.
+func (s *Account) Begin(ctx context.Context, call *council.Call, a council.Attempt) (council.Receipt, *council.Failure) {
+	h, failure := s.Reserve(attemptOf(call, a))
+	if failure != nil {
+		return nil, failure
+	}
+	if s.b.o.Hold != nil {
+		var err error
+		if h.finish, err = s.b.o.Hold(s.Session, h.bound); err != nil {
+			h.Charge(ctx, Outcome{Free: true})
+			return nil, &council.Failure{Code: council.FailInterrupted, Message: err.Error()}
+		}
+	}
+	return h, nil
+}
+
+// attemptOf returns a request of a call.
+func attemptOf(call *council.Call, a council.Attempt) Attempt {
+	at := Attempt{
+		Stage: call.Stage, Seat: call.Seat, Model: call.Model, Provider: a.Provider, Number: a.Number, Bytes: a.Bytes,
+		OutputLimit: call.MaxOutputTokens,
+	}
+	if call.Texts != nil {
+		at.OutputLimit = new(int) // embeddings are no tokens
+	}
+	return at
+}
+
+// Bound returns the most that a request of a call can cost and the most tokens that it can consume, nil and 0 where nobody
+// knows that.
+func (s *Account) Bound(call *council.Call, a council.Attempt) (bound *USD, tokens int64) {
+	if s.b == nil {
+		return nil, 0
+	}
+	at := attemptOf(call, a)
+	s.b.mu.Lock()
+	h := s.holdLocked(at)
+	s.b.mu.Unlock()
+	if h.bounded {
+		bound = &h.bound
+	}
+	if at.OutputLimit != nil {
+		tokens = min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
+	}
+	return bound, tokens
+}
+
+// Lost is a request that a process that is gone had begun. Nobody knows what came of it.
+type Lost struct {
+	Stage  council.Stage
+	Seat   string
+	Model  string
+	Bound  *USD  // the most that it can have cost; nil: nobody knows
+	Tokens int64 // the most that it can have consumed, 0 where nobody knows
+}
+
+// Recover charges the account, once, with what a process that is gone had spent: calls of which the cost is known, besides
+// those that the ledger has, and requests that it had begun, with the most that these can have cost. Under limits that a
+// ledger serves, the latter are in the ledger when Recover returns. Lost requests do not stop the calls that repeat them.
+func (s *Account) Recover(ctx context.Context, landed []council.Landed, lost []Lost) {
+	if s.b == nil {
 		return
 	}
-	a.chargeLocked(r.s, r.lost())
-	a.billLocked(r.s, r.lost())
-	r.s.warn(council.WarnCostUncertain, at.Model)
-	if at.OutputLimit != nil {
-		r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
+	a := s.b
+	a.mu.Lock()
+	if !s.recovered {
+		s.recovered = true
+		for _, l := range landed {
+			known := outcomeOf(council.Consumed{Usage: l.Completion.Usage})
+			if known.Tokens != nil {
+				s.tokens += known.Tokens.Input + known.Tokens.Output
+			}
+			if known.CostUSD != nil && *known.CostUSD > 0 { // attempts without a known cost are in the ledger, as uncertain
+				a.chargeLocked(s, Charge{Stage: l.Stage, Model: l.Model, Tokens: known.Tokens, USD: known.CostUSD, Source: SourceProvider})
+			}
+		}
 	}
 	a.mu.Unlock()
-	a.save(ctx, r.s)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.s.lost--; r.s.lost == 0 {
-		r.s.endWait()
-	}
+	s.Lose(ctx, lost...)
 }
 
-// lostWait is how long attempts wait for those to be charged that were lost. The calls that repeat
-// these begin together, and at once. A seat that makes no call may be among those that are waited for.
-const lostWait = 2 * time.Second
-
-// awaitLost waits until the attempts of a session that were lost are charged.
-func (a *Accounts) awaitLost(ctx context.Context, id string) *council.Failure {
+// Lose charges requests that a process that is gone had begun with the most that they can have cost.
+func (s *Account) Lose(ctx context.Context, lost ...Lost) {
+	if s.b == nil || len(lost) == 0 {
+		return
+	}
+	a := s.b
 	a.mu.Lock()
-	s := a.sessions[id]
-	if s == nil || s.counted == nil {
-		a.mu.Unlock()
-		return nil
+	if s.lost == nil {
+		s.lost = map[[2]string]bool{}
+	}
+	for _, l := range lost {
+		c := Charge{Stage: l.Stage, Model: l.Model, USD: l.Bound, Source: SourceBound}
+		a.chargeLocked(s, c)
+		a.billLocked(s, c)
+		if l.Bound != nil && *l.Bound > 0 {
+			s.warn(council.WarnCostUncertain, l.Model)
+		}
+		s.lost[[2]string{string(l.Stage), l.Seat}] = true
+		s.lostTokens += l.Tokens
+		s.sums.lose(l)
 	}
 	a.mu.Unlock()
-	select {
-	case <-s.counted:
-	case <-ctx.Done():
-		return &council.Failure{Code: council.FailCancelled, Message: "not called: the call ended while it waited"}
-	}
-	return nil
+	a.save(ctx, s)
 }
 
-// attemptLocked returns the reservation of an attempt, which holds nothing yet.
-func (a *Accounts) attemptLocked(at Attempt) Reservation {
-	r := Reservation{a: a, s: a.sessions[at.Session], at: at}
-	if r.s == nil {
-		return r
+// holdLocked returns the hold of an attempt, which holds nothing yet.
+func (s *Account) holdLocked(at Attempt) *Hold {
+	h := &Hold{s: s, at: at}
+	h.tariff, h.priced = s.b.o.Tariff(at.Model)
+	if h.priced && at.OutputLimit != nil {
+		h.bound = s.b.over[at.Model].raise(h.tariff.Bound(at.Bytes, int64(*at.OutputLimit)))
+		h.bounded = true
 	}
-	r.tariff, r.priced = a.o.Tariff(at.Model)
-	if r.priced && at.OutputLimit != nil {
-		r.bound = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit)))
-		r.bounded = true
-	}
-	return r
+	return h
 }
 
-// reserveLocked is Reserve without its waiting.
-func (a *Accounts) reserveLocked(r *Reservation) *council.Failure {
-	if r.s == nil {
-		return nil
-	}
+// reserveLocked is Reserve without the lock.
+func (a *Book) reserveLocked(r *Hold) *council.Failure {
 	at := r.at
 	if !a.o.Hard && r.s.Limit != nil {
 		r.expected, _ = a.costsLocked(at.Model, string(at.Stage)).median()
 	}
 	refusal := a.roomLocked(r)
-	if refusal == "" && a.o.Hard && r.s.MaxTokens != nil {
+	if refusal == "" && r.s.MaxTokens != nil {
 		refusal = r.tokenRoomLocked()
 	}
 	if refusal != "" {
@@ -532,7 +589,7 @@ func (a *Accounts) reserveLocked(r *Reservation) *council.Failure {
 }
 
 // roomLocked returns why there is no room for an attempt, or "".
-func (a *Accounts) roomLocked(r *Reservation) string {
+func (a *Book) roomLocked(r *Hold) string {
 	s := r.s
 	if r.bound > math.MaxInt64/2-s.held { // so that no sum of what is in flight overflows
 		return fmt.Sprintf("the request can cost %v US dollars", r.bound)
@@ -561,10 +618,20 @@ func (a *Accounts) roomLocked(r *Reservation) string {
 // maxTokens is more than any request has. Sums of it do not overflow.
 const maxTokens = 1 << 40
 
-// tokenRoomLocked is roomLocked for the limit of tokens. It sets how many are reserved.
-func (r *Reservation) tokenRoomLocked() string {
+// tokenRoomLocked is roomLocked for the limit of tokens. Under hard limits it sets how many are reserved.
+func (r *Hold) tokenRoomLocked() string {
 	s := r.s
 	at := r.at
+	lost := s.lostTokens
+	if s.lost[[2]string{string(at.Stage), at.Seat}] {
+		lost = 0 // it may be the very call that was lost
+	}
+	if !s.b.o.Hard {
+		if used := s.Usage().Total.Tokens(); used >= *s.MaxTokens-lost {
+			return fmt.Sprintf("%d of the session's %d tokens are spent", used+lost, *s.MaxTokens)
+		}
+		return ""
+	}
 	if at.OutputLimit == nil {
 		return "there is a hard limit of tokens, and none of the reply"
 	}
@@ -573,9 +640,9 @@ func (r *Reservation) tokenRoomLocked() string {
 	if at.Bytes > maxTokens || int64(*at.OutputLimit) > maxTokens {
 		return "the request can take more tokens than can be counted"
 	}
-	if r.tokens = at.Bytes + int64(*at.OutputLimit); r.tokens > most-min(s.tokens+s.tokensHeld, most) {
+	if r.tokens = at.Bytes + int64(*at.OutputLimit); r.tokens > most-min(s.tokens+s.lostTokens+s.tokensHeld, most) {
 		return fmt.Sprintf("the request can take %d tokens; %d of the session's %d are spent or reserved, and %s may take %d %%",
-			r.tokens, s.tokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
+			r.tokens, s.tokens+s.lostTokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
 	}
 	return ""
 }
@@ -587,56 +654,79 @@ type Outcome struct {
 	Tokens  *Tokens // nil: not reported, or not all
 }
 
-// Bound returns the most that the attempt can cost, 0 where nobody knows that.
-func (r *Reservation) Bound() USD { return r.bound }
+// Finish implements council.Receipt.
+func (h *Hold) Finish(ctx context.Context, c council.Consumed) (costUSD *float64) {
+	charge := h.Charge(ctx, outcomeOf(c))
+	if h.finish != nil {
+		h.finish(*cmp.Or(charge.USD, new(USD)))
+		h.finish = nil
+	}
+	if charge.USD == nil || charge.Source == SourceBound {
+		return nil
+	}
+	return new(charge.USD.Float64())
+}
 
-// Finish replaces the reservation of an attempt by what the attempt cost, and returns that. It does
+// outcomeOf returns what is known of an attempt.
+func outcomeOf(c council.Consumed) Outcome {
+	o := Outcome{Free: c.Free}
+	if c.Usage.CostUSD != nil {
+		o.CostUSD = new(FromFloat(*c.Usage.CostUSD))
+	}
+	if c.Usage.InputTokens != nil && c.Usage.OutputTokens != nil {
+		o.Tokens = &Tokens{
+			Input: *c.Usage.InputTokens, CachedInput: c.Kinds.CachedInput, CacheWrite: c.Kinds.CacheWrite,
+			Output: *c.Usage.OutputTokens, Reasoning: c.Kinds.Reasoning,
+		}
+	}
+	return o
+}
+
+// Charge replaces the hold of an attempt by what the attempt cost, and returns that. It does
 // nothing when it was called before. The cost is nil where nobody knows it.
 //
-// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Finish returns: a
+// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Charge returns: a
 // process that goes on with the session could not learn it from anything else.
-func (r *Reservation) Finish(ctx context.Context, o Outcome) Charge {
-	if r.s == nil {
-		return Charge{}
-	}
-	charge := r.finishLocal(o)
+func (h *Hold) Charge(ctx context.Context, o Outcome) Charge {
+	charge := h.chargeLocal(o)
 	if charge.Source == SourceBound {
-		r.a.save(ctx, r.s)
+		h.s.b.save(ctx, h.s)
 	}
 	return charge
 }
 
-// finishLocal is Finish without the ledger.
-func (r *Reservation) finishLocal(o Outcome) Charge {
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	if r.done {
+// chargeLocal is Charge without the ledger.
+func (h *Hold) chargeLocal(o Outcome) Charge {
+	b := h.s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.done {
 		return Charge{}
 	}
-	r.done = true
-	r.a.changeLocked(r.s, func() {
-		r.s.held -= r.bound
-		r.s.expected -= r.expected
+	h.done = true
+	b.changeLocked(h.s, func() {
+		h.s.held -= h.bound
+		h.s.expected -= h.expected
 	})
-	r.s.tokensHeld -= r.tokens
-	charge := r.charge(o)
+	h.s.tokensHeld -= h.tokens
+	charge := h.charge(o)
 	if o.Free {
 		return charge
 	}
-	if o.Tokens != nil && r.tokens > 0 {
-		r.s.tokens += o.Tokens.Input + o.Tokens.Output // each is believable, and far from overflowing
+	if o.Tokens != nil && h.tokens > 0 {
+		h.s.tokens += o.Tokens.Input + o.Tokens.Output // each is believable, and far from overflowing
 	} else {
-		r.s.tokens += r.tokens
+		h.s.tokens += h.tokens
 	}
-	r.noteLocked(o, charge)
-	r.a.chargeLocked(r.s, charge)
-	r.a.billLocked(r.s, charge)
+	h.noteLocked(o, charge)
+	b.chargeLocked(h.s, charge)
+	b.billLocked(h.s, charge)
 	return charge
 }
 
 // save writes the uncertain costs of a session that the ledger does not have yet. The others stand in
 // the log of a session that is kept.
-func (a *Accounts) save(ctx context.Context, s *session) {
+func (a *Book) save(ctx context.Context, s *Account) {
 	if a.o.Ledger == nil || !a.o.Hard && !a.HasDayLimit() {
 		return
 	}
@@ -659,12 +749,12 @@ func (a *Accounts) save(ctx context.Context, s *session) {
 // attempt cost less. Another provider may charge as well: a gateway reports 0 if the caller's own key pays there. Under
 // hard limits the greater amount always counts. Under soft limits a discount is believed, such as that of a cheaper tier,
 // but not a cost of 0 for a model that has a price.
-func (r *Reservation) undercharged(o Outcome) bool {
-	return o.Tokens != nil && r.priced && (r.a.o.Hard || *o.CostUSD == 0) && r.tariff.Cost(*o.Tokens) > *o.CostUSD
+func (r *Hold) undercharged(o Outcome) bool {
+	return o.Tokens != nil && r.priced && (r.s.b.o.Hard || *o.CostUSD == 0) && r.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
 
 // charge returns what an attempt cost.
-func (r *Reservation) charge(o Outcome) Charge {
+func (r *Hold) charge(o Outcome) Charge {
 	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Attempt: r.at.Number, Tokens: o.Tokens}
 	switch {
 	case o.Free:
@@ -683,7 +773,7 @@ func (r *Reservation) charge(o Outcome) Charge {
 }
 
 // lost returns the charge of a request whose outcome nobody knows: its bound, if it has one.
-func (r *Reservation) lost() Charge {
+func (r *Hold) lost() Charge {
 	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Source: SourceBound}
 	if r.bounded {
 		c.USD = &r.bound
@@ -692,8 +782,8 @@ func (r *Reservation) lost() Charge {
 }
 
 // noteLocked notes what is odd about a bill.
-func (r *Reservation) noteLocked(o Outcome, c Charge) {
-	a := r.a
+func (r *Hold) noteLocked(o Outcome, c Charge) {
+	a := r.s.b
 	s := r.s
 	model := r.at.Model
 	if c.Source == SourceBound && c.USD != nil && *c.USD > 0 {
@@ -725,7 +815,7 @@ func (r *Reservation) noteLocked(o Outcome, c Charge) {
 }
 
 // chargeLocked adds a charge to a session.
-func (a *Accounts) chargeLocked(s *session, c Charge) {
+func (a *Book) chargeLocked(s *Account, c Charge) {
 	a.changeLocked(s, func() { c.addTo(&s.scope) })
 	if s.calls == nil {
 		s.calls = make([]Charge, 0, 2*len(s.Models)+1) // as a session has whose seats are of different models
@@ -736,40 +826,18 @@ func (a *Accounts) chargeLocked(s *session, c Charge) {
 	}
 }
 
-// Add charges an open session with the calls of a process that is gone, besides those that the
-// ledger has. It does that once. lost is how many calls may have been in flight: under hard limits
-// no attempt is sent before each of them was charged with [Accounts.Lose].
-func (a *Accounts) Add(session string, lost int, calls ...Charge) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.sessions[session]
-	if s == nil || s.added {
-		return
-	}
-	s.added = true
-	if a.o.Hard && lost > 0 {
-		s.lost = lost
-		s.counted = make(chan struct{})
-		s.endWait = sync.OnceFunc(func() { close(s.counted) })
-		time.AfterFunc(lostWait, s.endWait)
-	}
-	for _, c := range calls {
-		a.chargeLocked(s, c)
-		if c.Tokens != nil {
-			s.tokens += c.Tokens.Input + c.Tokens.Output
-		}
-	}
-}
-
-// Close ends the account of a session, and returns what a reader of its result should know. The
+// Close ends the account, and returns what a reader of the session should know. The
 // rest of its limit returns to the limits of its day. The line of the ledger may still be on its
 // way to the disk: until it is there, the session counts whole.
 //
 // With continues the session goes on in another process: the ledger gets no line.
-func (a *Accounts) Close(ctx context.Context, id string, continues bool) []council.Warning {
+func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
+	a := s.b
+	if a == nil {
+		return nil
+	}
 	a.mu.Lock()
-	s := a.sessions[id]
-	if s == nil {
+	if a.sessions[s.Session] != s {
 		a.mu.Unlock()
 		return nil
 	}
@@ -794,16 +862,13 @@ func (a *Accounts) Close(ctx context.Context, id string, continues bool) []counc
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
 		scope.held -= held
 	}
-	delete(a.sessions, id)
+	delete(a.sessions, s.Session)
 	a.mu.Unlock()
 	return warnings
 }
 
-// Drop ends the account of a session that did not begin.
-func (a *Accounts) Drop(ctx context.Context, id string) { a.Close(ctx, id, false) }
-
 // explain returns what a warning says, before the models.
-func (a *Accounts) explain(code council.WarningCode, s *session) string {
+func (a *Book) explain(code council.WarningCode, s *Account) string {
 	switch code {
 	case council.WarnPriceOld:
 		return "prices were read more than 45 days ago, and may have changed since: "
@@ -838,7 +903,7 @@ type Limit struct {
 }
 
 // Limits returns the limits of today, of all sessions and of a token, where there are any.
-func (a *Accounts) Limits(token string) []Limit {
+func (a *Book) Limits(token string) []Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	limits := []Limit{}
@@ -856,11 +921,11 @@ func (a *Accounts) Limits(token string) []Limit {
 	return limits
 }
 
-// Runs reports whether the account of a session is open.
-func (a *Accounts) Runs(session string) bool {
+// Account returns the account of a session, or nil if it is not open.
+func (a *Book) Account(session string) *Account {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.sessions[session] != nil
+	return a.sessions[session]
 }
 
 // costs are what the latest calls of a model in a stage cost.
@@ -891,7 +956,7 @@ func (c *costs) median() (USD, bool) {
 	return *c.middle, true
 }
 
-func (a *Accounts) costsLocked(model, stage string) *costs {
+func (a *Book) costsLocked(model, stage string) *costs {
 	key := [2]string{model, stage}
 	if a.costs[key] == nil {
 		a.costs[key] = &costs{}

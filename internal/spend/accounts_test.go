@@ -11,12 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
-	"github.com/councild/councild/internal/testkit/race"
 	"pgregory.net/rapid"
 )
 
@@ -78,7 +76,7 @@ func (p *provider) bill(cost spend.USD) {
 }
 
 // check fails when more is spent and reserved than a limit allows.
-func check(t interface{ Fatalf(string, ...any) }, a *spend.Accounts, token string) {
+func check(t interface{ Fatalf(string, ...any) }, a *spend.Book, token string) {
 	for _, l := range a.Limits(token) {
 		if l.Used.Plus(l.Reserved) > l.Limit {
 			t.Fatalf("%s: %v used and %v reserved of %v", l.Scope, l.Used, l.Reserved, l.Limit)
@@ -91,9 +89,9 @@ func check(t interface{ Fatalf(string, ...any) }, a *spend.Accounts, token strin
 func TestHardLimitsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ledger, billed := &memory{}, &provider{}
-		a := spend.NewAccounts(hard(ledger))
+		a := spend.NewBook(hard(ledger))
 		type attempt struct {
-			r     spend.Reservation
+			r     *spend.Hold
 			bound spend.USD
 		}
 		flying := map[string][]attempt{} // by session
@@ -120,7 +118,7 @@ func TestHardLimitsHold(t *testing.T) {
 					Limit:  new(spend.USD(rapid.Int64Range(1, int64(4*spend.Dollar)).Draw(t, "limit"))),
 					Models: []string{"a", "b"},
 				}
-				if failure := a.Open(t.Context(), o); failure == nil {
+				if failure := a.Begin(t.Context(), o); failure == nil {
 					flying[o.Session] = nil
 				} else if failure.Code != council.CodeOverBudget {
 					t.Fatal(failure)
@@ -130,14 +128,15 @@ func TestHardLimitsHold(t *testing.T) {
 				if len(flying) == 0 {
 					return // no session is open
 				}
+				session := rapid.SampledFrom(names()).Draw(t, "session")
 				at := spend.Attempt{
-					Session: rapid.SampledFrom(names()).Draw(t, "session"), Model: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"),
+					Model: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"),
 					Stage: rapid.SampledFrom([]council.Stage{council.Stage1, council.Stage2, council.Stage3}).Draw(t, "stage"),
 					Bytes: rapid.Int64Range(1, 1e5).Draw(t, "bytes"), OutputLimit: new(rapid.IntRange(1, 1e5).Draw(t, "output")),
 				}
 				tariff, _ := tariffs(at.Model)
-				if r, failure := a.Reserve(t.Context(), at); failure == nil {
-					flying[at.Session] = append(flying[at.Session], attempt{r, tariff.Bound(at.Bytes, int64(*at.OutputLimit))})
+				if r, failure := a.Reserve(session, at); failure == nil {
+					flying[session] = append(flying[session], attempt{r, tariff.Bound(at.Bytes, int64(*at.OutputLimit))})
 				} else if failure.Code != council.FailBudget {
 					t.Fatal(failure)
 				}
@@ -156,20 +155,20 @@ func TestHardLimitsHold(t *testing.T) {
 				flying[session] = flying[session][1:]
 				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 				case 0:
-					at.r.Finish(t.Context(), spend.Outcome{Free: true})
+					at.r.Charge(t.Context(), spend.Outcome{Free: true})
 				case 1:
 					cost := spend.USD(rapid.Int64Range(0, int64(at.bound)).Draw(t, "cost"))
 					billed.bill(cost)
-					at.r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
+					at.r.Charge(t.Context(), spend.Outcome{CostUSD: &cost})
 				default:
 					billed.bill(at.bound)
-					at.r.Finish(t.Context(), spend.Outcome{})
+					at.r.Charge(t.Context(), spend.Outcome{})
 				}
 			},
 			"close": func(t *rapid.T) {
 				for _, name := range names() {
 					if len(flying[name]) == 0 {
-						a.Close(t.Context(), name, false)
+						a.End(t.Context(), name, false)
 						delete(flying, name)
 						return
 					}
@@ -182,7 +181,7 @@ func TestHardLimitsHold(t *testing.T) {
 					}
 				}
 				clear(flying)
-				a = spend.NewAccounts(hard(ledger))
+				a = spend.NewBook(hard(ledger))
 				if err := a.Replay(ledger.all, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +199,7 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 	ledger, billed := &memory{}, &provider{}
 	options := hard(ledger)
 	options.TokenDay = nil
-	a := spend.NewAccounts(options)
+	a := spend.NewBook(options)
 	var clients sync.WaitGroup
 	for client := range 64 {
 		clients.Go(func() {
@@ -209,15 +208,15 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 				o := spend.Opening{
 					Session: fmt.Sprint(client, "-", n), Token: strconv.Itoa(client % 4), Limit: new(spend.Dollar / 4), Models: []string{"a", "b"},
 				}
-				if a.Open(t.Context(), o) != nil {
+				if a.Begin(t.Context(), o) != nil {
 					continue
 				}
 				for _, stage := range []council.Stage{council.Stage1, council.Stage1, council.Stage2, council.Stage3} {
 					at := spend.Attempt{
-						Session: o.Session, Stage: stage, Model: []string{"a", "b"}[rng.IntN(2)], Number: 1,
+						Stage: stage, Model: []string{"a", "b"}[rng.IntN(2)], Number: 1,
 						Bytes: rng.Int64N(3000), OutputLimit: new(rng.IntN(5000)),
 					}
-					r, failure := a.Reserve(t.Context(), at)
+					r, failure := a.Reserve(o.Session, at)
 					if failure != nil {
 						continue
 					}
@@ -226,16 +225,16 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 					bound := tariff.Bound(at.Bytes, int64(*at.OutputLimit))
 					switch rng.IntN(4) {
 					case 0:
-						r.Finish(t.Context(), spend.Outcome{Free: true})
+						r.Charge(t.Context(), spend.Outcome{Free: true})
 					case 1: // cut off
 						billed.bill(bound)
-						r.Finish(t.Context(), spend.Outcome{})
+						r.Charge(t.Context(), spend.Outcome{})
 					default:
 						billed.bill(bound)
-						r.Finish(t.Context(), spend.Outcome{CostUSD: &bound})
+						r.Charge(t.Context(), spend.Outcome{CostUSD: &bound})
 					}
 				}
-				a.Close(t.Context(), o.Session, false)
+				a.End(t.Context(), o.Session, false)
 			}
 		})
 	}
@@ -244,7 +243,7 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 	if limit.Used != billed.total || limit.Used > day || limit.Reserved != 0 {
 		t.Errorf("%v used, %v reserved of %v; the provider billed %v", limit.Used, limit.Reserved, limit.Limit, billed.total)
 	}
-	again := spend.NewAccounts(options)
+	again := spend.NewBook(options)
 	if err := again.Replay(ledger.all, nil); err != nil || again.Limits("0")[0].Used != billed.total {
 		t.Errorf("after a restart %v are used: %v", again.Limits("0")[0].Used, err)
 	}
@@ -266,14 +265,14 @@ func TestLedgerCutAtAnyLine(t *testing.T) {
 	ledger := &yielding{}
 	options := hard(ledger)
 	options.TokenDay = nil
-	a := spend.NewAccounts(options)
+	a := spend.NewBook(options)
 	var clients sync.WaitGroup
 	for client := range 64 {
 		clients.Go(func() {
 			for n := range 100 {
 				o := spend.Opening{Session: fmt.Sprint(client, "-", n), Limit: new(day / 4), Models: []string{"a"}}
-				if a.Open(t.Context(), o) == nil {
-					a.Close(t.Context(), o.Session, false)
+				if a.Begin(t.Context(), o) == nil {
+					a.End(t.Context(), o.Session, false)
 				}
 			}
 		})
@@ -297,23 +296,23 @@ func TestLedgerCutAtAnyLine(t *testing.T) {
 }
 
 // open opens a session that has a limit, with the models.
-func open(t *testing.T, a *spend.Accounts, limit spend.USD, models ...string) {
+func open(t *testing.T, a *spend.Book, limit spend.USD, models ...string) {
 	t.Helper()
-	if failure := a.Open(t.Context(), spend.Opening{Session: "s", Limit: &limit, Models: models}); failure != nil {
+	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, Models: models}); failure != nil {
 		t.Fatal(failure)
 	}
 }
 
 // one is an attempt of model a whose bound is the given number of picodollars times a million.
 func one(stage council.Stage, millions int64) spend.Attempt {
-	return spend.Attempt{Session: "s", Stage: stage, Model: "a", Number: 1, Bytes: millions, OutputLimit: new(0)}
+	return spend.Attempt{Stage: stage, Model: "a", Number: 1, Bytes: millions, OutputLimit: new(0)}
 }
 
 func TestStagesShareTheLimit(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 100*million, "a")
 	reserve := func(stage council.Stage, bytes int64) bool {
-		_, failure := a.Reserve(t.Context(), one(stage, bytes))
+		_, failure := a.Reserve("s", one(stage, bytes))
 		return failure == nil
 	}
 	for _, c := range []struct {
@@ -339,14 +338,14 @@ func TestStagesShareTheLimit(t *testing.T) {
 
 // A hard limit of tokens is reserved and settled as one of cost is.
 func TestHardLimitOfTokens(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
-	if failure := a.Open(t.Context(), spend.Opening{Session: "s", MaxTokens: new(int64(100)), Models: []string{"a"}}); failure != nil {
+	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
+	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", MaxTokens: new(int64(100)), Models: []string{"a"}}); failure != nil {
 		t.Fatal(failure)
 	}
-	try := func(stage council.Stage, bytes int64, output int) (spend.Reservation, bool) {
+	try := func(stage council.Stage, bytes int64, output int) (*spend.Hold, bool) {
 		at := one(stage, bytes)
 		at.OutputLimit = &output
-		r, failure := a.Reserve(t.Context(), at)
+		r, failure := a.Reserve("s", at)
 		return r, failure == nil
 	}
 	if _, ok := try(council.Stage1, 31, 20); ok {
@@ -359,12 +358,12 @@ func TestHardLimitOfTokens(t *testing.T) {
 	if _, ok = try(council.Stage1, 1, 0); ok {
 		t.Error("what is reserved does not count")
 	}
-	first.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 5, Output: 5}})
+	first.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 5, Output: 5}})
 	cut, ok := try(council.Stage2, 50, 20)
 	if !ok {
 		t.Fatal("what was not used did not come back")
 	}
-	cut.Finish(t.Context(), spend.Outcome{})
+	cut.Charge(t.Context(), spend.Outcome{})
 	if _, ok = try(council.Stage3, 21, 0); ok {
 		t.Error("a request that was cut off does not count with its bound")
 	}
@@ -375,39 +374,39 @@ func TestHardLimitOfTokens(t *testing.T) {
 
 // A soft limit ends the calls that come after it was reached, and not those in flight.
 func TestSoftLimit(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	open(t, a, 100*million, "a")
-	first, failure := a.Reserve(t.Context(), one(council.Stage1, 90))
+	first, failure := a.Reserve("s", one(council.Stage1, 90))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	second, failure := a.Reserve(t.Context(), one(council.Stage1, 90))
+	second, failure := a.Reserve("s", one(council.Stage1, 90))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	first.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
-	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure != nil {
+	first.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve("s", one(council.Stage1, 0)); failure != nil {
 		t.Error(failure)
 	}
-	second.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
-	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
+	second.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve("s", one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
 		t.Error(failure)
 	}
 }
 
 // What calls in flight are expected to cost counts against a soft limit.
 func TestSoftLimitExpects(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	open(t, a, 1000*million, "a")
 	for range 20 {
-		r, failure := a.Reserve(t.Context(), one(council.Stage1, 30))
+		r, failure := a.Reserve("s", one(council.Stage1, 30))
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
+		r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
 	}
 	for n := range 15 { // 600 are spent: 13 calls of 30 make 990, with the next it is 1020
-		if _, failure := a.Reserve(t.Context(), one(council.Stage1, 1)); (failure == nil) != (n < 14) {
+		if _, failure := a.Reserve("s", one(council.Stage1, 1)); (failure == nil) != (n < 14) {
 			t.Errorf("call %d: %v", n+1, failure)
 		}
 	}
@@ -415,16 +414,16 @@ func TestSoftLimitExpects(t *testing.T) {
 
 // What a call is expected to cost follows the latest calls.
 func TestExpectedFollows(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	open(t, a, 1000*million, "a")
 	plan := council.Plan{SessionID: "x", Members: []council.Member{{ID: "a", Model: "a"}}, Direct: true}
 	for n := range 420 {
 		cost := spend.USD(n)
-		r, failure := a.Reserve(t.Context(), one(council.Stage1, 1))
+		r, failure := a.Reserve("s", one(council.Stage1, 1))
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
+		r.Charge(t.Context(), spend.Outcome{CostUSD: &cost})
 		expected := a.Estimate(plan).Expected
 		switch first := max(0, n-199); {
 		case n < 19 && expected != nil:
@@ -437,22 +436,22 @@ func TestExpectedFollows(t *testing.T) {
 
 // A bill above its bound counts in full, and raises later bounds of that model by the same ratio.
 func TestCostOverBound(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 1000*million, "a", "b")
-	r, failure := a.Reserve(t.Context(), one(council.Stage3, 100))
+	r, failure := a.Reserve("s", one(council.Stage3, 100))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	if c := r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
+	if c := r.Charge(t.Context(), spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
 		t.Errorf("charged %v", *c.USD)
 	}
-	if _, failure = a.Reserve(t.Context(), one(council.Stage3, 301)); failure == nil { // 752.5 of 750
+	if _, failure = a.Reserve("s", one(council.Stage3, 301)); failure == nil { // 752.5 of 750
 		t.Error("the later bound did not grow")
 	}
-	if _, failure = a.Reserve(t.Context(), one(council.Stage3, 300)); failure != nil {
+	if _, failure = a.Reserve("s", one(council.Stage3, 300)); failure != nil {
 		t.Error(failure)
 	}
-	warnings := a.Close(t.Context(), "s", false)
+	warnings := a.End(t.Context(), "s", false)
 	if len(warnings) != 1 || warnings[0].Code != council.WarnCostOverBound {
 		t.Errorf("%+v", warnings)
 	}
@@ -460,7 +459,7 @@ func TestCostOverBound(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	a := spend.NewAccounts(spend.Options{
+	a := spend.NewBook(spend.Options{
 		Now: func() time.Time { return now },
 		Tariff: func(model string) (spend.Tariff, bool) {
 			tariff, ok := tariffs(model)
@@ -475,18 +474,18 @@ func TestWarnings(t *testing.T) {
 	finishLocal := func(model string, o spend.Outcome) {
 		at := one(council.Stage1, 100)
 		at.Model = model
-		r, failure := a.Reserve(t.Context(), at)
+		r, failure := a.Reserve("s", at)
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Finish(t.Context(), o)
+		r.Charge(t.Context(), o)
 	}
 	finishLocal("a", spend.Outcome{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
 	finishLocal("b", spend.Outcome{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
 	finishLocal("b", spend.Outcome{})
 	finishLocal("c", spend.Outcome{Tokens: &spend.Tokens{Input: 100}})
 	var got []string
-	for _, w := range a.Close(t.Context(), "s", false) {
+	for _, w := range a.End(t.Context(), "s", false) {
 		_, models, _ := strings.Cut(w.Message[strings.LastIndex(w.Message, " "):], " ")
 		got = append(got, string(w.Code)+" "+models)
 	}
@@ -518,7 +517,7 @@ func TestRefusals(t *testing.T) {
 			c.options(&o)
 		}
 		c.opening.Session = "s"
-		failure := spend.NewAccounts(o).Open(t.Context(), c.opening)
+		failure := spend.NewBook(o).Begin(t.Context(), c.opening)
 		switch {
 		case c.code == "" && failure != nil, c.code != "" && failure == nil:
 			t.Errorf("%s: %v", c.name, failure)
@@ -533,8 +532,8 @@ func TestLeastLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := spend.USD(rapid.Int64Range(1, int64(spend.Dollar)).Draw(t, "first"))
 		begin := func(limit spend.USD) *council.Error {
-			a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
-			return a.Open(t.Context(), spend.Opening{Session: "s", Limit: &limit, First: &first})
+			a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
+			return a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, First: &first})
 		}
 		failure := begin(1)
 		if failure == nil {
@@ -550,14 +549,14 @@ func TestLeastLimit(t *testing.T) {
 
 func TestSoftLimitOfADay(t *testing.T) {
 	now := time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
-	a := spend.NewAccounts(spend.Options{Day: new(50 * spend.USD(million)), Tariff: tariffs, Now: func() time.Time { return now }})
-	begin := func() *council.Error { return a.Open(t.Context(), spend.Opening{Session: "s", Models: []string{"a"}}) }
+	a := spend.NewBook(spend.Options{Day: new(50 * spend.USD(million)), Tariff: tariffs, Now: func() time.Time { return now }})
+	begin := func() *council.Error { return a.Begin(t.Context(), spend.Opening{Session: "s", Models: []string{"a"}}) }
 	if failure := begin(); failure != nil {
 		t.Fatal(failure)
 	}
-	r, _ := a.Reserve(t.Context(), one(council.Stage1, 60))
-	r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
-	a.Close(t.Context(), "s", false)
+	r, _ := a.Reserve("s", one(council.Stage1, 60))
+	r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
+	a.End(t.Context(), "s", false)
 	failure := begin()
 	if failure == nil || failure.Code != council.CodeOverBudget || failure.RetryAfter != time.Hour {
 		t.Errorf("%+v", failure)
@@ -571,14 +570,14 @@ func TestSoftLimitOfADay(t *testing.T) {
 // A session that a crash interrupted counts whole, until it goes on in its account.
 func TestGoesOn(t *testing.T) {
 	ledger := &memory{}
-	a := spend.NewAccounts(hard(ledger))
+	a := spend.NewBook(hard(ledger))
 	o := spend.Opening{Session: "s", Token: "x", Limit: new(2 * spend.Dollar), Models: []string{"a"}}
-	if failure := a.Open(t.Context(), o); failure != nil {
+	if failure := a.Begin(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
-	cutOff, _ := a.Reserve(t.Context(), one(council.Stage1, million/5))
-	cutOff.Finish(t.Context(), spend.Outcome{})
-	again := spend.NewAccounts(hard(ledger))
+	cutOff, _ := a.Reserve("s", one(council.Stage1, million/5))
+	cutOff.Charge(t.Context(), spend.Outcome{})
+	again := spend.NewBook(hard(ledger))
 	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -590,23 +589,24 @@ func TestGoesOn(t *testing.T) {
 		}
 	}
 	state("2 0")
-	if failure := again.Open(t.Context(), o); failure != nil {
+	if failure := again.Begin(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
 	state("0.2 1.8")
-	again.Add("s", 1, spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
-	state("0.7 1.3")
-	at := one(council.Stage2, million*3/10)
-	again.Lose(t.Context(), at)
-	r, failure := again.Reserve(t.Context(), at)
+	landed := council.Landed{Stage: council.Stage1, Model: "a"}
+	landed.Completion.Usage.CostUSD = new(0.5)
+	lost := spend.Lost{Stage: council.Stage2, Model: "a", Bound: new(spend.Dollar * 3 / 10)}
+	again.Account("s").Recover(t.Context(), []council.Landed{landed}, []spend.Lost{lost})
+	state("1 1")
+	r, failure := again.Reserve("s", one(council.Stage2, million*3/10))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.USD)})
+	r.Charge(t.Context(), spend.Outcome{CostUSD: new(spend.USD)})
 	state("1 1")
-	again.Close(t.Context(), "s", false)
+	again.End(t.Context(), "s", false)
 	state("1 0")
-	third := spend.NewAccounts(hard(ledger))
+	third := spend.NewBook(hard(ledger))
 	if err := third.Replay(ledger.all, nil); err != nil || third.Limits("x")[1].Used != spend.Dollar {
 		t.Errorf("%v, %v", third.Limits("x"), err)
 	}
@@ -614,77 +614,26 @@ func TestGoesOn(t *testing.T) {
 
 // What was in flight when a process was killed counts also where it is not asked for again.
 func TestLostAndNotRepeated(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 100*million, "a")
-	a.Lose(t.Context(), one(council.Stage1, 30))
-	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 71)); failure == nil {
+	a.Account("s").Lose(t.Context(), spend.Lost{Stage: council.Stage1, Model: "a", Bound: new(spend.USD(30 * million))})
+	if _, failure := a.Reserve("s", one(council.Stage3, 71)); failure == nil {
 		t.Error("its room is given to another call")
 	}
-	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 70)); failure != nil {
+	if _, failure := a.Reserve("s", one(council.Stage3, 70)); failure != nil {
 		t.Error(failure)
 	}
-}
-
-// What was lost is charged before anything is reserved, whichever seat comes first: otherwise the room
-// of one seat's lost call goes to another seat. A seat that makes no call is not waited for forever.
-func TestLostBeforeReserved(t *testing.T) {
-	for _, hard := range []bool{true, false} {
-		race.Bubble(t, func(t *testing.T) {
-			a := spend.NewAccounts(spend.Options{Hard: hard, Tariff: tariffs})
-			open(t, a, 100*million, "a")
-			a.Add("s", 3)
-			start := time.Now()
-			var refused *council.Failure
-			var waited time.Duration
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				_, refused = a.Reserve(t.Context(), one(council.Stage3, 41))
-				waited = time.Since(start)
-			})
-			for range 2 {
-				time.Sleep(time.Millisecond)
-				a.Lose(t.Context(), one(council.Stage1, 20))
-			}
-			synctest.Wait()
-			time.Sleep(time.Millisecond)
-			a.Lose(t.Context(), one(council.Stage1, 20))
-			wg.Wait()
-			if hard && (refused == nil || waited != 3*time.Millisecond) || !hard && (refused != nil || waited != 0) {
-				t.Errorf("hard %t: %v after %s", hard, refused, waited)
-			}
-			if _, failure := a.Reserve(t.Context(), one(council.Stage3, 40)); failure != nil {
-				t.Errorf("hard %t: %v", hard, failure)
-			}
-		})
-	}
-	race.Bubble(t, func(t *testing.T) {
-		a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
-		open(t, a, 100*million, "a")
-		a.Add("s", 2)
-		a.Lose(t.Context(), one(council.Stage1, 20))
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, failure := a.Reserve(gone, one(council.Stage3, 1)); failure == nil || failure.Code != council.FailCancelled {
-			t.Errorf("a call that has ended: %v", failure)
-		}
-		start := time.Now()
-		for range 2 {
-			if _, failure := a.Reserve(t.Context(), one(council.Stage3, 1)); failure != nil || time.Since(start) != 2*time.Second {
-				t.Errorf("%v after %s, want 2 s", failure, time.Since(start))
-			}
-		}
-	})
 }
 
 // Without its ledger no session begins under a limit of a day, and any other does.
 func TestLedgerBroken(t *testing.T) {
 	ledger := &memory{broken: errors.New("no disk")}
-	a := spend.NewAccounts(hard(ledger))
+	a := spend.NewBook(hard(ledger))
 	o := spend.Opening{Session: "s", Limit: new(spend.Dollar)}
-	if failure := a.Open(t.Context(), o); failure == nil || failure.Code != council.CodeUnavailable || a.Limits("")[0].Reserved != 0 {
+	if failure := a.Begin(t.Context(), o); failure == nil || failure.Code != council.CodeUnavailable || a.Limits("")[0].Reserved != 0 {
 		t.Errorf("%v, %+v", failure, a.Limits(""))
 	}
-	if failure := spend.NewAccounts(spend.Options{Tariff: tariffs, Ledger: ledger}).Open(t.Context(), o); failure != nil {
+	if failure := spend.NewBook(spend.Options{Tariff: tariffs, Ledger: ledger}).Begin(t.Context(), o); failure != nil {
 		t.Error(failure)
 	}
 }
@@ -693,19 +642,19 @@ func TestLedgerBroken(t *testing.T) {
 func TestManyCalls(t *testing.T) {
 	ledger := &memory{}
 	options := spend.Options{Tariff: tariffs, Ledger: ledger, Day: new(day)}
-	a := spend.NewAccounts(options)
+	a := spend.NewBook(options)
 	open(t, a, spend.Dollar, "a")
 	for range 1000 {
-		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
-		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		r, _ := a.Reserve("s", one(council.Stage1, 7))
+		r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
 	}
-	a.Close(t.Context(), "s", false)
+	a.End(t.Context(), "s", false)
 	for _, line := range ledger.lines {
 		if len(line) > 32<<10 {
 			t.Errorf("a line of %d bytes", len(line))
 		}
 	}
-	again := spend.NewAccounts(options)
+	again := spend.NewBook(options)
 	if err := again.Replay(ledger.all, nil); err != nil || again.Limits("")[0].Used != 7000*million {
 		t.Errorf("%v: %v", again.Limits(""), err)
 	}
@@ -719,18 +668,18 @@ func words(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values
 func TestClockJumps(t *testing.T) {
 	midnight := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	now := midnight
-	a := spend.NewAccounts(spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Now: func() time.Time { return now }})
+	a := spend.NewBook(spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Now: func() time.Time { return now }})
 	buy := func(session string, at time.Time) *council.Error {
 		now = at
-		if failure := a.Open(t.Context(), spend.Opening{Session: session, Models: []string{"a"}}); failure != nil {
+		if failure := a.Begin(t.Context(), spend.Opening{Session: session, Models: []string{"a"}}); failure != nil {
 			return failure
 		}
-		r, failure := a.Reserve(t.Context(), spend.Attempt{Session: session, Stage: council.Stage1, Model: "a", OutputLimit: new(1)})
+		r, failure := a.Reserve(session, spend.Attempt{Stage: council.Stage1, Model: "a", OutputLimit: new(1)})
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar)})
-		a.Close(t.Context(), session, false)
+		r.Charge(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar)})
+		a.End(t.Context(), session, false)
 		return nil
 	}
 	for session, step := range []struct {
@@ -771,11 +720,11 @@ func TestClockJumpsBeforeTheStart(t *testing.T) {
 	options := spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Ledger: ledger, Now: func() time.Time { return now }}
 	for day := range 20 {
 		now = noon.AddDate(0, 0, day-19)
-		a := spend.NewAccounts(options)
+		a := spend.NewBook(options)
 		open(t, a, spend.Dollar, "a")
-		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
-		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
-		a.Close(t.Context(), "s", false)
+		r, _ := a.Reserve("s", one(council.Stage1, 7))
+		r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		a.End(t.Context(), "s", false)
 	}
 	for _, jump := range []int{-3650, -2, 2, 3650} {
 		now = noon.AddDate(0, 0, jump)
@@ -783,7 +732,7 @@ func TestClockJumpsBeforeTheStart(t *testing.T) {
 		if err != nil || state.Lines != 40 || state.Unchecked != 0 || state.Damaged {
 			t.Fatalf("%+v, %v", state, err)
 		}
-		a := spend.NewAccounts(options)
+		a := spend.NewBook(options)
 		if err := a.Replay(ledger.all, state.Recent); err != nil {
 			t.Fatal(err)
 		}
@@ -820,18 +769,18 @@ func TestGreaterCost(t *testing.T) {
 		for _, isHard := range []bool{true, false} {
 			ledger := &memory{}
 			o := spend.Options{Tariff: tariffs, Ledger: ledger, Day: new(day), Hard: isHard && c.model == "a"}
-			a := spend.NewAccounts(o)
-			if failure := a.Open(t.Context(), spend.Opening{Session: "s", Limit: new(spend.Dollar), Models: []string{c.model}}); failure != nil {
+			a := spend.NewBook(o)
+			if failure := a.Begin(t.Context(), spend.Opening{Session: "s", Limit: new(spend.Dollar), Models: []string{c.model}}); failure != nil {
 				t.Fatal(failure)
 			}
 			at := one(council.Stage1, 100)
 			at.Model = c.model
-			r, failure := a.Reserve(t.Context(), at)
+			r, failure := a.Reserve("s", at)
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			charge := r.Finish(t.Context(), spend.Outcome{CostUSD: c.said, Tokens: c.tokens})
-			warnings := a.Close(t.Context(), "s", false)
+			charge := r.Charge(t.Context(), spend.Outcome{CostUSD: c.said, Tokens: c.tokens})
+			warnings := a.End(t.Context(), "s", false)
 			want, source := c.soft, c.byUsIf
 			if isHard {
 				want, source = c.hard, c.byUs
@@ -843,7 +792,7 @@ func TestGreaterCost(t *testing.T) {
 			if used := a.Limits("")[0].Used; used != want || differs != c.differs {
 				t.Errorf("%s, hard %v: %v count, want %v; price_differs %v", c.name, isHard, used, want, differs)
 			}
-			again := spend.NewAccounts(o)
+			again := spend.NewBook(o)
 			if err := again.Replay(ledger.all, nil); err != nil || again.Limits("")[0].Used != want {
 				t.Errorf("%s, hard %v: %v in the ledger, want %v; %v", c.name, isHard, again.Limits("")[0].Used, want, err)
 			}

@@ -117,7 +117,7 @@ func calls(plan council.Plan) []planned {
 }
 
 // upper returns the most that the calls cost together, nil where that is not known of one.
-func (a *Accounts) upper(all []planned) *USD {
+func (a *Book) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {
 		tariff, ok := a.o.Tariff(c.model)
@@ -133,7 +133,7 @@ func (a *Accounts) upper(all []planned) *USD {
 }
 
 // expected returns what the calls cost together, as earlier ones did, nil where too few are known.
-func (a *Accounts) expected(all []planned) *USD {
+func (a *Book) expected(all []planned) *USD {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var sum USD
@@ -148,7 +148,7 @@ func (a *Accounts) expected(all []planned) *USD {
 }
 
 // Opening returns what is known of the session of a plan before its first call.
-func (a *Accounts) Opening(plan council.Plan) Opening {
+func (a *Book) Opening(plan council.Plan) Opening {
 	o := Opening{
 		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), Direct: plan.Direct,
 		MaxTokens: plan.MaxTotalTokens,
@@ -183,7 +183,7 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 }
 
 // Estimate returns what the session of a plan may cost.
-func (a *Accounts) Estimate(plan council.Plan) Estimate {
+func (a *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := a.Opening(plan)
 	e := Estimate{
@@ -198,7 +198,7 @@ func (a *Accounts) Estimate(plan council.Plan) Estimate {
 		e.ByStage[string(c.stage)] = part(func(d planned) bool { return d.stage == c.stage })
 		e.ByModel[c.model] = part(func(d planned) bool { return d.model == c.model })
 	}
-	s := &session{Opening: o, day: a.today()}
+	s := &Account{Opening: o, day: a.today()}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if failure := a.refusalLocked(a.limited(s)); failure != nil {

@@ -22,7 +22,7 @@ type bill struct {
 
 // openBillsLocked begins the bills of a session at 0, so that whoever reads them before its first call
 // is charged and afterwards sees what they grew by.
-func (a *Accounts) openBillsLocked(s *session) {
+func (a *Book) openBillsLocked(s *Account) {
 	s.billed = s.Council
 	if !a.councils[s.Council] {
 		if len(a.councils) < maxCouncils {
@@ -39,7 +39,7 @@ func (a *Accounts) openBillsLocked(s *session) {
 }
 
 // billLocked adds the charge of a request of this process.
-func (a *Accounts) billLocked(s *session, c Charge) {
+func (a *Book) billLocked(s *Account, c Charge) {
 	if c.USD != nil {
 		key := bill{s.billed, c.Model, c.Source}
 		a.bills[key] = a.bills[key].Plus(*c.USD)
@@ -56,7 +56,7 @@ type Bill struct {
 
 // Bills returns what the requests of this process cost since it began, in the order of councils, models
 // and sources. What was replayed is not in them, and requests whose cost nobody knows are not.
-func (a *Accounts) Bills() []Bill {
+func (a *Book) Bills() []Bill {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := make([]Bill, 0, len(a.bills))
@@ -81,7 +81,7 @@ type Budget struct {
 
 // Budgets returns what counts today: of all sessions, and of each token that began a session today, in
 // the order of their names.
-func (a *Accounts) Budgets() []Budget {
+func (a *Book) Budgets() []Budget {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	today := a.today()
@@ -99,7 +99,7 @@ func (a *Accounts) Budgets() []Budget {
 
 // OverBounds returns how many bills of each model were above the bounds of their requests, of the models
 // of all sessions that began in this process.
-func (a *Accounts) OverBounds() map[string]int {
+func (a *Book) OverBounds() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	counts := map[string]int{}

@@ -12,7 +12,7 @@ import (
 )
 
 // bills returns the bills that are above 0, by council, model and source.
-func bills(a *spend.Accounts) map[string]spend.USD {
+func bills(a *spend.Book) map[string]spend.USD {
 	all := map[string]spend.USD{}
 	for _, b := range a.Bills() {
 		if b.USD > 0 {
@@ -24,9 +24,9 @@ func bills(a *spend.Accounts) map[string]spend.USD {
 
 // Each source has a bill of its own. What is free or unknown is in none.
 func TestBills(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	o := spend.Opening{Session: "s", Council: "fast", Models: []string{"a", "c"}}
-	if failure := a.Open(t.Context(), o); failure != nil {
+	if failure := a.Begin(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
 	if begun := a.Bills(); len(begun) != 6 || begun[0] != (spend.Bill{Council: "fast", Model: "a", Source: spend.SourceBound}) {
@@ -45,11 +45,11 @@ func TestBills(t *testing.T) {
 	} {
 		at := one(council.Stage1, 7)
 		at.Model = c.model
-		r, failure := a.Reserve(t.Context(), at)
+		r, failure := a.Reserve("s", at)
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Finish(t.Context(), c.outcome)
+		r.Charge(t.Context(), c.outcome)
 	}
 	want := map[string]spend.USD{"fast a tariff": 5 * million, "fast a bound": 7 * million, "fast c provider": 7}
 	if got := bills(a); !maps.Equal(got, want) {
@@ -59,18 +59,16 @@ func TestBills(t *testing.T) {
 
 // Callers cannot make any number of bills.
 func TestBillsAreBounded(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	var whole spend.USD
 	for n := range 200 {
 		id := fmt.Sprint("s", n)
-		if failure := a.Open(t.Context(), spend.Opening{Session: id, Council: fmt.Sprint("council", n), Models: []string{"a"}}); failure != nil {
+		if failure := a.Begin(t.Context(), spend.Opening{Session: id, Council: fmt.Sprint("council", n), Models: []string{"a"}}); failure != nil {
 			t.Fatal(failure)
 		}
-		at := one(council.Stage1, 1)
-		at.Session = id
-		r, _ := a.Reserve(t.Context(), at)
-		r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 1}})
-		a.Close(t.Context(), id, false)
+		r, _ := a.Reserve(id, one(council.Stage1, 1))
+		r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 1}})
+		a.End(t.Context(), id, false)
 	}
 	for _, b := range a.Bills() {
 		whole += b.USD
@@ -83,30 +81,32 @@ func TestBillsAreBounded(t *testing.T) {
 // A session that goes on bills what this process asks for: what another one paid is in that one's bills.
 func TestBillsOfThisProcess(t *testing.T) {
 	ledger := &memory{}
-	a := spend.NewAccounts(hard(ledger))
+	a := spend.NewBook(hard(ledger))
 	o := spend.Opening{Session: "s", Council: "fast", Limit: new(2 * spend.Dollar), Models: []string{"a"}}
-	if failure := a.Open(t.Context(), o); failure != nil {
+	if failure := a.Begin(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
-	r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
-	r.Finish(t.Context(), spend.Outcome{})
+	r, _ := a.Reserve("s", one(council.Stage1, 5))
+	r.Charge(t.Context(), spend.Outcome{})
 	if got := bills(a); got["fast a bound"] != 5*million {
 		t.Errorf("%v", got)
 	}
-	again := spend.NewAccounts(hard(ledger))
+	again := spend.NewBook(hard(ledger))
 	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
 	}
-	if failure := again.Open(t.Context(), o); failure != nil {
+	if failure := again.Begin(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
-	again.Add("s", 1, spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
+	landed := council.Landed{Stage: council.Stage1, Model: "a"}
+	landed.Completion.Usage.CostUSD = new(0.5)
+	account := again.Account("s")
+	account.Recover(t.Context(), []council.Landed{landed}, nil)
 	if got := bills(again); len(got) != 0 {
 		t.Errorf("paid before: %v", got)
 	}
-	at := one(council.Stage2, 3)
-	again.Lose(t.Context(), at)
-	if _, failure := again.Reserve(t.Context(), at); failure != nil {
+	account.Lose(t.Context(), spend.Lost{Stage: council.Stage2, Model: "a", Bound: new(spend.USD(3 * million))})
+	if _, failure := again.Reserve("s", one(council.Stage2, 3)); failure != nil {
 		t.Fatal(failure)
 	}
 	if got := bills(again); len(got) != 1 || got["fast a bound"] != 3*million {
@@ -119,11 +119,11 @@ func TestBudgets(t *testing.T) {
 	now := time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
 	o := hard(nil)
 	o.Now = func() time.Time { return now }
-	a := spend.NewAccounts(o)
+	a := spend.NewBook(o)
 	begin := func(session, token string) {
 		t.Helper()
 		opening := spend.Opening{Session: session, Token: token, Limit: new(spend.Dollar), Models: []string{"a"}}
-		if failure := a.Open(t.Context(), opening); failure != nil {
+		if failure := a.Begin(t.Context(), opening); failure != nil {
 			t.Fatal(failure)
 		}
 	}
@@ -141,14 +141,14 @@ func TestBudgets(t *testing.T) {
 	state("at first", "day  10 0 0 0")
 	begin("s", "y")
 	begin("t", "x")
-	r, _ := a.Reserve(t.Context(), one(council.Stage1, million/4))
-	r.Finish(t.Context(), spend.Outcome{})
+	r, _ := a.Reserve("s", one(council.Stage1, million/4))
+	r.Charge(t.Context(), spend.Outcome{})
 	state("with two sessions", "day  10 0.25 1.75 0|token x 6 0 1 0|token y 6 0.25 0.75 0")
-	a.Close(t.Context(), "s", false)
+	a.End(t.Context(), "s", false)
 	state("when one ended", "day  10 0.25 1 0|token x 6 0 1 0|token y 6 0.25 0 0")
 	for _, limit := range []spend.USD{6 * spend.Dollar, 9 * spend.Dollar} {
 		refused := spend.Opening{Session: "v", Token: "x", Limit: &limit, Models: []string{"a"}}
-		if failure := a.Open(t.Context(), refused); failure == nil || failure.Code != council.CodeOverBudget {
+		if failure := a.Begin(t.Context(), refused); failure == nil || failure.Code != council.CodeOverBudget {
 			t.Errorf("%v: %v", limit, failure)
 		}
 	}
@@ -157,19 +157,19 @@ func TestBudgets(t *testing.T) {
 	state("on the next day", "day  10 0 0 0")
 	begin("u", "y")
 	state("with its first session", "day  10 0 1 0|token y 6 0 1 0")
-	if free := spend.NewAccounts(spend.Options{Tariff: tariffs}).Budgets(); len(free) != 1 || free[0].Limit != nil {
+	if free := spend.NewBook(spend.Options{Tariff: tariffs}).Budgets(); len(free) != 1 || free[0].Limit != nil {
 		t.Errorf("without limits: %+v", free)
 	}
 }
 
 func TestOverBounds(t *testing.T) {
-	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
-	if failure := a.Open(t.Context(), spend.Opening{Session: "s", Models: []string{"a", "b"}}); failure != nil {
+	a := spend.NewBook(spend.Options{Tariff: tariffs})
+	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", Models: []string{"a", "b"}}); failure != nil {
 		t.Fatal(failure)
 	}
 	for _, cost := range []spend.USD{1000 * million, 1000 * million, 1001 * million} { // the bound grows with the first
-		r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
-		r.Finish(t.Context(), spend.Outcome{CostUSD: &cost})
+		r, _ := a.Reserve("s", one(council.Stage1, 5))
+		r.Charge(t.Context(), spend.Outcome{CostUSD: &cost})
 	}
 	if got := a.OverBounds(); !maps.Equal(got, map[string]int{"a": 2, "b": 0}) {
 		t.Errorf("%v", got)

@@ -81,7 +81,7 @@ func (e entry) line() []byte {
 const maxCalls = 60
 
 // lines returns lines with calls of a session, the last of that type.
-func (s *session) lines(calls []Charge, last string) (lines [][]byte) {
+func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit}
 	for len(calls) > maxCalls {
 		e.Calls = calls[:maxCalls]
@@ -115,7 +115,7 @@ func (e entry) addWhole(s *scope, sign int) {
 // again.
 //
 // The days should be [State.Recent], the last ones of the ledger. The clock does not choose them, because it may be wrong.
-func (a *Accounts) Replay(lines Lines, days []string) error {
+func (a *Book) Replay(lines Lines, days []string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	closed := map[string]bool{}
@@ -155,7 +155,7 @@ func (a *Accounts) Replay(lines Lines, days []string) error {
 }
 
 // replayLocked takes in a session that ended.
-func (a *Accounts) replayLocked(e entry, calls []Charge) {
+func (a *Book) replayLocked(e entry, calls []Charge) {
 	for _, c := range calls {
 		for _, scope := range a.scopesLocked(e.Day, e.Token) {
 			c.addTo(scope)

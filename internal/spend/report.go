@@ -64,7 +64,7 @@ type collector struct {
 
 // ReadReport reads a report from the lines of a ledger, and says what is damaged in it. The lines are nil without a ledger, and the
 // end is nil where none is kept. Sessions that run now are taken from accounts. Without accounts, sessions without an end count whole.
-func ReadReport(lines Lines, end *End, a *Accounts, q Query, now time.Time) (Report, error) {
+func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{q: q, rows: map[string]*Row{}, ended: map[string]bool{}, open: map[string]entry{}, calls: map[string][]Charge{}}
 	from := ""
@@ -124,7 +124,7 @@ func ReadReport(lines Lines, end *End, a *Accounts, q Query, now time.Time) (Rep
 }
 
 // running returns the sessions that run, with their calls so far.
-func (a *Accounts) running() []entry {
+func (a *Book) running() []entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := make([]entry, 0, len(a.sessions))

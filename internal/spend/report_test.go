@@ -80,10 +80,10 @@ func TestReport(t *testing.T) {
 // A session that runs counts with its calls so far, and not whole.
 func TestReportOfARunningSession(t *testing.T) {
 	ledger := &memory{}
-	a := spend.NewAccounts(hard(ledger))
+	a := spend.NewBook(hard(ledger))
 	open(t, a, spend.Dollar, "a")
-	r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
-	r.Finish(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+	r, _ := a.Reserve("s", one(council.Stage1, 7))
+	r.Charge(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
 	report, err := spend.ReadReport(ledger.all, nil, a, spend.Query{}, time.Now())
 	if err != nil || report.Total != 7*million || report.Uncertain != 0 || len(report.Rows) != 1 || report.Rows[0].Sessions != 1 {
 		t.Errorf("%+v, %v", report, err)
@@ -94,7 +94,7 @@ func TestReportOfARunningSession(t *testing.T) {
 }
 
 func TestEstimate(t *testing.T) {
-	a := spend.NewAccounts(hard(nil))
+	a := spend.NewBook(hard(nil))
 	plan := council.Plan{
 		SessionID: "s", Conversation: []council.Message{{Role: "user", Content: "Why?"}},
 		Members: []council.Member{{ID: "a", Model: "a"}, {ID: "b", Model: "b"}}, MaxCostUSD: new(2.0),
@@ -149,7 +149,7 @@ func TestEstimateOfEndlessReplies(t *testing.T) {
 			Chairmen: []council.Member{seat("a", 100)},
 		}
 		var known []string
-		e := spend.NewAccounts(hard(nil)).Estimate(plan)
+		e := spend.NewBook(hard(nil)).Estimate(plan)
 		for _, figures := range []map[string]spend.Figure{e.ByModel, e.ByStage} {
 			for _, of := range slices.Sorted(maps.Keys(figures)) {
 				if figures[of].Upper != nil {

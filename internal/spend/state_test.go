@@ -16,24 +16,22 @@ func written(t *testing.T) [][]byte {
 	t.Helper()
 	ledger := &memory{}
 	for _, id := range []string{"1", "2", "3"} {
-		a := spend.NewAccounts(spend.Options{
+		a := spend.NewBook(spend.Options{
 			Day: new(spend.Dollar), Tariff: tariffs, Ledger: ledger,
 			Now: func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) },
 		})
-		if failure := a.Open(t.Context(), spend.Opening{Session: id, Token: `"usd":7,"usd":8`, Models: []string{"a"}}); failure != nil {
+		if failure := a.Begin(t.Context(), spend.Opening{Session: id, Token: `"usd":7,"usd":8`, Models: []string{"a"}}); failure != nil {
 			t.Fatal(failure)
 		}
-		at := one(council.Stage1, 7)
-		at.Session = id
 		for range 2 {
-			r, failure := a.Reserve(t.Context(), at)
+			r, failure := a.Reserve(id, one(council.Stage1, 7))
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			r.Finish(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar / 8)})
+			r.Charge(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar / 8)})
 		}
 		if id != "3" {
-			a.Close(t.Context(), id, false)
+			a.End(t.Context(), id, false)
 		}
 	}
 	return ledger.lines

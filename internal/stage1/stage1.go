@@ -21,6 +21,15 @@ type Options struct {
 	DeltaPause time.Duration // as in council.Call
 }
 
+// Calls returns the call of each member.
+func Calls(members []council.Member, conversation []council.Message, o Options) []council.Call {
+	calls := make([]council.Call, len(members))
+	for i, m := range members {
+		calls[i] = o.call(m, conversation)
+	}
+	return calls
+}
+
 // call returns the call of a member.
 func (o Options) call(m council.Member, conversation []council.Message) council.Call {
 	call := council.Call{
@@ -53,25 +62,22 @@ func withPersona(p *council.Profile, conversation []council.Message) []council.M
 	return append([]council.Message{system}, conversation...)
 }
 
-// Ask puts the conversation to every member and waits for all of them. Answer i
-// belongs to member i; a member that fails is an Answer with its Failure. landed
+// Ask makes all calls at once and waits for them. Answer i
+// belongs to call i; a member that fails is an Answer with its Failure. landed
 // is called once for each answer as it comes in, from several goroutines.
-func Ask(
-	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options,
-	landed func(council.Answer),
-) []council.Answer {
-	answers := make([]council.Answer, len(members))
+func Ask(ctx context.Context, c council.Completer, calls []council.Call, landed func(council.Answer)) []council.Answer {
+	answers := make([]council.Answer, len(calls))
 	var wg sync.WaitGroup
-	for i, m := range members {
+	for i, call := range calls {
 		wg.Go(func() {
-			completion, err := c.Complete(ctx, o.call(m, conversation))
+			completion, err := c.Complete(ctx, call)
 			answers[i] = council.Answer{
-				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
+				Model: call.Seat, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
 				Reasoning: completion.Thought(), FinishReason: completion.Finish(),
 			}
 			if err != nil {
 				answers[i] = council.Answer{
-					Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err),
+					Model: call.Seat, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err),
 				}
 			}
 			landed(answers[i])

@@ -26,21 +26,49 @@ type Options struct {
 	Repair bool
 }
 
-// Ask sends every reviewer its slate, all at once, and waits for all of them.
-// Review i belongs to reviewer i; a reviewer that fails has a Review with its Failure.
-// landed is called once for each review as it comes in, from several goroutines.
-func Ask(ctx context.Context, c council.Completer, in Input, o Options, landed func(council.Review)) []council.Review {
-	reviews := make([]council.Review, len(in.Reviewers))
+// Stage is a stage 2 that is ready to begin.
+type Stage struct {
+	Calls []council.Call // the first call of each reviewer, which shows it its slate
+
+	in      Input
+	o       Options
+	defects []*council.Failure // why there is no call, by reviewer; nil: there is one
+}
+
+// Prepare makes the first calls of the reviewers.
+func Prepare(in Input, o Options) *Stage {
+	s := &Stage{Calls: make([]council.Call, len(in.Reviewers)), in: in, o: o, defects: make([]*council.Failure, len(in.Reviewers))}
 	formats := map[int]*council.Format{} // by the length of the slate, which says what its labels are
-	for _, slate := range in.Slates {
+	for i, reviewer := range in.Reviewers {
+		slate := in.Slates[i]
 		if formats[len(slate)] == nil {
 			formats[len(slate)] = format(slate.Labels())
 		}
+		s.Calls[i] = council.Call{
+			Stage: council.Stage2, Seat: reviewer.ID, Model: reviewer.Model, Profile: reviewer.Profile,
+			Sampling: reviewer.Sampling(o.Sampling), Format: formats[len(slate)],
+		}
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					s.defects[i] = council.Panicked(v)
+				}
+			}()
+			s.Calls[i].Messages = prompt(in.Question, slate, in.Answers, in.NewMarkers(reviewer.ID))
+		}()
 	}
+	return s
+}
+
+// Ask makes the calls of the reviewers, all at once, and waits for all of them.
+// Review i belongs to reviewer i; a reviewer that fails has a Review with its Failure.
+// landed is called once for each review as it comes in, from several goroutines.
+func (s *Stage) Ask(ctx context.Context, c council.Completer, landed func(council.Review)) []council.Review {
+	reviews := make([]council.Review, len(s.Calls))
 	var wg sync.WaitGroup
-	for i := range in.Reviewers {
+	for i := range s.Calls {
 		wg.Go(func() {
-			reviews[i] = review(ctx, c, in, i, formats[len(in.Slates[i])], o)
+			reviews[i] = s.review(ctx, c, i)
 			landed(reviews[i])
 		})
 	}
@@ -48,7 +76,9 @@ func Ask(ctx context.Context, c council.Completer, in Input, o Options, landed f
 	return reviews
 }
 
-func review(ctx context.Context, c council.Completer, in Input, i int, f *council.Format, o Options) (r council.Review) {
+func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r council.Review) {
+	in := s.in
+	call := s.Calls[i]
 	r = council.Review{Model: in.Reviewers[i].ID, Slate: in.Slates[i], LabelToModel: in.Slates[i].LabelToModel()}
 	defer func() {
 		if v := recover(); v != nil {
@@ -56,12 +86,11 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 			r.Error = council.Panicked(v)
 		}
 	}()
-	labels := r.Slate.Labels()
-	call := council.Call{
-		Stage: council.Stage2, Seat: in.Reviewers[i].ID, Model: in.Reviewers[i].Model, Profile: in.Reviewers[i].Profile,
-		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(in.Reviewers[i].ID)),
-		Sampling: in.Reviewers[i].Sampling(o.Sampling), Format: f,
+	if r.Error = s.defects[i]; r.Error != nil {
+		r.Status = council.OutcomeError
+		return r
 	}
+	labels := r.Slate.Labels()
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent
 	if failure := council.AsFailure(err); failure != nil && failure.Code != council.FailEmpty {
@@ -80,7 +109,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 		return r
 	}
 	ballot, err := ParseBallot(completion.Text, labels)
-	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
+	if s.o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// The author of the reply knew the markers of the first prompt: they are drawn anew.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)

@@ -43,7 +43,7 @@ func TestAskKeepsSeatsApart(t *testing.T) {
 		in.Reviewers = append(in.Reviewers, council.Member{ID: name, Model: name})
 	}
 	landed := make(chan council.Review, len(in.Reviewers))
-	reviews := Ask(t.Context(), client, in, Options{}, func(r council.Review) { landed <- r })
+	reviews := Prepare(in, Options{}).Ask(t.Context(), client, func(r council.Review) { landed <- r })
 	failed := 0
 	for i, r := range reviews {
 		if r.Model != in.Reviewers[i].ID {

@@ -1,4 +1,4 @@
-package runlog_test
+package calls_test
 
 import (
 	"context"
@@ -6,8 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/spend"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )
@@ -17,7 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open is a Completer that answers every call, and notes it.
 type open struct{ calls []council.Call }
 
-func (o *open) Complete(_ context.Context, call council.Call) (council.Completion, error) {
+func (o *open) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	if _, failure := call.Begin(ctx, council.Attempt{Number: 1}); failure != nil {
+		return council.Completion{}, failure
+	}
 	o.calls = append(o.calls, call)
 	return council.Completion{Text: "new"}, nil
 }
@@ -35,15 +40,29 @@ func past(t *testing.T, events ...council.Event) []runlog.Entry {
 	return past
 }
 
-func over(t *testing.T, past []runlog.Entry) (*runlog.Replies, *open, *[]council.Landed) {
+// over returns the calls of a session whose log holds entries, and what its observer is told of calls that landed.
+func over(t *testing.T, past []runlog.Entry) (*calls.Calls, *open, *[]council.Landed) {
 	t.Helper()
 	next, seen := &open{}, &[]council.Landed{}
-	state := &runlog.State{Entries: past}
+	state := &runlog.State{Accepted: runlog.Accepted{Format: runlog.PlanFormat}, Entries: past}
 	if err := state.Read(council.Plan{}); err != nil {
 		t.Fatal(err)
 	}
-	return &runlog.Replies{
-		Next: next, State: state, Stored: func(context.Context) {}, Observe: func(l council.Landed) { *seen = append(*seen, l) },
+	book := spend.NewBook(spend.Options{Tariff: func(string) (spend.Tariff, bool) { return spend.Tariff{}, false }})
+	account, failure := book.Open(t.Context(), spend.Opening{Session: "s"})
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	return &calls.Calls{
+		Provider: next, State: state, Account: account, Memory: calls.NewMemory(0, 0),
+		Size: func(council.Call) council.Attempt { return council.Attempt{} },
+		May:  func(context.Context, *council.Call) *council.Failure { return nil },
+		Log:  &runlog.Log{State: state, Stored: func(context.Context) {}},
+		Observe: func(_ council.EventType, data any) {
+			if landed, ok := data.(council.Landed); ok {
+				*seen = append(*seen, landed)
+			}
+		},
 	}, next, seen
 }
 
@@ -188,24 +207,18 @@ func TestSeveralCalls(t *testing.T) {
 
 // A call that was refused has not landed.
 func TestRefusedCall(t *testing.T) {
-	var seen []council.Landed
-	r, _, _ := over(t, nil)
-	r.Next = refusing{}
-	r.Observe = func(l council.Landed) { seen = append(seen, l) }
+	r, _, seen := over(t, nil)
+	r.May = func(context.Context, *council.Call) *council.Failure {
+		return &council.Failure{Code: council.FailInterrupted}
+	}
 	for range 2 {
 		if _, err := r.Complete(t.Context(), council.Call{Stage: council.Stage3, Seat: council.SeatChairman}); err == nil {
 			t.Error("the call is not refused")
 		}
 	}
-	if len(seen) > 0 {
-		t.Errorf("landed: %+v", seen)
+	if len(*seen) > 0 {
+		t.Errorf("landed: %+v", *seen)
 	}
-}
-
-type refusing struct{}
-
-func (refusing) Complete(context.Context, council.Call) (council.Completion, error) {
-	return council.Completion{}, &council.Failure{Code: council.FailInterrupted}
 }
 
 func TestDamaged(t *testing.T) {

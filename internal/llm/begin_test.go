@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/testkit/race"
 )
 
-// Each request of a call passes the gate with the size of its body, and the gate is told what became
+// Each request of a call begins with the size of its body, and its receipt is told what became
 // of it: nothing was consumed where the provider was not reached or refused the request.
-func TestGate(t *testing.T) {
+func TestBegin(t *testing.T) {
 	var sent []int // bytes of the bodies, in the order in which they were sent
 	counted := func(play roundTripper) roundTripper {
 		return func(r *http.Request) (*http.Response, error) {
@@ -78,13 +78,13 @@ func TestGate(t *testing.T) {
 			var asked []int
 			var got []string
 			o := fakeOptions()
-			o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
-				asked = append(asked, int(r.Bytes))
-				if r.Number != len(asked) || r.Call.Session != "s" {
-					t.Errorf("%s: request %d of session %q", c.name, r.Number, r.Call.Session)
+			begin := func(_ context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
+				asked = append(asked, int(a.Bytes))
+				if a.Number != len(asked) {
+					t.Errorf("%s: attempt %d is number %d", c.name, len(asked), a.Number)
 				}
 				done := false
-				return settled(func(consumed Consumed) *float64 {
+				return settled(func(consumed council.Consumed) *float64 {
 					if done {
 						return nil
 					}
@@ -102,9 +102,12 @@ func TestGate(t *testing.T) {
 			}
 			provider := &sequence{plays: c.plays}
 			client := fakeClient(t, o, counted(provider.RoundTrip))
-			completion, _ := client.Complete(t.Context(), council.Call{
-				Session: "s", Model: "m", Messages: []council.Message{{Role: "user", Content: "Wh\ny?"}},
-			})
+			call := council.Call{Model: "m", Messages: []council.Message{{Role: "user", Content: "Wh\ny?"}}, Begin: begin}
+			size := client.Bytes(call)
+			completion, _ := client.Complete(t.Context(), call)
+			if len(asked) == 0 || size != int64(asked[0]) {
+				t.Errorf("%s: the first request was to have %d bytes: %d", c.name, size, asked)
+			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
@@ -123,16 +126,16 @@ func TestGate(t *testing.T) {
 }
 
 // settled is a Receipt.
-type settled func(Consumed) *float64
+type settled func(council.Consumed) *float64
 
-func (f settled) Finish(_ context.Context, c Consumed) *float64 { return f(c) }
+func (f settled) Finish(_ context.Context, c council.Consumed) *float64 { return f(c) }
 
-// A request that the gate refuses is not sent, and ends the call.
-func TestGateRefuses(t *testing.T) {
+// A request that may not begin is not sent, and ends the call.
+func TestBeginRefuses(t *testing.T) {
 	o := fakeOptions()
 	requests := 0
-	o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
-		if r.Number == 2 {
+	begin := func(_ context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
+		if a.Number == 2 {
 			return nil, &council.Failure{Code: council.FailBudget, Message: "no room"}
 		}
 		return nil, nil
@@ -143,7 +146,7 @@ func TestGateRefuses(t *testing.T) {
 			return status(503)(r)
 		})
 		for range 2 * o.MaxCallsPerProvider { // a refusal gives its place back
-			completion, err := client.Complete(t.Context(), council.Call{Model: "m"})
+			completion, err := client.Complete(t.Context(), council.Call{Model: "m", Begin: begin})
 			if f := council.AsFailure(err); f == nil || f.Code != council.FailBudget && f.Code != council.FailUnavailable && f.Code != council.FailBreakerOpen {
 				t.Fatal(f)
 			}
@@ -154,48 +157,5 @@ func TestGateRefuses(t *testing.T) {
 	})
 	if requests == 0 {
 		t.Error("nothing was sent")
-	}
-}
-
-// A request of a process that is gone is counted also when the call that repeats it ends before its
-// first request, and only once.
-func TestGateCountsWhatWasLost(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		lost  bool
-		stop  func(call *council.Call, cancel func())
-		wants string
-	}{
-		{"it must not begin", true, func(call *council.Call, _ func()) {
-			call.MayBegin = func(context.Context) *council.Failure { return &council.Failure{Code: council.FailBudget} }
-		}, "lost"},
-		{"its time is over", true, func(_ *council.Call, cancel func()) { cancel() }, "lost"},
-		{"nothing was lost", false, func(_ *council.Call, cancel func()) { cancel() }, ""},
-		{"it is sent", true, func(*council.Call, func()) {}, "lost sent"},
-	} {
-		race.Bubble(t, func(t *testing.T) {
-			o := fakeOptions()
-			var got []string
-			o.Gate = func(_ context.Context, r Request) (Receipt, *council.Failure) {
-				how := "sent"
-				if r.Lost {
-					how = "lost"
-				}
-				if !r.Call.Lost || r.Bytes == 0 {
-					t.Errorf("%s: %+v", c.name, r)
-				}
-				got = append(got, how)
-				return nil, nil
-			}
-			client := fakeClient(t, o, (&sequence{plays: []roundTripper{good()}}).RoundTrip)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			call := council.Call{Model: "m", Messages: []council.Message{{Role: "user", Content: "Why?"}}, Lost: c.lost}
-			c.stop(&call, cancel)
-			_, _ = client.Complete(ctx, call)
-			if strings.Join(got, " ") != c.wants {
-				t.Errorf("%s: the gate was told %q, want %q", c.name, got, c.wants)
-			}
-		})
 	}
 }

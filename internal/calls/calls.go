@@ -1,0 +1,264 @@
+// Package calls performs the calls of one session. Every call to a model passes [Calls], and nothing else stands between a
+// stage and its provider: the log answers what landed before, prompt and reply find room in memory, the account has money,
+// the log says that the call was begun, and the session still belongs to this process.
+//
+// It leaves to others what is asked, what a reply means, and how a request is sent and repeated.
+package calls
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/spend"
+)
+
+// Calls is the Completer of one session. It is safe for concurrent use.
+type Calls struct {
+	Session  string
+	Provider council.Completer // it calls Begin before each request
+	// Size returns the first request of a call, as Provider would send it. It is needed if Log is set.
+	Size     func(call council.Call) council.Attempt
+	Account  *spend.Account
+	Memory   *Memory
+	Settings council.SettingNames // for messages
+
+	// What follows is for a session that is kept. Log is nil for any other.
+	Log   *runlog.Log
+	State *runlog.State
+	// May returns why no call may begin now, or nil. It is asked before each call, and before each of its requests.
+	May     func(ctx context.Context, call *council.Call) *council.Failure
+	Observe func(t council.EventType, data any)
+	Last    bool // as in runlog.Log: no call is made
+
+	mu       sync.Mutex // guards all below
+	seats    map[runlog.Seat]*seat
+	begun    map[runlog.Place]bool // by this process
+	guessed  map[runlog.Seat]bool  // seats whose calls of an earlier process were charged
+	repeated []string              // names of seats whose calls are made again; in stage 3, models
+}
+
+// seat are the calls that a seat has made in this process. The calls of one seat come one after the other.
+type seat struct {
+	count int
+	first *council.Landed // the outcome of the first call, while no event tells it
+}
+
+// Complete implements council.Completer. A call that landed returns at once, also when ctx has ended. A reply for which the
+// session has no room is not kept. A panic in the call becomes its failure.
+func (c *Calls) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			completion = council.Completion{}
+			err = council.Panicked(v)
+		}
+	}()
+	call.Session = c.Session
+	if c.Log == nil {
+		return c.perform(ctx, call)
+	}
+	at := runlog.Seat{Stage: call.Stage, Name: call.Seat}
+	mine := c.of(at)
+	mine.count++
+	place := runlog.Place{Seat: at, Number: mine.count}
+	if landed, ok := c.State.Outcome(place); ok {
+		if call.OnDelta != nil && landed.Failure == nil && !c.State.Over(at) { // no result confirms the pieces that came before
+			call.OnDelta(landed.Completion.Text)
+		}
+		if landed.Failure != nil {
+			return landed.Completion, landed.Failure
+		}
+		return landed.Completion, nil
+	}
+	if c.State.Over(at) {
+		return free(), interrupted("the result of the seat had landed")
+	}
+	if mine.first != nil {
+		c.Observe(council.EventCall, *mine.first)
+		mine.first = nil
+	}
+	if c.State.Begun(place) {
+		c.mu.Lock()
+		c.noteLocked(call)
+		c.mu.Unlock()
+	}
+	if failure := c.May(ctx, &call); failure != nil {
+		return free(), failure
+	}
+	if c.announce(ctx, []runlog.Place{place}, []council.Call{call}) || place.Number > 1 {
+		c.Log.Stored(ctx)
+	}
+	if c.Log.Calling != nil {
+		defer c.Log.Calling()()
+	}
+	completion, err = c.perform(ctx, call)
+	outcome := council.Landed{
+		Stage: call.Stage, Seat: call.Seat, Number: place.Number, Model: call.Model, Completion: completion, Failure: council.AsFailure(err),
+	}
+	switch {
+	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // the call was not made
+	case place.Number == 1 && !call.Stage.IsSide(): // no event of the run tells of the calls of sides
+		mine.first = &outcome
+	default:
+		c.Observe(council.EventCall, outcome)
+	}
+	return completion, err
+}
+
+// of returns the calls of a seat.
+func (c *Calls) of(at runlog.Seat) *seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seats == nil {
+		c.seats = map[runlog.Seat]*seat{}
+	}
+	if c.seats[at] == nil {
+		c.seats[at] = &seat{}
+	}
+	return c.seats[at]
+}
+
+// free returns the completion of a call that was not made.
+func free() council.Completion {
+	return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
+}
+
+func interrupted(why string) *council.Failure {
+	return &council.Failure{Code: council.FailInterrupted, Message: "not called: " + why}
+}
+
+// noteLocked notes a call that an earlier process may have made.
+func (c *Calls) noteLocked(call council.Call) {
+	name := call.Seat
+	if call.Stage == council.Stage3 { // one seat, in which models take turns
+		name = call.Model
+	}
+	if !slices.Contains(c.repeated, name) {
+		c.repeated = append(c.repeated, name)
+	}
+}
+
+// Announce tells the log of the first calls of a stage, before these are made, and waits until the log is stored. It does
+// nothing in a session that is not kept.
+func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
+	if c.Log == nil {
+		return
+	}
+	if c.Last {
+		c.Log.Stored(ctx)
+		return
+	}
+	places := make([]runlog.Place, len(calls))
+	for i, call := range calls {
+		places[i] = runlog.Place{Seat: runlog.Seat{Stage: call.Stage, Name: call.Seat}, Number: 1}
+	}
+	c.announce(ctx, places, calls)
+	c.Log.Stored(ctx)
+}
+
+// announce observes that calls begin, but for those that landed or that the log has begun. It reports whether there are any.
+func (c *Calls) announce(ctx context.Context, places []runlog.Place, calls []council.Call) bool {
+	var begun council.Begun
+	var lost []spend.Lost
+	c.mu.Lock()
+	for i, place := range places {
+		_, landed := c.State.Outcome(place)
+		if landed || c.State.Over(place.Seat) || c.State.Begun(place) || c.begun[place] {
+			continue
+		}
+		if c.begun == nil {
+			c.begun = map[runlog.Place]bool{}
+			c.guessed = map[runlog.Seat]bool{}
+		}
+		c.begun[place] = true
+		bound, tokens := c.Account.Bound(&calls[i], c.Size(calls[i]))
+		begun.Calls = append(begun.Calls, council.BegunCall{
+			Stage: place.Stage, Seat: place.Name, Number: place.Number, Model: calls[i].Model, Bound: (*int64)(bound), Tokens: tokens,
+		})
+		if c.State.Guesses(place.Seat) && !c.guessed[place.Seat] {
+			c.guessed[place.Seat] = true
+			c.noteLocked(calls[i])
+			lost = append(lost, spend.Lost{Stage: place.Stage, Seat: place.Name, Model: calls[i].Model, Bound: bound, Tokens: tokens})
+		}
+	}
+	c.mu.Unlock()
+	if len(begun.Calls) == 0 {
+		return false
+	}
+	c.Account.Lose(ctx, lost...)
+	c.Observe(council.EventBegun, begun)
+	return true
+}
+
+// perform has the provider perform a call. The bytes of its prompt stay reserved until it returns.
+func (c *Calls) perform(ctx context.Context, call council.Call) (completion council.Completion, err error) {
+	var prompt int64
+	for _, message := range call.Messages {
+		prompt += int64(len(message.Content))
+	}
+	for _, text := range call.Texts {
+		prompt += int64(len(text))
+	}
+	if !c.Memory.Hold(prompt) {
+		return free(), c.full("not called: with the prompt")
+	}
+	completion, err = c.send(ctx, call, prompt)
+	c.Account.Count(call.Stage, call.Model, completion.Usage)
+	if err == nil && !c.Memory.Hold(int64(len(completion.Text))) {
+		completion.Text = ""
+		err = c.full("not kept: with the reply")
+	}
+	if err != nil || !c.Memory.Hold(int64(len(completion.Reasoning))) { // the session does without it
+		completion.Reasoning = ""
+	}
+	return completion, err
+}
+
+func (c *Calls) send(ctx context.Context, call council.Call, prompt int64) (council.Completion, error) {
+	defer c.Memory.Release(prompt) // also when the call panics
+	asked := call
+	call.Begin = func(ctx context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
+		if c.May != nil {
+			if failure := c.May(ctx, &asked); failure != nil {
+				return nil, failure
+			}
+		}
+		return c.Account.Begin(ctx, &asked, a)
+	}
+	return c.Provider.Complete(ctx, call)
+}
+
+func (c *Calls) full(what string) *council.Failure {
+	return &council.Failure{
+		Code: council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise %s",
+			what, c.Memory.Limit, c.Settings.Of(council.SettingMaxSessionBytes)),
+	}
+}
+
+// Resume charges what the log says of an earlier process: what landed, and what was in flight. It is called once, before the
+// first call.
+func (c *Calls) Resume(ctx context.Context) {
+	landed := slices.Collect(c.State.Landed())
+	for _, l := range landed {
+		c.Memory.Hold(int64(len(l.Completion.Text) + len(l.Completion.Reasoning)))
+		c.Account.Count(l.Stage, l.Model, l.Completion.Usage)
+	}
+	var lost []spend.Lost
+	for _, b := range c.State.InFlight() {
+		lost = append(lost, spend.Lost{Stage: b.Stage, Seat: b.Seat, Model: b.Model, Bound: (*spend.USD)(b.Bound), Tokens: b.Tokens})
+	}
+	c.Account.Recover(ctx, landed, lost)
+}
+
+// Repeated returns the names of the seats whose calls were made again after a takeover, in stage 3 those of models, with
+// commas between them. It is "" where there are none.
+func (c *Calls) Repeated() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(slices.Sorted(slices.Values(c.repeated)), ", ")
+}

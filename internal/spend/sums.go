@@ -1,0 +1,99 @@
+package spend
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// sums are what the calls of a session consumed, as its JSON has it. Unlike what counts against limits, they hold no bounds:
+// what nobody knows is missing in them, and they are partial then.
+type sums struct {
+	mu            sync.Mutex // guards all below
+	total         council.Usage
+	paid          int // calls that consumed something, or of which that is not known
+	costUnknown   bool
+	tokensUnknown bool
+	byStage       map[council.Stage]council.Usage
+	byModel       map[string]council.Usage
+}
+
+func noSums() sums {
+	return sums{
+		total: council.NoUsage(), byModel: map[string]council.Usage{},
+		byStage: map[council.Stage]council.Usage{
+			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
+		},
+	}
+}
+
+// Nothing returns the account of a session that did not begin: nothing can be reserved in it.
+func Nothing() *Account { return &Account{sums: noSums()} }
+
+// Count adds what a call consumed.
+func (s *Account) Count(stage council.Stage, model string, u council.Usage) {
+	s.sums.mu.Lock()
+	defer s.sums.mu.Unlock()
+	s.addLocked(stage, model, u)
+}
+
+func (s *sums) addLocked(stage council.Stage, model string, u council.Usage) {
+	s.costUnknown = s.costUnknown || u.CostUSD == nil || u.Partial
+	s.tokensUnknown = s.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
+	s.total = s.total.Plus(u)
+	if !u.None() {
+		s.paid++
+	}
+	addTo(s.byStage, stage, u)
+	addTo(s.byModel, model, u)
+}
+
+// addTo adds to one of several sums.
+func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
+	if before, ok := sums[key]; ok {
+		u = before.Plus(u)
+	}
+	sums[key] = u
+}
+
+// lose notes a request of which nobody knows what it consumed. Where the most tokens that it can have consumed are known,
+// the limit of tokens holds all the same.
+func (s *sums) lose(l Lost) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unknown := s.tokensUnknown || l.Tokens == 0
+	s.addLocked(l.Stage, l.Model, council.Usage{})
+	s.tokensUnknown = unknown
+}
+
+// Usage returns what the calls of the session consumed so far.
+func (s *Account) Usage() council.TotalUsage {
+	s.sums.mu.Lock()
+	defer s.sums.mu.Unlock()
+	return council.TotalUsage{ByStage: maps.Clone(s.byStage), ByModel: maps.Clone(s.byModel), Total: s.total, CostUSD: s.total.CostUSD}
+}
+
+// Paid returns how many calls so far a provider may have billed.
+func (s *Account) Paid() int {
+	s.sums.mu.Lock()
+	defer s.sums.mu.Unlock()
+	return s.paid
+}
+
+// Unknown reports whether the cost of a call is not known, and whether its tokens are not.
+func (s *Account) Unknown() (cost, tokens bool) {
+	s.sums.mu.Lock()
+	defer s.sums.mu.Unlock()
+	return s.costUnknown, s.tokensUnknown
+}
+
+// HalfSpent reports whether half of a limit of the session is spent.
+func (s *Account) HalfSpent() bool {
+	if s.b == nil {
+		return false
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.Limit != nil && s.spent() >= *s.Limit/2 || s.MaxTokens != nil && s.Usage().Total.Tokens()+s.lostTokens >= *s.MaxTokens/2
+}
