@@ -111,6 +111,7 @@ func plain(t *testing.T, o sessionEnd) (v any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	data = bytes.ReplaceAll(data, []byte("run councild disagreement"), []byte("run councild report disagreement")) // its name since
 	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatal(err)
 	}

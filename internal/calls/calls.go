@@ -86,10 +86,11 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 		c.noteLocked(call)
 		c.mu.Unlock()
 	}
+	c.guess(ctx, call)
 	if failure := c.May(ctx, &call); failure != nil {
 		return free(), failure
 	}
-	if c.announce(ctx, []runlog.Place{place}, []council.Call{call}) || place.Number > 1 {
+	if c.announce([]runlog.Place{place}, []council.Call{call}) || place.Number > 1 {
 		c.Log.Stored(ctx)
 	}
 	if c.Log.Calling != nil {
@@ -148,22 +149,46 @@ func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 	if c.Log == nil {
 		return
 	}
-	if c.Last {
-		c.Log.Stored(ctx)
-		return
-	}
 	places := make([]runlog.Place, len(calls))
 	for i, call := range calls {
 		places[i] = runlog.Place{Seat: runlog.Seat{Stage: call.Stage, Name: call.Seat}, Number: 1}
+		if _, landed := c.State.Outcome(places[i]); !landed && !c.State.Over(places[i].Seat) {
+			c.guess(ctx, call)
+		}
 	}
-	c.announce(ctx, places, calls)
+	c.announce(places, calls)
 	c.Log.Stored(ctx)
 }
 
+// guess charges a call that an earlier process may have begun, once for each seat, where the log of an earlier build does not
+// say what was begun. It can go after 0.1.0.
+func (c *Calls) guess(ctx context.Context, call council.Call) {
+	at := runlog.Seat{Stage: call.Stage, Name: call.Seat}
+	if !c.State.Guesses(at) {
+		return
+	}
+	c.mu.Lock()
+	guessed := c.guessed[at]
+	if !guessed {
+		if c.guessed == nil {
+			c.guessed = map[runlog.Seat]bool{}
+		}
+		c.guessed[at] = true
+		c.noteLocked(call)
+	}
+	c.mu.Unlock()
+	if !guessed {
+		bound, tokens := c.Account.Bound(&call, c.Size(call))
+		c.Account.Lose(ctx, spend.Lost{Stage: call.Stage, Seat: call.Seat, Model: call.Model, Bound: bound, Tokens: tokens})
+	}
+}
+
 // announce observes that calls begin, but for those that landed or that the log has begun. It reports whether there are any.
-func (c *Calls) announce(ctx context.Context, places []runlog.Place, calls []council.Call) bool {
+func (c *Calls) announce(places []runlog.Place, calls []council.Call) bool {
+	if c.Last {
+		return false
+	}
 	var begun council.Begun
-	var lost []spend.Lost
 	c.mu.Lock()
 	for i, place := range places {
 		_, landed := c.State.Outcome(place)
@@ -172,24 +197,17 @@ func (c *Calls) announce(ctx context.Context, places []runlog.Place, calls []cou
 		}
 		if c.begun == nil {
 			c.begun = map[runlog.Place]bool{}
-			c.guessed = map[runlog.Seat]bool{}
 		}
 		c.begun[place] = true
 		bound, tokens := c.Account.Bound(&calls[i], c.Size(calls[i]))
 		begun.Calls = append(begun.Calls, council.BegunCall{
 			Stage: place.Stage, Seat: place.Name, Number: place.Number, Model: calls[i].Model, Bound: (*int64)(bound), Tokens: tokens,
 		})
-		if c.State.Guesses(place.Seat) && !c.guessed[place.Seat] {
-			c.guessed[place.Seat] = true
-			c.noteLocked(calls[i])
-			lost = append(lost, spend.Lost{Stage: place.Stage, Seat: place.Name, Model: calls[i].Model, Bound: bound, Tokens: tokens})
-		}
 	}
 	c.mu.Unlock()
 	if len(begun.Calls) == 0 {
 		return false
 	}
-	c.Account.Lose(ctx, lost...)
 	c.Observe(council.EventBegun, begun)
 	return true
 }

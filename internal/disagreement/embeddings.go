@@ -175,5 +175,8 @@ func (f similarity) clustering(lexical *council.DemographicDisagreement) council
 	if f.cosines != nil {
 		e.cosine = func(a, b string) float64 { return f.cosines[[2]string{a, b}] }
 	}
+	if len(f.coverage.ids) < minClustered { // what was paid for the records said nothing of clusters
+		e.usage = council.NoUsage()
+	}
 	return f.coverage.Cluster(*lexical, e)
 }

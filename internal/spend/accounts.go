@@ -598,6 +598,9 @@ func (a *Book) roomLocked(r *Hold) string {
 		return ""
 	}
 	if !a.o.Hard {
+		if s.certain >= *s.Limit {
+			return budgetSpent
+		}
 		if s.spent().Plus(s.expected) >= *s.Limit {
 			return fmt.Sprintf("the session's limit of %v US dollars is reached: %v are spent, and calls in flight are expected to cost %v",
 				*s.Limit, s.spent(), s.expected)
@@ -615,6 +618,9 @@ func (a *Book) roomLocked(r *Hold) string {
 	return ""
 }
 
+// budgetSpent is why no call begins when nothing is left of a limit of the session.
+const budgetSpent = "the session's budget is spent"
+
 // maxTokens is more than any request has. Sums of it do not overflow.
 const maxTokens = 1 << 40
 
@@ -627,8 +633,8 @@ func (r *Hold) tokenRoomLocked() string {
 		lost = 0 // it may be the very call that was lost
 	}
 	if !s.b.o.Hard {
-		if used := s.Usage().Total.Tokens(); used >= *s.MaxTokens-lost {
-			return fmt.Sprintf("%d of the session's %d tokens are spent", used+lost, *s.MaxTokens)
+		if s.Usage().Total.Tokens() >= *s.MaxTokens-lost {
+			return budgetSpent
 		}
 		return ""
 	}
