@@ -29,7 +29,7 @@ var floors = [][]string{
 		"api", "web",
 	},
 	{
-		"internal/disagreement", "internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster",
+		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster",
 		"internal/sessions", "internal/imports", "internal/events",
 	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline"},
@@ -49,7 +49,7 @@ var forbidden = map[string][]string{
 		"internal/sessions", "internal/disagreement",
 	},
 	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
-	"internal/daemon": {"internal/simllm"},
+	"internal/daemon":  {"internal/simllm"},
 	"cmd/councild": {
 		"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
 		"internal/bias",

@@ -13,7 +13,9 @@ import (
 )
 
 // Prompts returns the versions of the prompts that this process has.
-func Prompts() []string { return []string{stage2.PromptVersion, stage3.PromptVersion, withSchema} }
+func Prompts() []string {
+	return []string{stage2.PromptVersion, stage3.PromptVersion, withSchema, runlog.Prompt}
+}
 
 // withSchema is the version of the chairman's prompt where the caller gave a schema.
 const withSchema = stage3.PromptVersion + "+" + schema.PromptVersion

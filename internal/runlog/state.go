@@ -24,9 +24,15 @@ const (
 // Accepted is the data of TypeAccepted.
 type Accepted struct {
 	Format     int          `json:"format"` // PlanFormat
-	Plan       council.Plan `json:"plan"`
+	Plan       council.Plan `json:"session"`
+	Old        oldPlan      `json:"plan"`
 	Digest     []byte       `json:"digest"` // of the request, so that its repetition is recognised
 	Background bool         `json:"background"`
+}
+
+// NewAccepted returns the head of a log.
+func NewAccepted(plan council.Plan, digest []byte, background bool) Accepted {
+	return Accepted{Format: PlanFormat, Plan: plan, Old: unreadable(plan), Digest: digest, Background: background}
 }
 
 // Claimed is the data of TypeClaimed.

@@ -6,12 +6,46 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// PlanFormat is the version of the plans that this build stores. Builds before 0.1.0 stored none.
+// PlanFormat is the version of the logs that this build stores. Builds before 0.1.0 stored none.
 const PlanFormat = 1
+
+// Prompt is a version of a prompt that no build before 0.1.0 has. Such a build takes it for one that the session needs, and
+// leaves the session to a node that says that it has it.
+const Prompt = "log-1"
+
+// oldPlan is what builds before 0.1.0 read in place of the plan.
+type oldPlan struct {
+	SessionID    string            `json:"session_id"`
+	Conversation []council.Message `json:"conversation"`
+	Chairmen     []council.Member  `json:"chairmen"`
+	Rules        struct {
+		ReviewPrompt string `json:"review_prompt"`
+	} `json:"rules"`
+	Versions struct {
+		Synthesis string `json:"synthesis"`
+	} `json:"versions"`
+}
+
+// unreadable returns an oldPlan with which no build goes on.
+func unreadable(plan council.Plan) (o oldPlan) {
+	o.SessionID = plan.SessionID
+	o.Conversation = []council.Message{{Role: council.RoleUser, Content: plan.Preview()}}
+	o.Chairmen = []council.Member{{}}
+	o.Rules.ReviewPrompt = Prompt
+	o.Versions.Synthesis = Prompt
+	return o
+}
 
 // readAccepted reads the head of a log.
 func readAccepted(data []byte) (a Accepted, err error) {
-	if err = json.Unmarshal(data, &a); err == nil {
+	if err = json.Unmarshal(data, &a); err != nil || a.Format >= PlanFormat {
+		return a, err
+	}
+	var old struct {
+		Plan council.Plan `json:"plan"`
+	}
+	if err = json.Unmarshal(data, &old); err == nil {
+		a.Plan = old.Plan
 		err = a.upgrade(data)
 	}
 	return a, err
@@ -20,7 +54,7 @@ func readAccepted(data []byte) (a Accepted, err error) {
 // upgrade completes the head of a log that a build before 0.1.0 has stored. Its rules named three sides one by one.
 // The function can go after 0.1.0.
 func (a *Accepted) upgrade(data []byte) error {
-	if a.Format >= PlanFormat || a.Plan.Direct {
+	if a.Plan.Direct {
 		return nil
 	}
 	var old struct {

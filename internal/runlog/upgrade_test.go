@@ -52,7 +52,7 @@ func TestUpgrade(t *testing.T) {
 			[]council.SidePlan{terms, judge},
 		},
 		{"one model", `{"plan":{"direct":true,"rules":{"demographics":true}}}`, nil},
-		{"a plan of today", `{"format":1,"plan":{"rules":{"demographics":true}}}`, nil},
+		{"a plan of today", `{"format":1,"session":{},"plan":{"rules":{"demographics":true}}}`, nil},
 	} {
 		got, err := readAccepted([]byte(tt.data))
 		if err != nil {

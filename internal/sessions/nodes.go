@@ -369,7 +369,7 @@ func (st *Store) storedLast(ctx context.Context) error {
 }
 
 func (st *Store) storePlain(ctx context.Context, p plain) error {
-	data, err := json.Marshal(runlog.Accepted{Format: runlog.PlanFormat, Plan: *p.plan})
+	data, err := json.Marshal(runlog.NewAccepted(*p.plan, nil, false))
 	if err != nil {
 		return err
 	}

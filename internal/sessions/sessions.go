@@ -265,7 +265,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 			return other, err
 		}
 	}
-	data, err := json.Marshal(runlog.Accepted{Format: runlog.PlanFormat, Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
+	data, err := json.Marshal(runlog.NewAccepted(start.Plan, start.Digest[:], start.Background))
 	if err != nil {
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
