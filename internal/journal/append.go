@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -99,16 +98,11 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
-// firstTry is how long what is stored on a cluster waits for the first answer: a leader that
-// changes loses what is on its way. Later tries wait twice as long each, up to what the link
-// waits.
-const firstTry = 500 * time.Millisecond
-
 // put stores one part.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
 	timeout := j.maxWait
 	if j.Cluster() {
-		timeout = firstTry
+		timeout = j.o.Waits.FirstTry
 	}
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
 		try, cancel := context.WithTimeout(ctx, timeout)

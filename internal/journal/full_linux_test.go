@@ -58,7 +58,7 @@ func TestDiskFull(t *testing.T) { //nolint:paralleltest // see above
 			t.Error("the row is gone")
 		}
 	}
-	if took := time.Since(begin); took > waitInside/2 { // not one of them waited for an answer
+	if took := time.Since(begin); took > DefaultWaits().Answer/2 { // not one of them waited for an answer
 		t.Errorf("three appends without room took %v", took)
 	}
 	read := func() error {

@@ -413,7 +413,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 		case <-ctx.Done():
 			rows, _, _ := j.index.size()
 			return fmt.Errorf("after %d sessions: %w", rows, context.Cause(ctx))
-		case <-time.After(poll):
+		case <-time.After(j.o.Waits.Poll):
 		}
 		if info, err = consumer.Info(ctx); err != nil {
 			return err

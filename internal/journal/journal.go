@@ -47,19 +47,10 @@ type Options struct {
 	Lease      time.Duration
 	RecordsFor time.Duration // how long records are kept on a cluster, 0 for ever
 	Log        *slog.Logger
+	Waits      Waits // the zero value stands for DefaultWaits
 }
 
 var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
-
-// times of a Journal.
-const (
-	waitInside  = 10 * time.Second
-	waitCluster = 10 * time.Second // beside a lease: longer than an election
-	checkEvery  = 5 * time.Second
-	minPause    = 200 * time.Millisecond // before the engine is opened again
-	maxPause    = 30 * time.Second
-	faultFree   = time.Minute // without a fault, after which the pauses begin anew
-)
 
 // Journal is a place where logs are kept. It is safe for concurrent use.
 type Journal struct {
@@ -112,15 +103,16 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - and _, or more than 32; "+
 			"choose another one", o.Prefix)
 	}
+	o.Waits = cmp.Or(o.Waits, DefaultWaits())
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Journal{
-		o: o, maxWait: o.Lease + waitCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
+		o: o, maxWait: o.Lease + o.Waits.Answer, index: newIndex(), relay: make(chan *nats.Msg, 1024),
 		broken: make(chan struct{}, 1), early: make(chan struct{}, 1), stop: stop, lost: map[ID]bool{},
-		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1),
+		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1), working: working{wait: o.Waits.Working},
 	}
 	begin := o.URL != ""
 	if o.URL == "" {
-		j.maxWait = waitInside
+		j.maxWait = o.Waits.Answer
 		var err error
 		if begin, err = j.lockDir(); err != nil {
 			stop()
@@ -214,7 +206,7 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(minPause):
+		case <-time.After(j.o.Waits.MinPause):
 		}
 	}
 }
@@ -338,7 +330,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 	}
 	if j.fault == nil {
 		j.fault = err
-		j.persistent = time.Since(j.reopened) < faultFree
+		j.persistent = time.Since(j.reopened) < j.o.Waits.Calm
 	}
 	select {
 	case j.broken <- struct{}{}:
@@ -348,7 +340,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 
 // mend opens the engine again whenever it has failed.
 func (j *Journal) mend(ctx context.Context) {
-	pause := minPause
+	pause := j.o.Waits.MinPause
 	for {
 		select {
 		case <-ctx.Done():
@@ -356,8 +348,8 @@ func (j *Journal) mend(ctx context.Context) {
 		case <-j.broken:
 		}
 		j.mu.Lock()
-		if time.Since(j.reopened) > faultFree {
-			pause = minPause
+		if time.Since(j.reopened) > j.o.Waits.Calm {
+			pause = j.o.Waits.MinPause
 		}
 		l := j.link
 		fault := j.fault
@@ -372,7 +364,7 @@ func (j *Journal) mend(ctx context.Context) {
 		case <-j.broken: // by what the engine said as it ended
 		default:
 		}
-		for again := true; again; pause = min(2*pause, maxPause) {
+		for again := true; again; pause = min(2*pause, j.o.Waits.MaxPause) {
 			select {
 			case <-ctx.Done():
 				return
@@ -464,7 +456,7 @@ func (j *Journal) Close(ctx context.Context) error {
 
 // checkAll compares the index with the stream at intervals, and asks for its size.
 func (j *Journal) checkAll(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(j.o.Waits.Check)
 	defer tick.Stop()
 	for {
 		select {

@@ -85,11 +85,20 @@ func onBoth(t *testing.T, test func(t *testing.T, p place)) {
 	})
 }
 
+// quick returns the waits of a daemon by ten. What a cluster is asked may still take as long as an election.
+func quick() Waits {
+	w := DefaultWaits()
+	for _, wait := range []*time.Duration{&w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Calm} {
+		*wait /= 10
+	}
+	return w
+}
+
 func inside(t *testing.T) Options {
 	t.Helper()
 	return Options{
 		Dir: filepath.Join(t.TempDir(), "sessions"), MaxBytes: 64 << 20, Prefix: "council", Node: rand.Text(), Lease: 20 * time.Second,
-		Log: slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.DiscardHandler), Waits: quick(),
 	}
 }
 

@@ -117,7 +117,7 @@ func TestWorking(t *testing.T) {
 	j.Working(ID{Session: strings.Repeat("s", 64)}, true)
 	j.Working(id(60), false)
 	j.Working(id(60), true) // its wait was too short to be noted
-	j.working.flush()       // what happens after waitsAfter
+	j.working.flush()       // what happens after Waits.Working
 	dir := copied(t, o.Dir)
 	for range 2 {
 		o.Dir = copied(t, dir)

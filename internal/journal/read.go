@@ -100,9 +100,6 @@ func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint
 	return &whole, raw.Sequence, err
 }
 
-// poll is how often a log is read without a sign that it changed.
-const poll = time.Second
-
 // gone tells whether the stream's leader has nothing of a subject.
 func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
@@ -134,7 +131,7 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 				case <-ctx.Done():
 				case <-j.done:
 					return
-				case <-time.After(poll):
+				case <-time.After(j.o.Waits.Poll):
 				}
 				continue
 			case err != nil:
@@ -151,7 +148,7 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 				case <-j.done:
 					return
 				case <-changed: // nil while the index is late
-				case <-time.After(poll):
+				case <-time.After(j.o.Waits.Poll):
 				}
 				continue
 			}

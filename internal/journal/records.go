@@ -42,7 +42,7 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	}
 	subject := j.o.Prefix + ".records." + session
 	unanswered := false
-	timeout := firstTry
+	timeout := j.o.Waits.FirstTry
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
 		defer cancel()
@@ -83,7 +83,7 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 		for ctx.Err() == nil {
 			var raw *jetstream.RawStreamMsg
 			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
-				if time.Since(checked) > poll {
+				if time.Since(checked) > j.o.Waits.Poll {
 					last, err := l.sameRecords(ctx, &after, &end, checked.IsZero())
 					if err != nil {
 						return err
@@ -102,7 +102,7 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 				case <-ctx.Done():
 				case <-j.done:
 					return
-				case <-time.After(poll):
+				case <-time.After(j.o.Waits.Poll):
 				}
 				continue
 			}

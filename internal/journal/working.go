@@ -24,6 +24,7 @@ const (
 
 // working is the open workingFile.
 type working struct {
+	wait   time.Duration // Waits.Working
 	mu     sync.Mutex
 	dir    string
 	file   *os.File // nil before the first session works
@@ -32,10 +33,6 @@ type working struct {
 	waits  map[ID]bool // sessions that wait, as the file does not say yet
 	later  bool        // flush is due
 }
-
-// waitsAfter is how long a session waits before the file says so. Most waits are over by then, if providers are quick, and
-// each would cost two writes. If the process dies in that time, the session is suspected although it waited.
-const waitsAfter = 100 * time.Millisecond
 
 // readWorking returns the sessions that worked when the last process died, nil where that
 // is not known.
@@ -88,7 +85,7 @@ func (w *working) set(id ID, works bool) error {
 		w.waits[id] = true
 		if !w.later {
 			w.later = true
-			time.AfterFunc(waitsAfter, w.flush)
+			time.AfterFunc(w.wait, w.flush)
 		}
 		return nil
 	case !works:

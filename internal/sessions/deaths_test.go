@@ -31,7 +31,7 @@ func TestDeaths(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := deaths{lease: lease, absent: map[string]time.Time{}}
+			d := deaths{lease: lease, every: time.Second, absent: map[string]time.Time{}}
 			got := -1
 			for second := 0; second < 60 && got < 0; second++ {
 				looks, fresh := tt.looks(second)
@@ -70,7 +70,7 @@ func TestQuiet(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := deaths{lease: lease, absent: map[string]time.Time{}}
+			d := deaths{lease: lease, every: time.Second, absent: map[string]time.Time{}}
 			row := journal.Row{ID: journal.ID{Session: "one"}}
 			for second := range 61 {
 				d.look(begin.Add(time.Duration(second)*time.Second), tt.fresh(second))

@@ -295,14 +295,11 @@ func (st *Store) background(do func()) {
 	}
 }
 
-// obeyWithin is how long the node that runs a session may take to obey a request to cancel it.
-const obeyWithin = time.Second
-
 // insist ends a session where nobody obeys the request to cancel it, which is the last message of its log.
 func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	over := time.After(obeyWithin)
+	over := time.After(st.o.Waits.Obey)
 	for waiting := true; waiting; {
 		changed := st.o.Journal.Changed()
 		if row, ok := st.o.Journal.Row(id); !ok || row.Seq != seq {

@@ -18,18 +18,8 @@ const (
 	// beginsWithin is how long the beginning or the end of a stage waits for the entry that the next calls begin: both are
 	// stored together.
 	beginsWithin = 20 * time.Millisecond
-	// textInterval is the longest time that text on its way is shown and not stored.
-	textInterval = 5 * time.Second
-	// maxWait is how long a session waits for a log that cannot be written, before it
-	// goes on without one; on a cluster, as long as an append is tried. Then it tries once
-	// more, for lastTry. A process that stood still may have had no answer in time for that
-	// reason alone: the last try tells it whether another one has the session. The pauses
-	// between attempts grow from minPause to maxPause.
-	maxWait    = 15 * time.Second
-	lastTry    = 5 * time.Second
-	minPause   = 50 * time.Millisecond
-	maxPause   = 5 * time.Second
-	maxMessage = 4 << 20 // bytes of entries that are appended at once; one entry may be larger
+	minPause     = 50 * time.Millisecond // between two attempts to append; later pauses are longer
+	maxMessage   = 4 << 20               // bytes of entries that are appended at once; one entry may be larger
 )
 
 var (
@@ -366,7 +356,7 @@ func (k *keeper) run(ctx context.Context) {
 		if failing.IsZero() {
 			failing = time.Now()
 		}
-		last := time.Since(failing) >= maxWait && !k.without()
+		last := time.Since(failing) >= k.waits().Append && !k.without()
 		err := k.try(ctx, message, last)
 		if err == nil {
 			pause = minPause
@@ -402,7 +392,7 @@ func (k *keeper) run(ctx context.Context) {
 			k.abandon()
 			return
 		}
-		pause = min(2*pause, maxPause)
+		pause = min(2*pause, k.waits().MaxPause)
 	}
 }
 
@@ -410,11 +400,14 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) try(ctx context.Context, m journal.Message, last bool) error {
 	if last {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, lastTry)
+		ctx, cancel = context.WithTimeout(ctx, k.waits().LastTry)
 		defer cancel()
 	}
 	return k.store(ctx, m)
 }
+
+// waits returns the waits of the store.
+func (k *keeper) waits() Waits { return k.s.store.o.Waits }
 
 // without reports whether the session goes on without its log.
 func (k *keeper) without() bool {
@@ -474,7 +467,7 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	defer k.s.mu.Unlock()
 	due = time.Hour
 	if len(k.texts) > 0 {
-		if due = textInterval - time.Since(k.since); due <= 0 {
+		if due = k.waits().Text - time.Since(k.since); due <= 0 {
 			k.flushLocked()
 		}
 	}

@@ -43,7 +43,7 @@ func beginWith(t *testing.T, dir string, maxBytes int64, change ...func(*session
 	log := slog.New(slog.DiscardHandler)
 	node := t.Name() + time.Now().String()
 	j, err := journal.Open(t.Context(), journal.Options{
-		Dir: dir, MaxBytes: maxBytes, Prefix: "council", Node: node, Replicas: 1, Lease: time.Minute, Log: log,
+		Dir: dir, MaxBytes: maxBytes, Prefix: "council", Node: node, Replicas: 1, Lease: time.Minute, Log: log, Waits: quick(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -573,7 +573,7 @@ func TestNotKept(t *testing.T) {
 		t.Errorf("shown, and not stored: %v", entries)
 	}
 	s.Log().Stored(t.Context())
-	if waited := time.Since(begun); waited < 15*time.Second || waited > time.Minute {
+	if waited := time.Since(begun); waited < waits().Append || waited > time.Minute {
 		t.Errorf("the session waited for %s", waited)
 	}
 	upTo(t, s, 5)
@@ -593,7 +593,7 @@ func TestFull(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	j, err := journal.Open(t.Context(), journal.Options{
-		Dir: t.TempDir(), MaxBytes: 1, Prefix: "council", Node: "me", Replicas: 1, Lease: time.Minute, Log: log,
+		Dir: t.TempDir(), MaxBytes: 1, Prefix: "council", Node: "me", Replicas: 1, Lease: time.Minute, Log: log, Waits: quick(),
 	})
 	if err != nil {
 		t.Fatal(err)

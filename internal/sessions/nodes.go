@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// lookEvery is how often a node looks for sessions that nobody runs.
-	lookEvery = time.Second
 	// leasePoll is how often a call looks whether it may begin, while it may not.
 	leasePoll = 50 * time.Millisecond
 	// hearEvery is the least time between two looks at the last messages of the sessions that
@@ -131,6 +129,7 @@ type Runner struct {
 type deaths struct {
 	rows   map[journal.ID]unchanged // sessions that run
 	lease  time.Duration
+	every  time.Duration        // the pause between two looks
 	looked time.Time            // when it was last asked
 	since  time.Time            // since when this node's own lease was confirmed all the while; zero: it is not
 	absent map[string]time.Time // nodes without a key, and since when that is known
@@ -170,7 +169,7 @@ func (d *deaths) quiet(row journal.Row) time.Duration {
 // look is told the state of now, each second if it can be. A node whose own lease is not confirmed,
 // or that slept, knows nothing of the others.
 func (d *deaths) look(now time.Time, fresh bool) {
-	if !fresh || now.Sub(d.looked) > d.lease/3+lookEvery {
+	if !fresh || now.Sub(d.looked) > d.lease/3+d.every {
 		d.since = time.Time{}
 		d.absent = map[string]time.Time{}
 	}
@@ -205,8 +204,8 @@ func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 // takeOver looks each second for sessions without a run, such as those of dead nodes. It runs
 // them while there are places, until ctx ends.
 func (st *Store) takeOver(ctx context.Context, r Runner) {
-	d := deaths{lease: st.o.Lease, absent: map[string]time.Time{}}
-	tick := time.NewTicker(lookEvery)
+	d := deaths{lease: st.o.Lease, every: st.o.Waits.Look, absent: map[string]time.Time{}}
+	tick := time.NewTicker(st.o.Waits.Look)
 	defer tick.Stop()
 	for {
 		d.look(time.Now(), st.fresh())
@@ -215,7 +214,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 		if orphans := st.orphans(&d, rows); len(orphans) > 0 {
 			// All nodes see them at the same time: a random moment shares them out.
 			select {
-			case <-time.After(time.Duration(rand.Int64N(int64(lookEvery)))): //nolint:gosec // no secret
+			case <-time.After(time.Duration(rand.Int64N(int64(st.o.Waits.Look)))): //nolint:gosec // no secret
 			case <-ctx.Done():
 				return
 			}
@@ -236,9 +235,8 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 	}
 }
 
-// margin is how long a session may take beyond its time limit, with a confirmed lease: it waits for its records, and
-// its end is stored.
-func (st *Store) margin() time.Duration { return st.o.Lease + 20*time.Second }
+// margin is how long a session may take beyond its time limit, with a confirmed lease.
+func (st *Store) margin() time.Duration { return st.o.Lease + st.o.Waits.Margin }
 
 // orphans returns the rows, of sessions that run, whose sessions seem to have no run on any node.
 func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) {
@@ -290,7 +288,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 			return st.suits(p, d)
 		default: // its owner lives, and does not run it
 			p.overdue = quiet >= p.Plan.Timeout+st.margin()
-			return p.overdue || p.Cancelled && quiet >= obeyWithin
+			return p.overdue || p.Cancelled && quiet >= st.o.Waits.Obey
 		}
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {

@@ -35,7 +35,7 @@ func beginNode(t *testing.T, url string, change ...func(*sessions.Options)) proc
 		f(&o)
 	}
 	j, err := journal.Open(t.Context(), journal.Options{
-		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: o.Node, Replicas: 3, Lease: o.Lease, Log: log,
+		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: o.Node, Replicas: 3, Lease: o.Lease, Log: log, Waits: quick(),
 		Says: strings.Join(o.Prompts, " "),
 	})
 	if err != nil {
@@ -366,7 +366,7 @@ func TestLeaseOfALongCall(t *testing.T) {
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
-	s := add(t, first.Store, "one", inBackground)
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Plan.Timeout = time.Minute })
 	observe(s)
 	upTo(t, s, 3)
 	taken := make(chan string, 1)

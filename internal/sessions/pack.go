@@ -8,10 +8,6 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// packAfter is how long a session that ended, or is looked at again, stays as its run
-// returned it. Clients that waited for the end have read it by then.
-const packAfter = time.Second
-
 // seat stands for the answer or the review of a member, as the data of an event of a packed
 // session.
 type seat string
@@ -26,7 +22,7 @@ func (s *Session) pack() {
 	}
 	if k := s.keeper; k != nil {
 		if len(k.queue) > 0 { // its log is still to be written
-			time.AfterFunc(packAfter, s.pack)
+			time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 			return
 		}
 		k.end = nil
@@ -66,7 +62,7 @@ func (s *Session) unpackLocked() {
 	s.view.events = unpack(s.view.events, session)
 	s.session = session
 	s.packed = false
-	time.AfterFunc(packAfter, s.pack)
+	time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 }
 
 // unpack returns the events with the data that the session has for them, nil where it has

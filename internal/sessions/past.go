@@ -118,7 +118,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	loading := ctx
 	if _, ok := st.o.Journal.Row(id); !ok { // most likely there is none
 		var cancel context.CancelFunc
-		loading, cancel = context.WithTimeout(ctx, lag)
+		loading, cancel = context.WithTimeout(ctx, st.o.Waits.Lag)
 		defer cancel()
 	}
 	p, err := st.load(loading, id)
@@ -186,9 +186,6 @@ type Resumed struct {
 	Cancelled bool // its owner wants it to be cancelled
 }
 
-// claimEvery is how often a session is tried again that could not be claimed at start.
-const claimEvery = 5 * time.Second
-
 // Resume has the sessions in the journal run that have not ended. On one machine, whose
 // earlier processes are gone, it claims them all before it returns, without places. What
 // cannot be claimed then, because the journal is full for example, is tried again until
@@ -222,7 +219,7 @@ func anybody(*past) bool { return true }
 
 // claimLeft tries to claim sessions, and has them run, until each is claimed or ctx ends.
 func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
-	tick := time.NewTicker(claimEvery)
+	tick := time.NewTicker(st.o.Waits.Claim)
 	defer tick.Stop()
 	for len(left) > 0 {
 		select {

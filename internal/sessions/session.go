@@ -208,7 +208,7 @@ func (s *Session) endLocked(end ending) {
 		s.size += int64(len(m.Content))
 	}
 	s.wakeLocked()
-	time.AfterFunc(packAfter, s.pack)
+	time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 	s.noteEndLocked(end)
 	if s.keeper == nil {
 		s.store.tellLocked(s, end)
@@ -247,13 +247,10 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// lag is how much later than another node a node may show an entry.
-const lag = 5 * time.Second
-
 // Last returns the position behind all that is shown. Where there are other nodes, which
 // may have shown more, it waits for a while until the entry with a number is shown.
 func (s *Session) Last(ctx context.Context, number int) Position {
-	ctx, cancel := context.WithTimeout(ctx, lag)
+	ctx, cancel := context.WithTimeout(ctx, s.store.o.Waits.Lag)
 	defer cancel()
 	for {
 		s.mu.Lock()

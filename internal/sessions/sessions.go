@@ -60,6 +60,7 @@ type Options struct {
 	// nodes that have them come first. Required with a Lease.
 	Prompts []string
 	Needs   func(council.Plan, []council.Stage) []string
+	Waits   Waits // the zero value stands for DefaultWaits
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
@@ -103,6 +104,7 @@ func (k key) hash() string {
 
 // New returns a Store.
 func New(o Options) *Store {
+	o.Waits = cmp.Or(o.Waits, DefaultWaits())
 	st := &Store{
 		o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, followed: map[journal.ID]*follower{},
 		tidy: make(chan struct{}, 1), plain: make(chan plain, maxPlain), refusals: make(chan struct{}, 1), refused: map[journal.ID]refusal{},
@@ -252,7 +254,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	case !st.fresh() && !j.Confirmed().IsZero(): // it is zero just after the start
 		return "", errors.New("the lease of this node is not confirmed: its sessions could not begin a call")
 	}
-	wait := maxWait
+	wait := st.o.Waits.Append
 	if st.o.Lease > 0 {
 		wait = st.o.Lease * 2 / 3 // by then an election is over, or the lease is not confirmed any more
 	}
@@ -369,7 +371,7 @@ func (st *Store) forgetRefused(ctx context.Context) {
 					continue
 				}
 				select {
-				case <-time.After(lookEvery):
+				case <-time.After(st.o.Waits.Look):
 				case <-ctx.Done():
 					return
 				}
@@ -572,7 +574,7 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 		return nil
 	}
 	if s.keeper == nil && st.o.Lease > 0 { // its end may still wait for being stored
-		ctx, cancel := context.WithTimeout(ctx, maxWait)
+		ctx, cancel := context.WithTimeout(ctx, st.o.Waits.Append)
 		defer cancel()
 		if err := st.storedLast(ctx); err != nil {
 			return err

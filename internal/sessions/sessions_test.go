@@ -15,13 +15,32 @@ import (
 	"weak"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 
+// waits returns the waits of a daemon by ten. Nodes on a busy machine still have time to show an entry, and to obey.
+func waits() sessions.Waits {
+	w := sessions.DefaultWaits()
+	for _, wait := range []*time.Duration{&w.Text, &w.Append, &w.LastTry, &w.MaxPause, &w.Claim, &w.Look, &w.Margin, &w.Pack} {
+		*wait /= 10
+	}
+	return w
+}
+
+// quick returns the waits of a journal by ten.
+func quick() journal.Waits {
+	w := journal.DefaultWaits()
+	for _, wait := range []*time.Duration{&w.Answer, &w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Calm} {
+		*wait /= 10
+	}
+	return w
+}
+
 func generous() sessions.Options {
-	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}
+	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30, Waits: waits()}
 }
 
 // start returns what a session with an id starts from.
