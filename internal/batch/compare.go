@@ -175,7 +175,7 @@ func (p Plan) Settings() [][2]string {
 		{"order", string(p.Order)},
 		{"seed", strconv.FormatInt(p.Seed, 10)},
 		{"questions file", p.File},
-		{"prompts", p.Rules.ReviewPrompt + ", " + p.Versions.Synthesis + ", " + p.Grades},
+		{"prompts", p.Review + ", " + p.Versions.Synthesis + ", " + p.Grades},
 		{"councild", p.Versions.Councild},
 	}...)
 }

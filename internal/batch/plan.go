@@ -36,6 +36,7 @@ type Plan struct {
 	// Sides are those of the sessions, without what differs between two sessions.
 	Sides    []council.SidePlan `json:"sides"`
 	Versions council.Versions   `json:"versions"`
+	Review   string             `json:"review_prompt"` // the version of the reviewers' prompt
 	Grades   string             `json:"grader_version"`
 	Grader   string             `json:"grader"` // the type for references without one; "": none
 	Seed     int64              `json:"seed"`
@@ -87,9 +88,9 @@ func (p Plan) Differs(q Plan) []string {
 func New(file []byte, questions []Question, session council.Plan, grader string) Plan {
 	sum := sha256.Sum256(file)
 	p := Plan{
-		File: hex.EncodeToString(sum[:]), Questions: len(questions), Council: session.CouncilLabel(), Members: session.Members,
-		Reviewers: session.Reviewers, Chairmen: session.Chairmen, Order: session.Order, TimeoutS: session.Timeout.Seconds(),
-		OnPartial: string(session.OnPartial), Rules: session.Rules, Versions: session.Versions, Grades: grade.Version, Grader: grader,
+		File: hex.EncodeToString(sum[:]), Questions: len(questions), Council: session.CouncilLabel(), Members: session.Members(),
+		Reviewers: session.Reviewers(), Chairmen: session.Chairmen(), Order: session.Order, TimeoutS: session.Timeout.Seconds(),
+		OnPartial: string(session.OnPartial), Rules: session.Rules, Versions: session.Versions, Review: session.Stage(council.KindReviews).Prompt, Grades: grade.Version, Grader: grader,
 		Seed:   int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed),
 		Arms:   []string{},
 		Judges: []council.Member{},

@@ -260,8 +260,9 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 			continue
 		}
 		ensemble := session
-		ensemble.Members = slices.Repeat([]council.Member{arm.Model}, arm.Samples)
-		ensemble.Reviewers = nil
+		answers := session.Stage(council.KindAnswers)
+		answers.Seats = slices.Repeat([]council.Member{arm.Model}, arm.Samples)
+		ensemble.Stages = []council.StagePlan{answers, session.Stage(council.KindSynthesis)}
 		parts = append(parts, estimate(ensemble).Upper)
 	}
 	if arms := p.judged(); len(arms) > 0 {
@@ -283,7 +284,7 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 // judges returns the most that the judges of a plan can cost once; nil: nobody knows. They read two answers, each as long
 // as any seat may write.
 func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
-	seats := slices.Concat(session.Members, session.Chairmen)
+	seats := slices.Concat(session.Members(), session.Chairmen())
 	if p.Samples > 0 {
 		seats = append(seats, p.Ensemble)
 	}
@@ -294,9 +295,7 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	if limit(longest) == math.MaxInt {
 		return nil
 	}
-	session.Members = []council.Member{longest, longest}
-	session.Reviewers = p.Judges
-	session.Chairmen = nil
+	session.Stages = council.CouncilStages([]council.Member{longest, longest}, p.Judges, nil)
 	session.Rules.BallotRepair = false
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }

@@ -174,7 +174,7 @@ func judgeOf(engine asked, p batch.Plan, name string) (council.Member, error) {
 	if err != nil {
 		return council.Member{}, readable(err)
 	}
-	judge := plan.Members[0]
+	judge := plan.Members()[0]
 	maker := func(m council.Member) string { return cmp.Or(m.Maker, council.Maker(m.ID, plan.Rules.Providers)) }
 	for _, m := range slices.Concat(p.Members, p.Reviewers, p.Chairmen, []council.Member{p.Ensemble}) {
 		if m.ID != "" && maker(m) == maker(judge) {
@@ -189,7 +189,7 @@ func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
 	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
 		return nil
 	}
-	p.Ensemble = session.Chairmen[0]
+	p.Ensemble = session.Chairmen()[0]
 	p.Samples = 2 * len(p.Members)
 	if c.Samples != nil {
 		p.Samples = *c.Samples

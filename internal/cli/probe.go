@@ -158,8 +158,8 @@ func (c runProbeCmd) questions() ([]string, error) {
 
 // cost says how many calls the probe makes, and what is known of their cost.
 func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
-	members := len(plans[0].Members)
-	reviewers := len(plans[0].Reviewers)
+	members := len(plans[0].Members())
+	reviewers := len(plans[0].Reviewers())
 	text := fmt.Sprintf("%d questions, answered by %d members and reviewed %d times by %d reviewers: %d calls.\n",
 		len(plans), members, c.Repeats, reviewers, len(plans)*(members+c.Repeats*reviewers))
 	switch {

@@ -15,6 +15,7 @@ import (
 // A plan that went through a log is the plan that was made.
 func TestPlanSurvivesJSON(t *testing.T) {
 	plans := rapid.MakeCustom[council.Plan](rapid.MakeConfig{Types: map[reflect.Type]*rapid.Generator[any]{
+		reflect.TypeFor[*council.GivenReviews](): rapid.Just[any]((*council.GivenReviews)(nil)), // no log has them
 		reflect.TypeFor[time.Time](): rapid.Custom(func(t *rapid.T) any {
 			return time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
 		}),
@@ -44,7 +45,7 @@ func TestPlanSurvivesJSON(t *testing.T) {
 // What a log holds is named as in the HTTP interface.
 func TestLogNames(t *testing.T) {
 	plan := council.Plan{
-		Conversation: []council.Message{{}}, Members: []council.Member{{}}, Rules: council.Rules{Audit: &council.AuditThresholds{}},
+		Conversation: []council.Message{{}}, Stages: []council.StagePlan{{Seats: []council.Member{{}}}}, Rules: council.Rules{Audit: &council.AuditThresholds{}},
 	}
 	for _, v := range []any{plan, council.Landed{Failure: &council.Failure{}}} {
 		text, err := json.Marshal(v)

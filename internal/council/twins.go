@@ -60,7 +60,7 @@ func (t Twins) Meet(authors []string, reviewers []Member) bool {
 
 // TwinsAmong returns the twins of a plan, given who has answered. It returns none if too few ballots would be left.
 func (p Plan) TwinsAmong(authors []string) Twins {
-	if !p.Twins.Carry(authors, p.Reviewers) {
+	if !p.Twins.Carry(authors, p.Reviewers()) {
 		return nil
 	}
 	return p.Twins

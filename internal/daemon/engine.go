@@ -363,8 +363,8 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // places that its first stage would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()
-	models := make([]string, len(plan.Members))
-	for i, m := range plan.Members {
+	models := make([]string, len(plan.Members()))
+	for i, m := range plan.Members() {
 		models[i] = m.Model
 	}
 	stage := pipeline.FirstStage(plan)

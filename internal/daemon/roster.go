@@ -360,7 +360,7 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	}
 	var low []council.FieldError
 	var ids []string
-	seats := slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen)
+	seats := slices.Concat(plan.Members(), plan.Reviewers(), plan.Chairmen())
 	for i := range plan.Sides {
 		side := &plan.Sides[i]
 		cleared := func(m roster.Model) bool {
@@ -490,8 +490,8 @@ func ShowRoster(cfg config.Config, file string, sim Simulator) (ShownRoster, err
 			return all
 		}
 		shown.Councils = append(shown.Councils, ShownCouncil{
-			Name: c.Name, Version: plan.Versions.CouncilConfig, Members: ids(plan.Members), Reviewers: ids(plan.Reviewers),
-			Chairmen: ids(plan.Chairmen), MaxCostUSD: plan.MaxCostUSD, Audience: append([]string{}, c.Audience...),
+			Name: c.Name, Version: plan.Versions.CouncilConfig, Members: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
+			Chairmen: ids(plan.Chairmen()), MaxCostUSD: plan.MaxCostUSD, Audience: append([]string{}, c.Audience...),
 		})
 	}
 	for _, m := range h.roster.Models {

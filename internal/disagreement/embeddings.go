@@ -42,10 +42,10 @@ func (e Embeddings) Plan(plan council.Plan) *council.SidePlan {
 	if e.Clusters {
 		side.Version = clusterRule
 	}
-	if side.Records || e.Clusters && len(plan.Members) >= minClustered {
+	if side.Records || e.Clusters && len(plan.Members()) >= minClustered {
 		const longest = 4 // bytes of a character
 		side.Seats = []string{embeddingsName}
-		side.EmbedBytes = longest * embeddedChars * int64(len(plan.Members))
+		side.EmbedBytes = longest * embeddedChars * int64(len(plan.Members()))
 	}
 	if side.Seats == nil && !e.Clusters {
 		return nil
@@ -66,7 +66,7 @@ func (e Embeddings) Look(ctx context.Context, in council.Seen, calls council.Com
 		}
 	}
 	wrote := func(m council.Member) bool { return slices.Contains(in.Authors, m.ID) }
-	records := in.Side.Records && slices.ContainsFunc(in.Plan.Reviewers, wrote)
+	records := in.Side.Records && slices.ContainsFunc(in.Plan.Reviewers(), wrote)
 	clusters := in.Side.Version != "" && len(in.Authors) >= minClustered
 	if len(in.Authors) < 2 || !records && !clusters {
 		found.missing = ""

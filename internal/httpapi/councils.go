@@ -70,9 +70,9 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, offer := range offers {
 		plan := offer.Plan
-		members := modelsOf(plan.Members)
-		reviewers := modelsOf(plan.Reviewers)
-		chairmen := modelsOf(plan.Chairmen)
+		members := modelsOf(plan.Members())
+		reviewers := modelsOf(plan.Reviewers())
+		chairmen := modelsOf(plan.Chairmen())
 		list.Councils = append(list.Councils, CouncilCard{
 			Name: plan.CouncilLabel(), Default: offer.Default, Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
 			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,

@@ -65,7 +65,7 @@ func FuzzBody(f *testing.F) {
 			if err := api.Idle(t.Context()); err != nil { // it may be in the background
 				t.Fatal(err)
 			}
-			if n := len(c.plan.Members); n < 2 || n > 4 || len(c.plan.Conversation) == 0 || strings.TrimSpace(c.plan.Question()) == "" ||
+			if n := len(c.plan.Members()); n < 2 || n > 4 || len(c.plan.Conversation) == 0 || strings.TrimSpace(c.plan.Question()) == "" ||
 				c.plan.Seed < 0 || c.plan.Seed > council.MaxSeed || c.plan.Timeout < 0 || c.plan.Timeout > time.Minute {
 				t.Errorf("%q became %+v", body, c.plan)
 			}

@@ -80,7 +80,7 @@ func (a *API) cards(r *http.Request) ([]ModelCard, error) {
 		if !offer.Default {
 			continue
 		}
-		for _, m := range modelsOf(offer.Plan.Members) {
+		for _, m := range modelsOf(offer.Plan.Members()) {
 			if id := councilModel + "/" + m; !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}

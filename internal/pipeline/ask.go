@@ -19,15 +19,36 @@ const maxRetryAfter = time.Hour
 // write at once then make fewer events than one chairman does, and each still looks alive.
 const answerPause = 250 * time.Millisecond
 
-// ask runs stage 1 and judges the quorum.
-func (r *run) ask(ctx context.Context) *council.Error {
+// take takes the answers that a stage gives, and the reviews of them, if there are any.
+func (r *run) take(stage council.StagePlan) *council.Error {
+	for _, m := range stage.Seats {
+		if text, ok := stage.Given[m.ID]; ok {
+			r.authors = append(r.authors, m.ID)
+			r.answers[m.ID] = text
+		}
+	}
+	if quorum := Quorum(r.plan.Rules.Quorum, len(stage.Seats)); len(r.authors) < quorum {
+		return &council.Error{
+			Code: council.CodeNoQuorum, Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
+		}
+	}
+	if given := stage.Reviews; given != nil {
+		r.session.Stage2 = given.Reviews
+		r.session.Metadata.Agreement = given.Agreement
+		r.session.Metadata.AggregateRankings = given.Standings
+	}
+	return nil
+}
+
+// ask has the seats of a stage answer, and judges the quorum.
+func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
-	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(r.plan.Members))
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(stage.Seats))
 	defer cancel()
 	o := stage1.Options{Sampling: r.plan.Rules.Sampling}
 	switch {
-	case r.plan.Direct && r.plan.Deltas:
-		r.voidText(r.plan.Members)
+	case r.plan.Direct() && r.plan.Deltas:
+		r.voidText(stage.Seats)
 		o.OnDelta = func(member, text string) {
 			if !r.state.Answered(member) { // JSON that landed is read again, and was shown
 				r.observe(council.EventDelta, council.Delta{Text: text})
@@ -48,8 +69,8 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		o.OnVoid = func(member string) { o.OnRestart(member, council.FailThinking) }
 	}
 	var members council.Completer = r.calls
-	calls := stage1.Calls(r.plan.Members, r.plan.Conversation, o)
-	if r.plan.Direct {
+	calls := stage1.Calls(stage.Seats, r.plan.Conversation, o)
+	if r.plan.Direct() {
 		writers, failure := r.writers(ctx)
 		if failure != nil {
 			return failure
@@ -84,13 +105,13 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	if ctx.Err() != nil {
 		return r.stop(ctx)
 	}
-	if r.plan.Direct && r.plan.Output != nil && len(r.authors) == 0 {
+	if r.plan.Direct() && r.plan.Output != nil && len(r.authors) == 0 {
 		return r.noValidOutput(r.session.Degradation)
 	}
-	if quorum := Quorum(r.plan.Rules.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
+	if quorum := Quorum(r.plan.Rules.Quorum, len(stage.Seats)); len(r.authors) < quorum {
 		e := &council.Error{
 			Code: council.CodeNoQuorum, Fields: failed, RetryAfter: r.retryAfter(quorum - len(r.authors)),
-			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(r.plan.Members), quorum),
+			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
 		}
 		if stageCtx.Err() != nil {
 			e.Code = council.CodeDeadline

@@ -12,7 +12,8 @@ import (
 func TestStagesEndBeforeTheRun(t *testing.T) {
 	ends := func(ms uint32) bool {
 		timeout := time.Millisecond + time.Duration(ms)*time.Millisecond
-		one, two, three := stageEnd(council.Stage1, timeout), stageEnd(council.Stage2, timeout), stageEnd(council.Stage3, timeout)
+		plan := council.Plan{Timeout: timeout, Stages: council.CouncilStages(nil, nil, nil)}
+		one, two, three := endOf(plan, council.Stage1), endOf(plan, council.Stage2), endOf(plan, council.Stage3)
 		return 0 < one && one < two && two < three && three < timeout
 	}
 	if err := quick.Check(ends, nil); err != nil || !ends(0) {

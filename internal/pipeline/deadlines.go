@@ -4,32 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 )
 
-// stageEnd returns the time from the start of a run to the deadline of a stage. Time
-// that a stage does not use is left to the next one. Stage 3 ends a little before the
+// endOf returns the time from the start of a run to the deadline of a stage. Time
+// that a stage does not use is left to the next one. The last stage ends a little before the
 // time budget does, so that the fallback answer still comes in time.
-func stageEnd(stage council.Stage, timeout time.Duration) time.Duration {
-	switch stage {
-	case council.Stage1:
-		return timeout * 2 / 5
-	case council.Stage2:
-		return timeout * 4 / 5
-	default:
-		return timeout - min(time.Second, timeout/20)
-	}
-}
-
-// endOf returns the same for the stage of a plan. A run with one stage has the whole time budget for it.
 func endOf(plan council.Plan, stage council.Stage) time.Duration {
-	if plan.Direct {
-		stage = council.Stage3
+	last := plan.Timeout - min(time.Second, plan.Timeout/20)
+	for _, s := range plan.Stages {
+		if s.Kind.Stage() == stage {
+			return min(last, time.Duration(math.Round(s.TimeEnd*float64(plan.Timeout))))
+		}
 	}
-	return stageEnd(stage, plan.Timeout)
+	return last
 }
 
 // FirstStage returns how long the members of a plan have for their answers.

@@ -89,7 +89,7 @@ func TestDialects(t *testing.T) {
 				if test.body != "" {
 					profile.Body = map[string]json.RawMessage{test.body: []byte(`{"x": 1}`)}
 				}
-				for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen} {
+				for _, seats := range [][]council.Member{plan.Members(), plan.Reviewers(), plan.Chairmen()} {
 					for i := range seats {
 						seats[i].Profile = profile
 					}
@@ -162,7 +162,7 @@ func TestPersona(t *testing.T) {
 	}
 	plan := h.plan(t, council.Request{Messages: conversation})
 	persona := &council.Profile{System: "Look for what is wrong."}
-	plan.Members[0].Profile, plan.Reviewers[0].Profile, plan.Chairmen[0].Profile = persona, persona, persona
+	plan.Members()[0].Profile, plan.Reviewers()[0].Profile, plan.Chairmen()[0].Profile = persona, persona, persona
 	if _, err := h.Run(t.Context(), plan, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestPersona(t *testing.T) {
 		}
 		personas++
 		want := []council.Message{{Role: council.RoleSystem, Content: "Look for what is wrong.\n\nBe short."}, conversation[1]}
-		if diff := cmp.Diff(want, q.Messages); q.Model != plan.Members[0].Model || diff != "" {
+		if diff := cmp.Diff(want, q.Messages); q.Model != plan.Members()[0].Model || diff != "" {
 			t.Errorf("%s: %s", q.Model, diff)
 		}
 	}

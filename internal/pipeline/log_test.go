@@ -316,12 +316,12 @@ func TestNeeds(t *testing.T) {
 		{all[2:], []string{"synthesis-0"}},
 		{nil, nil},
 	} {
-		plan.Rules.ReviewPrompt, plan.Versions.Synthesis = "review-0", "synthesis-0"
+		plan.Stages[1].Prompt, plan.Stages[2].Prompt = "review-0", "synthesis-0"
 		if got := pipeline.Needs(plan, tt.left); !slices.Equal(got, tt.want) {
 			t.Errorf("with %v left %q are needed, want %q", tt.left, got, tt.want)
 		}
 	}
-	plan.Direct = true
+	plan.Stages = plan.Stages[:1]
 	if got := pipeline.Needs(plan, all); got != nil {
 		t.Errorf("a direct run needs the prompts %q", got)
 	}

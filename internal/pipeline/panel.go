@@ -63,24 +63,21 @@ type Budget struct {
 func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b Budget) ([]ArmResult, error) {
 	results := make([]ArmResult, 0, 1+len(arms))
 	for i := -1; i < len(arms); i++ {
-		var arm Arm
 		mine := plan
+		var result ArmResult
 		if i >= 0 {
-			arm = arms[i]
-			mine.SessionID = arm.Session(plan.SessionID)
-			mine.Sides = nil
+			result.Kind = arms[i].Kind
+			mine, result.Failure = p.armPlan(plan, arms[i], results[0].Session)
 		}
-		result := ArmResult{Kind: arm.Kind}
-		_, result.Failure = p.open(ctx, &mine, b)
-		switch {
-		case result.Failure != nil:
+		if result.Failure == nil {
+			_, result.Failure = p.open(ctx, &mine, b)
+		}
+		if result.Failure != nil {
 			result.Session = mine.Session()
-		case i < 0:
+		} else {
 			var err error
 			result.Session, err = p.Run(ctx, mine, nil, nil)
 			result.Failure, _ = errors.AsType[*council.Error](err)
-		default:
-			result.Session, result.Failure = p.arm(ctx, mine, arm, results[0].Session)
 		}
 		results = append(results, result)
 		if ctx.Err() != nil {
@@ -139,60 +136,46 @@ type Verdict struct {
 	Value *float64 // 1 where that is better, 0 where the other is, .5 for neither; nil: the reply was no judgement
 }
 
-// arm runs one arm of a question on the session of the council.
-func (p *Pipeline) arm(ctx context.Context, plan council.Plan, arm Arm, held *council.Session) (*council.Session, *council.Error) {
+// armPlan returns the plan of an arm on the session of the council, or why there is none.
+func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (council.Plan, *council.Error) {
+	plan.SessionID = arm.Session(plan.SessionID)
+	plan.Sides = nil
+	synthesis := plan.Stage(council.KindSynthesis)
 	if arm.Kind == ArmEnsemble {
-		plan.Members = p.samples(arm)
-		plan.Reviewers = nil
+		answers := plan.Stage(council.KindAnswers)
+		answers.Seats = p.samples(arm)
+		plan.Stages = []council.StagePlan{answers, synthesis}
+		return plan, nil
 	}
-	r := p.newRun(plan, nil)
-	failure := r.open(ctx)
-	if failure != nil {
-		return r.session, failure
+	if arm.Kind == ArmPlacebo && held.Metadata.Agreement.Ballots == 0 {
+		return plan, &council.Error{Code: council.CodeNoQuorum, Detail: "there is no ranking that could be permuted"}
 	}
-	panicked := protect(r.log, func() { failure = r.runArm(ctx, arm, held) })
-	if panicked != nil {
-		failure = panicked
-	}
-	r.closeAccount(ctx)
-	r.finish(failure)
-	return r.session, failure
-}
-
-func (r *run) runArm(ctx context.Context, arm Arm, held *council.Session) *council.Error {
-	if arm.Kind == ArmEnsemble {
-		if failure := r.ask(ctx); failure != nil {
-			return failure
-		}
-		return r.synthesise(ctx, r.draw().Canonical)
-	}
+	given := council.StagePlan{Kind: council.KindGiven, Seats: plan.Members(), Given: map[string]string{}}
 	for _, a := range held.Stage1 {
 		if a.Status == council.OutcomeOK {
-			r.authors = append(r.authors, a.Model)
-			r.answers[a.Model] = *a.Response
-		}
-	}
-	if quorum := Quorum(r.plan.Rules.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
-		return &council.Error{
-			Code: council.CodeNoQuorum, Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(r.plan.Members), quorum),
+			given.Given[a.Model] = *a.Response
 		}
 	}
 	if arm.Kind == ArmPlacebo {
-		if held.Metadata.Agreement.Ballots == 0 {
-			return &council.Error{Code: council.CodeNoQuorum, Detail: "there is no ranking that could be permuted"}
-		}
-		r.permute(held)
+		given.Reviews = permuted(plan.Seed, held)
 	}
-	return r.synthesise(ctx, r.draw().Canonical)
+	plan.Stages = []council.StagePlan{given, synthesis}
+	return plan, nil
 }
 
-// permute gives the run the reviews and standings of a session, with each answer in the place of another one.
-func (r *run) permute(held *council.Session) {
-	other := anonymize.Deranged(r.plan.Seed, r.authors)
-	r.session.Metadata.Agreement = held.Metadata.Agreement
+// permuted returns the reviews and standings of a session, with each answer in the place of another one.
+func permuted(seed int64, held *council.Session) *council.GivenReviews {
+	var authors []string
+	for _, a := range held.Stage1 {
+		if a.Status == council.OutcomeOK {
+			authors = append(authors, a.Model)
+		}
+	}
+	other := anonymize.Deranged(seed, authors)
+	given := &council.GivenReviews{Agreement: held.Metadata.Agreement}
 	for _, st := range held.Metadata.AggregateRankings {
 		st.Model = other[st.Model]
-		r.session.Metadata.AggregateRankings = append(r.session.Metadata.AggregateRankings, st)
+		given.Standings = append(given.Standings, st)
 	}
 	for _, v := range held.Stage2 {
 		v.Slate = slices.Clone(v.Slate)
@@ -200,8 +183,9 @@ func (r *run) permute(held *council.Session) {
 			v.Slate[i].Member = other[v.Slate[i].Member]
 		}
 		v.Spent = council.Spent{Usage: council.NoUsage()}
-		r.session.Stage2 = append(r.session.Stage2, v)
+		given.Reviews = append(given.Reviews, v)
 	}
+	return given
 }
 
 // samples returns the seats of an ensemble.

@@ -197,7 +197,7 @@ func New(o Options) (*Pipeline, error) {
 		o: o, allowed: map[string]bool{},
 		rules: council.Rules{
 			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
-			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
+			BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
 			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Consent: o.Consent,
 			Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes, DegradedNote: o.DegradedNote,
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/schema"
+	"github.com/councild/councild/internal/stage2"
 )
 
 // Prepare turns a request into a Plan: it applies the defaults, validates
@@ -23,7 +24,6 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		SessionID:    p.o.NewID(),
 		Created:      time.Now().UTC(),
 		Conversation: p.conversation(v, r),
-		Members:      p.members(v, r.Models, r.Direct),
 		Order:        cmp.Or(r.Order, p.o.Order),
 		Timeout:      p.o.Timeout,
 		OnPartial:    cmp.Or(r.OnPartial, council.PartialAccept),
@@ -41,33 +41,41 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		v.add("council", "council and models are both given", "give one of them")
 	}
 	p.tools(v, r, &plan)
-	if plan.Side && !r.Direct && len(plan.Members) > 0 {
+	members := p.members(v, r.Models, r.Direct)
+	if plan.Side && !r.Direct && len(members) > 0 {
 		r.Direct = true
-		p.side(&plan)
+		members = p.side(&plan, members)
 	}
-	plan.Reviewers = plan.Members
+	reviewers := members
 	if len(p.o.Reviewers) > 0 {
-		plan.Reviewers = p.seats(p.o.Reviewers)
+		reviewers = p.seats(p.o.Reviewers)
 	}
 	if r.Chairman != "" && !p.allowed[r.Chairman] {
 		v.forbid("chairman", r.Chairman)
 	}
-	plan.Chairmen = p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
-
-	if plan.Direct = r.Direct; plan.Direct {
-		plan.Reviewers = nil
-		plan.Chairmen = plan.Members
+	if r.Direct {
+		reviewers = nil
 	}
 	var judge bool
-	if plan.Twins, plan.Reviewers, judge = p.twins(plan.Members, plan.Reviewers); judge {
+	if plan.Twins, reviewers, judge = p.twins(members, reviewers); judge {
 		plan.Warnings = append(slices.Clone(plan.Warnings), twinsJudge())
 	}
 	if plan.Chosen {
-		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
+		plan.Versions.CouncilConfig = p.version(members, reviewers)
 	}
 
 	if plan.Output = output(v, r); plan.Output != nil {
 		plan.Versions.Synthesis = withSchema
+	}
+	if r.Direct {
+		plan.Answer = council.SourceOnly
+		plan.Stages = []council.StagePlan{{Kind: council.KindAnswers, Seats: members, TimeEnd: 1, MoneyEnd: 1}}
+	} else {
+		chairmen := p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+		plan.Answer = council.SourceSynthesis
+		plan.Stages = council.CouncilStages(members, reviewers, chairmen)
+		plan.Stages[1].Prompt = stage2.PromptVersion
+		plan.Stages[2].Prompt = plan.Versions.Synthesis
 	}
 
 	if !plan.Order.Known() {
@@ -106,12 +114,12 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
 	}
-	if !plan.Direct {
+	if !plan.Direct() {
 		plan.Sides = p.plannedSides(plan)
 	}
 	plan.ShadowRate = p.o.ShadowRate
-	plan.LabelWanted = !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
-	plan.Shadow = plan.LabelWanted || !plan.Direct && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
+	plan.LabelWanted = !plan.Direct() && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
+	plan.Shadow = plan.LabelWanted || !plan.Direct() && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
 	return plan, nil
 }
 
@@ -130,15 +138,16 @@ func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
 }
 
 // side has one member answer in place of the council.
-func (p *Pipeline) side(plan *council.Plan) {
-	plan.Members = plan.Members[:1]
+func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.Member {
+	alone := members[:1]
 	if p.o.SideRequests != council.SideMember {
-		plan.Members = p.seats([]string{p.o.SideRequests})
+		alone = p.seats([]string{p.o.SideRequests})
 	}
 	plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
 		Code: council.WarnSideRequest, Message: fmt.Sprintf("%s alone answered, because this is a side request of a chat program; %s says who does",
-			plan.Members[0].ID, p.o.Settings.Of(council.SettingSideRequests)),
+			alone[0].ID, p.o.Settings.Of(council.SettingSideRequests)),
 	})
+	return alone
 }
 
 // version returns council_config_version of the records of a council with these members and reviewers.

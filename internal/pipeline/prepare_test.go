@@ -26,14 +26,21 @@ func TestPrepareDefaults(t *testing.T) {
 	}
 	seats := []council.Member{{ID: "amber", Model: "amber"}, {ID: "birch", Model: "birch"}, {ID: "cedar", Model: "cedar"}}
 	want := council.Plan{
-		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}}, Members: seats, Reviewers: seats,
-		Chairmen: seats[1:], Seed: 99, Order: council.OrderBalanced, Timeout: time.Minute, OnPartial: council.PartialAccept,
+		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}},
+		Stages: stages(seats, seats, seats[1:]), Answer: council.SourceSynthesis, Seed: 99, Order: council.OrderBalanced, Timeout: time.Minute, OnPartial: council.PartialAccept,
 		Created: got.Created, Rules: got.Rules, // tested below
 		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.4.0"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// stages returns the stages of a council with the prompts of this build.
+func stages(members, reviewers, chairmen []council.Member) []council.StagePlan {
+	all := council.CouncilStages(members, reviewers, chairmen)
+	all[1].Prompt, all[2].Prompt = "review-1", "synthesis-1"
+	return all
 }
 
 func TestPrepareOverrides(t *testing.T) {
@@ -49,8 +56,7 @@ func TestPrepareOverrides(t *testing.T) {
 	want := council.Plan{
 		SessionID: got.SessionID, Conversation: []council.Message{
 			{Role: "system", Content: "s"}, {Role: "user", Content: "u"},
-		}, Members: seats, Reviewers: seats,
-		Chairmen: []council.Member{{ID: "cedar", Model: "cedar"}}, Seed: council.MaxSeed, Order: council.OrderShared,
+		}, Stages: stages(seats, seats, []council.Member{{ID: "cedar", Model: "cedar"}}), Answer: council.SourceSynthesis, Seed: council.MaxSeed, Order: council.OrderShared,
 		Timeout:    1500 * time.Millisecond,
 		MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 		Created: got.Created, Rules: got.Rules, Versions: got.Versions, // tested above and below
@@ -82,9 +88,9 @@ func TestPrepareRules(t *testing.T) {
 	want := council.Rules{
 		Quorum: 2, StragglerGrace: new(time.Second), BallotRepair: true, SelfReviewRate: 0.25,
 		Sampling: council.Sampling{Temperature: new(0.5)}, ReviewSampling: council.Sampling{MaxOutputTokens: new(100)},
-		ReviewPrompt: "review-1", PartialBallots: council.PolicyTiedLast,
-		Audit:   &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2},
-		Consent: 3, Providers: []string{"other"}, MaxSessionBytes: 1 << 20,
+		PartialBallots: council.PolicyTiedLast,
+		Audit:          &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2},
+		Consent:        3, Providers: []string{"other"}, MaxSessionBytes: 1 << 20,
 	}
 	if diff := cmp.Diff(want, plan.Rules); diff != "" {
 		t.Error(diff)

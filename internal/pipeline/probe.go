@@ -12,7 +12,7 @@ import (
 // It asks the members once, freezes their answers, and has the reviewers read them in
 // as many rounds as repeats says. The orders are drawn as for a session, and reversed
 // from one round to the next. Nothing is counted or synthesised. The number of calls is
-// len(plan.Members) + repeats * len(plan.Reviewers), without repairs.
+// len(plan.Members()) + repeats * len(plan.Reviewers()), without repairs.
 //
 // Each round is a session of its own, named after the plan's with "-1", "-2", ...
 // behind it, with the whole time and money budget of one. How alike the answers are is
@@ -28,7 +28,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	asked.block = &plan.SessionID
 	failure := asked.open(ctx)
 	if failure == nil {
-		failure = asked.ask(ctx)
+		failure = asked.ask(ctx, plan.Stages[0])
 	}
 	if failure == nil {
 		asked.beginSides(ctx)
@@ -58,7 +58,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
 		failure := r.open(ctx)
 		if failure == nil {
-			r.read(ctx, slates.Reviewer)
+			r.read(ctx, plan.Reviewers(), slates.Reviewer)
 			failure = r.stop(ctx)
 		}
 		stop()

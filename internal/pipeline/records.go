@@ -20,13 +20,13 @@ import (
 func (r *run) keepsRecords() bool { return r.p.o.Recorder != nil && r.plan.Rules.Consent > 0 }
 
 // persist starts to append the session's records, as soon as all sides that annotate them are done.
-// The returned function is called when everything else is done: it waits for the records, at most
+// endRecords is called when everything else is done: it waits for the records, at most
 // appendTimeout, and notes the outcome in the session. Records that take longer are still written,
 // and the log says how that ended. A goroutine that waits so long holds the records, and nothing else
 // of the session.
-func (r *run) persist(ctx context.Context) (wait func()) {
+func (r *run) persist(ctx context.Context) {
 	if !r.keepsRecords() || len(r.session.Stage2) == 0 {
-		return func() {}
+		return
 	}
 	records, members := r.records()
 	sides := r.annotators()
@@ -57,7 +57,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	failed := func(err error) {
 		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
-	return func() {
+	r.endAppend = func() {
 		r.awaitAnnotations()
 		select {
 		case err := <-done:
@@ -82,6 +82,13 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 				log.InfoContext(ctx, "the session's records were written after it had ended", "records", count)
 			}()
 		}
+	}
+}
+
+// endRecords waits for the records that persist has begun to append.
+func (r *run) endRecords() {
+	if r.endAppend != nil {
+		r.endAppend()
 	}
 }
 
@@ -167,7 +174,7 @@ func (r *run) identities() func(id string) (identity, maker string) {
 	identities := map[string]string{}
 	makers := map[string]string{}
 	count := map[string]int{}
-	for _, m := range slices.Concat(r.plan.Members, r.plan.Reviewers) {
+	for _, m := range slices.Concat(r.plan.Members(), r.plan.Reviewers()) {
 		if identities[m.ID] != "" {
 			continue
 		}

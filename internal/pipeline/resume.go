@@ -23,14 +23,10 @@ const withSchema = stage3.PromptVersion + "+" + schema.PromptVersion
 // Needs returns the versions of the prompts of each stage that is left in a run. A process that has them can go on with
 // the run, whatever its settings are.
 func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
-	if plan.Direct {
-		return nil // the conversation is the prompt
-	}
-	if slices.Contains(left, council.Stage2) {
-		prompts = append(prompts, plan.Rules.ReviewPrompt)
-	}
-	if slices.Contains(left, council.Stage3) {
-		prompts = append(prompts, plan.Versions.Synthesis)
+	for _, stage := range plan.Stages {
+		if stage.Prompt != "" && slices.Contains(left, stage.Kind.Stage()) {
+			prompts = append(prompts, stage.Prompt)
+		}
 	}
 	return prompts
 }
@@ -106,7 +102,7 @@ func (r *run) voidAnswers() {
 	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return
 	}
-	for _, m := range r.plan.Members { // the log holds the answers of the others: observe leaves these out
+	for _, m := range r.plan.Members() { // the log holds the answers of the others: observe leaves these out
 		r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: m.ID, Reason: council.FailInterrupted})
 	}
 }

@@ -14,17 +14,27 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// review runs stage 2: orders, ballots, standings, audit. A single answer is not
-// reviewed. It returns the canonical slate.
-func (r *run) review(ctx context.Context) council.Slate {
+// review has the seats of a stage review the answers: orders, ballots, standings, audit, records. A single answer is not
+// reviewed.
+func (r *run) review(ctx context.Context, stage council.StagePlan) *council.Error {
+	slates := r.draw()
+	r.slate = slates.Canonical
+	r.rank(ctx, stage.Seats, slates)
+	if ctx.Err() == nil { // otherwise reviews may be missing, and no records are kept
+		r.persist(ctx)
+	}
+	return r.stop(ctx)
+}
+
+// rank reads the ballots and adds them up.
+func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anonymize.Slates) {
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
-	slates := r.draw()
 	if len(r.authors) >= 2 && !slices.ContainsFunc(slates.Reviewer, func(s council.Slate) bool { return !slices.Equal(s, slates.Canonical) }) {
 		meta.LabelToModel = slates.Canonical.LabelToModel()
 	}
 	if len(r.authors) >= 2 {
-		r.read(ctx, slates.Reviewer)
+		r.read(ctx, reviewers, slates.Reviewer)
 		r.tally()
 	} else {
 		r.stored(ctx)
@@ -36,7 +46,6 @@ func (r *run) review(ctx context.Context) council.Slate {
 		meta.Tally = *tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
-	return slates.Canonical
 }
 
 // draw returns what the reviewers are shown. If members failed and too few ballots would be left, twins judge each other. The
@@ -44,23 +53,23 @@ func (r *run) review(ctx context.Context) council.Slate {
 func (r *run) draw() anonymize.Slates {
 	r.twins = r.plan.TwinsAmong(r.authors)
 	return anonymize.Draw(anonymize.Options{
-		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers), Twins: r.twins,
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers()), Twins: r.twins,
 		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.plan.Rules.SelfReviewRate),
 	})
 }
 
 // read has the reviewers read their slates. It turns the ballots that count into votes,
 // and says what is missing.
-func (r *run) read(ctx context.Context, slates []council.Slate) {
-	if r.twins == nil && r.plan.Twins.Meet(r.authors, r.plan.Reviewers) {
+func (r *run) read(ctx context.Context, reviewers []council.Member, slates []council.Slate) {
+	if r.twins == nil && r.plan.Twins.Meet(r.authors, reviewers) {
 		w := twinsJudge()
 		r.warn(w.Code, w.Message)
 	}
-	for i, reviewer := range r.plan.Reviewers {
+	for i, reviewer := range reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
 	}
 	in := stage2.Input{
-		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
+		Question: r.plan.Question(), Answers: r.answers, Reviewers: reviewers, Slates: slates,
 		NewMarkers: r.markers(council.Stage2),
 	}
 	o := stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair}
@@ -69,7 +78,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	if r.block == nil { // the sides of a probe have looked at the answers already
 		r.beginSides(ctx)
 	}
-	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(r.plan.Reviewers))
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(reviewers))
 	defer cancel()
 	r.session.Stage2 = stage.Ask(stageCtx, r.calls, func(v council.Review) {
 		r.observe(council.EventBallot, v)

@@ -42,9 +42,11 @@ type run struct {
 	state   *runlog.State           // what the log of the run said when this process began with it; nothing where the run is not kept
 	left    <-chan struct{}         // closed when a run that is kept has been cancelled; nil for any other
 
-	sides    []*side
-	reviewed chan struct{} // closed by endYield, when sides that yield to reviewers may go on
-	endYield func()
+	slate     council.Slate // the canonical order of the answers; nil: it is not drawn
+	endAppend func()        // waits for the records; nil: there are none
+	sides     []*side
+	reviewed  chan struct{} // closed by endYield, when sides that yield to reviewers may go on
+	endYield  func()
 
 	mu       sync.Mutex // makes the observers' calls come one at a time; guards broken
 	observer council.Observer
@@ -73,19 +75,19 @@ func (p *Pipeline) Run(
 		defer leave(nil)
 		failure = r.keep(ctx, kept, leave)
 	}
-	r.log.InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
+	r.log.InfoContext(ctx, "session started", "members", len(plan.Members()), "reviewers", len(plan.Reviewers()), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
-		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
-		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
+		SessionID: plan.SessionID, Models: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
+		Chairman: plan.Chairmen()[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
 	if failure == nil {
-		panicked := protect(r.log, func() { failure = r.stages(ctx) })
+		panicked := protect(r.log, func() { failure = r.perform(ctx) })
 		failure = cmp.Or(panicked, failure)
 	}
 	r.stored(ctx)
 	r.closeAccount(ctx)
 	r.finish(failure)
-	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.authors),
+	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members()), "answers", len(r.authors),
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
 	if failure != nil {
 		failure.SessionID = plan.SessionID
@@ -190,29 +192,39 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	return nil
 }
 
-// stages runs the three stages. It returns why there is no result, or nil.
-func (r *run) stages(ctx context.Context) *council.Error {
-	if failure := r.stop(ctx); failure != nil {
-		return failure
+// perform performs the stages of the plan in their order. It returns why there is no result, or nil.
+func (r *run) perform(ctx context.Context) *council.Error {
+	defer r.endSides()   // they look at the answers while reviewers and chairman work
+	defer r.endRecords() // also when the session fails: its reviews were paid for
+	for _, stage := range r.plan.Stages {
+		failure := r.stop(ctx)
+		if failure == nil {
+			failure = r.performOne(ctx, stage)
+		}
+		if failure != nil {
+			return failure
+		}
 	}
-	if failure := r.ask(ctx); failure != nil {
-		return failure
-	}
-	if r.plan.Direct {
+	if r.plan.Answer == council.SourceOnly {
 		r.session.Answer = r.answers[r.authors[0]]
-		return nil
 	}
-	defer r.endSides()
-	slate := r.review(ctx)
-	if ctx.Err() != nil { // reviews may be missing, so no records are kept
-		return r.stop(ctx)
+	return nil
+}
+
+// performOne performs one stage.
+func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.Error {
+	switch stage.Kind {
+	case council.KindAnswers:
+		return r.ask(ctx, stage)
+	case council.KindGiven:
+		return r.take(stage)
+	case council.KindReviews:
+		return r.review(ctx, stage)
+	case council.KindSynthesis:
+		return r.synthesise(ctx)
+	default:
+		return &council.Error{Code: council.CodeInternal, Detail: "a session has no stage of the kind " + string(stage.Kind)}
 	}
-	waitForRecords := r.persist(ctx)
-	defer waitForRecords() // also when the session fails now: the reviews were paid for
-	if failure := r.stop(ctx); failure != nil {
-		return failure
-	}
-	return r.synthesise(ctx, slate)
 }
 
 // stop returns why the run must not go on, or nil. The reasons are a panic, a caller

@@ -51,7 +51,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 		NewMarkers: r.markers(council.StageShadow),
 	}
 	authors := []string{p.o.Same(plan.ModelOf(synthesis.Model)), p.o.Same(plan.ModelOf(top))}
-	for _, reviewer := range plan.Reviewers {
+	for _, reviewer := range plan.Reviewers() {
 		if !slices.Contains(authors, p.o.Same(reviewer.Model)) {
 			in.Reviewers = append(in.Reviewers, reviewer)
 		}
@@ -67,6 +67,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	return record
 }
 
+// comparisonShare is the share of the time of a session that a comparison has, in percent: that of the reviews.
+const comparisonShare = 40
+
 // compare asks the reviewers, within what was left of the limits of the plan and the time of a stage 2. It
 // returns nobody's reviews where nothing is left, and whether a limit kept it from a call.
 func (p *Pipeline) compare(
@@ -74,12 +77,10 @@ func (p *Pipeline) compare(
 ) (reviews []council.ShadowReview, short bool) {
 	none := []council.ShadowReview{}
 	sampling := plan.Rules.ReviewSampling
-	// The plan of the comparison alone: its calls, what they can cost, and their limits.
-	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: in.Question + in.Synthesis + in.Top}}
-	plan.Members = nil
-	plan.Reviewers = in.Reviewers
-	plan.Chairmen = nil
-	plan.Rules.BallotRepair = false
+	plan.Stages = []council.StagePlan{{
+		Kind: council.KindComparison, Seats: in.Reviewers, MoneyEnd: 1,
+		Given: map[string]string{string(council.ChoiceSynthesis): in.Synthesis, string(council.ChoiceTop): in.Top},
+	}}
 	plan.Sides = nil
 	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
 		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
@@ -98,8 +99,7 @@ func (p *Pipeline) compare(
 		return none, true
 	}
 	defer account.Close(context.WithoutCancel(ctx), false)
-	ctx, cancel := context.WithTimeoutCause(ctx, stageEnd(council.Stage2, plan.Timeout)-stageEnd(council.Stage1, plan.Timeout),
-		errors.New("the time for the comparison ran out"))
+	ctx, cancel := context.WithTimeoutCause(ctx, plan.Timeout*comparisonShare/100, errors.New("the time for the comparison ran out"))
 	defer cancel()
 	calls := p.newCalls(plan)
 	calls.Account = account

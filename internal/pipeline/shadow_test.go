@@ -52,7 +52,7 @@ func TestShadow(t *testing.T) {
 		QueryMetadata: h.notes.batches[0][0].QueryMetadata,
 	}
 	first := anonymize.SynthesisFirst(7)
-	for _, seat := range plan.Reviewers {
+	for _, seat := range plan.Reviewers() {
 		if seat.ID == "amber" || seat.ID == top {
 			continue
 		}
@@ -283,7 +283,7 @@ func TestShadowAtRealSpeed(t *testing.T) {
 			}), shadowed)
 			plan, session := h.ended(t, council.Request{})
 			top := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings)
-			for _, seat := range plan.Reviewers {
+			for _, seat := range plan.Reviewers() {
 				if seat.ID != top && seat.ID != session.Stage3.Model {
 					late = seat.Model
 				}

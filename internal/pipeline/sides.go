@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -180,17 +179,18 @@ func (p *Pipeline) Look(
 		MaxCostUSD: p.o.MaxCostUSD, MaxTotalTokens: p.o.MaxTotalTokens, Token: token,
 	}
 	seen := council.Seen{Plan: plan, Authors: slices.Sorted(maps.Keys(answers)), Answers: answers}
+	given := council.StagePlan{Kind: council.KindGiven, Given: answers}
 	for _, id := range seen.Authors {
-		seen.Plan.Members = append(seen.Plan.Members, council.Member{ID: id})
+		given.Seats = append(given.Seats, council.Member{ID: id})
 	}
+	plan.Stages = []council.StagePlan{given}
+	seen.Plan = plan
 	planned := s.Plan(seen.Plan)
 	if planned == nil {
 		return nil, nil
 	}
 	seen.Side = *planned
-	// The calls of the side alone are what the session can cost. Their prompts hold the answers too.
-	texts := question + strings.Join(slices.Collect(maps.Values(answers)), "")
-	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: texts}}
+	planned.MoneyEnd = 1 // nothing else has a share
 	plan.Sides = []council.SidePlan{*planned}
 	account, failure := p.o.Book.Open(ctx, p.o.Book.Opening(plan))
 	if failure != nil {

@@ -12,8 +12,11 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// synthesise runs stage 3 with the answers in the order of the canonical slate.
-func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Error {
+// synthesise has the chairman write, from the answers in the order of the canonical slate.
+func (r *run) synthesise(ctx context.Context) *council.Error {
+	if r.slate == nil { // nobody reviewed them
+		r.slate = r.draw().Canonical
+	}
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage3, &meta.Timing.Stage3MS)()
 	stageCtx, cancel := r.until(ctx, council.Stage3)
@@ -40,7 +43,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 		return failure
 	}
 	synthesis, failed := stage3.Write(stageCtx, writers, stage3.Input{
-		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
+		Question: r.plan.Question(), Slate: r.slate, Answers: r.answers, Standings: standings, Reviews: counted,
 		NewMarkers: r.markers(council.Stage3), Chairmen: chairmen, First: r.authors[0],
 	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
@@ -90,11 +93,11 @@ func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 // the chairman, then the configured fallbacks. Without fallbacks the other members that
 // answered follow, by rank, or in configured order if there is no ranking.
 func (r *run) chairmen(standings []council.Standing) []council.Member {
-	chairmen := slices.Clone(r.plan.Chairmen)
+	chairmen := slices.Clone(r.plan.Chairmen())
 	if len(chairmen) > 1 {
 		return chairmen
 	}
-	others := slices.DeleteFunc(slices.Clone(r.plan.Members), func(m council.Member) bool { return r.answers[m.ID] == "" })
+	others := slices.DeleteFunc(slices.Clone(r.plan.Members()), func(m council.Member) bool { return r.answers[m.ID] == "" })
 	rank := func(m council.Member) int {
 		return slices.IndexFunc(standings, func(s council.Standing) bool { return s.Model == m.ID })
 	}

@@ -178,7 +178,7 @@ func TestTwinsUnderOtherNames(t *testing.T) {
 func TestTwinsOfAnOlderPlan(t *testing.T) {
 	h := build(t, members(3))
 	plan := h.plan(t, council.Request{Models: []string{"amber", "birch", "amber", "cedar"}})
-	plan.Reviewers = plan.Members
+	plan.Stages[1].Seats = plan.Members()
 	text, err := json.Marshal(plan)
 	if err != nil {
 		t.Fatal(err)

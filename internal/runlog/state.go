@@ -428,7 +428,7 @@ func (s *State) Guesses(at Seat) bool {
 // it is stored.
 func (s *State) Text() (shown bool, ended int) {
 	writing := s.Open() == council.Stage3 ||
-		s.Plan.Direct && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members[0].ID)
+		s.Plan.Direct() && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)
 	return s.run.text || writing && s.Plan.Deltas, s.run.writer
 }
 

@@ -54,13 +54,15 @@ func readAccepted(data []byte) (a Accepted, err error) {
 // upgrade completes the head of a log that a build before 0.1.0 has stored. Its rules named three sides one by one.
 // The function can go after 0.1.0.
 func (a *Accepted) upgrade(data []byte) error {
-	if a.Plan.Direct {
-		return nil
-	}
 	var old struct {
 		Plan struct {
-			JudgeKey string `json:"judge_key"`
-			Rules    struct {
+			Members   []council.Member `json:"members"`
+			Reviewers []council.Member `json:"reviewers"`
+			Chairmen  []council.Member `json:"chairmen"`
+			Direct    bool             `json:"direct"`
+			JudgeKey  string           `json:"judge_key"`
+			Rules     struct {
+				ReviewPrompt     string          `json:"review_prompt"`
 				Demographics     bool            `json:"demographics"`
 				LexiconLimit     float64         `json:"lexicon_limit"`
 				Judge            *council.Member `json:"judge"`
@@ -77,6 +79,15 @@ func (a *Accepted) upgrade(data []byte) error {
 	}
 	rules := old.Plan.Rules
 	plan := &a.Plan
+	if old.Plan.Direct {
+		plan.Answer = council.SourceOnly
+		plan.Stages = []council.StagePlan{{Kind: council.KindAnswers, Seats: old.Plan.Members, TimeEnd: 1, MoneyEnd: 1}}
+		return nil
+	}
+	plan.Answer = council.SourceSynthesis
+	plan.Stages = council.CouncilStages(old.Plan.Members, old.Plan.Reviewers, old.Plan.Chairmen)
+	plan.Stages[1].Prompt = rules.ReviewPrompt
+	plan.Stages[2].Prompt = plan.Versions.Synthesis
 	if rules.Demographics {
 		plan.Sides = append(plan.Sides, council.SidePlan{Name: "terms", Tally: true, Threshold: rules.LexiconLimit})
 	}
@@ -90,10 +101,10 @@ func (a *Accepted) upgrade(data []byte) error {
 			Name: "embedding", Version: rules.ClusterRule, Member: council.Member{Model: rules.EmbeddingModel}, MoneyEnd: share,
 			Refused: rules.EmbeddingRefused, Records: plan.Rules.Consent > 0, Threshold: rules.LexiconLimit,
 		}
-		asked := side.Records || side.Version != "" && len(plan.Members) >= fewest
+		asked := side.Records || side.Version != "" && len(plan.Members()) >= fewest
 		if asked && side.Refused == "" {
 			side.Seats = []string{"embedding"}
-			side.EmbedBytes = bytes * int64(len(plan.Members))
+			side.EmbedBytes = bytes * int64(len(plan.Members()))
 		}
 		plan.Sides = append(plan.Sides, side)
 	}

@@ -30,7 +30,7 @@ func beginNode(t *testing.T, url string, change ...func(*sessions.Options)) proc
 	log := slog.New(slog.DiscardHandler)
 	o := generous()
 	o.Node, o.Lease, o.Log = rand.Text(), testLease, log
-	o.Needs = func(plan council.Plan, _ []council.Stage) []string { return []string{plan.Rules.ReviewPrompt} }
+	o.Needs = func(plan council.Plan, _ []council.Stage) []string { return []string{plan.Versions.Synthesis} }
 	for _, f := range change {
 		f(&o)
 	}
@@ -652,7 +652,7 @@ func TestPrompts(t *testing.T) {
 	t.Parallel()
 	cluster := journaltest.Start(t)
 	first := beginNode(t, cluster.URL, withPrompts("old"))
-	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Plan.Rules.ReviewPrompt = "old" })
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Plan.Versions.Synthesis = "old" })
 	observe(s)
 	taken := make(chan string, 3)
 	resume := func(name string, p process) {

@@ -37,16 +37,17 @@ type Options struct {
 
 // Opening is what is known of a session before its first call.
 type Opening struct {
-	Session   string             // its id
-	Token     string             // the name of the caller's token; "": no token is asked for
-	User      string             // for whom the caller asked, by council.Plan.User; "": unknown
-	Council   string             // council.Plan.CouncilLabel
-	Limit     *USD               // nil: none
-	Upper     *USD               // the most that the session is thought to cost; nil: unknown
-	Models    []string           // that it may call
-	Direct    bool               // it has one stage
-	Sides     []council.SidePlan // that may spend a share of the limits only
-	MaxTokens *int64             // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
+	Session string   // its id
+	Token   string   // the name of the caller's token; "": no token is asked for
+	User    string   // for whom the caller asked, by council.Plan.User; "": unknown
+	Council string   // council.Plan.CouncilLabel
+	Limit   *USD     // nil: none
+	Upper   *USD     // the most that the session is thought to cost; nil: unknown
+	Models  []string // that it may call
+	// Shares are how much of the limits may be taken by the end of a stage, in percent. What a stage leaves passes on to the
+	// next ones. A stage that is missing has 100.
+	Shares    map[council.Stage]int64
+	MaxTokens *int64 // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
 	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
 	First *USD
 }
@@ -309,7 +310,7 @@ func (a *Book) refusalLocked(s *Account) *council.Error {
 		}
 	}
 	if a.o.Hard && s.Limit != nil && s.First != nil {
-		percent := stageShare(s, council.Stage1)
+		percent := s.share(council.Stage1)
 		if *s.First > s.Limit.share(percent) {
 			least := s.First.scaled(100, percent).Plus(1)
 			return &council.Error{
@@ -415,24 +416,12 @@ type Hold struct {
 	finish   func(USD) // of Options.Hold; nil: nobody is told, or was told before
 }
 
-// stageShare returns how much of a session's limit may be taken by the end of a stage, in percent.
-// What a stage leaves passes on to the next ones.
-func stageShare(s *Account, stage council.Stage) int64 {
-	for _, side := range s.Sides {
-		if side.Name == string(stage) {
-			return int64(math.Round(100 * side.MoneyEnd)) //nolint:mnd // percent
-		}
+// share returns how much of a session's limit may be taken by the end of a stage, in percent.
+func (s *Account) share(stage council.Stage) int64 {
+	if percent, ok := s.Shares[stage]; ok {
+		return percent
 	}
-	switch {
-	case s.Direct:
-		return 100
-	case stage == council.Stage1:
-		return 50
-	case stage == council.Stage2:
-		return 80
-	default:
-		return 100
-	}
+	return 100
 }
 
 // Reserve takes room for an attempt, or returns why it must not be sent. Every hold must be charged.
@@ -610,7 +599,7 @@ func (a *Book) roomLocked(r *Hold) string {
 	if !r.bounded {
 		return "there is a hard limit of cost, and nobody knows what " + r.at.Model + " can cost"
 	}
-	percent := stageShare(s, r.at.Stage)
+	percent := s.share(r.at.Stage)
 	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
 		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, and %s may take %d %%",
 			r.bound, s.used(), *s.Limit, r.at.Stage, percent)
@@ -641,7 +630,7 @@ func (r *Hold) tokenRoomLocked() string {
 	if at.OutputLimit == nil {
 		return "there is a hard limit of tokens, and none of the reply"
 	}
-	percent := stageShare(s, at.Stage)
+	percent := s.share(at.Stage)
 	most := int64(USD(*s.MaxTokens).share(percent))
 	if at.Bytes > maxTokens || int64(*at.OutputLimit) > maxTokens {
 		return "the request can take more tokens than can be counted"

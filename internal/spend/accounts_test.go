@@ -295,10 +295,13 @@ func TestLedgerCutAtAnyLine(t *testing.T) {
 	}
 }
 
+// shares are those of a council.
+var shares = map[council.Stage]int64{council.Stage1: 50, council.Stage2: 80, council.Stage3: 100}
+
 // open opens a session that has a limit, with the models.
 func open(t *testing.T, a *spend.Book, limit spend.USD, models ...string) {
 	t.Helper()
-	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, Models: models}); failure != nil {
+	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, Models: models, Shares: shares}); failure != nil {
 		t.Fatal(failure)
 	}
 }
@@ -339,7 +342,7 @@ func TestStagesShareTheLimit(t *testing.T) {
 // A hard limit of tokens is reserved and settled as one of cost is.
 func TestHardLimitOfTokens(t *testing.T) {
 	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
-	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", MaxTokens: new(int64(100)), Models: []string{"a"}}); failure != nil {
+	if failure := a.Begin(t.Context(), spend.Opening{Session: "s", MaxTokens: new(int64(100)), Models: []string{"a"}, Shares: shares}); failure != nil {
 		t.Fatal(failure)
 	}
 	try := func(stage council.Stage, bytes int64, output int) (*spend.Hold, bool) {
@@ -416,7 +419,10 @@ func TestSoftLimitExpects(t *testing.T) {
 func TestExpectedFollows(t *testing.T) {
 	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	open(t, a, 1000*million, "a")
-	plan := council.Plan{SessionID: "x", Members: []council.Member{{ID: "a", Model: "a"}}, Direct: true}
+	plan := council.Plan{
+		SessionID: "x", Answer: council.SourceOnly,
+		Stages: []council.StagePlan{{Kind: council.KindAnswers, Seats: []council.Member{{ID: "a", Model: "a"}}, MoneyEnd: 1}},
+	}
 	for n := range 420 {
 		cost := spend.USD(n)
 		r, failure := a.Reserve("s", one(council.Stage1, 1))
@@ -517,6 +523,7 @@ func TestRefusals(t *testing.T) {
 			c.options(&o)
 		}
 		c.opening.Session = "s"
+		c.opening.Shares = shares
 		failure := spend.NewBook(o).Begin(t.Context(), c.opening)
 		switch {
 		case c.code == "" && failure != nil, c.code != "" && failure == nil:
@@ -533,7 +540,7 @@ func TestLeastLimit(t *testing.T) {
 		first := spend.USD(rapid.Int64Range(1, int64(spend.Dollar)).Draw(t, "first"))
 		begin := func(limit spend.USD) *council.Error {
 			a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})
-			return a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, First: &first})
+			return a.Begin(t.Context(), spend.Opening{Session: "s", Limit: &limit, First: &first, Shares: shares})
 		}
 		failure := begin(1)
 		if failure == nil {

@@ -86,34 +86,61 @@ func calls(plan council.Plan) []planned {
 		add(stage, m, bytes, rules.Sampling)
 		add(stage, m, bytes+size([]council.Member{m}, rules.Sampling), rules.Sampling)
 	}
-	if plan.Direct {
-		final(council.Stage1, plan.Members[0], question)
-		return all
-	}
-	for _, m := range plan.Members {
-		add(council.Stage1, m, question, rules.Sampling)
-	}
-	review := question + promptOverhead + size(plan.Members, rules.Sampling)
-	for _, m := range plan.Reviewers {
-		add(council.Stage2, m, review, rules.ReviewSampling)
-		if rules.BallotRepair {
-			add(council.Stage2, m, review+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
+	var answers, reviews int64 // their texts
+	for _, s := range plan.Stages {
+		prompt := question + promptOverhead + answers
+		switch s.Kind {
+		case council.KindAnswers:
+			for _, m := range s.Seats {
+				if plan.Direct() {
+					final(council.Stage1, m, question)
+				} else {
+					add(council.Stage1, m, question, rules.Sampling)
+				}
+			}
+			answers = size(s.Seats, rules.Sampling)
+		case council.KindGiven:
+			answers = textSize(s.Given)
+		case council.KindReviews:
+			for _, m := range s.Seats {
+				add(council.Stage2, m, prompt, rules.ReviewSampling)
+				if rules.BallotRepair {
+					add(council.Stage2, m, prompt+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
+				}
+			}
+			reviews = size(s.Seats, rules.ReviewSampling)
+		case council.KindComparison:
+			for _, m := range s.Seats {
+				add(council.StageShadow, m, prompt+textSize(s.Given), rules.ReviewSampling)
+			}
+		case council.KindSynthesis:
+			if len(s.Seats) > 0 {
+				final(council.Stage3, s.Seats[0], prompt+reviews)
+			}
 		}
-	}
-	for _, side := range plan.Sides {
-		for range side.Seats {
-			if side.EmbedBytes > 0 {
-				bytes := overhead + side.EmbedBytes + int64(len(side.Member.Model))
-				all = append(all, planned{council.Stage(side.Name), side.Member.Model, bytes, new(int)})
-			} else {
-				add(council.Stage(side.Name), side.Member, review, rules.ReviewSampling)
+		if s.Kind == council.KindAnswers || s.Kind == council.KindGiven {
+			for _, side := range plan.Sides {
+				for range side.Seats {
+					if side.EmbedBytes > 0 {
+						bytes := overhead + side.EmbedBytes + int64(len(side.Member.Model))
+						all = append(all, planned{council.Stage(side.Name), side.Member.Model, bytes, new(int)})
+					} else {
+						add(council.Stage(side.Name), side.Member, question+promptOverhead+answers, rules.ReviewSampling)
+					}
+				}
 			}
 		}
 	}
-	if len(plan.Chairmen) > 0 {
-		final(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling))
-	}
 	return all
+}
+
+// textSize returns how long texts are as JSON, at most.
+func textSize(texts map[string]string) (bytes int64) {
+	for _, text := range texts {
+		data, _ := json.Marshal(text) // texts can be encoded
+		bytes += int64(len(data))
+	}
+	return bytes
 }
 
 // upper returns the most that the calls cost together, nil where that is not known of one.
@@ -150,27 +177,29 @@ func (a *Book) expected(all []planned) *USD {
 // Opening returns what is known of the session of a plan before its first call.
 func (a *Book) Opening(plan council.Plan) Opening {
 	o := Opening{
-		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), Direct: plan.Direct,
-		MaxTokens: plan.MaxTotalTokens,
+		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), MaxTokens: plan.MaxTotalTokens,
+		Shares: map[council.Stage]int64{},
 	}
-	var called []council.Member // by sides
-	for _, side := range plan.Sides {
-		if len(side.Seats) > 0 {
-			called = append(called, side.Member)
+	share := func(stage council.Stage, end float64) { o.Shares[stage] = int64(math.Round(100 * end)) } //nolint:mnd // percent
+	var seats []council.Member
+	for _, s := range plan.Stages {
+		if s.Kind.Stage() != "" {
+			share(s.Kind.Stage(), s.MoneyEnd)
+			seats = append(seats, s.Seats...)
 		}
-		if len(plan.Members) > 0 { // outside of a session a side has all of the limit
-			o.Sides = append(o.Sides, side)
+	}
+	for _, side := range plan.Sides {
+		share(council.Stage(side.Name), side.MoneyEnd)
+		if len(side.Seats) > 0 {
+			seats = append(seats, side.Member)
 		}
 	}
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
 	}
-	o.Models = make([]string, 0, len(plan.Members)+1)
-	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen, called} {
-		for _, m := range seats {
-			if !slices.Contains(o.Models, m.Model) {
-				o.Models = append(o.Models, m.Model)
-			}
+	for _, m := range seats {
+		if !slices.Contains(o.Models, m.Model) {
+			o.Models = append(o.Models, m.Model)
 		}
 	}
 	if !a.o.Hard && !a.HasDayLimit() {

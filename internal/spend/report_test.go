@@ -97,9 +97,10 @@ func TestEstimate(t *testing.T) {
 	a := spend.NewBook(hard(nil))
 	plan := council.Plan{
 		SessionID: "s", Conversation: []council.Message{{Role: "user", Content: "Why?"}},
-		Members: []council.Member{{ID: "a", Model: "a"}, {ID: "b", Model: "b"}}, MaxCostUSD: new(2.0),
+		MaxCostUSD: new(2.0),
 	}
-	plan.Reviewers, plan.Chairmen = plan.Members, plan.Members[:1]
+	seats := []council.Member{{ID: "a", Model: "a"}, {ID: "b", Model: "b"}}
+	plan.Stages = council.CouncilStages(seats, seats, seats[:1])
 	limit := council.Sampling{MaxOutputTokens: new(100)}
 	plan.Rules.Sampling, plan.Rules.ReviewSampling = limit, limit
 	e := a.Estimate(plan)
@@ -125,7 +126,7 @@ func TestEstimate(t *testing.T) {
 	if e = a.Estimate(plan); e.Fits || e.Refusal == nil {
 		t.Error("more than the day's limit fits")
 	}
-	plan.Members[0].Model = "c"
+	seats[0].Model = "c"
 	if e = a.Estimate(plan); e.Fits || e.Upper != nil || strings.Join(e.Unpriced, ",") != "c" || e.ByModel["b"].Upper == nil {
 		t.Errorf("%+v", e)
 	}
@@ -145,8 +146,9 @@ func TestEstimateOfEndlessReplies(t *testing.T) {
 		"a reviewer has none": {100, 0, "stage1"},
 	} {
 		plan := council.Plan{
-			SessionID: "s", Members: []council.Member{seat("a", tt.member)}, Reviewers: []council.Member{seat("b", tt.reviewer)},
-			Chairmen: []council.Member{seat("a", 100)},
+			SessionID: "s", Stages: council.CouncilStages(
+				[]council.Member{seat("a", tt.member)}, []council.Member{seat("b", tt.reviewer)}, []council.Member{seat("a", 100)},
+			),
 		}
 		var known []string
 		e := spend.NewBook(hard(nil)).Estimate(plan)
