@@ -7,11 +7,11 @@ IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
-# The packages whose tests do less under the race detector (internal/testkit/race): they run once more without it.
-UNRACED := ./internal/bias ./internal/disagreement ./internal/schema ./internal/worth
-# Tests of how work grows with its text (internal/testkit/growth) have shorter texts under the race detector: those of such a name run once more without it.
-LINEAR := Linear$$|TimePerByte|Growth|Hostile|FaultF33|LongReply
-TEXTS := $(filter-out $(UNRACED),$(addprefix ./,$(sort $(shell grep -rl 'growth\.L' --include='*_test.go' internal | xargs dirname))))
+# The packages that only compute. They are tested without the race detector, which makes them five to ten times as slow.
+PURE := $(addprefix internal/,anonymize bias disagreement grade imports ranking render roster schema stage2 stage3 stat \
+	testkit/biassim testkit/growth thinking worth)
+# The paths of all others.
+RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...))
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
@@ -39,9 +39,8 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C lab test ./...
-	$(GO) test -shuffle=on $(UNRACED)
-	$(GO) test -shuffle=on -run '$(LINEAR)' $(TEXTS)
-	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
+	$(GO) test -shuffle=on $(wildcard $(PURE:%=./%))
+	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m $(RACED)
 
 browser:
 	@tools/browser.sh

@@ -98,7 +98,8 @@ func recordings() []recording {
 	failures := []string{"[a.answer=bad]", "[b.review=bad]", "[a.answer=bad] [b.answer=bad]", "[c.answer=empty]"}
 	late := []string{"[b.answer=hang]", "[c.review=hang]", "[a.synthesis=hang]"}
 	budgets := []string{
-		`,"max_cost_usd":0.03`, `,"max_cost_usd":0.034`, `,"max_cost_usd":0.04`, `,"max_cost_usd":0.05`, `,"max_cost_usd":0.06`, `,"max_cost_usd":0.07`,
+		`,"max_cost_usd":0.03`, `,"max_cost_usd":0.034`, `,"max_cost_usd":0.04`,
+		`,"max_cost_usd":0.05`, `,"max_cost_usd":0.06`, `,"max_cost_usd":0.07`,
 	}
 	tokens := []string{`,"max_total_tokens":4000`, `,"max_total_tokens":6000`, `,"max_total_tokens":9000`}
 	soft := []string{`,"max_cost_usd":0.0001`, `,"max_cost_usd":0.002`, `,"max_total_tokens":300`, `,"max_total_tokens":2000`}
@@ -170,8 +171,8 @@ func recordings() []recording {
 			requests: 5, lives: 2, settle: quiet, chance: some, stopped: true,
 		},
 		{
-			name: "order", env: map[string]string{"ORDER": "per_reviewer", "SELF_REVIEW_RATE": "0.5", "REVIEWERS": "a,d,e"}, sessions: all(12, doors),
-			requests: 5, lives: 2, settle: quiet, chance: some,
+			name: "order", env: map[string]string{"ORDER": "per_reviewer", "SELF_REVIEW_RATE": "0.5", "REVIEWERS": "a,d,e"},
+			sessions: all(12, doors), requests: 5, lives: 2, settle: quiet, chance: some,
 		},
 	}
 }

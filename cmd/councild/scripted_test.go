@@ -356,5 +356,6 @@ func (q scriptedRequest) embed(w http.ResponseWriter) {
 		}
 		b.Write(data)
 	}
-	_, _ = fmt.Fprintf(w, `{"object":"list","data":[%s],"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, b.Bytes(), len(q.prompt)/4, len(q.prompt)/4)
+	tokens := len(q.prompt) / 4
+	_, _ = fmt.Fprintf(w, `{"object":"list","data":[%s],"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, b.Bytes(), tokens, tokens)
 }

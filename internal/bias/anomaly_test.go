@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 func TestShareKept(t *testing.T) {
@@ -50,7 +49,7 @@ func uneven(seed uint64) func(s, reviewer int) float64 {
 // none: 7 % are promised, and the bound adds 3.3 standard errors of 150 windows.
 func TestAnomaliesOfUnbiasedWindows(t *testing.T) {
 	testkit.Slow(t)
-	windows := race.Fewer(150)
+	windows := 150
 	for name, o := range map[string]simulation{
 		"complete":       {sessions: 50},
 		"scores missing": {sessions: 30, hidden: true, missing: 0.2},

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 var (
@@ -348,9 +347,6 @@ var auditSessions = flag.Int("audit", 2000, "sessions for each figure of TestAud
 func TestAuditFalsePositives(t *testing.T) {
 	t.Parallel()
 	sessions := *auditSessions
-	if race.Enabled { // make test runs all of them without it
-		sessions = 200
-	}
 	for _, members := range []int{3, 4, 5, 9} {
 		for _, noise := range []float64{0.7, 1.0, 1.5} {
 			t.Run(fmt.Sprintf("%d members, noise %g", members, noise), func(t *testing.T) {

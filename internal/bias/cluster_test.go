@@ -8,7 +8,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestQuestionsInRunsAreOneCluster asks ten questions five times in a row each and
@@ -17,7 +16,7 @@ import (
 // tests of five reviewers in one report are not independent, so theirs are wider.
 func TestQuestionsInRunsAreOneCluster(t *testing.T) {
 	testkit.Slow(t)
-	reports := race.Fewer(100)
+	reports := 100
 	drifts, changes, odd := 0, 0, 0
 	for seed := range uint64(reports) {
 		r := reportOf(t, simulation{sessions: 50, run: 5, hidden: true}, seed)

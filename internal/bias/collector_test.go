@@ -15,7 +15,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
@@ -247,7 +246,7 @@ func TestReportAnyOrder(t *testing.T) {
 func TestReadingFromTheNewestPart(t *testing.T) {
 	testkit.Slow(t)
 	unread := 0
-	for seed := range uint64(race.Fewer(3000)) {
+	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		o := Options{Now: now, WindowSessions: rng.IntN(8)}
 		switch rng.IntN(4) {
@@ -302,7 +301,7 @@ func TestReadingFromTheNewestPart(t *testing.T) {
 			t.Fatalf("seed %d: skipped (-whole +back):\n%s", seed, diff)
 		}
 	}
-	if unread < race.Fewer(1000) {
+	if unread < 1000 {
 		t.Errorf("%d parts were not read, want more", unread)
 	}
 }

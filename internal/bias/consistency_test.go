@@ -14,7 +14,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestNoiseIsNoPrimacy has a noisy reviewer read 30 questions of five answers in one
@@ -124,7 +123,7 @@ func TestConflictIntervalsCover(t *testing.T) {
 			}
 			return Consistency(slices.Values(records))[0]
 		}
-		all := make([]SelfConsistency, race.Fewer(max(200, *draws)))
+		all := make([]SelfConsistency, max(200, *draws))
 		var conflicts, ties, pairs float64
 		for i := range all {
 			all[i] = probe(tt.questions)

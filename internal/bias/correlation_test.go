@@ -9,7 +9,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestLengthCorrelationCovers draws windows in which lengths have nothing to do with scores, although the answers to one question
@@ -17,7 +16,7 @@ import (
 func TestLengthCorrelationCovers(t *testing.T) {
 	testkit.Slow(t)
 	for _, questions := range []int{20, 50, 100} {
-		windows := race.Fewer(600)
+		windows := 600
 		hit, fisher := 0, 0
 		for seed := range uint64(windows) {
 			p := lengths(nullLengths(seed, questions))

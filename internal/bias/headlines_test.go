@@ -21,7 +21,6 @@ import (
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/biassim"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // generated returns the records of sessions of biassim's five members.
@@ -110,7 +109,7 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 // 120 reports.
 func TestUnbiasedReportsStayQuiet(t *testing.T) {
 	testkit.Slow(t)
-	reports := race.Fewer(120)
+	reports := 120
 	for _, showOwn := range []bool{false, true} {
 		flagged := 0
 		for seed := range uint64(reports) {

@@ -8,14 +8,13 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/biassim"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // TestLevelsAreNoFavour draws realistic windows, in which reviewers score at other levels and use more or less of the scale: the
 // level differs, and nobody is said to favour anybody.
 func TestLevelsAreNoFavour(t *testing.T) {
 	testkit.Slow(t)
-	windows := race.Fewer(30)
+	windows := 30
 	differs, favours := 0, 0
 	for seed := range uint64(windows) {
 		world := biassim.World{Base: 7.5, Levels: 2, Spread: 0.3}

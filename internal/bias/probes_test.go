@@ -9,7 +9,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // probeOf returns the records of a probe: four reviewers, which differ in harshness and in
@@ -73,7 +72,7 @@ func TestCompareProbesCovers(t *testing.T) {
 		earlier, later int
 		hashed         bool
 	}{{6, 6, false}, {5, 15, false}, {8, 8, true}} {
-		probes := race.Fewer(400)
+		probes := 400
 		held := 0
 		for range probes {
 			for _, c := range CompareProbes(slices.Values(probeOf(random, "x", tt.earlier, tt.hashed, 0)),

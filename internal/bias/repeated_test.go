@@ -7,14 +7,13 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/biassim"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // Where nobody favours anybody and ten or thirty questions are asked again over 100 sessions, keys of questions keep
 // verdicts from counting each session. Without them, most reports over ten questions have a false one.
 func TestRepeatedQuestions(t *testing.T) {
 	testkit.Slow(t)
-	reports := race.Fewer(30)
+	reports := 30
 	for _, tt := range []struct {
 		questions int
 		tell      func(*council.BiasMetricRecord)

@@ -14,7 +14,6 @@ import (
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/biassim"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 // inWorld returns the records of sessions of so many members in a world.
@@ -90,7 +89,8 @@ func TestScaleUseIsNoFavour(t *testing.T) {
 // slope a bias.
 func favoursNobody(t *testing.T, sessions, members int, world biassim.World) {
 	t.Helper()
-	flagged, reports := 0, race.Fewer(40)
+	flagged := 0
+	reports := 40
 	for seed := range uint64(reports) {
 		found := verdicts(collect(unlimited, inWorld(seed, sessions, members, seed%2 == 0, world, biassim.Effects{})).Report(t.Context()))
 		for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
@@ -173,7 +173,7 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 // detectable and counts the verdicts: 80 %, less 3.3 standard errors.
 func TestDetectableIsDetected(t *testing.T) {
 	testkit.Slow(t)
-	reports := race.Fewer(40)
+	reports := 40
 	least := 0.8*float64(reports) - 3.3*math.Sqrt(0.8*0.2*float64(reports))
 	for _, tc := range []struct {
 		name, headline string

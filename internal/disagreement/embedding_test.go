@@ -17,7 +17,6 @@ import (
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 const embedder = "embedder"
@@ -224,7 +223,7 @@ func (w world) session(n int, random *rand.Rand) (Input, embedded) {
 func TestClusterAfterCalibration(t *testing.T) {
 	t.Parallel()
 	const sessions = 100
-	calibrations := race.Fewer(6)
+	calibrations := 6
 	for name, tt := range map[string]struct {
 		world
 		passes bool
@@ -347,11 +346,7 @@ func TestPlantedIsClustered(t *testing.T) {
 		}
 	}
 	topics := readCorpus(t)
-	least := minClustered
-	if race.Enabled { // make test runs the others without it
-		least = 12
-	}
-	for n := least; n <= 12; n++ {
+	for n := minClustered; n <= 12; n++ {
 		for each := 1; each <= 2; each++ {
 			random := rand.New(rand.NewPCG(7, uint64(n)))
 			sessions, flagged, lexical, others := 0, 0, 0, 0

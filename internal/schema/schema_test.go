@@ -15,7 +15,6 @@ import (
 
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/growth"
-	"github.com/councild/councild/internal/testkit/race"
 )
 
 const person = `{
@@ -226,9 +225,6 @@ func hostile() map[string]struct{ schema, reply string } {
 func TestHostile(t *testing.T) {
 	testkit.Slow(t)
 	for name, tt := range hostile() {
-		if race.Enabled && !strings.HasPrefix(name, "doubling") { // make test runs the others without it
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			s := compiled(t, tt.schema)

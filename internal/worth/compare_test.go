@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/testkit"
-	"github.com/councild/councild/internal/testkit/race"
 	"github.com/councild/councild/internal/worth"
 )
 
@@ -227,7 +226,7 @@ func TestUnknownCosts(t *testing.T) {
 // and three standard errors. lab/validate prints the table of many more.
 func TestNullVerdicts(t *testing.T) {
 	testkit.Slow(t)
-	sets := race.Fewer(200)
+	sets := 200
 	plan := worth.Plan{Treatment: "council", Members: []string{"a", "b", "c", "d"}, Comparators: []string{"ranked"}, Margin: 0.05}
 	pays := 0
 	for n := range sets {

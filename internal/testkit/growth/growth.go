@@ -3,24 +3,18 @@
 // It measures the processor time of the whole process, which a busy machine affects less
 // than the wall clock. Other goroutines of the process count too, so a measurement that
 // is too slow is repeated. What the work is, and that it is correct, is left to the tests.
-//
-// Give such a test a name that LINEAR in the Makefile matches: then it runs once more without the race
-// detector, on texts of full length.
 package growth
 
 import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/councild/councild/internal/testkit/race"
 )
 
-// The sizes, in bytes, that Linear compares: 128 KiB and 1 MiB. Under the race detector, which makes work
-// five to ten times as slow, they are a fifth of that.
+// The sizes, in bytes, that Linear compares.
 const (
-	Small = 128 << 10 / race.Slowness
-	Large = 1 << 20 / race.Slowness
+	Small = 128 << 10
+	Large = 1 << 20
 )
 
 // attempts is the number of measurements that have to be too slow for a failure.

@@ -4,6 +4,3 @@ package race
 
 // Enabled reports whether the race detector is on.
 const Enabled = true
-
-// Slowness divides how much tests do.
-const Slowness = 5
