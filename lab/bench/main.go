@@ -24,6 +24,7 @@ const usage = `Usage: bench COMMAND [flags]
 
   compare    measure the figures T1 to T16, and print them as a table
   against    print two results of compare beside each other: OLDER.json NEWER.json
+  pair       measure two binaries in turns, T1, T2, T5 and T16: OLD NEW; exit with 1 if NEW takes over 5 % more
   growth     measure how cost grows with clients, members, answers, records and watchers: CSV
   plot       draw that CSV as SVG files
   provider, reference, load, read
@@ -44,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	commands := map[string]command{
-		"compare": compare, "against": against, "growth": growth, "plot": plot,
+		"compare": compare, "against": against, "pair": pair, "growth": growth, "plot": plot,
 		"provider": provider, "reference": reference, "load": load, "read": read,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
