@@ -212,3 +212,24 @@ func TestAgainst(t *testing.T) {
 		}
 	}
 }
+
+// A binary is slower where the whole interval of its ratio is above what is tolerated.
+func TestPairedSlower(t *testing.T) {
+	old := series{100, 101, 99, 100, 102, 98, 100, 101}
+	times := func(factor float64) (all series) {
+		for _, v := range old {
+			all = append(all, factor*v)
+		}
+		return all
+	}
+	uneven := series{100, 150, 80, 120, 90, 160, 100, 140}
+	for name, tt := range map[string]struct {
+		values series
+		want   bool
+	}{"the same": {old, false}, "a little slower": {times(1.04), false}, "slower": {times(1.07), true}, "uneven": {uneven, false}} {
+		p := paired{old: old, new: tt.values}
+		if got := p.slower(); got != tt.want {
+			t.Errorf("%s: slower is %v", name, got)
+		}
+	}
+}
