@@ -8,8 +8,8 @@ FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
 # The packages that only compute. They are tested without the race detector, which makes them five to ten times as slow.
-PURE := $(addprefix internal/,anonymize bias disagreement grade imports ranking render roster schema stage2 stage3 stat \
-	testkit/biassim testkit/growth thinking worth)
+PURE := $(addprefix internal/,anonymize bias calls/schema config/roster disagreement ranking render stage2 stage3 stat \
+	testkit/biassim testkit/growth trial/grade trial/imports llm/thinking worth)
 # The paths of all others.
 RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...))
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.
@@ -89,8 +89,8 @@ scale: ## Play every fault of kept sessions, on one machine and on a cluster; pr
 
 costs: build ## Measure what it costs to keep sessions, inside the daemon and on a cluster: a quarter of an hour.
 	@wc -c councild
-	$(GO) test -run '^$$' -bench 'Append|Purge|Index' -benchtime 1000x -timeout 20m ./internal/journal
-	$(GO) test -run '^$$' -bench Open -benchtime 10x -timeout 20m -v ./internal/journal
+	$(GO) test -run '^$$' -bench 'Append|Purge|Index' -benchtime 1000x -timeout 20m ./internal/sessions/journal
+	$(GO) test -run '^$$' -bench Open -benchtime 10x -timeout 20m -v ./internal/sessions/journal
 	$(GO) test -count=1 -timeout 1h -run '^TestCosts' -v ./cmd/councild -costs 10
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/grade"
+	"github.com/councild/councild/internal/trial/grade"
 	"github.com/councild/councild/internal/simllm"
 )
 

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"

@@ -20,20 +20,19 @@ var floors = [][]string{
 	{
 		"examples", "internal/council", "internal/disk", "internal/testkit/journaltest", "internal/testkit/pipenet", "internal/testkit/race", "internal/stat",
 		"internal/testkit",
-		"internal/thinking",
+		"internal/llm/thinking",
 	},
 	{
-		"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/testkit/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
-		"internal/grade", "internal/worth", "internal/runlog", "internal/journal", "internal/client", "internal/spend", "internal/testkit/growth",
-		"internal/testkit/biassim",
-		"api", "web",
+		"internal/anonymize", "internal/ranking", "internal/bias", "internal/worth", "internal/runlog", "internal/spend", "internal/llm",
+		"internal/store", "internal/telemetry", "internal/simllm", "internal/config", "internal/sessions/journal", "internal/doors/client",
+		"internal/trial/grade", "internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim", "api", "web",
 	},
 	{
-		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster",
-		"internal/sessions", "internal/imports", "internal/events",
+		"internal/disagreement", "internal/calls", "internal/calls/schema", "internal/stage1", "internal/stage2", "internal/stage3",
+		"internal/render", "internal/config/roster", "internal/sessions", "internal/trial/imports", "internal/consent",
 	},
-	{"internal/httpapi", "internal/mcpserver", "internal/pipeline"},
-	{"internal/daemon", "internal/batch"},
+	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
+	{"internal/daemon", "internal/trial"},
 	{"internal/testkit/daemontest", "internal/cli"},
 	{"cmd/councild"},
 }
@@ -48,10 +47,10 @@ var forbidden = map[string][]string{
 		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
 		"internal/sessions", "internal/disagreement",
 	},
-	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
-	"internal/daemon":  {"internal/simllm"},
+	"internal/doors/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"internal/daemon":        {"internal/simllm"},
 	"cmd/councild": {
-		"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
+		"internal/council", "internal/config", "internal/pipeline", "internal/doors/httpapi", "internal/store", "internal/llm",
 		"internal/bias",
 	},
 }
@@ -63,29 +62,29 @@ const forTests = "internal/testkit"
 // internal/testkit that is named after it.
 var owners = map[string]string{
 	"github.com/sashabaranov/go-openai":     "internal/llm",
-	"github.com/go-chi/chi/v5":              "internal/httpapi",
+	"github.com/go-chi/chi/v5":              "internal/doors/httpapi",
 	"github.com/kelseyhightower/envconfig":  "internal/config",
 	"github.com/lmittmann/tint":             "internal/cli",
 	"github.com/alecthomas/kong":            "internal/cli",
 	"golang.org/x/term":                     "internal/cli",
-	"golang.org/x/time":                     "internal/httpapi",
+	"golang.org/x/time":                     "internal/doors/httpapi",
 	"github.com/google/uuid":                "internal/pipeline",
 	"github.com/gofrs/flock":                "internal/disk",
 	"github.com/klauspost/compress":         "internal/store",
 	"github.com/prometheus/client_golang":   "internal/telemetry",
-	"github.com/nats-io/nats.go":            "internal/journal",
-	"github.com/nats-io/nats-server/v2":     "internal/journal",
-	"github.com/minio/highwayhash":          "internal/journal",
+	"github.com/nats-io/nats.go":            "internal/sessions/journal",
+	"github.com/nats-io/nats-server/v2":     "internal/sessions/journal",
+	"github.com/minio/highwayhash":          "internal/sessions/journal",
 	"go.opentelemetry.io":                   "internal/telemetry",
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",
-	"go.yaml.in/yaml/v4":                    "internal/roster",
+	"go.yaml.in/yaml/v4":                    "internal/config/roster",
 
-	"github.com/santhosh-tekuri/jsonschema/v6": "internal/schema",
-	"golang.org/x/text":                        "internal/schema",
+	"github.com/santhosh-tekuri/jsonschema/v6": "internal/calls/schema",
+	"golang.org/x/text":                        "internal/calls/schema",
 
-	"github.com/modelcontextprotocol/go-sdk": "internal/mcpserver",
-	"github.com/google/jsonschema-go":        "internal/mcpserver",
+	"github.com/modelcontextprotocol/go-sdk": "internal/doors/mcpserver",
+	"github.com/google/jsonschema-go":        "internal/doors/mcpserver",
 }
 
 type listed struct {

@@ -111,8 +111,8 @@ func modelPages(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "Dockerfile", ".env.example"}
 	for _, dir := range []string{
-		"docs", "api", "deploy", "examples", "web/assets", "cmd", "internal/cli", "internal/config", "internal/daemon", "internal/httpapi",
-		"internal/mcpserver", "internal/roster", "internal/spend", "internal/render", "internal/batch", "internal/imports",
+		"docs", "api", "deploy", "examples", "web/assets", "cmd", "internal/cli", "internal/config", "internal/daemon", "internal/doors/httpapi",
+		"internal/doors/mcpserver", "internal/config/roster", "internal/spend", "internal/render", "internal/trial", "internal/trial/imports",
 	} {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {

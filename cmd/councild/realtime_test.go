@@ -21,10 +21,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit"

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"

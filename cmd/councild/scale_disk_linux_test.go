@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )

@@ -13,11 +13,11 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/disagreement"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
 )

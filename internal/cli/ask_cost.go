@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"

@@ -14,13 +14,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/councild/councild/internal/batch"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/trial"
 )
 
 // batchFlags are those of every command that asks the questions of a file.
@@ -52,7 +52,7 @@ func (batchCmd) Help() string {
 
 // Run asks the questions of a file.
 func (c batchCmd) Run(ctx context.Context, std IO) error {
-	b, err := c.begin(ctx, std, c.Records, nil, func(*batch.Plan, asked, council.Plan, []batch.Question) error { return nil })
+	b, err := c.begin(ctx, std, c.Records, nil, func(*trial.Plan, asked, council.Plan, []trial.Question) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func (a asked) Prepare(r council.Request) (council.Plan, error) {
 // begun is a run that is ready to ask.
 type begun struct {
 	engine    asked
-	calls     *batch.Calls
-	plan      batch.Plan
-	questions []batch.Prepared           // in the order of the plan
-	held      batch.File                 // what was asked before
+	calls     *trial.Calls
+	plan      trial.Plan
+	questions []trial.Prepared           // in the order of the plan
+	held      trial.File                 // what was asked before
 	bound     *float64                   // of all questions; nil: nobody knows
 	perCall   int                        // calls of a question
-	over      func(session string) error // as in batch.Options
+	over      func(session string) error // as in trial.Options
 	teardown  []func(context.Context) error
 }
 
@@ -96,7 +96,7 @@ func (b *begun) close(ctx context.Context) {
 // begin reads the questions and makes everything that the run needs. It may ask the judges beside the council. shape
 // completes the plan.
 func (c batchFlags) begin(
-	ctx context.Context, std IO, records string, judges []string, shape func(*batch.Plan, asked, council.Plan, []batch.Question) error,
+	ctx context.Context, std IO, records string, judges []string, shape func(*trial.Plan, asked, council.Plan, []trial.Question) error,
 ) (_ *begun, err error) {
 	if c.File == "" || c.Out == "" {
 		return nil, usageError{errors.New("missing flags: --file=FILE, --out=FILE and --max-cost-usd=X are needed")}
@@ -113,7 +113,7 @@ func (c batchFlags) begin(
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--file: %w: name a file of questions that can be read", err)}
 	}
-	questions, problems := batch.Read(file, c.Grader)
+	questions, problems := trial.Read(file, c.Grader)
 	if len(problems) > 0 {
 		return nil, usageError{c.refused(problems)}
 	}
@@ -146,7 +146,7 @@ func (c batchFlags) begin(
 		recorder = kept
 		b.over = func(session string) error { return kept.over(ctx, session) }
 	}
-	var calls *batch.Calls // opened when the plan is known
+	var calls *trial.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
 		Config: cfg, Simulated: sim, Recorder: recorder, QuestionSecret: secret, Log: slog.New(slog.DiscardHandler), Version: std.Version,
 		Hold: func(session string, bound spend.USD) (func(spend.USD), error) {
@@ -166,7 +166,7 @@ func (c batchFlags) begin(
 	if err != nil {
 		return nil, usageError{readable(err)}
 	}
-	b.plan = batch.New(file, questions, first, c.Grader)
+	b.plan = trial.New(file, questions, first, c.Grader)
 	if c.Seed != nil {
 		b.plan.Seed = *c.Seed
 	}
@@ -177,7 +177,7 @@ func (c batchFlags) begin(
 	if err := b.measure(ordered); err != nil {
 		return nil, err
 	}
-	if calls, err = batch.OpenCalls(c.Out+".calls", b.plan.Hash()); err == nil {
+	if calls, err = trial.OpenCalls(c.Out+".calls", b.plan.Hash()); err == nil {
 		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
 	var mismatch error // it names the settings that differ, which the error of the calls does not
@@ -200,7 +200,7 @@ func ableCouncil() []simllm.Model {
 }
 
 // refused says what is wrong with a file of questions.
-func (c batchFlags) refused(problems []batch.Problem) error {
+func (c batchFlags) refused(problems []trial.Problem) error {
 	const most = 20
 	var lines []string
 	for _, p := range problems[:min(most, len(problems))] {
@@ -214,7 +214,7 @@ func (c batchFlags) refused(problems []batch.Problem) error {
 
 // openEngine starts the engine. If the price and the length of each reply are known, it makes the cost limits hard. No other
 // setting changes.
-func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []batch.Question) error {
+func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []trial.Question) error {
 	e, err := daemon.NewEngine(ctx, o)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchF
 }
 
 // measure prepares the questions, adds up what they may cost, and finds what is wrong with any of them before one is asked.
-func (b *begun) measure(questions []batch.Question) error {
+func (b *begun) measure(questions []trial.Question) error {
 	b.bound = new(float64)
 	var problems []string
 	for _, q := range questions {
@@ -252,8 +252,8 @@ func (b *begun) measure(questions []batch.Question) error {
 				b.perCall += arm.Samples + 1
 			}
 		}
-		one := batch.Prepared{Question: q, Session: b.plan.Of(q.ID, session)}
-		if one.Bound = batch.Bound(b.engine.Estimate, session, b.plan); one.Bound == nil {
+		one := trial.Prepared{Question: q, Session: b.plan.Of(q.ID, session)}
+		if one.Bound = trial.Bound(b.engine.Estimate, session, b.plan); one.Bound == nil {
 			b.bound = nil
 		} else if b.bound != nil {
 			*b.bound += *one.Bound
@@ -267,8 +267,8 @@ func (b *begun) measure(questions []batch.Question) error {
 }
 
 // asked returns the questions of the run.
-func (b *begun) asked() []batch.Question {
-	questions := make([]batch.Question, len(b.questions))
+func (b *begun) asked() []trial.Question {
+	questions := make([]trial.Question, len(b.questions))
 	for i, q := range b.questions {
 		questions[i] = q.Question
 	}
@@ -285,7 +285,7 @@ func (b *begun) announce(std IO, start bool) error {
 	} else {
 		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
 	}
-	if c := batch.FindCopies(b.asked()); c.Questions > 0 {
+	if c := trial.FindCopies(b.asked()); c.Questions > 0 {
 		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and %.64q. They tell less than as "+
 			"many different ones, and reports take them for independent: give the copies of each text one \"group\".\n",
 			c.Questions, c.Example[0], c.Example[1])
@@ -298,7 +298,7 @@ func (b *begun) announce(std IO, start bool) error {
 }
 
 // results asks the questions that were not asked yet, and returns what came of all.
-func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]batch.Result, error) {
+func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]trial.Result, error) {
 	if b.held.Ended {
 		return b.held.Results, nil
 	}
@@ -313,11 +313,11 @@ func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]batch.Resu
 }
 
 // finish ends the file of results, where it has not ended.
-func (b *begun) finish(name string, results []batch.Result) error {
+func (b *begun) finish(name string, results []trial.Result) error {
 	if b.held.Ended {
 		return nil
 	}
-	return batch.Finish(name, b.plan, results)
+	return trial.Finish(name, b.plan, results)
 }
 
 // run asks the questions, and ends the file of results when all are over.
@@ -338,7 +338,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 		if r.Status == council.StatusFailed {
 			failed++
 		}
-		if _, ok := r.Arms[batch.ArmVote]; ok {
+		if _, ok := r.Arms[trial.ArmVote]; ok {
 			graded++
 			if r.Score != nil {
 				right += *r.Score
@@ -356,14 +356,14 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	return err
 }
 
-func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, error) {
+func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, error) {
 	start := time.Now()
-	o := batch.Options{
+	o := trial.Options{
 		Council: b.engine, Calls: b.calls, Plan: b.plan, Questions: b.questions, Out: c.Out, Held: b.held,
 		MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency, Over: b.over,
 	}
 	if isTerminal(std.Stderr) {
-		o.Progress = func(p batch.Progress) {
+		o.Progress = func(p trial.Progress) {
 			left := time.Duration(float64(time.Since(start)) / float64(p.Done) * float64(p.Questions-p.Done)).Round(time.Second)
 			_, _ = fmt.Fprintf(std.Stderr, "\r\x1b[K%d of %d questions, %s, some %v left", p.Done, p.Questions, dollars(p.Usage), left)
 			if p.Done == p.Questions {
@@ -371,24 +371,24 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, e
 			}
 		}
 	}
-	return batch.Run(ctx, o)
+	return trial.Run(ctx, o)
 }
 
 // stopped returns why a run has not ended, nil where it has.
-func (b *begun) stopped(out batch.Outcome) error {
+func (b *begun) stopped(out trial.Outcome) error {
 	if out.Stopped == nil {
 		return nil
 	}
 	var why string
 	switch *out.Stopped {
-	case batch.StoppedByCap:
+	case trial.StoppedByCap:
 		could := "more than that"
 		if out.Next != nil {
 			could = fmt.Sprintf("$%.6f", *out.Next)
 		}
 		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: the same command with a higher limit goes on",
 			out.Left, could)
-	case batch.StoppedUnknown:
+	case trial.StoppedUnknown:
 		why = "nobody tells what the calls cost, so that --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
 	default:
 		why = "it was interrupted: the same command goes on"

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/councild/councild/internal/batch"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/trial"
 	"github.com/councild/councild/internal/worth"
 )
 
@@ -58,7 +58,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	compared := batch.Compare(b.plan, b.questions, results)
+	compared := trial.Compare(b.plan, b.questions, results)
 	if err := b.finish(c.Out, results); err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (c compareCmd) compareRows(std IO) error {
 	if c.File != "" || c.Out != "" || c.Finish || len(c.Judges) > 0 || c.Samples != nil || c.Ensemble != "" {
 		return usageError{errors.New("--input takes answers that are graded: leave out --file, --out, --finish, --judges, --samples and --ensemble")}
 	}
-	plan := worth.Plan{Treatment: cmp.Or(c.Treatment, batch.ArmCouncil), Comparators: c.Arms, Margin: 0.05, ValueUSD: c.ValueUSD}
+	plan := worth.Plan{Treatment: cmp.Or(c.Treatment, trial.ArmCouncil), Comparators: c.Arms, Margin: 0.05, ValueUSD: c.ValueUSD}
 	if c.Margin != nil {
 		plan.Margin = *c.Margin
 	}
 	if c.Seed != nil {
 		plan.Seed = uint64(*c.Seed) //nolint:gosec // any bits will do
 	}
-	compared, err := batch.CompareRows(c.Input, plan)
+	compared, err := trial.CompareRows(c.Input, plan)
 	if err != nil {
 		return usageError{fmt.Errorf("--input: %w", err)}
 	}
@@ -117,7 +117,7 @@ func (c compareCmd) check() error {
 }
 
 // shape completes the plan.
-func (c compareCmd) shape(p *batch.Plan, engine asked, session council.Plan, questions []batch.Question) error {
+func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, questions []trial.Question) error {
 	closed := 0
 	for _, q := range questions {
 		if q.Closed() {
@@ -139,11 +139,11 @@ func (c compareCmd) shape(p *batch.Plan, engine asked, session council.Plan, que
 	if arms == nil {
 		arms = []string{string(pipeline.ArmSynthesis)}
 		if closed > 0 {
-			arms = append(arms, batch.ArmVote)
+			arms = append(arms, trial.ArmVote)
 		}
 	}
 	var err error
-	if p.Arms, err = batch.Arms(arms, p.Members, closed > 0); err != nil {
+	if p.Arms, err = trial.Arms(arms, p.Members, closed > 0); err != nil {
 		return fmt.Errorf("--arms: %w", err)
 	}
 	p.Alpha = worth.Level
@@ -169,7 +169,7 @@ func (c compareCmd) shape(p *batch.Plan, engine asked, session council.Plan, que
 }
 
 // judgeOf returns the seat of a judge. Its maker must have no other seat.
-func judgeOf(engine asked, p batch.Plan, name string) (council.Member, error) {
+func judgeOf(engine asked, p trial.Plan, name string) (council.Member, error) {
 	plan, err := engine.Engine.Prepare(council.Request{Query: "?", Models: []string{name}, Direct: true})
 	if err != nil {
 		return council.Member{}, readable(err)
@@ -185,7 +185,7 @@ func judgeOf(engine asked, p batch.Plan, name string) (council.Member, error) {
 }
 
 // ensemble completes the plan where an ensemble is among the arms.
-func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
+func (c compareCmd) ensemble(p *trial.Plan, session council.Plan) error {
 	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
 }
 
 // results asks the questions, or returns what was asked of them.
-func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]batch.Result, error) {
+func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]trial.Result, error) {
 	if !c.Finish {
 		return b.results(ctx, std, c.batchFlags)
 	}
@@ -223,11 +223,11 @@ type seatsCmd struct {
 
 // Run says what the errors of the seats of a council have in common.
 func (c seatsCmd) Run(std IO) error {
-	rows, members, graded, err := batch.SeatsOfRows(c.Input)
+	rows, members, graded, err := trial.SeatsOfRows(c.Input)
 	if err == nil && !graded {
-		var f batch.File
-		if f, err = batch.Open(c.Input); err == nil {
-			rows, members, err = batch.Seats(f)
+		var f trial.File
+		if f, err = trial.Open(c.Input); err == nil {
+			rows, members, err = trial.Seats(f)
 		}
 	}
 	if err != nil {

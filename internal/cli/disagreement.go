@@ -17,10 +17,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/doors/client"
 )
 
 type disagreeCmd struct {

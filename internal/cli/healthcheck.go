@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/doors/client"
 )
 
 type healthcheckCmd struct{}

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/imports"
+	"github.com/councild/councild/internal/trial/imports"
 )
 
 type importCmd struct {

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/mcpserver"
+	"github.com/councild/councild/internal/doors/client"
+	"github.com/councild/councild/internal/doors/mcpserver"
 	"github.com/councild/councild/internal/store"
 )
 

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/doors/client"
 )
 
 // sessionsTimeout is how long a command may wait for the daemon's answer.

@@ -18,12 +18,12 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/events"
-	"github.com/councild/councild/internal/imports"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/trial/imports"
 )
 
 type storeCmd struct {
@@ -182,7 +182,7 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 
 // withoutKey returns a line as it may leave the machine: below consent level 4 without the key of its question.
 func withoutKey(l store.Line) store.Line {
-	if l.QuestionKey == nil || l.ConsentLevel >= events.LevelResearch {
+	if l.QuestionKey == nil || l.ConsentLevel >= consent.LevelResearch {
 		return l
 	}
 	l.Text = bytes.Replace(l.Text, []byte(`"question_key":"`+*l.QuestionKey+`"`), []byte(`"question_key":null`), 1)

@@ -24,7 +24,7 @@ import (
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"

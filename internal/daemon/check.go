@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
-	"github.com/councild/councild/internal/roster"
 )
 
 const (

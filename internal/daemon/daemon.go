@@ -19,16 +19,16 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/events"
-	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/journal"
-	"github.com/councild/councild/internal/mcpserver"
+	"github.com/councild/councild/internal/doors/client"
+	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/mcpserver"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 )
@@ -78,8 +78,8 @@ type Daemon struct {
 	publisher *publisher       // of records to the cluster; nil: there is none
 	ledger    *ledger          // nil when what sessions cost is not kept
 	evidence  *evidence        // nil when what people and reviewers say of sessions is not kept
-	outbox    *events.Outbox   // of events; nil when none are sent
-	intake    *events.Intake   // of events of other councils; nil when none are taken in
+	outbox    *consent.Outbox  // of events; nil when none are sent
+	intake    *consent.Intake  // of events of other councils; nil when none are taken in
 	journal   *journal.Journal // nil when sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
@@ -159,7 +159,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.teardown.push("the events that wait", func(context.Context) error { return d.outbox.Close() })
 	}
 	if cfg.EventsIntake {
-		if d.intake, err = events.OpenIntake(ctx, events.IntakeOptions{
+		if d.intake, err = consent.OpenIntake(ctx, consent.IntakeOptions{
 			Path: cfg.IntakeFile(), Disk: o.Disk, Log: log.With("store", "intake"), MinOrganisations: cfg.EventsMinOrgs,
 		}); err != nil {
 			return nil, fmt.Errorf("LLM_COUNCIL_EVENTS_INTAKE: %w", err)

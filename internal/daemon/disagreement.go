@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
-	"github.com/councild/councild/internal/roster"
 )
 
 // Comparer says how answers differ in how they speak of people, by terms alone.

@@ -17,12 +17,12 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/events"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/telemetry"
@@ -36,8 +36,8 @@ type EngineOptions struct {
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	// QuestionSecret is that of pipeline.Options.
 	QuestionSecret func() string
-	Evidence       *evidence      // nil: nobody is asked about whole sessions
-	Outbox         *events.Outbox // nil: no events are sent
+	Evidence       *evidence       // nil: nobody is asked about whole sessions
+	Outbox         *consent.Outbox // nil: no events are sent
 	Log            *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer

@@ -8,31 +8,31 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/store"
 )
 
 // openOutbox opens the outbox of events. It returns nil where none are sent.
-func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*events.Outbox, error) {
+func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*consent.Outbox, error) {
 	if !cfg.SendsEvents() {
 		if cfg.EventSink != "" {
 			log.InfoContext(ctx, "no events are sent: that takes LLM_COUNCIL_BIAS_CONSENT of 2 or more, and records that are kept")
 		}
 		return nil, nil
 	}
-	var sink events.Sink = events.NewHTTPSink(cfg.EventSink, cfg.EventToken.Reveal(), cfg.EventNetworks())
+	var sink consent.Sink = consent.NewHTTPSink(cfg.EventSink, cfg.EventToken.Reveal(), cfg.EventNetworks())
 	if !cfg.EventsGoToURL() {
-		file, err := events.OpenFileSink(cfg.EventSink, on, log.With("store", "event_sink")) //nolint:contextcheck // it lives until it is closed
+		file, err := consent.OpenFileSink(cfg.EventSink, on, log.With("store", "event_sink")) //nolint:contextcheck // it lives until it is closed
 		if err != nil {
 			return nil, fmt.Errorf("LLM_COUNCIL_EVENT_SINK: %w", err)
 		}
 		sink = file
 	}
-	o, err := events.OpenOutbox(ctx, events.OutboxOptions{Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events")})
+	o, err := consent.OpenOutbox(ctx, consent.OutboxOptions{Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events")})
 	if err != nil {
 		return nil, fmt.Errorf("LLM_COUNCIL_EVENT_STORE: %w", err)
 	}
@@ -45,7 +45,7 @@ func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 type eventRecorder struct {
 	pipeline.Recorder
 	engine *Engine
-	outbox *events.Outbox
+	outbox *consent.Outbox
 }
 
 // Append implements pipeline.Recorder.
@@ -54,7 +54,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 	if len(records) > 0 {
 		o.Level = min(o.Level, records[0].ConsentLevel)
 	}
-	if e := events.Make(records, o); e != nil {
+	if e := consent.Make(records, o); e != nil {
 		if err := r.outbox.Add(ctx, records[0].SessionID, e); err != nil {
 			r.engine.o.Log.ErrorContext(ctx, "the event of a session is not on disk", "session_id", records[0].SessionID, "error", err)
 		}
@@ -63,8 +63,8 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 }
 
 // eventOptions returns how events are made. Without a roster no model is published.
-func eventOptions(cfg config.Config, r *roster.Roster) events.Options {
-	o := events.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
+func eventOptions(cfg config.Config, r *roster.Roster) consent.Options {
+	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
 	if cfg.BiasAudit {
 		o.Audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
@@ -79,7 +79,7 @@ func eventOptions(cfg config.Config, r *roster.Roster) events.Options {
 
 // PreviewEvents returns the events that sessions of the newest records would send at a level of consent, the oldest first.
 // The ids that are drawn are others each time.
-func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]events.Event, error) {
+func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]consent.Event, error) {
 	cfg, r, err := readRoster(cfg)
 	if err != nil {
 		return nil, err
@@ -105,9 +105,9 @@ func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, s
 			order = order[1:]
 		}
 	}
-	var found []events.Event
+	var found []consent.Event
 	for _, id := range order {
-		if e := events.Make(bySession[id], o); e != nil {
+		if e := consent.Make(bySession[id], o); e != nil {
 			found = append(found, *e)
 		}
 	}

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit"
@@ -139,7 +139,7 @@ func TestEventsOnTheWire(t *testing.T) {
 				t.Errorf("the head is %q, want %q", head, wantHead)
 			}
 			var sent struct {
-				Events []events.Event `json:"events"`
+				Events []consent.Event `json:"events"`
 			}
 			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.Events) != 1 {
 				t.Fatalf("%s: %v", body, err)
@@ -155,7 +155,7 @@ func TestEventsOnTheWire(t *testing.T) {
 					t.Errorf("the indicators of the session and of its event (-session +event):\n%s", diff)
 				}
 			}
-			want := events.Make(d.Records(t), events.Options{
+			want := consent.Make(d.Records(t), consent.Options{
 				Level: level, Policy: council.PolicyAvailable, Audit: &bias.Thresholds{LengthCorrelation: .3, PositionVariance: .5},
 				Publish: func(id string) string { return map[string]string{"one": "maker/model-a"}[id] },
 			})
@@ -163,7 +163,7 @@ func TestEventsOnTheWire(t *testing.T) {
 			if err != nil || len(previewed) != 1 {
 				t.Fatalf("%d events in the preview: %v", len(previewed), err)
 			}
-			for name, e := range map[string]*events.Event{"the records": want, "the preview": &previewed[0]} {
+			for name, e := range map[string]*consent.Event{"the records": want, "the preview": &previewed[0]} {
 				e.EventID = sent.Events[0].EventID
 				if level < 4 {
 					e.SessionID = sent.Events[0].SessionID
@@ -201,7 +201,7 @@ func TestEventsOutliveTheDaemon(t *testing.T) {
 	reached := make(chan struct{}, 64)
 	server := sink(t, func(w http.ResponseWriter, r *http.Request) {
 		var sent struct {
-			Events []events.Event `json:"events"`
+			Events []consent.Event `json:"events"`
 		}
 		if body, err := io.ReadAll(r.Body); err != nil || json.Unmarshal(body, &sent) != nil {
 			t.Errorf("%s: %v", body, err)
@@ -371,8 +371,8 @@ func TestOneDaemonSendsToAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 			var l struct {
-				Organisation string       `json:"organisation"`
-				Event        events.Event `json:"event"`
+				Organisation string        `json:"organisation"`
+				Event        consent.Event `json:"event"`
 			}
 			if err := json.Unmarshal(line.Text, &l); err != nil || l.Organisation != "sender" {
 				t.Fatalf("%s: %v", line.Text, err)
@@ -413,7 +413,7 @@ func TestBoardOverEvents(t *testing.T) {
 			t.Fatalf("%d %s", status, data)
 		}
 	}
-	read := func() (b events.Board) {
+	read := func() (b consent.Board) {
 		caller := daemontest.Caller{Base: d.Base, Token: "token-of-organisation-0"}
 		if status, data := caller.Call(t, "GET", "/v1/leaderboard?scope=events&days=7", ""); status != http.StatusOK || json.Unmarshal(data, &b) != nil {
 			t.Fatalf("%d %s", status, data)

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"

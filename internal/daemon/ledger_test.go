@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"

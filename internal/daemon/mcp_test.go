@@ -10,7 +10,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/mcpserver"
+	"github.com/councild/councild/internal/doors/mcpserver"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"

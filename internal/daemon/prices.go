@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
-	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
 )
 

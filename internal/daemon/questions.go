@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/store"
 )
 

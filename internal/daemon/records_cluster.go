@@ -17,8 +17,8 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/store"
 )
 

@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
 )
 

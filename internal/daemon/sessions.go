@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // openJournal opens the place where sessions are kept. It returns nil where they are in

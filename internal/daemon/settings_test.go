@@ -26,9 +26,9 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
@@ -615,7 +615,7 @@ var settings = map[string]func(t *testing.T){
 	"EVENTS_MIN_ORGS": func(t *testing.T) {
 		least := func(n string) int {
 			d := onTapWith(t, tap(t), map[string]string{"EVENTS_INTAKE": "true", "EVENTS_MIN_ORGS": n})
-			var b events.Board
+			var b consent.Board
 			if _, data := d.Call(t, "GET", "/v1/leaderboard?scope=events", ""); json.Unmarshal(data, &b) != nil {
 				t.Fatalf("%s", data)
 			}

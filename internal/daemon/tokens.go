@@ -15,7 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 )
 
 // madeToken is what rand.Text makes.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/google/go-cmp/cmp"
 )
 

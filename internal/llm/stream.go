@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/thinking"
+	"github.com/councild/councild/internal/llm/thinking"
 	openai "github.com/sashabaranov/go-openai"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/thinking"
+	"github.com/councild/councild/internal/llm/thinking"
 )
 
 // maxErrorBytes bounds what is read of an error's body: its text is cut to

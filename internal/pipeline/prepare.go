@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/calls/schema"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage2"
 )
 

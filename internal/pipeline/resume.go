@@ -6,8 +6,8 @@ import (
 	"github.com/councild/councild/internal/runlog"
 	"slices"
 
+	"github.com/councild/councild/internal/calls/schema"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/calls/schema"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage3"
 )
 

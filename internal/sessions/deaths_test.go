@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // A node is dead when it was silent for a lease while the observer was awake and had its

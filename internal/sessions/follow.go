@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // relayed is a piece of text on its way, as the node that runs a session relays it. Versions

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/testkit"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // The time that a session took is the sum of the times between its messages while it had an

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/journaltest"
 )

@@ -32,7 +32,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // ErrDeleted is the cause with which a session is cancelled that is to be deleted.

@@ -15,8 +15,8 @@ import (
 	"weak"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/sessions/journal"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )

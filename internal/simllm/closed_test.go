@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/councild/councild/examples"
-	"github.com/councild/councild/internal/grade"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit/biassim"
+	"github.com/councild/councild/internal/trial/grade"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/thinking"
+	"github.com/councild/councild/internal/llm/thinking"
 )
 
 // InvalidReason is the closed list of reasons why a reply holds no ballot.

@@ -1,0 +1,234 @@
+package consent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/store"
+)
+
+const (
+	// sendTimeout is how long one delivery may take.
+	sendTimeout = 20 * time.Second
+	// maxReply is how much is read of what a sink answers.
+	maxReply = 1 << 20
+)
+
+// Refusal is the error of a sink that answered, and took nothing.
+type Refusal struct {
+	StatusCode int
+	RetryAfter time.Duration // 0: the sink does not say
+}
+
+// Error names the status and the remedy.
+func (r *Refusal) Error() string {
+	text := fmt.Sprintf("the sink answers %d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	switch {
+	case r.StatusCode >= 300 && r.StatusCode < 400:
+		return text + ": redirects are not followed; name the address that takes events"
+	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
+		return text + ": look at the token"
+	case r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed:
+		return text + ": look at the address, and whether events are taken in there"
+	default:
+		return text
+	}
+}
+
+// Gone reports whether the sink wants nothing any more.
+func (r *Refusal) Gone() bool { return r.StatusCode == http.StatusGone }
+
+// HTTPSink sends events to an address.
+type HTTPSink struct {
+	url, token string
+	client     *http.Client
+}
+
+// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with the token as a bearer token. It connects to
+// public addresses and to those in allow only, whatever a name leads to, follows no redirect and uses no proxy.
+func NewHTTPSink(url, token string, allow []netip.Prefix) *HTTPSink {
+	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		return checkAddress(address, allow)
+	}}
+	return &HTTPSink{url: url, token: token, client: &http.Client{
+		Timeout: sendTimeout,
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConns: 1,
+			IdleConnTimeout: time.Minute, TLSHandshakeTimeout: sendTimeout, MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// checkAddress refuses to connect to an address, after its name was looked up, that is neither public nor allowed.
+func checkAddress(address string, allow []netip.Prefix) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return nil
+	}
+	return fmt.Errorf("%s is no public address, and LLM_COUNCIL_EVENT_ALLOW does not have it", ip)
+}
+
+// IsPublic reports whether an address is one of the public Internet, to which one host listens (the registries of special
+// addresses of IANA, RFC 6890). Addresses of IPv6 in which one of IPv4 is hidden are not.
+func IsPublic(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
+		return false
+	}
+	for _, special := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24", "240.0.0.0/4",
+		"64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10", "::/96",
+	} {
+		if netip.MustParsePrefix(special).Contains(ip) {
+			return false
+		}
+	}
+	return true
+}
+
+// Send implements Sink.
+func (s *HTTPSink) Send(ctx context.Context, events []json.RawMessage) ([]Receipt, error) {
+	body, err := json.Marshal(struct {
+		Events []json.RawMessage `json:"events"`
+	}{events})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "councild")
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, &Refusal{StatusCode: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what the sink answers: %w", err)
+	}
+	var said Taken
+	if json.Unmarshal(reply, &said) != nil {
+		return nil, nil // not a daemon such as this one: its status says enough
+	}
+	return said.Events, nil
+}
+
+// retryAfter reads a header: seconds, or a date; 0 where it says nothing.
+func retryAfter(text string) time.Duration {
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return time.Duration(max(0, min(seconds, 1<<20))) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// Holds implements Sink. An address is not asked: it knows duplicates by itself.
+func (s *HTTPSink) Holds(context.Context, map[string]bool) ([]string, error) { return nil, nil }
+
+// Close closes its idle connection.
+func (s *HTTPSink) Close() error {
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+// FileSink appends events to a file of JSON lines.
+type FileSink struct {
+	path  string
+	store *store.Store
+}
+
+// OpenFileSink opens the file for appending. Close releases it.
+func OpenFileSink(path string, on disk.Disk, log *slog.Logger) (*FileSink, error) {
+	s, _, err := store.Open(store.Options{Path: path, Disk: on, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &FileSink{path, s}, nil
+}
+
+// Send implements Sink. It returns once the events are on disk.
+func (s *FileSink) Send(ctx context.Context, events []json.RawMessage) ([]Receipt, error) {
+	var all []func(context.Context) error
+	for _, e := range events {
+		wait, err := s.store.AppendLines(append(slices.Clone(e), '\n'))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, wait)
+	}
+	for _, wait := range all {
+		if err := wait(ctx); err == nil {
+			continue
+		}
+		// What the disk does not take now, the store writes later: it must not be sent again.
+		for s.store.Healthy() != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Holds implements Sink.
+func (s *FileSink) Holds(ctx context.Context, ids map[string]bool) (held []string, err error) {
+	for line, err := range store.PlainLines(ctx, s.path) {
+		if errors.Is(err, fs.ErrNotExist) {
+			return held, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var e struct {
+			ID string `json:"event_id"`
+		}
+		if json.Unmarshal(line, &e) == nil && ids[e.ID] {
+			held = append(held, e.ID)
+		}
+	}
+	return held, nil
+}
+
+// Close releases the file.
+func (s *FileSink) Close() error { return s.store.Close() }
+
+// Taken is the answer to events.
+type Taken struct {
+	Accepted   int       `json:"accepted"`
+	Duplicates int       `json:"duplicates"`
+	Rejected   int       `json:"rejected"`
+	Events     []Receipt `json:"events"` // in the order of the events
+}

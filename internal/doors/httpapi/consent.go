@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/councild/councild/internal/consent"
+	"github.com/councild/councild/internal/council"
+)
+
+// Intake takes in the events that other councils send by consent.
+type Intake interface {
+	// Take returns what became of each event of an organisation, once those that are accepted are on disk.
+	Take(ctx context.Context, organisation string, events []json.RawMessage) (consent.Taken, error)
+	// Board returns what is published over so many days, one of consent.Windows.
+	Board(days int) consent.Board
+}
+
+// EventBatch is the body of POST /v1/events.
+type EventBatch struct {
+	Events []json.RawMessage `json:"events"` // each an consent.Event
+}
+
+// takeEvents is POST /v1/events.
+func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
+	if a.o.Intake == nil {
+		return a.noEvents(r)
+	}
+	if a.callerOf(r).token == nil {
+		return &council.Error{
+			Code: council.CodeForbidden, Detail: "organisations are told apart by their tokens, and none is asked for: set " +
+				a.o.Settings.Of(council.SettingAPITokens),
+		}
+	}
+	var batch EventBatch
+	p, err := a.decode(w, r, &batch, false)
+	if err != nil {
+		return err
+	}
+	if len(batch.Events) == 0 && p.count == 0 {
+		p.add("events", "there is no event", fmt.Sprintf("send 1 to %d", consent.MaxEvents))
+	}
+	if err := p.err("the events are not valid"); err != nil {
+		return err
+	}
+	taken, err := a.o.Intake.Take(r.Context(), a.label(r), batch.Events)
+	switch {
+	case errors.Is(err, consent.ErrFull):
+		return &council.Error{Code: council.CodeOverLimit, RetryAfter: 24 * time.Hour, Detail: err.Error()}
+	case err != nil:
+		return &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
+			Detail: "the events cannot be written now; the log says why; send them again later",
+		}
+	}
+	return writeJSON(w, http.StatusOK, taken)
+}
+
+func (a *API) noEvents(r *http.Request) error {
+	return nothing(r, "to take events in, set "+a.o.Settings.Of(council.SettingEventsIntake))
+}
+
+// eventBoard is GET /v1/leaderboard?scope=events.
+func (a *API) eventBoard(w http.ResponseWriter, r *http.Request, p *parameters) error {
+	days := p.choice("days", "use one of", []string{"7", "30", "90"})
+	p.choice("format", "a board over events has this form alone:", []string{"json"})
+	if err := p.err(); err != nil {
+		return err
+	}
+	if a.o.Intake == nil {
+		return a.noEvents(r)
+	}
+	window := 30
+	if days != "" {
+		window, _ = strconv.Atoi(days) // it is one of the choices
+	}
+	return writeJSON(w, http.StatusOK, a.o.Intake.Board(window))
+}

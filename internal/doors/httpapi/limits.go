@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+	"golang.org/x/time/rate"
+)
+
+// Limits are those of one token.
+type Limits struct {
+	Sessions  *int // that run at once; nil: as many as there are places
+	PerMinute *int // sessions in a minute, and at once; nil: no limit
+}
+
+// caller is who calls with a token: its limits and its rights. There is one for each token, so
+// that no flood of requests makes more, or one for everybody, without a token.
+type caller struct {
+	token    *Token // nil: no token is asked for
+	sum      [sha256.Size]byte
+	owner    sessions.Owner
+	label    string
+	sessions chan struct{} // one element per session that runs
+	rate     *rate.Limiter
+	labels   *rate.Limiter // feedback: each is a line that reports read
+	checks   chan struct{} // one element while a plan of the caller is checked
+}
+
+// A caller may send so much feedback at once, and in a day.
+const (
+	labelsAtOnce = 100
+	labelsPerDay = 1000
+)
+
+func newCaller(t *Token, limits Limits, places int) *caller {
+	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), labels: rate.NewLimiter(labelsPerDay/(24*60*60), labelsAtOnce), checks: make(chan struct{}, 1)}
+	if t != nil {
+		c.sum = t.sum()
+		c.owner = t.owner()
+		c.label = t.Label()
+		if t.Limits != nil {
+			limits = *t.Limits
+		}
+	}
+	if limits.Sessions != nil {
+		places = min(places, *limits.Sessions)
+	}
+	c.sessions = make(chan struct{}, places)
+	if limits.PerMinute != nil {
+		c.rate = rate.NewLimiter(rate.Limit(float64(*limits.PerMinute)/time.Minute.Seconds()), *limits.PerMinute)
+	}
+	return c
+}
+
+// may reports whether the caller has a right. Without tokens everybody has all of them.
+func (c *caller) may(right roster.Right) bool {
+	switch {
+	case c.token == nil:
+		return true
+	case c.token.May == nil:
+		return right != roster.MayAdmin
+	default:
+		return slices.Contains(c.token.May, right)
+	}
+}
+
+// setting names a limit of the caller: the setting, or for a token of the roster its key there.
+func (c *caller) setting(name, key string) string {
+	if c.token != nil && c.token.SHA256 != nil {
+		return key + " of the token in the roster, or " + name
+	}
+	return name
+}
+
+// SetTokens replaces the tokens of callers. A token that stays as it was keeps what it has used of its
+// limits. Requests and sessions that were let in go on.
+func (a *API) SetTokens(tokens []Token) {
+	var before []*caller
+	if callers := a.callers.Load(); callers != nil {
+		before = *callers
+	}
+	var all []*caller
+	for i := range tokens {
+		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
+		for _, old := range before {
+			if old.token != nil && old.sum == c.sum && old.label == c.label && reflect.DeepEqual(old.token.Limits, c.token.Limits) {
+				c.sessions = old.sessions
+				c.rate = old.rate
+				c.checks = old.checks
+			}
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		all = append(all, newCaller(nil, a.o.Limits, a.o.MaxSessions))
+	}
+	a.callers.Store(&all)
+}
+
+// admit takes a place for a session, or refuses at once: a queue would only hide that
+// the daemon is full. An admitted session counts against the rate, whatever comes of
+// it, a refused one does not.
+func (a *API) admit(r *http.Request) (release func(), err error) {
+	if a.o.Daemon.Draining() {
+		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
+	}
+	c := a.callerOf(r)
+	select {
+	case a.places <- struct{}{}:
+	default:
+		return nil, &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: time.Second,
+			Detail: "as many sessions run as may at once; try again in a moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
+		}
+	}
+	select {
+	case c.sessions <- struct{}{}:
+	default:
+		<-a.places
+		return nil, &council.Error{
+			Code: council.CodeOverLimit, RetryAfter: time.Second,
+			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise " +
+				c.setting(a.o.Settings.Of(council.SettingMaxSessionsPerToken), "max_sessions"),
+		}
+	}
+	release = func() {
+		<-c.sessions
+		<-a.places
+	}
+	reservation := c.rate.Reserve()
+	if wait := reservation.Delay(); wait > 0 {
+		reservation.Cancel()
+		release()
+		return nil, &council.Error{
+			Code: council.CodeOverLimit, RetryAfter: wait,
+			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " +
+				c.setting(a.o.Settings.Of(council.SettingRateLimit), "rate_limit"),
+		}
+	}
+	return release, nil
+}

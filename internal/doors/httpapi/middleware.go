@@ -1,0 +1,276 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/go-chi/chi/v5"
+)
+
+// maxRequestID bounds the length of an X-Request-Id that is taken over.
+const maxRequestID = 128
+
+// route sets the pattern of a request's route where the Middleware looks for it: the
+// handlers below have copies of the request.
+func route(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
+	})
+}
+
+// identify gives the request its id, from X-Request-Id or a new one, and sets it and
+// the common headers on the response.
+func (a *API) identify(next http.Handler) http.Handler {
+	common := http.Header{
+		"X-Content-Type-Options":       {"nosniff"},
+		"X-Frame-Options":              {"DENY"},
+		"Referrer-Policy":              {"no-referrer"},
+		"Content-Security-Policy":      {"default-src 'none'; frame-ancestors 'none'"},
+		"Cross-Origin-Resource-Policy": {"same-origin"},
+		"Cache-Control":                {"no-store"},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Request-Id")
+		if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			id = rand.Text()
+		}
+		maps.Copy(w.Header(), common)
+		w.Header().Set("X-Request-Id", id)
+		next.ServeHTTP(w, r.WithContext(council.WithRequestID(r.Context(), id)))
+	})
+}
+
+// shareWithOrigins lets pages of the configured origins read the interface (CORS, the
+// Fetch standard), and answers the questions that browsers ask before they call it.
+func (a *API) shareWithOrigins(next http.Handler) http.Handler {
+	if len(a.o.Origins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if !strings.HasPrefix(r.URL.Path, "/v1/") || !slices.Contains(a.o.Origins, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+			// Those that were asked for: SDKs send headers of their own.
+			h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+			h.Set("Access-Control-Max-Age", "600")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recover turns a panic of a handler into an internal error.
+func (a *API) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				a.panicked(w, r, v)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	a.logPanic(r.Context(), "handler", v)
+	a.writeProblem(w, r, errors.New("panic"))
+}
+
+func (a *API) logPanic(ctx context.Context, where string, v any) {
+	a.o.Log.ErrorContext(ctx, "a panic became an error", "where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+}
+
+// unreadTimeout is how long a client may take to send a body that nobody reads, such as that of a request that is
+// refused. Go's server waits for its end.
+const unreadTimeout = time.Second
+
+// maxUnread is the most bytes of the body of a request that is no POST.
+const maxUnread = 64 << 10
+
+// limitBodyTime gives the client unreadTimeout to send its body. readBody gives it BodyTimeout, and removes the deadline
+// when the body is there, because the server reads on to notice a client that leaves. Only a POST has a body that is read.
+func (a *API) limitBodyTime(next http.Handler) http.Handler {
+	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+		if r.Body != http.NoBody {
+			controller := http.NewResponseController(w)
+			if err := controller.SetReadDeadline(time.Now().Add(unreadTimeout)); err != nil {
+				return fmt.Errorf("setting the read deadline: %w", err)
+			}
+			if r.Method != http.MethodPost {
+				if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxUnread)); err != nil {
+					return &council.Error{Code: council.CodeMalformed, Detail: "the body does not end; send " + r.Method + " without one", Cause: err}
+				}
+				if err := controller.SetReadDeadline(time.Time{}); err != nil {
+					return fmt.Errorf("lifting the read deadline: %w", err)
+				}
+			}
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
+
+// sameOrigin refuses requests that a page of another origin makes a browser send
+// here, but for methods that only read.
+func (a *API) sameOrigin(next http.Handler) http.Handler { return a.checkOrigin(next, false) }
+
+// sameOriginForReading refuses such requests with any method: the page could not read
+// the answer, but making it is work.
+func (a *API) sameOriginForReading(next http.Handler) http.Handler { return a.checkOrigin(next, true) }
+
+func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	for _, origin := range a.o.Origins {
+		if err := protection.AddTrustedOrigin(origin); err != nil {
+			a.o.Log.Error("an origin cannot be trusted", "origin", origin, "error", err) // The configuration was checked.
+		}
+	}
+	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+		checked := *r
+		if alsoReading {
+			checked.Method = http.MethodPost // The protection counts GET as harmless.
+		}
+		if err := protection.Check(&checked); err != nil {
+			return &council.Error{
+				Code: council.CodeForbidden, Cause: err,
+				Detail: "a page of another origin may not call this; call it from a program, or from its own page",
+			}
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
+
+// callerKey is the context's key for the caller of a request.
+type callerKey struct{}
+
+// callerOf returns the caller of a request that authenticate let pass. Any other request is nobody's:
+// it has the limits of the first caller.
+func (a *API) callerOf(r *http.Request) *caller {
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
+		return c
+	}
+	return (*a.callers.Load())[0]
+}
+
+// authenticate lets a request pass that carries one of the tokens. Without tokens,
+// the daemon must be called by a loopback name: otherwise a page whose own name points
+// here (DNS rebinding) would count as the same origin.
+func (a *API) authenticate(next http.Handler) http.Handler {
+	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+		callers := *a.callers.Load()
+		c := callers[0]
+		if c.token != nil {
+			c = holderOf(callers, r.Header.Get("Authorization"))
+		} else if !isLoopback(r.Host) {
+			return &council.Error{
+				Code: council.CodeForbidden,
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own machine, " +
+					"by the name localhost or a loopback address",
+			}
+		}
+		if c == nil {
+			from := a.o.Settings.Of(council.SettingAPITokens)
+			if slices.ContainsFunc(callers, func(c *caller) bool { return c.token.SHA256 != nil }) {
+				from += ", or one that the roster has,"
+			}
+			return &council.Error{
+				Code: council.CodeUnauthorized, Detail: "send a token of " + from + " in the header Authorization: Bearer TOKEN",
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+		return nil
+	})
+}
+
+// requires lets a request pass whose caller has a right.
+func (a *API) requires(right roster.Right) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+			if c := a.callerOf(r); !c.may(right) {
+				return &council.Error{Code: council.CodeForbidden, Detail: fmt.Sprintf(
+					"the token %s has no right to %s: add %[2]s to its may in the roster, or use another token", c.label, right,
+				)}
+			}
+			next.ServeHTTP(w, r)
+			return nil
+		})
+	}
+}
+
+// holderOf returns the caller whose token an Authorization header carries, or nil. It compares the
+// hashes of all tokens, so that the time taken tells nothing about them.
+func holderOf(callers []*caller, authorization string) *caller {
+	scheme, token, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	number := -1
+	for i, c := range callers {
+		number = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], c.sum[:]), i, number)
+	}
+	if number < 0 {
+		return nil
+	}
+	return callers[number]
+}
+
+// isLoopback reports whether a Host header names the machine that it is sent on.
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil { // There is no port.
+		name = strings.Trim(host, "[]")
+	}
+	name = strings.TrimSuffix(name, ".") // the root of all names
+	ip := net.ParseIP(name)
+	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// holder returns what tells apart the callers that share places: the token or, where
+// none is asked for, the address.
+func (a *API) holder(r *http.Request) any {
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok && c.token != nil {
+		return c.owner
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host
+}
+
+// label names the caller's token in what is said of costs; "" where no token is asked for.
+func (a *API) label(r *http.Request) string { return a.callerOf(r).label }
+
+// owner returns the owner of a request's sessions: its token's, or everybody where
+// there are no tokens.
+func (a *API) owner(r *http.Request) sessions.Owner { return a.callerOf(r).owner }

@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/spend"
+)
+
+// Spend says what sessions cost and may cost.
+type Spend interface {
+	// Spend reads a report from the ledger.
+	Spend(ctx context.Context, q spend.Query) (spend.Report, error)
+	// Estimate returns what the session of a plan may cost.
+	Estimate(plan council.Plan) spend.Estimate
+}
+
+// spendDays is how many days GET /v1/spend looks back when it is not told.
+const spendDays = 30
+
+// spend is GET /v1/spend. A token sees what its own sessions cost, and with the right to it those of all.
+func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
+	p := newParameters(r)
+	q := spend.Query{
+		Days: spendDays, By: spend.By(p.choice("by", "use one of", []string{"day", "token", "user", "council", "model"})),
+	}
+	if days := p.count("days"); days != nil {
+		q.Days = *days
+	}
+	if c := a.callerOf(r); c.token != nil && !c.may(roster.MayAdmin) {
+		q.Token = new(a.label(r))
+	}
+	format := p.format("json", "text", "csv")
+	if err := p.err(); err != nil {
+		return err
+	}
+	report, err := a.o.Spend.Spend(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case "text":
+		return sendForm(w, format, render.Spend(report))
+	case "csv":
+		return sendForm(w, format, render.SpendCSV(report))
+	default:
+		return writeJSON(w, http.StatusOK, report)
+	}
+}
+
+// estimate is POST /v1/council/estimate: what the same body would cost at POST /v1/council. It takes a place, because to
+// check a schema is work.
+func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
+	var submission council.Submission
+	problems, err := a.decode(w, r, &submission, false)
+	if err != nil {
+		return err
+	}
+	release, err := a.placeForReport(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := a.refusal(r, problems, submission.Request); err != nil {
+		return err
+	}
+	submission.Token = a.label(r)
+	plan, err := a.prepare(r, submission.Request)
+	if err != nil {
+		return err
+	}
+	plan.Token = a.label(r)
+	return writeJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
+}

@@ -1,0 +1,246 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/client"
+)
+
+const (
+	// joinedFor is how long after its end a session is the answer to the same question.
+	joinedFor = 10 * time.Minute
+	// beat is the time after which progress is reported though nothing happened.
+	beat = 10 * time.Second
+	// endWait is how long a cancelled session, and the last event of one that has ended,
+	// are waited for.
+	endWait = 10 * time.Second
+)
+
+// ask is the tool council.
+func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs) (*mcp.CallToolResult, Result, error) {
+	body := council.Submission{
+		Background: true, Request: council.Request{Query: in.Question, Council: in.Council, Category: in.Category},
+	}
+	if in.MaxCostUSD > 0 {
+		body.MaxCostUSD = &in.MaxCostUSD
+	}
+	started, err := s.begin(ctx, body, in.Fresh)
+	if err != nil {
+		return nil, Result{}, s.explain(err)
+	}
+	return s.await(ctx, r, started.ID, in.Wait)
+}
+
+// begin returns the session of a question: one that runs or ended well a moment ago, or
+// else a new one. The first session of a question has an Idempotency-Key that follows from
+// the question, and each later one a key that follows from the key before and its session.
+// So the daemon itself finds the last one, and never begins two of them at once, whichever
+// of its nodes is asked and whatever became of the process that asked before. A session
+// that is no longer kept ends the chain early: the question is then asked again.
+func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
+	asked, err := json.Marshal(body)
+	if err != nil {
+		return council.Summary{}, err
+	}
+	key := sha256.Sum256(asked)
+	if fresh {
+		key = sha256.Sum256(append(asked, rand.Text()...))
+	}
+	for {
+		started, err := s.daemon.StartOnce(ctx, "mcp-"+hex.EncodeToString(key[:]), body)
+		if err != nil || joins(started) {
+			return started, err
+		}
+		key = sha256.Sum256(append(key[:], started.ID...))
+	}
+}
+
+// joins reports whether a session is the answer to the question that began it, when the
+// question is asked again.
+func joins(s council.Summary) bool {
+	switch s.Status {
+	case council.StatusRunning:
+		return true
+	case council.StatusComplete, council.StatusDegraded:
+		end := s.Created
+		if s.DurationMS != nil {
+			end = end.Add(time.Duration(*s.DurationMS * float64(time.Millisecond)))
+		}
+		return time.Since(end) < joinedFor
+	default:
+		return false
+	}
+}
+
+// await waits for the end of a session, for at most so many seconds, and returns the
+// session as far as it is known then.
+func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, seconds int) (*mcp.CallToolResult, Result, error) {
+	known, err := s.daemon.Session(ctx, id)
+	if err != nil {
+		return nil, Result{}, s.explain(err)
+	}
+	wait := endWait
+	observer := council.Observer(council.ObserverFunc(func(council.Event) {}))
+	if known.Status == council.StatusRunning {
+		wait = time.Duration(seconds) * time.Second
+		p := s.report(ctx, r, id)
+		defer p.stop()
+		observer = p
+	}
+	if known.Status == council.StatusComplete || known.Status == council.StatusDegraded || wait == 0 {
+		return returned(known)
+	}
+	watching, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.stopped:
+			cancel()
+		case <-watching.Done():
+		}
+	}()
+	ended, failure := s.daemon.Watch(watching, id, observer)
+	if ended != nil {
+		return returned(ended)
+	}
+	if ctx.Err() != nil {
+		return nil, Result{}, context.Cause(ctx)
+	}
+	// The wait is over, or the session has no answer, or it cannot be watched any more.
+	known, err = s.daemon.Session(ctx, id)
+	if err != nil {
+		return nil, Result{}, s.explain(err)
+	}
+	result := resultOf(known)
+	shown := toolResult(result)
+	if failed, ok := errors.AsType[*client.Error](failure); ok && known.Status != council.StatusRunning {
+		shown.IsError = true
+		shown.Content = append([]mcp.Content{&mcp.TextContent{Text: s.explain(failed).Error()}}, shown.Content...)
+	}
+	return shown, result, nil
+}
+
+func returned(s *council.Session) (*mcp.CallToolResult, Result, error) {
+	result := resultOf(s)
+	return toolResult(result), result, nil
+}
+
+// cancel is the tool council_cancel.
+func (s *Server) cancel(ctx context.Context, r *mcp.CallToolRequest, in cancelArgs) (*mcp.CallToolResult, Result, error) {
+	known, err := s.daemon.Session(ctx, in.ID)
+	if err == nil && known.Status == council.StatusRunning { // Otherwise it would be deleted.
+		_, err = s.daemon.Delete(ctx, in.ID)
+	}
+	if err != nil {
+		return nil, Result{}, s.explain(err)
+	}
+	shown, result, err := s.await(ctx, r, in.ID, int(endWait/time.Second))
+	if err == nil && result.Status == council.StatusCancelled {
+		shown.IsError = false
+	}
+	return shown, result, err
+}
+
+// progress reports the progress of a session to the client that waits for it. Each report
+// is larger than the one before: the calls that have landed, and between them a part of the
+// next one.
+type progress struct {
+	tell func(done, total float64, message string)
+	stop func() // ends the reports
+
+	mu      sync.Mutex // guards what follows
+	id      string     // of the session
+	begun   time.Time
+	members int
+	voters  int
+	answers int
+	ballots int
+	landed  int
+	beats   int // reports since a call has landed
+}
+
+// report begins to report the progress of a session, if the client of a call wants that.
+func (s *Server) report(ctx context.Context, r *mcp.CallToolRequest, id string) *progress {
+	p := &progress{id: id, begun: time.Now(), tell: func(float64, float64, string) {}, stop: func() {}}
+	token := r.Params.GetProgressToken()
+	if token == nil {
+		return p
+	}
+	p.tell = func(done, total float64, message string) {
+		// The next report, or the result, has the same error.
+		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: done, Total: total, Message: message,
+		})
+	}
+	reporting, cancel := context.WithCancel(ctx)
+	var beating sync.WaitGroup
+	p.stop = func() {
+		cancel()
+		beating.Wait()
+	}
+	beating.Go(func() {
+		for ticker := time.NewTicker(beat); ; {
+			select {
+			case <-ticker.C:
+				p.Observe(council.Event{})
+			case <-reporting.Done():
+				ticker.Stop()
+				return
+			}
+		}
+	})
+	return p
+}
+
+// Observe implements council.Observer.
+func (p *progress) Observe(e council.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	landed := p.landed
+	switch data := e.Data.(type) {
+	case council.AnswerDelta, council.Delta: // There are some ten of them a second.
+		return
+	case council.Started:
+		p.members = len(data.Models)
+		p.voters = len(data.Reviewers)
+	case council.Answer:
+		p.answers++
+		landed++
+	case council.Review:
+		p.ballots++
+		landed++
+	case council.Synthesis:
+		landed++
+	}
+	total := p.members + p.voters + 1 // the chairman's call
+	if p.members == 0 {
+		total = 0 // It is not known yet.
+	}
+	p.beats++
+	if landed > p.landed {
+		p.landed = landed
+		p.beats = 0
+	} else if landed > 0 && landed == total {
+		return // What is left is the end.
+	}
+	stage := fmt.Sprintf("%d of %d members have answered", p.answers, p.members)
+	switch {
+	case p.ballots > 0 && p.ballots == p.voters:
+		stage = "the chairman writes the answer"
+	case p.ballots > 0:
+		stage = fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)
+	}
+	part := float64(p.beats) / float64(p.beats+1)
+	p.tell(float64(p.landed)+part, float64(total), fmt.Sprintf("session %s: %s (%.0f s)", p.id, stage, time.Since(p.begun).Seconds()))
+}

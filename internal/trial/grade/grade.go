@@ -1,0 +1,310 @@
+// Package grade compares an answer to a closed question with the right one. A [Grader] reads
+// from a text what it answers, or finds that the text answers nothing it can grade. It never
+// guesses: neither from the last number of a text nor from a choice that is mentioned in it.
+//
+// It leaves to others where questions and answers come from, and what scores mean.
+package grade
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/councild/councild/internal/llm/thinking"
+)
+
+// Version names the rules of the graders and the words of [Grader.Instruction]. Scores of
+// different versions are not compared.
+const Version = "grade-3"
+
+// The types of graders. The first four read the last line that begins with "ANSWER:", in any
+// case and markup, or a text of one line that is nothing but the answer.
+const (
+	Exact      = "exact"      // the same characters
+	Normalised = "normalised" // without regard to case, blanks, outer quotes and markup, and a full stop at the end
+	Choice     = "choice"     // one of the options
+	Number     = "number"     // the same value, within a tolerance
+	Regex      = "regex"      // the whole text matches the reference, an expression in RE2 syntax
+	JSON       = "json"       // the last JSON object or array of the text, or a text that is JSON; numbers by value
+)
+
+// Spec says how to compare, as it stands in a file of questions.
+type Spec struct {
+	Type    string   `json:"type"`
+	Options []string `json:"options,omitempty"` // of a choice, two or more
+	// Abs and Rel are the tolerances of a number, at least 0: its distance may be Abs, or Rel
+	// times the reference, whichever is larger. Nil stands for 1e-9.
+	Abs *float64 `json:"abs,omitempty"`
+	Rel *float64 `json:"rel,omitempty"`
+}
+
+// The codes of an [Error].
+const (
+	CodeGrader    = "bad_grader"
+	CodeReference = "bad_reference"
+)
+
+// Error says why there is no such grader, and how to mend it.
+type Error struct {
+	Code    string // CodeGrader or CodeReference
+	Message string
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Grade is what a grader finds in a text.
+type Grade struct {
+	// Score is 1 for a right answer and 0 for a wrong one. It is nil where the text holds no
+	// answer that can be graded.
+	Score *float64
+	// Form is the answer in canonical form, by which answers can be counted: it does not depend
+	// on the reference. "" where Score is nil.
+	Form string
+}
+
+// Grader compares answers with a reference. It is safe for concurrent use.
+type Grader struct {
+	spec       Spec
+	references []string         // canonical forms, of which any is right; not for Number and Regex
+	numbers    []float64        // of Number
+	patterns   []*regexp.Regexp // of Regex
+	options    []string         // normal forms of those of the Spec, by index
+	words      int              // most words of a reference or an option: a line of more is no answer alone
+}
+
+// New returns a grader. A reference is a string, a list of strings of which any is right, or for
+// JSON any value; that of Number may be a number. The error is an *[Error].
+func New(s Spec, reference json.RawMessage) (*Grader, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	g := &Grader{spec: s}
+	for _, option := range s.Options {
+		g.options = append(g.options, normal(option))
+	}
+	if s.Type == JSON {
+		value, ok := readJSON(string(reference))
+		if !ok {
+			return nil, badReference("it is no JSON value, or a key stands in it twice: write one JSON value")
+		}
+		g.references = []string{value}
+		return g, nil
+	}
+	texts, err := readReferences(reference, s.Type == Number)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range texts {
+		if err := g.add(text); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// check returns what is wrong with a Spec.
+func (s Spec) check() error {
+	bad := func(format string, args ...any) error {
+		return &Error{CodeGrader, fmt.Sprintf(format, args...)}
+	}
+	if types := []string{Exact, Normalised, Choice, Number, Regex, JSON}; !slices.Contains(types, s.Type) {
+		return bad("there is no grader %.64q: use %s", s.Type, strings.Join(types, ", "))
+	}
+	if (s.Options != nil) != (s.Type == Choice) {
+		return bad("options belong to the grader choice, and it needs them: write two or more, or remove them")
+	}
+	if (s.Abs != nil || s.Rel != nil) && s.Type != Number {
+		return bad("abs and rel belong to the grader number: remove them")
+	}
+	for _, tolerance := range []*float64{s.Abs, s.Rel} {
+		if tolerance != nil && (*tolerance < 0 || math.IsInf(*tolerance, 0) || math.IsNaN(*tolerance)) {
+			return bad("a tolerance is %v: write a number of at least 0", *tolerance)
+		}
+	}
+	if s.Type != Choice {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, option := range s.Options {
+		form := normal(option)
+		if form == "" || seen[form] || strings.ContainsAny(option, "\r\n") {
+			return bad("the option %.64q is empty, has a line break, or stands there twice: write each option once, on one line", option)
+		}
+		seen[form] = true
+	}
+	if len(s.Options) < 2 {
+		return bad("there is one option: write two or more")
+	}
+	return nil
+}
+
+func badReference(format string, args ...any) error {
+	return &Error{CodeReference, fmt.Sprintf(format, args...)}
+}
+
+// readReferences returns the strings of a reference, or numbers as they are written.
+func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
+	var elements []json.RawMessage
+	if json.Unmarshal(reference, &elements) != nil || elements == nil { // null is no list
+		elements = []json.RawMessage{reference}
+	}
+	texts := make([]string, 0, len(elements))
+	for _, element := range elements {
+		var text string
+		var value json.Number
+		switch {
+		case !bytes.Equal(element, []byte("null")) && json.Unmarshal(element, &text) == nil:
+			texts = append(texts, text)
+		case numbers && json.Unmarshal(element, &value) == nil && value != "":
+			texts = append(texts, value.String())
+		default:
+			return nil, badReference("%.64q is no string: write the right answer, or a list of right answers, in quotes", element)
+		}
+	}
+	if len(texts) == 0 {
+		return nil, badReference("there is none: write the right answer, or a list of right answers")
+	}
+	return texts, nil
+}
+
+// add adds a right answer.
+func (g *Grader) add(text string) error {
+	switch g.spec.Type {
+	case Regex:
+		pattern, err := regexp.Compile(text)
+		if err != nil {
+			return badReference("%.100q is no expression in RE2 syntax: %.200s", text, err.Error())
+		}
+		g.patterns = append(g.patterns, pattern)
+		return nil
+	case Number:
+		value, ok := readNumber(text, unitOnly)
+		if !ok {
+			return badReference("%.64q is no finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
+		}
+		g.numbers = append(g.numbers, value)
+		return nil
+	}
+	if strings.ContainsAny(text, "\r\n") {
+		return badReference("%.64q has a line break, and answers are read from one line: write it on one, or use the grader regex or json", text)
+	}
+	form := strings.TrimFunc(text, unicode.IsSpace)
+	if g.spec.Type == Normalised {
+		form = normal(text)
+	}
+	if form == "" {
+		return badReference("%.64q is empty: write the right answer", text)
+	}
+	if g.spec.Type == Choice {
+		at := slices.Index(g.options, normal(text))
+		if at < 0 {
+			return badReference("%.64q is not among the options: write one of %s", text, strings.Join(g.spec.Options, ", "))
+		}
+		form = g.spec.Options[at]
+		for _, option := range g.spec.Options {
+			g.words = max(g.words, len(strings.Fields(option)))
+		}
+	}
+	g.references = append(g.references, form)
+	g.words = max(g.words, len(strings.Fields(form)))
+	return nil
+}
+
+// Type returns the type of the grader.
+func (g *Grader) Type() string { return g.spec.Type }
+
+// Instruction returns what members and chairman are asked for below a question, so that a
+// grader can read their answers, and "" for the types that read the whole text.
+func (g *Grader) Instruction() string {
+	const line = `End your answer with a line of its own that begins with "ANSWER:" and holds `
+	switch g.spec.Type {
+	case Choice:
+		return line + "one of these, and nothing else: " + strings.Join(g.spec.Options, ", ") + "."
+	case Number:
+		return line + "one number, and nothing else."
+	case Exact, Normalised:
+		return line + "the answer alone, in as few words as it takes."
+	default:
+		return ""
+	}
+}
+
+// Grade grades a text. It takes time in proportion to the text.
+func (g *Grader) Grade(text string) Grade {
+	form, ok := g.read(text)
+	if !ok {
+		return Grade{}
+	}
+	return Grade{Score: new(g.score(text, form)), Form: form}
+}
+
+// read returns the answer of a text in canonical form.
+func (g *Grader) read(text string) (form string, ok bool) {
+	text = thinking.Outside(thinking.Split(text).Answer)
+	switch g.spec.Type {
+	case Regex:
+		form = normal(text)
+		return form, form != ""
+	case JSON:
+		return readJSON(text)
+	}
+	answer, labelled := answerLine(text)
+	if !labelled {
+		if answer = onlyLine(text); answer == "" {
+			return "", false
+		}
+	}
+	switch g.spec.Type {
+	case Number:
+		behind := prose
+		if !labelled {
+			behind = unitOnly
+		}
+		value, ok := readNumber(answer, behind)
+		return number(value), ok
+	case Choice:
+		form, ok = g.option(answer)
+	case Normalised:
+		form = normal(answer)
+		ok = form != ""
+	default:
+		form = answer
+		ok = form != ""
+	}
+	if !labelled && len(strings.Fields(form)) > g.words {
+		return "", false
+	}
+	return form, ok
+}
+
+// score compares an answer with the references.
+func (g *Grader) score(text, form string) float64 {
+	right := slices.Contains(g.references, form)
+	switch g.spec.Type {
+	case Regex:
+		right = slices.ContainsFunc(g.patterns, func(p *regexp.Regexp) bool { return p.MatchString(text) })
+	case Number:
+		value, _ := readNumber(form, unitOnly)
+		right = slices.ContainsFunc(g.numbers, func(want float64) bool { return g.close(value, want) })
+	}
+	if right {
+		return 1
+	}
+	return 0
+}
+
+// close reports whether a number is a reference within the tolerance.
+func (g *Grader) close(value, want float64) bool {
+	tolerance := func(t *float64) float64 {
+		if t == nil {
+			return 1e-9
+		}
+		return *t
+	}
+	return math.Abs(value-want) <= max(tolerance(g.spec.Abs), tolerance(g.spec.Rel)*math.Abs(want))
+}

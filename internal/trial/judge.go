@@ -1,0 +1,126 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/worth"
+)
+
+// Judgement is what the judges of a plan said of the council's answer and that of an arm.
+type Judgement struct {
+	// Verdicts are as in worth.Judgement, by judge in the order of the plan.
+	Verdicts [][2]*float64 `json:"verdicts"`
+	// LogLength is log2 of the length of the council's answer over that of the other, in characters; 0 where one of
+	// them failed.
+	LogLength float64 `json:"log2_length_ratio"`
+}
+
+// judged returns the arms that judges compare with the council; none where answers are graded.
+func (p Plan) judged() []string {
+	if len(p.Judges) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Arms), func(arm string) bool { return arm == ArmCouncil })
+}
+
+// JudgeCalls returns how many calls judges make at a question.
+func (p Plan) JudgeCalls() int { return 2 * len(p.Judges) * len(p.judged()) }
+
+// judge has the judges of the plan compare the council's answer with each arm's. It reports whether a limit of cost
+// kept one from a call.
+func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipeline.Budget) (short bool) {
+	for _, arm := range r.Plan.judged() {
+		if done.Judged == nil {
+			done.Judged = map[string]Judgement{}
+		}
+		other := done.text(arm, plan)
+		j := Judgement{Verdicts: make([][2]*float64, len(r.Plan.Judges))}
+		switch {
+		case done.Answer == "" || other == "": // all are missing
+		case strings.TrimSpace(done.Answer) == strings.TrimSpace(other):
+			for i := range j.Verdicts {
+				j.Verdicts[i] = [2]*float64{new(0.5), new(0.5)}
+			}
+		default:
+			j.LogLength = math.Log2(float64(utf8.RuneCountInString(done.Answer)) / float64(utf8.RuneCountInString(other)))
+			for order := range 2 {
+				id := pipeline.JudgeSession(plan.SessionID, arm, order)
+				verdicts, cut := r.Council.Judge(ctx, plan, arm, order, r.Plan.Judges, done.Answer, other, b)
+				short = short || cut
+				for i, v := range verdicts {
+					place := 1
+					if v.First {
+						place = 0
+					}
+					j.Verdicts[i][place] = v.Value
+				}
+				done.Usage = done.Usage.Plus(r.Calls.usage(id))
+			}
+		}
+		done.Judged[arm] = j
+	}
+	return short
+}
+
+// text returns the answer of an arm, "" where it failed. Of several that are ranked first, the seed draws one.
+func (r *Result) text(arm string, plan council.Plan) string {
+	id, isMember := strings.CutPrefix(arm, armMember)
+	if arm == ArmRanked {
+		o := ranking.Options{Votes: r.Ballots, Policy: plan.Rules.PartialBallots}
+		for _, m := range r.Members {
+			if m.Answer != nil {
+				o.Candidates = append(o.Candidates, m.ID)
+			}
+		}
+		if len(r.Ballots) > 0 {
+			id = anonymize.Top(plan.Seed, ranking.Tally(o).Standings)
+			isMember = true
+		}
+	}
+	if !isMember {
+		if a := r.Arms[arm]; a != nil && !a.Failed {
+			return a.Answer
+		}
+		return ""
+	}
+	for _, m := range r.Members {
+		if m.ID == id && m.Answer != nil {
+			return *m.Answer
+		}
+	}
+	return ""
+}
+
+// usage returns what the kept calls of a session came to.
+func (c *Calls) usage(session string) council.Usage {
+	landed := c.Landed(session)
+	slices.SortFunc(landed, func(a, b council.Landed) int { // a sum of floats depends on the order
+		return cmp.Or(cmp.Compare(a.Seat, b.Seat), cmp.Compare(a.Number, b.Number))
+	})
+	sum := council.NoUsage()
+	for _, l := range landed {
+		sum = sum.Plus(l.Completion.Usage)
+	}
+	return sum
+}
+
+// judgedQuestions returns what worth needs to know of the results.
+func judgedQuestions(questions []Prepared, results []Result) []worth.JudgedQuestion {
+	rows := make([]worth.JudgedQuestion, len(results))
+	for i, r := range results {
+		rows[i] = worth.JudgedQuestion{ID: r.ID, Cluster: questions[i].Cluster(), Against: map[string]worth.Judgement{}}
+		for arm, j := range r.Judged {
+			rows[i].Against[arm] = worth.Judgement{Verdicts: j.Verdicts, LogLength: j.LogLength}
+		}
+	}
+	return rows
+}

@@ -1,0 +1,212 @@
+// Package trial asks many questions of a file, one after the other or several at once, and keeps each reply before
+// it is used: the same command goes on where a process ended, and pays for no finished call twice. Questions have
+// right answers, so that ways to answer them can be compared.
+//
+// It leaves to others how a council answers, what a grade is, what a comparison proves, and flags and words.
+package trial
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/trial/grade"
+)
+
+// Question is a line of a file of questions.
+type Question struct {
+	ID        string            `json:"id"`                  // 1 to 200 characters, unique in the file
+	Query     string            `json:"query,omitempty"`     // or Messages
+	Messages  []council.Message `json:"messages,omitempty"`  // as in POST /v1/council
+	Category  string            `json:"category,omitempty"`  // likewise
+	Language  string            `json:"language,omitempty"`  // likewise
+	Reference json.RawMessage   `json:"reference,omitempty"` // the right answer, as its grader takes it
+	Grader    *grade.Spec       `json:"grader,omitempty"`    // how to compare an answer with it
+	Group     string            `json:"group,omitempty"`     // questions of one source are one cluster; "": it stands alone
+	Labels    map[string]string `json:"labels,omitempty"`    // carried through
+
+	grader *grade.Grader // nil: there is no right answer
+}
+
+// Cluster returns the group of the question, or its id where it stands alone.
+func (q *Question) Cluster() string {
+	if q.Group != "" {
+		return "group " + q.Group
+	}
+	return q.ID
+}
+
+// Request returns what is asked: the question, with the words below it that its grader needs.
+func (q *Question) Request() council.Request {
+	r := council.Request{Query: q.Query, Messages: q.Messages, Category: q.Category, Language: q.Language}
+	if q.grader == nil || q.grader.Instruction() == "" {
+		return r
+	}
+	if len(r.Messages) == 0 {
+		r.Query += "\n\n" + q.grader.Instruction()
+		return r
+	}
+	r.Messages = slices.Clone(r.Messages)
+	r.Messages[len(r.Messages)-1].Content += "\n\n" + q.grader.Instruction()
+	return r
+}
+
+// Code says what is wrong with a line.
+type Code string
+
+// The codes of problems.
+const (
+	NotUTF8      Code = "not_utf8"
+	NotJSON      Code = "not_json" // also a key that stands twice, and more behind the value
+	NotObject    Code = "not_object"
+	TooLong      Code = "too_long"
+	UnknownField Code = "unknown_field"
+	BadField     Code = "bad_field"
+	MissingID    Code = "missing_id"
+	DuplicateID  Code = "duplicate_id"
+	NoQuestion   Code = "no_question"
+	BadGrader    Code = grade.CodeGrader
+	BadReference Code = grade.CodeReference
+)
+
+// Problem is what is wrong with a line of a file of questions.
+type Problem struct {
+	Line   int // from 1
+	Code   Code
+	Detail string // how to mend it
+}
+
+func (p Problem) String() string { return fmt.Sprintf("line %d: %s: %s", p.Line, p.Code, p.Detail) }
+
+const (
+	maxLine = 4 << 20 // bytes
+	maxID   = 200     // characters
+)
+
+// Read reads a file of questions, one JSON object a line, with every problem of it. The grader has the type that is
+// used for references without one; "" is none. It takes time in proportion to the file.
+func Read(file []byte, grader string) ([]Question, []Problem) {
+	var questions []Question
+	var problems []Problem
+	seen := map[string]int{} // line by id
+	file = bytes.TrimPrefix(file, []byte("\ufeff"))
+	n := 0
+	for line := range bytes.Lines(file) {
+		n++
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		q, problem := readLine(line, grader)
+		if problem == nil && seen[q.ID] > 0 {
+			problem = &Problem{Code: DuplicateID, Detail: fmt.Sprintf("%.64q stands in line %d too: give each question an id of its own", q.ID, seen[q.ID])}
+		}
+		if problem != nil {
+			problem.Line = n
+			problems = append(problems, *problem)
+			continue
+		}
+		seen[q.ID] = n
+		questions = append(questions, q)
+	}
+	if n == 0 || len(questions)+len(problems) == 0 {
+		problems = append(problems, Problem{Line: 1, Code: NoQuestion, Detail: "the file is empty: write one JSON object a line"})
+	}
+	return questions, problems
+}
+
+func readLine(line []byte, grader string) (q Question, problem *Problem) {
+	bad := func(code Code, format string, args ...any) (Question, *Problem) {
+		return q, &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case len(line) > maxLine:
+		return bad(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
+	case !utf8.Valid(line):
+		return bad(NotUTF8, "convert the file to UTF-8")
+	case !grade.IsJSON(string(line)):
+		return bad(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
+	case line[0] != '{':
+		return bad(NotObject, "write one JSON object a line")
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(line, &members) // it is an object
+	known := fields()
+	for name := range members {
+		if !slices.Contains(known, name) { // also one that differs in case only, which the decoder below would take
+			return bad(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&q); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return bad(BadField, "%s is a %s, and has to be %s", cmp.Or(wrong.Field, "the line"), wrong.Value, typeName(wrong.Type))
+		}
+		return bad(UnknownField, "%s: remove it", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	switch {
+	case q.ID == "":
+		return bad(MissingID, "give the question an id")
+	case utf8.RuneCountInString(q.ID) > maxID:
+		return bad(BadField, "the id has more than %d characters", maxID)
+	case strings.TrimSpace(q.Query) == "" && len(q.Messages) == 0:
+		return bad(NoQuestion, "give it a query, or messages")
+	case q.Query != "" && len(q.Messages) > 0:
+		return bad(BadField, "query and messages are both given: give one of them")
+	case q.Category != "" && !slices.Contains(council.Categories(), q.Category):
+		return bad(BadField, "category: %.64q is none: use %s", q.Category, strings.Join(council.Categories(), ", "))
+	case q.Language != "" && !council.IsLanguage(q.Language):
+		return bad(BadField, "language: %.64q is no code: use two lower-case letters, such as en", q.Language)
+	case q.Grader != nil && isNull(q.Reference):
+		return bad(BadReference, "there is a grader, and no reference: give the right answer, or remove the grader")
+	case isNull(q.Reference):
+		q.Reference = nil
+		return q, nil
+	case q.Grader == nil && grader == "":
+		return bad(BadGrader, `there is a reference, and no grader: give one, such as {"type": "number"}, or name one with --grader`)
+	case q.Grader == nil:
+		q.Grader = &grade.Spec{Type: grader}
+	}
+	g, err := grade.New(*q.Grader, q.Reference)
+	if wrong, ok := errors.AsType[*grade.Error](err); ok {
+		return bad(Code(wrong.Code), "%s", wrong.Message)
+	}
+	q.grader = g
+	return q, nil
+}
+
+func isNull(value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" }
+
+// fields returns the names of the fields of a Question.
+func fields() (names []string) {
+	for f := range reflect.TypeFor[Question]().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// typeName returns what JSON calls a type of a field.
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// Closed reports whether the question has a right answer.
+func (q *Question) Closed() bool { return q.grader != nil }

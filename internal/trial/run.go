@@ -1,0 +1,464 @@
+package trial
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/spend"
+)
+
+// Council is what a run asks.
+type Council interface {
+	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error)
+	Judge(
+		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
+	) ([]pipeline.Verdict, bool)
+}
+
+// Options are what a run works with.
+type Options struct {
+	Council     Council
+	Calls       *Calls
+	Plan        Plan
+	Questions   []Prepared // in the order of the plan
+	Out         string     // the file of results
+	Held        File       // what that file holds, as [Plan.Held] returns it
+	MaxCostUSD  float64    // what the run may cost, what it has cost included
+	Concurrency int        // questions at once, 1 or more
+	// Over is called with the id of the session of each question that is over, before the question has a line in the file of
+	// results. A session may have run before, without room for all of its calls: that run does not count. An error ends
+	// the run. Nil: nothing is called.
+	Over func(session string) error
+	// Progress is told of each question that is over; nil: nobody is.
+	Progress func(Progress)
+}
+
+// Prepared is a question that is ready to be asked.
+type Prepared struct {
+	Question
+	Session council.Plan // as [Plan.Of] returns it
+	Bound   *float64     // the most that it can cost, in US dollars, without calls that are tried again; nil: nobody knows
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Done, Questions int
+	Usage           council.Usage // of the questions that are over
+}
+
+// Outcome says how a run ended.
+type Outcome struct {
+	Results []Result // in the order of the plan: the questions that have a line in the file
+	Over    int      // questions that are over, also those that wait for earlier ones
+	CostUSD float64  // what counts against the limit of cost
+	// Stopped says why not all questions were asked; nil: they were. The same run goes on.
+	Stopped *Stop
+	// Left is what was left of the limit of cost, in US dollars. Next is the most that the next question could have cost,
+	// where it was not begun for that reason; nil: nobody knows, or it was begun.
+	Left float64
+	Next *float64
+}
+
+// Stop is why a run ended early.
+type Stop string
+
+// The reasons.
+const (
+	StoppedByCap   Stop = "cap"     // the next question may cost more than is left
+	StoppedUnknown Stop = "unknown" // nobody tells what calls cost
+	StoppedSignal  Stop = "signal"
+)
+
+// head is the first line of a file of results, and tail the last one.
+type head struct {
+	Record string `json:"record"` // "plan"
+	Hash   string `json:"hash"`
+	Plan   Plan   `json:"plan"`
+}
+
+type tail struct {
+	Record    string        `json:"record"` // "end"
+	Hash      string        `json:"hash"`
+	Questions int           `json:"questions"`
+	Failed    int           `json:"failed"`
+	Usage     council.Usage `json:"usage"`
+}
+
+// File is what a file of results holds.
+type File struct {
+	Plan    Plan
+	Hash    string
+	Results []Result
+	Ended   bool
+
+	size int64 // of the lines that are whole
+}
+
+// Open reads a file of results. A torn last line is passed over. Without such a file, the error is fs.ErrNotExist.
+func Open(name string) (File, error) {
+	var f File
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return f, err
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	n := 0
+	for line := range bytes.Lines(whole) {
+		n++
+		var kind struct {
+			Record string `json:"record"`
+		}
+		err := json.Unmarshal(line, &kind)
+		switch {
+		case err != nil:
+		case n == 1 && kind.Record == "plan":
+			var h head
+			err = json.Unmarshal(line, &h)
+			f.Plan = h.Plan
+			f.Hash = h.Hash
+		case n > 1 && kind.Record == "question" && !f.Ended:
+			var r Result
+			err = json.Unmarshal(line, &r)
+			f.Results = append(f.Results, r)
+		case n > 1 && kind.Record == "end" && !f.Ended:
+			f.Ended = true
+		default:
+			err = fmt.Errorf("a record %q does not belong there", kind.Record)
+		}
+		if err != nil {
+			return f, fmt.Errorf("%s: line %d: %w: it is no file of results, or damaged", name, n, err)
+		}
+	}
+	f.size = int64(len(whole))
+	return f, nil
+}
+
+// run is a run while it runs.
+type run struct {
+	Options
+	arms []pipeline.Arm
+	file disk.File
+
+	mu        sync.Mutex
+	changed   *sync.Cond
+	elsewhere float64        // what questions cost whose calls are not kept any more, in US dollars
+	held      float64        // by questions that are asked now
+	asked     int            // questions that are asked now
+	cut       int            // questions whose room did not suffice, and that wait
+	over      int            // questions that are over
+	dearest   float64        // of those
+	done      map[int]Result // those that wait for their turn in the file
+	written   []Result
+	usage     council.Usage
+	stop      *Stop
+	next      *float64 // as in Outcome
+	failed    error
+}
+
+// Run asks the questions that the file of results does not hold yet, and appends them in the order of the plan. It goes
+// on where an earlier run stopped, and asks nothing where one ended.
+func Run(ctx context.Context, o Options) (_ Outcome, err error) {
+	r := &run{Options: o, arms: o.Plan.Panel(), done: map[int]Result{}, usage: council.NoUsage()}
+	r.changed = sync.NewCond(&r.mu)
+	for _, result := range o.Held.Results {
+		if cost := result.Usage.CostUSD; cost != nil {
+			r.dearest = max(r.dearest, *cost)
+			if len(r.Calls.Landed(result.Session)) == 0 {
+				r.elsewhere = council.AddUSD(r.elsewhere, *cost)
+			}
+		}
+		r.Calls.forget(r.sessions(result.Session)...)
+		r.usage = r.usage.Plus(result.Usage)
+	}
+	r.over = len(o.Held.Results)
+	r.written = o.Held.Results
+	if o.Held.Ended {
+		return Outcome{Results: r.written, Over: r.over}, nil
+	}
+	if err := r.open(); err != nil {
+		return Outcome{}, err
+	}
+	defer func() { err = errors.Join(err, r.file.Close()) }()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	r.Calls.leave = func(cause error) { leave(cause) }
+	waking := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.changed.Broadcast()
+	})
+	defer waking()
+	var wg sync.WaitGroup
+	for i := r.over; i < len(o.Questions); i++ {
+		room, ok := r.admit(ctx, o.Questions[i].Bound)
+		if !ok {
+			break
+		}
+		wg.Go(func() { r.ask(ctx, i, o.Questions[i].Session, room) })
+	}
+	wg.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := Outcome{Results: r.written, Over: r.over, CostUSD: r.costLocked(), Stopped: r.stop, Left: r.leftLocked(), Next: r.next}
+	switch {
+	case r.failed != nil:
+		return out, r.failed
+	case r.Calls.err() != nil:
+		return out, r.Calls.err()
+	case len(r.written) < len(o.Questions) && out.Stopped == nil:
+		out.Stopped = new(StoppedSignal)
+	}
+	return out, nil
+}
+
+// open opens the file of results behind the lines that are whole.
+func (r *run) open() (err error) {
+	if r.file, err = (disk.OS{}).OpenFile(r.Out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	err = r.file.Truncate(r.Held.size)
+	if err == nil && r.Held.size == 0 {
+		err = appendLine(r.file, head{"plan", r.Plan.Hash(), r.Plan})
+	}
+	if err != nil {
+		return errors.Join(err, r.file.Close())
+	}
+	return nil
+}
+
+// appendLine appends a value as a line, and returns when it is on the disk.
+func appendLine(f disk.File, value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Bound returns the most that the session of a question can cost under a plan, in US dollars, without calls that are tried
+// again; nil: nobody knows.
+func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *float64 {
+	e := estimate(session)
+	parts := []*spend.USD{e.Upper}
+	for _, arm := range p.Panel() {
+		if arm.Kind != pipeline.ArmEnsemble {
+			parts = append(parts, e.ByStage[string(council.Stage3)].Upper)
+			continue
+		}
+		ensemble := session
+		answers := session.Stage(council.KindAnswers)
+		answers.Seats = slices.Repeat([]council.Member{arm.Model}, arm.Samples)
+		ensemble.Stages = []council.StagePlan{answers, session.Stage(council.KindSynthesis)}
+		parts = append(parts, estimate(ensemble).Upper)
+	}
+	if arms := p.judged(); len(arms) > 0 {
+		upper := judges(estimate, session, p)
+		for range 2 * len(arms) {
+			parts = append(parts, upper)
+		}
+	}
+	var sum spend.USD
+	for _, part := range parts {
+		if part == nil {
+			return nil
+		}
+		sum = sum.Plus(*part)
+	}
+	return new(sum.Float64())
+}
+
+// judges returns the most that the judges of a plan can cost once; nil: nobody knows. They read two answers, each as long
+// as any seat may write.
+func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
+	seats := slices.Concat(session.Members(), session.Chairmen())
+	if p.Samples > 0 {
+		seats = append(seats, p.Ensemble)
+	}
+	limit := func(m council.Member) int {
+		return *cmp.Or(m.Sampling(session.Rules.Sampling).MaxOutputTokens, new(math.MaxInt))
+	}
+	longest := slices.MaxFunc(seats, func(a, b council.Member) int { return cmp.Compare(limit(a), limit(b)) })
+	if limit(longest) == math.MaxInt {
+		return nil
+	}
+	session.Stages = council.CouncilStages([]council.Member{longest, longest}, p.Judges, nil)
+	session.Rules.BallotRepair = false
+	return estimate(session).ByStage[string(council.Stage2)].Upper
+}
+
+// costLocked returns what the run cost, or can have cost.
+func (r *run) costLocked() float64 { return council.AddUSD(r.elsewhere, r.Calls.Cost()) }
+
+// leftLocked returns what the run may still cost beside the questions that are asked now.
+func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.costLocked() - r.held }
+
+// admit waits until the next question may be asked, and returns what it may cost at most. It reports false where it
+// must not be asked.
+func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if ctx.Err() != nil || r.stop != nil || r.failed != nil {
+			return 0, false
+		}
+		left := r.leftLocked()
+		switch {
+		case r.asked >= r.Concurrency || r.cut > 0:
+		case bound != nil && *bound <= left:
+			return r.holdLocked(*bound), true
+		case r.over > 0 && r.dearest <= left && left > 0:
+			return r.holdLocked(max(r.dearest, left/float64(r.Concurrency))), true
+		case r.over == 0 && bound == nil && r.asked == 0 && left > 0:
+			return r.holdLocked(left), true
+		case r.asked == 0:
+			r.stop = new(StoppedByCap)
+			r.next = bound
+			return 0, false
+		}
+		r.changed.Wait()
+	}
+}
+
+func (r *run) holdLocked(room float64) float64 {
+	r.asked++
+	r.held += room
+	return room
+}
+
+func (r *run) release(room float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked--
+	r.held -= room
+	r.changed.Broadcast()
+}
+
+// ask asks a question. One that its room does not suffice for is asked once more, with all that is left, when no other
+// is asked: what it has paid for is kept.
+func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
+	for attempt := 1; ; attempt++ {
+		all := r.sessions(plan.SessionID)
+		before := r.Calls.Cost(all...)
+		b := pipeline.Budget{Landed: r.Calls.Landed, Limit: func(session string) float64 {
+			answered := r.Calls.usage(session).CostUSD // is answered again for nothing, and counts
+			return room - (r.Calls.Cost(all...) - before) + *cmp.Or(answered, new(float64))
+		}}
+		ran, err := r.Council.Panel(ctx, plan, r.arms, b)
+		short := err == nil && isCut(ran)
+		if err == nil && !short {
+			done := result(r.Questions[i].Question, plan, ran)
+			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
+				r.end(i, done, r.onOver(plan.SessionID))
+				r.Calls.forget(all...)
+			}
+		}
+		r.release(room)
+		if !short {
+			return
+		}
+		r.Calls.again(all...)
+		var ok bool
+		if room, ok = r.again(ctx, attempt); !ok {
+			return
+		}
+	}
+}
+
+// again serves a question whose room did not suffice. It waits until no other question
+// runs, and returns all that is left of the limit.
+func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut++
+	defer func() { r.cut-- }()
+	for r.asked > 0 && ctx.Err() == nil {
+		r.changed.Wait()
+	}
+	if room = r.leftLocked(); attempt > 1 || room <= 0 { // it has had all that was left
+		r.stop = new(StoppedByCap)
+	}
+	if ctx.Err() != nil || r.stop != nil || r.failed != nil {
+		r.changed.Broadcast()
+		return 0, false
+	}
+	return r.holdLocked(room), true
+}
+
+// isCut reports whether a limit of cost kept the council or an arm from a call.
+func isCut(ran []pipeline.ArmResult) bool {
+	return slices.ContainsFunc(ran, func(a pipeline.ArmResult) bool {
+		if f := a.Failure; f != nil && (f.Code == council.CodeOverBudget || f.Code == council.CodeInvalid || f.Code == council.CodeUnpriced) {
+			return true
+		}
+		return slices.ContainsFunc(a.Session.Degradation, func(d council.Degradation) bool { return d.Code == council.FailBudget })
+	})
+}
+
+// sessions returns the ids of the sessions of a question.
+func (r *run) sessions(id string) []string {
+	ids := append(make([]string, 0, 1+len(r.arms)), id)
+	for _, arm := range r.arms {
+		ids = append(ids, arm.Session(id))
+	}
+	for _, arm := range r.Plan.judged() {
+		ids = append(ids, pipeline.JudgeSession(id, arm, 0), pipeline.JudgeSession(id, arm, 1))
+	}
+	return ids
+}
+
+func (r *run) onOver(session string) error {
+	if r.Over == nil {
+		return nil
+	}
+	return r.Over(session)
+}
+
+// end notes what came of a question, and appends all lines whose turn it is; after an error none.
+func (r *run) end(i int, result Result, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed = cmp.Or(r.failed, err)
+		return
+	}
+	r.done[i] = result
+	r.over++
+	r.usage = r.usage.Plus(result.Usage)
+	answered := slices.ContainsFunc(result.Members, func(m Member) bool { return m.Answer != nil })
+	switch cost := result.Usage.CostUSD; {
+	case cost != nil:
+		r.dearest = max(r.dearest, *cost)
+	case answered && r.stop == nil:
+		r.stop = new(StoppedUnknown)
+	}
+	for r.failed == nil {
+		next, ok := r.done[len(r.written)]
+		if !ok {
+			break
+		}
+		delete(r.done, len(r.written))
+		if len(r.Plan.Arms) == 0 { // in a comparison nothing is scored before its end
+			next.grade(r.Questions[len(r.written)].Question, r.Plan.Rules.PartialBallots)
+		}
+		if r.failed = appendLine(r.file, next); r.failed == nil {
+			r.written = append(r.written, next)
+		}
+	}
+	if r.Progress != nil {
+		r.Progress(Progress{Done: r.over, Questions: len(r.Questions), Usage: r.usage})
+	}
+}

@@ -1,0 +1,190 @@
+package trial
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/worth"
+)
+
+// Seats returns what the seats of a council made of the questions of a file, with the ids of the seats. Votes and
+// rankings are counted again without each of them.
+func Seats(f File) ([]worth.SeatQuestion, []string, error) {
+	if !f.Ended && len(f.Plan.Arms) > 0 {
+		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command goes on, " +
+			"and with --finish it ends with what was asked")
+	}
+	ids := make([]string, len(f.Plan.Members))
+	for i, m := range f.Plan.Members {
+		ids[i] = m.ID
+	}
+	var rows []worth.SeatQuestion
+	for _, r := range f.Results {
+		vote, graded := r.Arms[ArmVote]
+		if !graded { // the question has no right answer
+			continue
+		}
+		row := worth.SeatQuestion{
+			ID: r.ID, Cluster: (&Question{ID: r.ID, Group: r.Group}).Cluster(), Wrong: make([]bool, len(ids)), Vote: vote.Score,
+		}
+		if ranked := r.Arms[ArmRanked]; !ranked.Failed {
+			row.Ranked = ranked.Score
+		}
+		for i, id := range ids {
+			at := slices.IndexFunc(r.Members, func(m Member) bool { return m.ID == id })
+			row.Wrong[i] = at < 0 || r.Members[at].Score == nil || *r.Members[at].Score < 0.5
+			others := slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool { return m.ID == id })
+			row.VoteWithout = append(row.VoteWithout, scoreWithout(Vote(others), row.Vote))
+			row.RankedWithout = append(row.RankedWithout, scoreWithout(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return nil, nil, errors.New("no question in it has a right answer: give questions a reference and a grader")
+	}
+	return rows, ids, nil
+}
+
+// SeatsOfRows returns the same of a file of graded rows, as councild store import writes them: each arm is a seat. It reports
+// false where the file holds something else.
+func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool, err error) {
+	all, ids, err := readRows(name)
+	for _, r := range all {
+		q := worth.SeatQuestion{ID: r.ID, Cluster: r.Cluster, Wrong: make([]bool, len(ids))}
+		for i, id := range ids {
+			score := r.Scores[id]
+			q.Wrong[i] = score == nil || *score < 0.5
+		}
+		rows = append(rows, q)
+	}
+	return rows, ids, len(rows) > 0, err
+}
+
+// row is a graded row.
+type row struct {
+	ID      string              `json:"id"`
+	Cluster string              `json:"cluster"`
+	Scores  map[string]*float64 `json:"scores"`
+	CostUSD map[string]*float64 `json:"cost_usd"`
+}
+
+// readRows returns the rows of a file of graded rows with the names of their arms, sorted, or none where it holds
+// something else.
+func readRows(name string) (all []row, arms []string, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		var r row
+		if json.Unmarshal(line, &r) != nil || r.ID == "" || r.Scores == nil {
+			return nil, nil, nil
+		}
+		for name := range r.Scores {
+			names[name] = true
+		}
+		all = append(all, r)
+	}
+	return all, slices.Sorted(maps.Keys(names)), nil
+}
+
+// CompareRows compares the treatment of a plan with the arms of a file of graded rows: with its comparators, or with all
+// others where it names none. A score that is missing counts as wrong, and a cost that is missing is unknown.
+func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error) {
+	all, arms, err := readRows(name)
+	if err != nil {
+		return out, err
+	}
+	if len(all) == 0 {
+		return out, errors.New("it holds no graded rows: councild store import writes them")
+	}
+	if len(plan.Comparators) == 0 {
+		plan.Comparators = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })
+	}
+	for _, arm := range append([]string{plan.Treatment}, plan.Comparators...) {
+		if !slices.Contains(arms, arm) {
+			return out, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms", arm, strings.Join(arms, ", "))
+		}
+	}
+	if len(plan.Comparators) == 0 || slices.Contains(plan.Comparators, plan.Treatment) {
+		return out, fmt.Errorf("%.64q is compared with other arms: name another one", plan.Treatment)
+	}
+	out = render.Comparison{
+		Planned: len(all), Judges: []string{}, Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
+		Usage: council.NoUsage(), Settings: [][2]string{{"rows", filepath.Base(name)}, {"treatment", plan.Treatment}},
+	}
+	questions := make([]worth.Question, len(all))
+	seen := map[string]bool{}
+	for i, r := range all {
+		if seen[r.ID] {
+			return out, fmt.Errorf("the id %.64q stands in it twice: give each row an id of its own", r.ID)
+		}
+		seen[r.ID] = true
+		q := worth.Question{ID: r.ID, Cluster: cmp.Or(r.Cluster, r.ID), Score: map[string]float64{}, CostUSD: map[string]float64{}}
+		for _, arm := range arms {
+			switch score := r.Scores[arm]; {
+			case score == nil:
+				out.Ungradable[arm]++
+			case !(*score >= 0 && *score <= 1):
+				return out, fmt.Errorf("%.64q: the score of %.64q is not from 0 to 1", r.ID, arm)
+			default:
+				q.Score[arm] = *score
+			}
+			switch cost := r.CostUSD[arm]; {
+			case cost == nil:
+			case !(*cost >= 0):
+				return out, fmt.Errorf("%.64q: the cost of %.64q is below 0", r.ID, arm)
+			default:
+				q.CostUSD[arm] = *cost
+			}
+		}
+		questions[i] = q
+	}
+	out.Report = worth.Compare(questions, plan)
+	return out, nil
+}
+
+// scoreWithout returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score
+// with the seat is none.
+func scoreWithout(score, with *float64) *float64 {
+	if with != nil && score == nil {
+		return new(float64)
+	}
+	if with == nil {
+		return nil
+	}
+	return score
+}
+
+// without returns the ballots without that of a seat, and without its answer on the others.
+func without(votes []ranking.Vote, seat string) []ranking.Vote {
+	is := func(id string) bool { return id == seat }
+	var rest []ranking.Vote
+	for _, v := range votes {
+		if v.Reviewer == seat {
+			continue
+		}
+		v.Shown = slices.DeleteFunc(slices.Clone(v.Shown), is)
+		places := make([][]string, 0, len(v.Places))
+		for _, place := range v.Places {
+			if place = slices.DeleteFunc(slices.Clone(place), is); len(place) > 0 {
+				places = append(places, place)
+			}
+		}
+		v.Places = places
+		rest = append(rest, v)
+	}
+	return rest
+}
