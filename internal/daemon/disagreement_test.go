@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -83,7 +84,7 @@ func ask(
 // calibrate calibrates the backend of the first session.
 func calibrate(t *testing.T, d *daemontest.Daemon, sessions []council.DisagreementRequest) (council.Calibration, int) {
 	t.Helper()
-	e, err := daemon.NewEngine(t.Context(), daemon.EngineOptions{Config: d.Config, Log: daemontest.Options(t).Log})
+	e, err := daemon.NewEngine(t.Context(), daemon.EngineOptions{Config: d.Config, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

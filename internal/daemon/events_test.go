@@ -338,6 +338,7 @@ func TestIntakeNeedsTokens(t *testing.T) {
 // Two daemons: what one sends, the other takes in, each event once, also when the sender does not hear of it.
 func TestOneDaemonSendsToAnother(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	const token = "token-of-the-sender"
 	receiver := onTapWith(t, tap(t), map[string]string{"EVENTS_INTAKE": "true", "API_TOKENS": "sender:" + token})
 	var lost atomic.Int32

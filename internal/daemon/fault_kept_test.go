@@ -83,6 +83,7 @@ func keptDaemon(t *testing.T, url, dir string) *daemontest.Daemon {
 // accepts it, and no session that had ended is run again.
 func TestFaultF60(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	url, calls := counted(t)
 	dir := filepath.Join(t.TempDir(), "sessions")
 	first := keptDaemon(t, url, dir)
@@ -187,6 +188,7 @@ func TestFaultF60(t *testing.T) {
 // runs: it notices that before it says that a session is kept, and begins again.
 func TestFaultF61(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	url, calls := counted(t)
 	found, refused := 0, 0
 	for name, deed := range map[string]func(dir string) error{

@@ -64,6 +64,7 @@ func TestKeptMetricsDocumented(t *testing.T) {
 // Every metric of a daemon that ran sessions is in docs/metrics.md, its verdicts too.
 func TestMetricsDocumented(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	page := read(t, "../../docs/metrics.md")
 	measured := metricNames(t)
 	for _, name := range []string{"councild_tokens_total", "councild_bias_verdict"} {
@@ -119,6 +120,7 @@ func TestClusterMeasured(t *testing.T) {
 // Readiness says that the store is full.
 func TestKeptFull(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	url, _, release := daemontest.Held(t)
 	defer release()
 	d := daemontest.Start(t, map[string]string{

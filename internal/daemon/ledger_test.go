@@ -256,6 +256,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 // never says more than the ledger has.
 func TestFaultF54EndNeverLeads(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	for _, limited := range []string{"", "90"} {
 		disk := &faultdisk.Disk{}
 		b := daemontest.Bill(t, 0)
@@ -311,6 +312,7 @@ func TestFaultF54EndNeverLeads(t *testing.T) {
 // Another program takes the ledger away, or cuts it, while a daemon runs. That is said by the next session, and at the next start.
 func TestFaultF54WhileItRuns(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	for name, damage := range map[string]func(path string) error{
 		"renamed": func(path string) error { return os.Rename(path, path+".1") },
 		"emptied": func(path string) error { return os.Truncate(path, 0) },
@@ -319,6 +321,7 @@ func TestFaultF54WhileItRuns(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			d := daemontest.Start(t, keptIn(daemontest.Bill(t, 0), dir, map[string]string{"MAX_COST_USD_PER_DAY": "9"}))
 			d.Ask(t, `{"query":"x"}`)

@@ -511,7 +511,8 @@ func TestOffsetWithoutEscape(t *testing.T) {
 	}
 }
 
-func TestBadInput(t *testing.T) {
+func TestBadInput(t *testing.T) { //nolint:tparallel // its subtests share a server
+	t.Parallel()
 	s := start(t, nil)
 	for _, tt := range badInput {
 		t.Run(tt.name+" "+tt.path, func(t *testing.T) {

@@ -444,6 +444,7 @@ func manySessions() *bias.Collector {
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	const perMinute = 40 // sessions, more than the rows take
 	doc, labels, intake := contract(t), &fakeLabels{key: "s3cret"}, openIntake(t)
 	s := start(t, []simllm.Model{

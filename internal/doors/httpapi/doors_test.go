@@ -26,6 +26,7 @@ func fetch[T any](t *testing.T, s *server, path string, headers ...string) (v T)
 
 func TestCouncils(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
 		o.Models, o.AllowedModels, o.MaxQueryBytes = p.Models, p.AllowedModels, p.MaxQueryBytes
 		p.Reviewers, p.Chairman, p.ChairmanFallbacks, p.MaxCostUSD = []string{"amber", "birch"}, "birch", []string{"cedar"}, new(2.5)
@@ -73,6 +74,7 @@ func TestNoCouncil(t *testing.T) {
 
 func TestListIsSearched(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil)
 	var ids []string
 	for _, query := range []string{"the Monolith", "a second question", "monolithic ÄRGER"} {
@@ -113,6 +115,7 @@ func TestListIsSearched(t *testing.T) {
 // What was asked can be asked again as it is, and gives the same session but for its texts.
 func TestRequestRoundTrip(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil)
 	for _, fields := range []string{
 		`"query":"x"`,

@@ -63,6 +63,7 @@ func (s *server) feedback(t *testing.T, id, body string, headers ...string) (int
 
 func TestFeedback(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels))
 	id := s.background(t, `"query":"Why is the sky blue?","category":"knowledge"`)
@@ -119,6 +120,7 @@ func TestFeedback(t *testing.T) {
 // What was said of a session by persons without a name is one token's word.
 func TestFeedbackOfTokens(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	const other = "another-token-of-sixteen"
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels, secret, other))
@@ -142,6 +144,7 @@ func TestFeedbackOfTokens(t *testing.T) {
 
 func TestFeedbackThatIsRefused(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},

@@ -71,6 +71,7 @@ func hostile(n int) map[string]map[string]string {
 // An error answer is small, however large the request was: it names some of the
 // problems, and says how many more there are.
 func TestErrorAnswersAreSmall(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	for path, bodies := range hostile(1 << 20) {
 		for name, body := range bodies {

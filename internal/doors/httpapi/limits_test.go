@@ -72,6 +72,7 @@ func TestLimitsOfAToken(t *testing.T) {
 // A request whose body never ends is answered, and its place is free again.
 func TestSlowBody(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = tokens(secret), 1 })
 	begun := time.Now()
 	resp, data := s.stalled(t, "POST", "/v1/council", "Authorization", "Bearer "+secret)
@@ -133,6 +134,7 @@ func TestManyBodies(t *testing.T) {
 
 // The time for the body is not the time for the session.
 func TestLongSession(t *testing.T) {
+	t.Parallel()
 	slow := simllm.Model{Name: "slow", Faults: []simllm.Fault{{Kind: simllm.FaultStall, Rate: 1, Delay: 300 * time.Millisecond}}}
 	s := start(t, []simllm.Model{slow})
 	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`); resp.StatusCode != 200 {

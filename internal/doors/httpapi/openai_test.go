@@ -44,8 +44,9 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func TestChat(t *testing.T) {
+func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 	testkit.Slow(t)
+	t.Parallel()
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
 	s := start(t, []simllm.Model{cut})
 	for _, tt := range []struct {
@@ -131,6 +132,7 @@ func TestChat(t *testing.T) {
 
 // Progress is in comments, which clients do not show.
 func TestChatComments(t *testing.T) {
+	t.Parallel()
 	_, stream := start(t, nil).chat(t, "council", `,"stream":true`)
 	for _, part := range []string{": stage1.answer amber\n\n", ": stage2.ballot cedar\n\n", "data: [DONE]\n\n"} {
 		if strings.Count(string(stream), part) != 1 {
@@ -218,6 +220,7 @@ func TestChatErrors(t *testing.T) {
 // The session goes on to its whole answer.
 func TestLostChairman(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	lost := simllm.Model{
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}

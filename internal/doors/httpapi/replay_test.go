@@ -35,8 +35,9 @@ var doors = map[string]string{
 }
 
 // However often a client repeats a request whose session failed, and whichever way it asks, it is paid once.
-func TestFailureIsPaidOnce(t *testing.T) {
+func TestFailureIsPaidOnce(t *testing.T) { //nolint:tparallel // its subtests share a server
 	testkit.Slow(t)
+	t.Parallel()
 	always := func(f simllm.Fault) []simllm.Fault { f.Rate = 1; return []simllm.Fault{f} }
 	var models []simllm.Model
 	for name, fault := range map[string]simllm.Fault{

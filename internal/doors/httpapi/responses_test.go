@@ -46,8 +46,9 @@ func events(t *testing.T, stream []byte) (all []event) {
 	return all
 }
 
-func TestResponse(t *testing.T) {
+func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a server
 	testkit.Slow(t)
+	t.Parallel()
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
 	s := start(t, []simllm.Model{cut})
 	for _, tt := range []struct{ model, status string }{
@@ -133,6 +134,7 @@ func TestResponse(t *testing.T) {
 
 // The input may be a text, or a conversation in either form of its parts.
 func TestResponseInput(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council/dune","stream":true,"instructions":"I.","input":[
 		{"role":"developer","content":"D."},
@@ -221,6 +223,7 @@ func TestResponseErrors(t *testing.T) {
 
 // A chairman that is lost in the middle of the answer ends the stream. The session goes on.
 func TestResponseLostChairman(t *testing.T) {
+	t.Parallel()
 	lost := simllm.Model{
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}

@@ -137,6 +137,7 @@ func (s *server) watch(t *testing.T, id string, headers ...string) []byte {
 // answer to the same request without a stream.
 func TestEvents(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil)
 	resp, stream := s.call(t, "POST", "/v1/council", `{"query":"Why?","stream":true}`, "Idempotency-Key", "k")
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
@@ -271,6 +272,7 @@ func TestEvents(t *testing.T) {
 
 func TestSessionList(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil)
 	first, second := s.background(t, `"query":"1"`), s.background(t, `"query":"2"`)
 	s.watch(t, first)
@@ -320,6 +322,7 @@ func waiting(t *testing.T) (m simllm.Model, asked chan struct{}, release func())
 
 func TestSessionWhileItRuns(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	m, asked, release := waiting(t)
 	defer release()
 	s := start(t, []simllm.Model{m})
@@ -359,6 +362,7 @@ func TestSessionWhileItRuns(t *testing.T) {
 // key.
 func TestClientsThatGo(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	m, asked, release := waiting(t)
 	defer release()
 	begun, answered := make(chan struct{}, 16), make(chan struct{}, 16) // requests for a session
@@ -485,6 +489,7 @@ func TestDelete(t *testing.T) {
 // A session that has ended is deleted with its events and its idempotency key.
 func TestDeleteAtTheEnd(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	s := start(t, nil)
 	key := []string{"Idempotency-Key", "k"}
 	id, other := s.background(t, `"query":"x"`, key...), s.background(t, `"query":"y"`)
@@ -598,6 +603,7 @@ func TestSessionThatCannotBeEncoded(t *testing.T) {
 
 func TestSessionsOfOtherTokens(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	const other = "another-token-of-sixteen"
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
 	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
@@ -624,6 +630,7 @@ func TestSessionsOfOtherTokens(t *testing.T) {
 // A token's name owns its sessions. The header holds the token alone.
 func TestNamedTokens(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	const other = "another-token-of-sixteen"
 	named := func(one, two string) *server {
 		return start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
@@ -736,6 +743,7 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // same bytes as the whole stream.
 func TestFlakyProxy(t *testing.T) {
 	testkit.Slow(t)
+	t.Parallel()
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	m, asked, release := waiting(t)
 	defer release()

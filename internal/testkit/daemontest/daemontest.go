@@ -50,13 +50,17 @@ func (l *Log) String() string {
 	return l.buf.String()
 }
 
-// Setenv sets LLM_COUNCIL_ variables, named without the prefix, on top of what every
-// test needs: a free port, a record file of its own and four simulated members.
-func Setenv(tb testing.TB, env map[string]string) {
+// prefix begins the names of the variables that hold settings.
+const prefix = "LLM_COUNCIL_"
+
+// variables returns variables, named in full, on top of what every test needs: a free port, a record file of its own and four
+// simulated members. Variables of the environment are empty, which counts as unset.
+func variables(tb testing.TB, env map[string]string) map[string]string {
 	tb.Helper()
+	all := map[string]string{}
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {
-			tb.Setenv(name, "") // an empty variable counts as unset
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, prefix) {
+			all[name] = ""
 		}
 	}
 	base := map[string]string{
@@ -65,8 +69,45 @@ func Setenv(tb testing.TB, env map[string]string) {
 	}
 	maps.Copy(base, env)
 	for name, value := range base {
-		tb.Setenv("LLM_COUNCIL_"+name, value)
+		all[prefix+name] = value
 	}
+	return all
+}
+
+// Setenv sets LLM_COUNCIL_ variables, named without the prefix, on top of what every test needs. A parallel test must not call it.
+func Setenv(tb testing.TB, env map[string]string) {
+	tb.Helper()
+	for name, value := range variables(tb, env) {
+		tb.Setenv(name, value)
+	}
+}
+
+// environment is held while Load changes the variables of the process, which parallel tests share.
+var environment sync.Mutex
+
+// Load returns the settings that Setenv would make. Afterwards the variables are what they were.
+func Load(tb testing.TB, env map[string]string) config.Config {
+	tb.Helper()
+	environment.Lock()
+	defer environment.Unlock()
+	for name, value := range variables(tb, env) {
+		before, set := os.LookupEnv(name)
+		defer func() {
+			if set {
+				_ = os.Setenv(name, before) //nolint:usetesting // a parallel test must not call Setenv
+			} else {
+				_ = os.Unsetenv(name)
+			}
+		}()
+		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // likewise
+			tb.Fatal(err)
+		}
+	}
+	cfg, err := config.Load()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cfg
 }
 
 // Caller sends requests to a daemon.
@@ -148,10 +189,7 @@ func Start(tb testing.TB, env map[string]string) *Daemon {
 // StartOn is Start with the records on a disk of its own; nil is the operating system's.
 func StartOn(tb testing.TB, on disk.Disk, env map[string]string) *Daemon {
 	tb.Helper()
-	Setenv(tb, env)
-	o := Options(tb)
-	o.Disk = on
-	return StartWith(tb, o)
+	return StartWith(tb, daemon.Options{Config: Load(tb, env), Disk: on, Version: "test"})
 }
 
 // Options returns the options of a daemon with the settings of the environment.
