@@ -211,7 +211,7 @@ func TestFaultF61(t *testing.T) {
 		if name == "lock removed" {
 			second := d.Config
 			second.BiasStore = filepath.Join(t.TempDir(), "records.jsonl")
-			if _, err := daemon.New(t.Context(), daemon.Options{Config: second, Version: "test"}); err == nil || !strings.Contains(err.Error(), "another daemon") {
+			if _, err := daemon.New(t.Context(), daemon.Options{Config: second, Simulated: simllm.Default(), Version: "test"}); err == nil || !strings.Contains(err.Error(), "another daemon") {
 				t.Errorf("%s: a second daemon starts: %v", name, err)
 			}
 		}

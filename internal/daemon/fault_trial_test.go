@@ -220,7 +220,7 @@ func (f *trial) checkAfterFault(t *testing.T) {
 	}
 
 	f.End(t)
-	again, err := daemon.New(context.Background(), daemon.Options{Config: f.Config, Version: "test"})
+	again, err := daemon.New(context.Background(), daemon.Options{Config: f.Config, Simulated: simllm.Default(), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func TestToolWhileTheDaemonStops(t *testing.T) {
 		t.Fatalf("the call ended with %v %+v", first.error, first.result)
 	}
 	release()
-	d = daemontest.StartWith(t, daemon.Options{Config: d.Config, Version: "test"})
+	d = daemontest.StartWith(t, daemon.Options{Config: d.Config, Simulated: simllm.Default(), Version: "test"})
 	got, err := callTool(t, d, "council_result", fmt.Sprintf(`{"session_id":%q}`, running.SessionID))
 	if err != nil || got.result.StructuredContent.Answer == nil {
 		t.Errorf("after the restart: %v %+v", err, got.result)

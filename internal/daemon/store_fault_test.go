@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
@@ -144,7 +145,7 @@ func TestFaultF34Daemon(t *testing.T) {
 		if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 			t.Errorf("%s: %d %s", name, status, data)
 		}
-		if _, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Version: "test"}); err == nil {
+		if _, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Simulated: simllm.Default(), Version: "test"}); err == nil {
 			t.Errorf("%s: a second daemon has the store open", name)
 		}
 	}
@@ -179,7 +180,7 @@ func TestFaultF34Daemon(t *testing.T) {
 
 func TestFaultF27SecondDaemon(t *testing.T) {
 	d := daemontest.Start(t, nil)
-	_, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Version: "test"})
+	_, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Simulated: simllm.Default(), Version: "test"})
 	held, ok := errors.AsType[*store.HeldError](err)
 	if !ok || held.Holder.PID != os.Getpid() {
 		t.Errorf("got %v", err)
