@@ -189,7 +189,7 @@ func Start(tb testing.TB, env map[string]string) *Daemon {
 // StartOn is Start with the records on a disk of its own; nil is the operating system's.
 func StartOn(tb testing.TB, on disk.Disk, env map[string]string) *Daemon {
 	tb.Helper()
-	return StartWith(tb, daemon.Options{Config: Load(tb, env), Disk: on, Version: "test"})
+	return StartWith(tb, daemon.Options{Config: Load(tb, env), Disk: on, Simulated: simllm.Default(), Version: "test"})
 }
 
 // Options returns the options of a daemon with the settings of the environment.
