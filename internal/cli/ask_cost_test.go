@@ -27,7 +27,7 @@ func priced(t *testing.T) (url string) {
 func TestAskEstimates(t *testing.T) {
 	url, questions := heardBy(t)
 	env := map[string]string{"BASE_URL": url, "MODELS": "a,b", "PRICES": "a=1/10,b=2/20", "MAX_OUTPUT_TOKENS": "100", "COST_LIMITS": "hard"}
-	d := daemontest.Start(t, env)
+	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "--estimate", "--max-cost-usd", "5", "Which way?"}, at...)...)
 		for _, want := range []string{"  a\n", "  b\n", "5  together, when nothing fails", "Limit of the session: 0 used and 0 reserved of 5, 5 left", "It fits."} {
@@ -59,7 +59,7 @@ func TestAskEstimates(t *testing.T) {
 // After the answer the last line says what it cost, and what is left of each limit.
 func TestAskSaysTheCost(t *testing.T) {
 	env := map[string]string{"BASE_URL": priced(t), "MODELS": "a,b", "MAX_COST_USD": "5", "MAX_COST_USD_PER_DAY": "7"}
-	d := daemontest.Start(t, env)
+	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "Which way?"}, at...)...)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -89,7 +89,7 @@ func TestAskACouncil(t *testing.T) {
 	if err := os.WriteFile(path, []byte(roster), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "", "ROSTER": path})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "", "ROSTER": path})
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		for council, members := range map[string]int{"fast": 2, "deep": 3, "": 3} {
 			args := append([]string{"ask", "--json", "Which way?"}, at...)

@@ -74,7 +74,7 @@ func TestTerminal(t *testing.T) {
 func TestAskIsInterrupted(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)
 	defer release()
-	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
+	d := startDaemon(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() {
 		<-arrived
@@ -117,7 +117,7 @@ func TestAskFailsWithControlCharacters(t *testing.T) {
 // What ends a session ends the command too, with the reasons.
 func TestAskFails(t *testing.T) {
 	rejecting := simllm.Model{Name: "d", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 400}}}
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Provider(t, rejecting).URL(), "MODELS": "d,d"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Provider(t, rejecting).URL(), "MODELS": "d,d"})
 	code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?")
 	if code != exitError {
 		t.Errorf("exit %d", code)
@@ -209,7 +209,7 @@ func TestAskReadsTheQuestion(t *testing.T) {
 // Every flag reaches the session, here and at a daemon, and is named when it is wrong.
 func TestAskFlags(t *testing.T) {
 	env := map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "ALLOWED_MODELS": "d"}
-	d := daemontest.Start(t, env)
+	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		args := append([]string{
 			"ask", "--json", "--models", "a,d", "--chairman", "c", "--seed", "7", "--category", "math", "--language", "en",
@@ -283,7 +283,7 @@ func TestAskQuietlyDegraded(t *testing.T) {
 func TestAskFollows(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)
 	defer release()
-	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
+	d := startDaemon(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
 	status, started := d.Call(t, "POST", "/v1/council", `{"query":"Wait for me?","background":true}`)
 	var s council.Summary
 	if err := json.Unmarshal(started, &s); err != nil || status != http.StatusAccepted {

@@ -285,7 +285,7 @@ func TestAskJSON(t *testing.T) {
 }
 
 func TestAskADaemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "API_TOKENS": "0123456789abcdef"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "API_TOKENS": "0123456789abcdef"})
 	code, stdout, stderr := command(t, "ask", "--json", "--server", d.URL()+"/", "Which way?")
 	var s council.Session
 	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil || !s.Persisted || len(d.Records(t)) != 6 {
@@ -300,7 +300,7 @@ func TestAskADaemon(t *testing.T) {
 
 // While a daemon holds the store, ask answers without keeping records.
 func TestAskBesideADaemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "--json", "Which way?")
 	var s council.Session
 	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil {
@@ -954,7 +954,7 @@ func TestReportCountsBadLines(t *testing.T) {
 }
 
 func TestHealthcheck(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	t.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(d.URL(), "http://"))
 	if code, stdout, stderr := command(t, "healthcheck"); code != 0 || stdout != "ok\n" {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)

@@ -85,7 +85,7 @@ func TestDisagreementOfSession(t *testing.T) {
 			return a.Text, task.Kind == simllm.Question
 		}})
 	}
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Provider(t, members...).URL(), "MODELS": "a,b,c"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Provider(t, members...).URL(), "MODELS": "a,b,c"})
 	session := d.Ask(t, `{"query": "What does a farmer do?"}`)
 	code, out, errs := command(t, "report", "disagreement", "--server", d.URL(), session.ID)
 	if code != 0 || !strings.Contains(out, "answers differ in coverage") || !strings.Contains(out, "b: girl, woman") {

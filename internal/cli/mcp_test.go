@@ -87,7 +87,7 @@ func TestMCPInProcess(t *testing.T) {
 
 // The records are left to the daemon that holds them.
 func TestMCPBesideADaemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	t.Setenv("LLM_COUNCIL_ADDR", nobody(t))
 	said := overStdio(t, nil, func(session *mcp.ClientSession) {
 		if text, isError := callTool(t, session, "council", map[string]any{"question": "Which way?"}); isError {
@@ -104,7 +104,7 @@ func TestMCPBesideADaemon(t *testing.T) {
 
 // Without --server, the daemon of this machine is asked.
 func TestMCPAsksADaemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{
+	d := startDaemon(t, map[string]string{
 		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_TOKENS": "a-token-of-sixteen-and-more",
 	})
 	d.Token = "a-token-of-sixteen-and-more"

@@ -20,7 +20,7 @@ import (
 )
 
 func TestReportOverHTTPIsTheCommands(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	d := startDaemon(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	for range 11 {
 		d.Ask(t, `{"query":"Once more?"}`)
 	}
@@ -180,4 +180,11 @@ func TestSimulatedCouncil(t *testing.T) {
 	if !cfg.KeepsRecords() || cfg.BiasStore != "records.jsonl" {
 		t.Errorf("records are kept: %v, in %s", cfg.KeepsRecords(), cfg.BiasStore)
 	}
+}
+
+// startDaemon starts a daemon whose settings are those of the commands of the test too.
+func startDaemon(t *testing.T, env map[string]string) *daemontest.Daemon {
+	t.Helper()
+	daemontest.Setenv(t, env)
+	return daemontest.StartWith(t, daemontest.Options(t))
 }

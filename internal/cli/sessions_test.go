@@ -22,7 +22,7 @@ func TestSessions(t *testing.T) {
 	for i := range models {
 		models[i].Price = simllm.Price{Input: 1, Output: 10}
 	}
-	d := daemontest.Start(t, map[string]string{
+	d := startDaemon(t, map[string]string{
 		"BASE_URL": daemontest.Provider(t, models...).URL(), "MODELS": "a,b,c", "API_TOKENS": "ada:" + token,
 	})
 	d.Token = token
@@ -92,7 +92,7 @@ func TestSessions(t *testing.T) {
 // The daemon of this machine is asked where no other is named.
 func TestSessionThatRuns(t *testing.T) {
 	address, arrived, release := daemontest.Held(t)
-	d := daemontest.Start(t, map[string]string{"BASE_URL": address, "MODELS": "waiting,quick"})
+	d := startDaemon(t, map[string]string{"BASE_URL": address, "MODELS": "waiting,quick"})
 	t.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(d.URL(), "http://"))
 	_, data := d.Call(t, "POST", "/v1/council", `{"query":"Wait?","background":true}`)
 	var started council.Summary
@@ -118,7 +118,7 @@ func TestSessionThatRuns(t *testing.T) {
 
 // Whatever fails, one line says what, and how to mend it.
 func TestSessionsFail(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{
+	d := startDaemon(t, map[string]string{
 		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_TOKENS": "0123456789abcdef",
 	})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -56,7 +56,7 @@ func TestFaultF31(t *testing.T) {
 				!strings.Contains(said, "switch the records off") {
 				t.Errorf("exit %d: %s", code, said)
 			}
-			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
+			d := startDaemon(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
 			if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 				t.Errorf("without records: %d %s", status, data)
 			}
