@@ -14,4 +14,10 @@
 // The package works on values alone. Reading the record store, the clock, settings and
 // HTTP are left to others, and so is arithmetic that is not about councils (package
 // stat). No figure changes a vote.
+//
+// # Decisions
+//
+// One session cannot prove a bias. Flags are judged only where the session can carry them: the length flag from five
+// scored answers on, the position flag where so many orders could have been drawn that one of them would be
+// surprising. Elsewhere they are null and the risk is indeterminate.
 package bias

@@ -3,6 +3,14 @@
 // the log says that the call was begun, and the session still belongs to this process.
 //
 // It leaves to others what is asked, what a reply means, and how a request is sent and repeated.
+//
+// # Decisions
+//
+// Going on is running again. A run with the same plan asks the same calls in the same stages, so a Completer that
+// knows what landed is all that another process needs. Stages know nothing of it.
+//
+// What a session holds is bounded by itself: its texts and its prompts on their way count against
+// LLM_COUNCIL_MAX_SESSION_BYTES, since the product of the other limits is larger than any machine.
 package calls
 
 import (

@@ -9,6 +9,17 @@
 //
 // The structs of this package are the JSON of the HTTP interface: a field that
 // may be missing is a pointer and null in JSON, never zero.
+//
+// # Decisions
+//
+// What a list shows of a question is a preview of 200 characters on one line. query of a session is the same text: the
+// question may be 256 KiB, and whoever sent it has it.
+//
+// Figures of usage are believed within reason. council.Usage.Believable is the one place that says so. What is not
+// believed is unknown; a sum is what is known, with partial beside it.
+//
+// Messages name a setting by its variable, and inner packages do not know variables. They hold a council.Setting; the
+// names come from config and are handed in.
 package council
 
 import (

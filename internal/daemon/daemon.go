@@ -2,6 +2,25 @@
 // stop: [New] binds the address and opens the record store, [Daemon.Serve] answers
 // until its context ends. Commands that need no address use an [Engine] alone. The
 // package leaves the command line to cli, HTTP to httpapi and a run to pipeline.
+//
+// # Decisions
+//
+// An open breaker is no reason to send sessions elsewhere while the models left make a quorum: /readyz names it and
+// stays green. A breaker is half open by itself after 10 s, so red readiness cannot keep away the request that would
+// close it.
+//
+// No queue before a session. Beyond LLM_COUNCIL_MAX_SESSIONS the answer is 503 at once, and also where calls wait for
+// LLM_COUNCIL_MAX_CALLS_PER_PROVIDER for so long that stage 1 would run out of time (daemon.(*Engine).Open).
+//
+// Connections are bounded by the descriptors that the process has, less those for calls and the store. A connection
+// beyond that waits in the kernel, and idle connections are closed to make room: a flood costs time, not sessions.
+// Calls without a limit of their own have a quarter of the descriptors.
+//
+// No ReadTimeout. A body has its own deadline, lifted before the run: on Go's server an expired one looks like a
+// client that left, and would cancel the session. WriteTimeout is longer than a run; an answer has a minute from when
+// it is written.
+//
+// Never logged, at any level: questions, answers, keys.
 package daemon
 
 import (

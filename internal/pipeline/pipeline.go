@@ -6,6 +6,15 @@
 //
 // It leaves HTTP to httpapi, the calls themselves to a council.Completer, and how
 // records are stored to a Recorder.
+//
+// # Decisions
+//
+// Randomness and ids come in as values. The seed in a session replays its labels and orders, byte for byte, on every
+// platform and release; golden files hold that.
+//
+// A panic ends what it happened in. In a seat it is that seat's failure, in an observer, the append or a part of a
+// report that session's or request's. Every observer hears how a session ends, so that nothing stays counted as
+// running.
 package pipeline
 
 import (

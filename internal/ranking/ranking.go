@@ -6,6 +6,14 @@
 // the candidates.
 //
 // It leaves to others how a ballot is read, and what its scores say about the reviewer.
+//
+// # Decisions
+//
+// Sums of votes are exact. Points are whole multiples of a unit fraction, compared exactly and rounded only for
+// output, so that a tie is a tie.
+//
+// Kendall's W with own answers hidden is computed over ballots that rank all their reviewer could rank, each pair's
+// differences divided by the number of ballots that compare it. For full ballots that is the textbook formula.
 package ranking
 
 import (

@@ -12,6 +12,21 @@
 // them. All others are in memory: an event is encoded once, when an entry is first
 // asked for, and all readers share the bytes. A second after its end a session is held as
 // JSON alone, and decoded where a reader needs more.
+//
+// # Decisions
+//
+// One log for all watchers. An event is encoded when it is first asked for, and all watchers share its JSON; each
+// front door frames it. A watcher that waits has no buffer of its own; one that does not read is cut off after 30 s.
+//
+// A lease says when to try, and the log who wins. A node counts as dead when its key has not changed for LEASE, by the
+// clock of a node whose own lease was confirmed all the while. The clocks of two nodes are never compared.
+//
+// Old sessions are deleted whole, by us. Limits of a stream would cut single messages out of a log. The stream
+// therefore refuses what does not fit, and nodes delete the logs of ended sessions, the oldest first. Any node may do
+// so.
+//
+// A side request leaves no session. A chat program sends several with each turn. Kept, they would push its history
+// out.
 package sessions
 
 import (

@@ -80,4 +80,13 @@
 // Package bias decides what the records mean and which of them a report needs. The
 // settings decide whether and where records are kept. The pipeline knows when the
 // records of a session are complete.
+//
+// # Decisions
+//
+// Records are durable before the answer says persisted. A session that comes alone has a write and an fsync to itself;
+// what comes meanwhile shares the next, under a lock that a second process cannot take. A failed append never takes
+// the answer from the caller: the session says persisted: false, its records wait in memory, and are written when the
+// disk takes them again. A session waits up to 10 s for its records after everything else is done; the warning
+// not_yet_written is no failure. A file whose fsync failed is never trusted again, and one that somebody took away is
+// begun again: before and after each write the store looks whether its file is the one that commands read.
 package store

@@ -3,6 +3,43 @@
 // it frames as server-sent events and as chunks of OpenAI's chat completions. It
 // leaves every decision about a run to the pipeline, keeping sessions to package
 // sessions, and reading the record store to the daemon.
+//
+// # Decisions
+//
+// A session in the background, or with an idempotency key, outlives its client. A key says that the client means to
+// come back: only DELETE cancels such a session. Any other ends with the POST that began it, streamed or not. Watching
+// at /events counts for nothing either way.
+//
+// A chat completion is a session like any other, made from its events and its result. What was streamed cannot be
+// taken back: a chairman that is lost in the middle of its answer ends the stream with an error, and the session goes
+// on to the whole answer.
+//
+// Old history never ends a chat. A client sends earlier turns again and cannot take them back. Only the last message
+// of the user is refused for what it holds; httpapi (history.go) leaves the rest out or names it, with a warning.
+//
+// An idempotency key is used up by the session, not by the request. A request that began none may be sent again. A
+// session that was cancelled or failed stays what it is under its key: anything else could pay twice. Deleting the
+// session frees its key.
+//
+// DELETE cancels what runs and deletes what has ended. A client that wants only to cancel asks first whether the
+// session still runs, as client.(*Client).Ask and the page do: it may have ended while the line was cut.
+//
+// Sessions belong to the name of a token, and without one to the token: 16 hexadecimal digits of its SHA-256. A name
+// has one token at a time, and keeps its sessions when the token is replaced.
+//
+// Each token has limits of its own, off by default: sessions at once and sessions a minute. They are made for the
+// configured tokens at start, so that no flood of requests costs memory. What is let in counts, whatever comes of it;
+// what is refused does not.
+//
+// Callers share places that are held briefly, for bodies in reading and for reports: a caller gets one only while it
+// holds fewer than are free. The first takes half of them, the next half of what is left, and so on.
+//
+// Open requests share connections and memory in the same way, for as long as they wait (httpapi/open.go). The share is
+// taken before anything begins, so that a refused request can be repeated. /healthz and /readyz take none.
+//
+// All problems of a request at once: the form and what Prepare finds in the rest are one answer. It names 20 problems
+// at most and has 64 KiB at most, whatever the request holds. What takes much work to find, Check finds later: it
+// compiles the schema of a request once that has a place, two at a time. Nobody keeps a compiled schema.
 package httpapi
 
 import (

@@ -56,4 +56,10 @@
 // another key encrypted: so with a key, or with files of one, Open fails and creates
 // nothing. Without, the damaged settings are set aside and made anew, and the messages
 // stay.
+//
+// # Decisions
+//
+// A node removes a session that it gave up only as it left it. journal.(*Journal).Remove puts a mark in place of the
+// log, behind the message that it saw to be the last, so another node that was faster keeps the session. A session of
+// another node is acknowledged only when its log says that its run has begun.
 package journal
