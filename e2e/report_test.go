@@ -134,62 +134,34 @@ func described(t *testing.T) string {
 	return daemon(t, map[string]string{"BIAS_STORE": store}, members()...)
 }
 
-// TestReportInWords holds that each headline is a sentence that says its own figures, and
-// that none claims more than its verdict.
+// TestReportInWords holds that the page says each headline in the sentence of the report, with its
+// verdict and its tier, and that levels stand behind favours.
 func TestReportInWords(t *testing.T) {
 	t.Parallel()
 	p := open(t, described(t), "#/report")
 	p.until(`document.querySelector("#report .findings li")`)
 	report := get[struct {
 		Metrics []struct {
-			Name       string `json:"metric_name"`
-			Subject    string
 			Estimate   *float64 `json:"point_estimate"`
 			Delta      *float64
 			Verdict    *string
-			Reason     string
-			Findable   *float64 `json:"minimum_detectable_effect"`
-			Confidence string   `json:"statistical_confidence"`
+			Sentence   string
+			Confidence string `json:"statistical_confidence"`
 		}
 	}](t, p.origin+"/v1/bias-report")
 	said := value[[]string](p, `[...document.querySelectorAll("#report .findings > li")].map((li) => li.textContent)`)
-	size := func(x float64) string {
-		if math.Abs(x) < 0.095 {
-			return fmt.Sprintf("%.2f", math.Abs(x))
-		}
-		return fmt.Sprintf("%.1f", math.Abs(x))
-	}
-	topics := map[string]string{
-		"harshness": "on the same answers", "position": "he place", "self_preference": "elf-preference", "family_affinity": "own provider",
-		"length_points_per_doubling": "twice the length scores", "length_slope_deviation": "than the others do",
-		"affinity": "than the others do", "anchoring": "first answer is better", "drift": "over the window",
-	}
 	verdicts := map[string]bool{}
 	for _, m := range report.Metrics {
 		if m.Delta == nil || m.Verdict == nil {
 			continue
 		}
 		verdicts[*m.Verdict] = true
-		want := []string{strings.ReplaceAll(*m.Verdict, "_", " "), topics[m.Name]}
-		switch {
-		case m.Estimate == nil:
-			want = append(want, m.Reason)
-		case *m.Verdict == "inconclusive" && strings.HasPrefix(m.Reason, "no effect shown"):
-			want = append(want, "No ", " shown: ", size(*m.Findable)+" points", "would have been found in four of five such windows")
-		case *m.Verdict == "inconclusive":
-			want = append(want, "It is no finding: "+m.Reason)
-		case *m.Verdict == "negligible" || *m.Verdict == "alike":
-			want = append(want, "No ", " that counts: ")
-		case *m.Verdict == "differs":
-			want = append(want, "Ranks do not depend on it.", m.Subject+" scores "+size(*m.Estimate)+" points lower than the others on the same answers (")
-		}
+		want := strings.ReplaceAll(*m.Verdict, "_", " ") + " " + m.Sentence
 		if m.Estimate != nil {
-			want = append(want, size(*m.Estimate)+" points", " to ", "Tier: "+m.Confidence)
+			want += " Tier: " + m.Confidence + "."
 		}
-		if !slices.ContainsFunc(said, func(line string) bool {
-			return !slices.ContainsFunc(want, func(part string) bool { return !strings.Contains(line, part) })
-		}) {
-			t.Errorf("no sentence says %q: %q", want, said)
+		if !slices.ContainsFunc(said, func(line string) bool { return strings.HasPrefix(line, want) }) {
+			t.Errorf("no line says %q: %q", want, said)
 		}
 	}
 	for _, verdict := range []string{"differs", "inconclusive", "negligible", "not_identified"} {
@@ -204,45 +176,6 @@ func TestReportInWords(t *testing.T) {
 		`.filter((text) => text.startsWith("Place "))`)
 	if want := []string{"Place 1", "Place 2", "Place 3"}; !slices.Equal(places, want) {
 		t.Errorf("the places are %q", places)
-	}
-}
-
-// TestSentences holds what is said of figures that the simulated members do not show.
-func TestSentences(t *testing.T) {
-	t.Parallel()
-	p := open(t, daemon(t, nil, members()...), "#/report")
-	p.says("#report", "10 more sessions needed")
-	for _, tt := range []struct{ figure, want string }{
-		{
-			`metric_name: "length_points_per_doubling", verdict: "association", point_estimate: 0.42, ci_lower: 0.3, ci_upper: 0.54`,
-			"An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.",
-		}, {
-			`metric_name: "self_preference", subject: "elm", verdict: "favour", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9`,
-			"elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
-		}, {
-			`metric_name: "position", subject: "0 of 5", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
-			"Answers at place 1 of 5 score 0.3 points higher than the others (0.2 to 0.4).",
-		}, {
-			`metric_name: "position", subject: "01/elm", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
-			"01/elm scores the answer that it is shown first 0.3 points higher than those at other places (0.2 to 0.4).",
-		}, {
-			`metric_name: "style_mimicry", verdict: "favour", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
-			"An answer that is closer to the reviewer's own by 0.1 of similarity scores 0.3 points higher (0.2 to 0.4).",
-		}, {
-			`metric_name: "harshness", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"`,
-			"Harshness: 12 of the 20 sessions that a verdict takes.",
-		}, {
-			`metric_name: "drift", subject: "elm", verdict: "negligible", point_estimate: -0.04, ci_lower: -0.13, ci_upper: 0.05`,
-			"No drift that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).",
-		}, {
-			`metric_name: "a_new_one", unit: "points", verdict: "favour", point_estimate: 1.5, ci_lower: null, ci_upper: null`,
-			"A new one: 1.50 points.",
-		},
-	} {
-		call := `import("./assets/words.js").then(({ sentence }) => sentence({ subject: "", reason: "", ` + tt.figure + ` }))`
-		if got := value[string](p, call); got != tt.want {
-			t.Errorf("%s reads %q, want %q", tt.figure, got, tt.want)
-		}
 	}
 }
 

@@ -94,11 +94,11 @@ func (c ChangePoint) Found() bool { return c.Verdict == VerdictChanged }
 
 // says says of a change point that was found who changed, since when, and what else changed then.
 func (c *ChangePoint) says() string {
-	return fmt.Sprintf("%s scores %s since %s, by %.2f points%s", c.ReviewerID, higherOrLower(c.After > c.Before),
-		c.Start.UTC().Format("2 January 2006"), max(c.After-c.Before, c.Before-c.After), alongside(c.AlsoChanged))
+	return fmt.Sprintf("%s scores %s since %s, by %s points.%s", c.ReviewerID, higherOrLower(c.After > c.Before),
+		c.Start.UTC().Format("2 January 2006"), size(c.After-c.Before), alongside(c.AlsoChanged))
 }
 
-// alongside says what else changed, "" where nothing did.
+// alongside says what else changed, with a space before it, "" where nothing did.
 func alongside(changed []Alongside) string {
 	if len(changed) == 0 {
 		return ""
@@ -107,7 +107,7 @@ func alongside(changed []Alongside) string {
 	for i, a := range changed {
 		texts[i] = fmt.Sprintf("%s %s (%s to %s)", a.What, a.Name, a.Before, a.After)
 	}
-	return "; then changed too: " + strings.Join(texts, ", ")
+	return " Then changed too: " + strings.Join(texts, ", ") + "."
 }
 
 // thirds returns the first and the last third of a stretch.

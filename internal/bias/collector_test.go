@@ -145,6 +145,7 @@ func TestReportByHand(t *testing.T) {
 	}
 	got := collect(unlimited, records).Report(t.Context())
 	// The scores of a session do not vary beside its answers, so nothing can be fitted.
+	speak(want.Metrics) // what they read like is TestSentences' matter
 	for _, m := range got.Metrics[4:] {
 		if m.PointEstimate != nil || m.Verdict != nil && *m.Verdict != VerdictNotIdentified {
 			t.Errorf("%s = %v, verdict %v", m.Name, m.PointEstimate, *m.Verdict)

@@ -27,18 +27,18 @@ func TestVerdictsNameWho(t *testing.T) {
 		subject  string
 		said     string
 	}{
-		{"self of one", biassim.World{}, biassim.Effects{SelfBy: one(1)}, selfName, "anthropic/m2", "anthropic/m2 favours its own answers by"},
-		{"self of one, 7 to 9", only79(), biassim.Effects{SelfBy: one(1)}, selfName, "anthropic/m2", "anthropic/m2 favours its own answers by"},
-		{"self of all", biassim.World{}, biassim.Effects{Self: 0.5}, selfName, "", "the reviewers favour their own answers by"},
+		{"self of one", biassim.World{}, biassim.Effects{SelfBy: one(1)}, selfName, "anthropic/m2", "anthropic/m2 scores its own answers "},
+		{"self of one, 7 to 9", only79(), biassim.Effects{SelfBy: one(1)}, selfName, "anthropic/m2", "anthropic/m2 scores its own answers "},
+		{"self of all", biassim.World{}, biassim.Effects{Self: 0.5}, selfName, "", "reviewers score their own answers 0."},
 		{
 			"first place of one",
 			biassim.World{},
 			biassim.Effects{FirstBy: one(0.8)},
 			positionName, "anthropic/m2",
-			"anthropic/m2 favours the answer that it is shown first by",
+			"anthropic/m2 scores the answer that it is shown first 0.8 points higher ",
 		},
-		{"first place of all", biassim.World{}, biassim.Effects{Position: []float64{0.4}}, positionName, "0", "the reviewers favour place 1 by"},
-		{"last place of all", biassim.World{}, biassim.Effects{Position: []float64{4: 0.5}}, positionName, "4", "the reviewers favour place 5 by"},
+		{"first place of all", biassim.World{}, biassim.Effects{Position: []float64{0.4}}, positionName, "0", "answers at place 1 score 0."},
+		{"last place of all", biassim.World{}, biassim.Effects{Position: []float64{4: 0.5}}, positionName, "4", "answers at place 5 score 0."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := collect(unlimited, inWorld(5, 100, 5, true, tc.world, tc.effects)).Report(t.Context())

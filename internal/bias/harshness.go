@@ -37,6 +37,7 @@ type ChangePoint struct {
 	// the levels are at least as far apart as the drift that counts. Otherwise it is inconclusive.
 	Verdict     Verdict     `json:"verdict"`
 	AlsoChanged []Alongside `json:"also_changed"` // then; none where nothing changed
+	Sentence    string      `json:"sentence"`     // says who changed, and when; it is "" without a change
 	Sessions    int         `json:"sessions"`     // that the reviewer took part in
 	Clusters    int         `json:"clusters"`     // sessions, those that answered one question counted once
 	WindowStart time.Time   `json:"window_start"`

@@ -58,9 +58,9 @@ func TestVerdictsOnVectors(t *testing.T) {
 	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
 		t.Errorf("planted (-want +got):\n%s", diff)
 	}
-	const headline = "Favour found: the reviewers favour place 1 by 0.44 points (0.26 to 0.61); " +
-		"the reviewers favour their own answers by 0.63 points (0.38 to 0.88); " +
-		"the first answer moves the scores of the others by -0.25 points per point that the first answer is better"
+	const headline = "Favour found: answers at place 1 score 0.4 points higher than the others (0.3 to 0.6); " +
+		"reviewers score their own answers 0.6 points higher than the others do (0.4 to 0.9); " +
+		"for each point that the first answer is better, those behind it score 0.3 points lower (0.2 to 0.3)"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)
 	}
@@ -144,15 +144,15 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 		verdict Verdict
 		said    string
 	}{
-		{"position", biassim.Effects{Position: []float64{0.5}}, "position 0", VerdictFavour, "the reviewers favour place 1 by"},
-		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation, "Longer answers score higher by"},
-		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictFavour, "anthropic/m2 rewards length more than the others, by"},
-		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictFavour, "the reviewers favour their own answers by"},
-		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "the reviewers favour answers of their own provider by"},
+		{"position", biassim.Effects{Position: []float64{0.5}}, "position 0", VerdictFavour, "answers at place 1 score 0."},
+		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation, "An answer of twice the length scores 1.1 points higher ("},
+		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictFavour, "anthropic/m2 scores an answer of twice the length 0.8 points higher than the others do ("},
+		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictFavour, "eviewers score their own answers 0."},
+		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "eviewers score other answers of their own provider 0."},
 		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictDiffers, "google/m3 scores "},
-		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictFavour, "anthropic/m2 favours answers of meta/m4 by"},
-		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "the first answer moves the scores of the others by -"},
-		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictChanged, "openai/m1 came to score higher, by"},
+		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictFavour, "anthropic/m2 scores meta/m4 1."},
+		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "or each point that the first answer is better, those behind it score 0."},
+		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictChanged, "openai/m1 became 1."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := collect(unlimited, generated(1, 100, council.OrderBalanced, true, tc.effects)).Report(t.Context())

@@ -40,6 +40,10 @@ type Metric struct {
 	// member that has a figure unless something was found at its headline.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
+	// Topic is what the figure is about, in words.
+	Topic string `json:"topic"`
+	// Sentence says what was found and, where nothing was, what could have been. It is "" without a verdict.
+	Sentence string `json:"sentence"`
 
 	// PValue is that of the metric's own test; of a headline with members, the least
 	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of

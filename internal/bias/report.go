@@ -231,11 +231,13 @@ func (c *Collector) Report(ctx context.Context) Report {
 		},
 	)
 	r.Metrics = slices.Concat(described, tested)
+	speak(r.Metrics)
 	r.Headline = found.headline
 	r.Apart = append(r.Apart, found.apart...)
-	for _, change := range r.ChangePoints {
-		if change.Verdict == VerdictChanged {
-			r.Apart = append(r.Apart, change.says())
+	for i := range r.ChangePoints {
+		if change := &r.ChangePoints[i]; change.Found() {
+			change.Sentence = change.says()
+			r.Apart = append(r.Apart, change.Sentence)
 		}
 	}
 	sums := w.sums(c.o.Split)

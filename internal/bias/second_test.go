@@ -62,7 +62,7 @@ func TestMaskedMemberIsFound(t *testing.T) {
 	if *harsh.Verdict != VerdictDiffers || *steady.Verdict == VerdictDiffers {
 		t.Errorf("harsh reviewer %q, steady one %q", *harsh.Verdict, *steady.Verdict)
 	}
-	want := fmt.Sprintf("meta/m4 scores %.2f points (", -*harsh.PointEstimate)
+	want := fmt.Sprintf("meta/m4 scores %.1f points lower than the others on the same answers (", -*harsh.PointEstimate)
 	if !slices.ContainsFunc(report.Apart, func(text string) bool { return strings.HasPrefix(text, want) }) ||
 		!strings.HasPrefix(report.Headline, "Nothing proven. ") {
 		t.Errorf("%q and %q lack %q", report.Headline, report.Apart, want)

@@ -16,7 +16,7 @@ func TestStyleMimicry(t *testing.T) {
 	planted := inWorld(2, 150, 5, false, embedded, biassim.Effects{Style: 0.4})
 	r := collect(unlimited, planted).Report(t.Context())
 	if m := byName(r.Metrics)[styleName]; *m.Verdict != VerdictFavour || *m.CILower > 0.4 || *m.CIUpper < 0.4 || named(r) ||
-		!strings.Contains(m.Method, "biassim") || !strings.Contains(r.Headline, "favour answers that are like their own by ") {
+		!strings.Contains(m.Method, "biassim") || !strings.Contains(r.Headline, "an answer that is closer to the reviewer's own by 0.1 of similarity scores 0.4 points higher (") {
 		t.Errorf("planted: %s, %v, not measured %v", *m.Verdict, *m.PointEstimate, named(r))
 	}
 	r = collect(unlimited, inWorld(2, 150, 5, false, biassim.World{}, biassim.Effects{})).Report(t.Context())

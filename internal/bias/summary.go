@@ -3,7 +3,6 @@ package bias
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 )
@@ -29,9 +28,9 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 		m := &family[i]
 		switch {
 		case m.Is(VerdictFavour):
-			favours = append(favours, m.says())
+			favours = append(favours, m.effect())
 		case m.Found():
-			s.apart = append(s.apart, sentence(m.says()))
+			s.apart = append(s.apart, m.sentence())
 		case m.Is(VerdictInsufficient):
 			short = cmp.Or(short, m.Reason)
 			untested = append(untested, spaced(m.Name))
@@ -51,7 +50,7 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 	case len(favours) > 0:
 		parts = append(parts, "Favour found: "+strings.Join(favours, "; "))
 		if most != "" {
-			parts = append(parts, sentence(most))
+			parts = append(parts, capital(most))
 		}
 	case tested > 0:
 		parts = append(parts, strings.TrimSuffix("Nothing proven: "+most, ": "))
@@ -59,7 +58,7 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 			parts = append(parts, could)
 		}
 	case short != "":
-		parts = append(parts, "Nothing proven: no verdict yet", sentence(short))
+		parts = append(parts, "Nothing proven: no verdict yet", capital(short))
 		untested = nil
 	default:
 		parts = append(parts, "Nothing proven: "+cmp.Or(most, "these records cannot tell any favour"))
@@ -159,107 +158,9 @@ func (e *effects) String() string {
 // spaced returns the name of a metric as people read it.
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// sentence returns a text that begins with a capital letter, unless it begins with a name.
-func sentence(text string) string {
-	for _, word := range []string{"the ", "these ", "longer ", "answers "} {
-		if strings.HasPrefix(text, word) {
-			return strings.ToUpper(text[:1]) + text[1:]
-		}
-	}
-	return text
-}
-
-// says returns what was found at a headline.
-func (m *Metric) says() string {
-	who := "the reviewers"
-	by := m.amount()
-	up := *m.PointEstimate > 0
-	if m.Subject != "" {
-		who = m.SubjectName()
-	}
-	favour := "favour"
-	verb := "favour"
-	if !up {
-		favour = "mark down"
-		verb = "mark down"
-	}
-	if m.Subject != "" {
-		verb = strings.Replace(strings.Replace(favour, "favour", "favours", 1), "mark ", "marks ", 1)
-	}
-	own := "their own"
-	if m.Subject != "" {
-		own = "its own"
-	}
-	switch m.Name {
-	case selfName:
-		return fmt.Sprintf("%s %s %s answers by %s", who, verb, own, by)
-	case familyName:
-		return fmt.Sprintf("%s %s answers of %s provider by %s", who, verb, own, by)
-	case affinityName:
-		reviewer, candidate, _ := strings.Cut(m.Subject, ">")
-		return fmt.Sprintf("%s %s answers of %s by %s", reviewer, verb, candidate, by)
-	case slopesName:
-		return fmt.Sprintf("%s rewards length %s than the others, by %s", who, moreOrLess(up), by)
-	case styleName:
-		return fmt.Sprintf("%s %s answers that are like %s by %s", who, verb, own, by)
-	case positionName:
-		if m.Unit == ofPairs {
-			return fmt.Sprintf("%s favours the answer shown %s by %s", who, firstOrLast(up), by)
-		}
-		if m.SubjectName() == m.Subject { // a reviewer
-			return fmt.Sprintf("%s %s the answer that it is shown first by %s", who, verb, by)
-		}
-		return fmt.Sprintf("the reviewers %s %s by %s", favour, m.SubjectName(), by)
-	case anchoringName:
-		return fmt.Sprintf("the first answer moves the scores of the others by %+.2f %s", *m.PointEstimate, m.Unit)
-	case harshnessName:
-		return fmt.Sprintf("%s scores %s %s than the others: ranks do not depend on it", who, by, higherOrLower(up))
-	case driftName:
-		return fmt.Sprintf("%s came to score %s, by %s%s", who, higherOrLower(up), by, alongside(m.AlsoChanged))
-	case lengthAssociation:
-		return fmt.Sprintf("longer answers score %s by %s, which better answers may explain", higherOrLower(up), by)
-	case reasoningName:
-		return fmt.Sprintf("answers after longer reasoning score %s by %s, which better answers may explain", higherOrLower(up), by)
-	default:
-		return fmt.Sprintf("%s %+.2f %s", spaced(m.Name), *m.PointEstimate, m.Unit)
-	}
-}
-
-func moreOrLess(up bool) string {
-	if up {
-		return "more"
-	}
-	return "less"
-}
-
-func firstOrLast(up bool) string {
-	if up {
-		return "first"
-	}
-	return "last"
-}
-
 func higherOrLower(up bool) string {
 	if up {
 		return "higher"
 	}
 	return "lower"
-}
-
-// amount returns the size of an effect and its interval as text.
-func (m *Metric) amount() string {
-	text := fmt.Sprintf("%.2f %s", math.Abs(*m.PointEstimate), m.Unit)
-	if m.CILower == nil || m.CIUpper == nil {
-		return text
-	}
-	own := ""
-	if m.OwnScale != nil && math.Abs(*m.PointEstimate-*m.OwnScale) >= notableDifference {
-		own = fmt.Sprintf(", %.2f on scales that end", math.Abs(*m.OwnScale))
-	}
-	low := *m.CILower
-	high := *m.CIUpper
-	if *m.PointEstimate < 0 {
-		low, high = -high, -low
-	}
-	return fmt.Sprintf("%s (%.2f to %.2f%s)", text, low, high, own)
 }

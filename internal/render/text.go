@@ -145,7 +145,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	if len(r.Apart) > 0 {
 		b.WriteString(apartTitle + ":\n")
 		for _, text := range r.Apart {
-			b.WriteString(wrap(text+".", "  ") + "\n")
+			b.WriteString(wrap(text, "  ") + "\n")
 		}
 		b.WriteString("\n")
 	}

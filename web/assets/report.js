@@ -4,7 +4,6 @@
 import { call, get, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, save, table } from "./dom.js";
 import { plot } from "./plot.js";
-import { alongside, place, sentence, topic } from "./words.js";
 
 // report shows the bias report of the sessions that a query selects.
 export async function report(section, signal, _, query) {
@@ -199,9 +198,9 @@ function findings(metrics) {
     .sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
   return el("ul", { class: "findings" }, tested.map((m) => el("li", {},
     el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), " ",
-    el("div", {}, sentence(m), m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
+    el("div", {}, m.sentence, m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
       found(m) && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === m.verdict && x.subject !== m.subject)
-        .map((x) => el("li", {}, sentence(x)))) : null))));
+        .map((x) => el("li", {}, x.sentence))) : null))));
 }
 
 // folded is a table that is folded away, or not where it is short and the main thing.
@@ -239,10 +238,12 @@ function measured(unit, metrics) {
 
 const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " ");
 
-const name = (m) => topic(m) + (m.subject ? ` (${subject(m)})` : "");
+const name = (m) => m.topic + (m.subject ? ` (${subject(m)})` : "");
 
 // subject names who or what a figure is about. Places are counted from 1.
 const subject = (m) => (m.metric_name.startsWith("position") && m.unit !== "of pairs" ? place(m.subject) : m.subject);
+
+const place = (subject) => subject.replace(/^\d+(?= of \d+$|$)/, (n) => `place ${Number(n) + 1}`);
 
 // found says whether there is an effect.
 const found = (m) => ["favour", "differs", "changed", "association"].includes(m.verdict);
@@ -435,8 +436,7 @@ function changes(rows) {
     { title: "After", numeric: true, cell: (c) => number(c.after) },
     { title: "q", numeric: true, cell: (c) => chance(c.q_value) },
     {
-      title: "Verdict", cell: (c) => (c.verdict === "changed" ? ["changed", alongside(c.also_changed)].filter(Boolean).join(". ")
-        : "no more than chance"),
+      title: "Verdict", cell: (c) => c.sentence || "no more than chance",
     },
   ], rows));
 }

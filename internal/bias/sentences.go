@@ -1,0 +1,222 @@
+package bias
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// topics names what figures are about, where that is not their name.
+var topics = map[string]string{
+	positionName:                      "effect of the place",
+	"position_effect":                 "effect of the place",
+	selfName:                          "self-preference",
+	familyName:                        "preference for the own provider",
+	affinityName:                      "affinity between two models",
+	"pair":                            "affinity between two models",
+	lengthAssociation:                 "effect of length",
+	reasoningName:                     "effect of reasoning",
+	slopesName:                        "reward for length of its own",
+	styleName:                         "favour for answers like the own one",
+	"ballot_similarity":               "likeness of ballots",
+	"pooled_length_score_correlation": "length and score",
+	"position_score_correlation":      "place and score",
+}
+
+// base returns the name of a figure's headline.
+func (m *Metric) base() string {
+	name, _, _ := strings.Cut(m.Name, "|")
+	return strings.TrimSuffix(name, commonSuffix)
+}
+
+// topic returns what a figure is about, in words.
+func (m *Metric) topic() string {
+	if topic := topics[m.base()]; topic != "" {
+		return topic
+	}
+	return spaced(m.base())
+}
+
+// speak gives metrics, and their members, their topics and sentences.
+func speak(metrics []Metric) {
+	for i := range metrics {
+		m := &metrics[i]
+		m.Topic = m.topic()
+		m.Sentence = m.sentence()
+		speak(m.Members)
+	}
+}
+
+// sentence says what was found and, where nothing was, what could have been. It is "" without a verdict.
+func (m *Metric) sentence() string {
+	if m.Verdict == nil {
+		return ""
+	}
+	if m.PointEstimate == nil {
+		cannot := ""
+		if *m.Verdict == VerdictNotIdentified {
+			cannot = " cannot be told"
+		}
+		return ended(capital(m.topic()) + cannot + ": " + m.Reason)
+	}
+	said := m.effect()
+	if m.Verdict.Found() {
+		return m.named(said) + m.Kind.limits() + alongside(m.AlsoChanged)
+	}
+	if *m.Verdict == VerdictNegligible || *m.Verdict == VerdictAlike {
+		return "No " + m.topic() + " that counts: " + ended(said)
+	}
+	rest, none := strings.CutPrefix(m.Reason, noEffect)
+	if *m.Verdict != VerdictInconclusive || !none {
+		return m.named(said) + " It is no finding: " + ended(m.Reason)
+	}
+	said = "No " + m.topic() + " shown: " + ended(said)
+	if rest = strings.TrimPrefix(rest, "; "); rest != "" && m.Reason != m.notShown() {
+		said += " " + ended(capital(rest))
+	}
+	if m.MinimumDetectableEffect != nil {
+		said += " " + capital(m.wouldFind()) + "."
+	}
+	return said
+}
+
+// limits says what an effect that was found does not prove, with a space before it.
+func (k Kind) limits() string {
+	switch k {
+	case KindAssociation:
+		return " The quality of the answers may explain it."
+	case KindLevel:
+		return " Ranks do not depend on it."
+	case KindFavour, KindChange, KindDescription:
+	}
+	return ""
+}
+
+// wouldFind says which effect would have been found.
+func (m *Metric) wouldFind() string {
+	shared := ""
+	single := ""
+	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
+		shared = " that all reviewers share"
+		single = " and " + size(*s) + " of a single reviewer"
+	}
+	return fmt.Sprintf("%s %s%s would have been found in four of five such windows%s",
+		size(*m.MinimumDetectableEffect), m.Unit, shared, single)
+}
+
+// effect says what a figure states, without a verdict.
+func (m *Metric) effect() string {
+	one := "reviewers score"
+	own := "their own"
+	if m.Subject != "" {
+		one = m.Subject + " scores"
+		own = "its own"
+	}
+	name := m.base()
+	switch {
+	case name == positionName && m.Unit == ofPairs:
+		way := "wins"
+		if *m.PointEstimate < 0 {
+			way = "loses"
+		}
+		return fmt.Sprintf("with %s, the answer that is shown first %s in both orders in %s of pairs more%s", m.Subject, way,
+			size(*m.PointEstimate), m.interval("for the first", "for the last"))
+	case name == positionName && m.SubjectName() == m.Subject: // a reviewer
+		return m.scored(one+" the answer that it is shown first", " than those at other places")
+	case name == positionName || name == "position_effect":
+		return m.scored("answers at "+m.SubjectName()+" score", " than the others")
+	case name == affinityName || name == "pair":
+		reviewer, candidate, _ := strings.Cut(m.Subject, ">")
+		return m.scored(reviewer+" scores "+candidate, " than the others do")
+	case name == harshnessName:
+		return m.scored(one, " than the others on the same answers")
+	case name == selfName:
+		return m.scored(one+" "+own+" answers", " than the others do")
+	case name == familyName:
+		return m.scored(one+" other answers of "+own+" provider", " than the others do")
+	case name == slopesName:
+		return m.scored(one+" an answer of twice the length", " than the others do")
+	case name == lengthAssociation:
+		return m.scored("an answer of twice the length scores", "")
+	case name == reasoningName:
+		return m.scored("an answer after twice the reasoning scores", "")
+	case name == styleName:
+		return m.scored("an answer that is closer to the reviewer's own by 0.1 of similarity scores", "")
+	case name == anchoringName:
+		return m.scored("for each point that the first answer is better, those behind it score", "")
+	case name == driftName:
+		return m.points(m.Subject+" became", "milder", "harsher", " over the window")
+	}
+	who := ""
+	if m.Subject != "" {
+		who = " of " + m.Subject
+	}
+	return fmt.Sprintf("%s%s: %.2f %s", m.topic(), who, *m.PointEstimate, m.Unit)
+}
+
+// scored says by how much some score higher, or lower.
+func (m *Metric) scored(who, than string) string { return m.points(who, "higher", "lower", than) }
+
+// points says an effect in points, with its interval and, where that differs, its size on scales that end.
+func (m *Metric) points(before, more, less, after string) string {
+	way := more
+	if *m.PointEstimate < 0 {
+		way = less
+	}
+	return fmt.Sprintf("%s %s points %s%s%s", before, size(*m.PointEstimate), way, after, m.interval(more, less))
+}
+
+// interval returns an interval as text. Where it holds 0, each end says its direction.
+func (m *Metric) interval(more, less string) string {
+	if m.CILower == nil || m.CIUpper == nil {
+		return ""
+	}
+	own := ""
+	if m.OwnScale != nil && math.Abs(*m.PointEstimate-*m.OwnScale) >= notableDifference {
+		own = ", " + size(*m.OwnScale) + " on scales that end"
+	}
+	low := *m.CILower
+	high := *m.CIUpper
+	if low < 0 && high > 0 {
+		return fmt.Sprintf(" (%s %s to %s %s%s)", size(low), less, size(high), more, own)
+	}
+	ends := []float64{math.Abs(low), math.Abs(high)}
+	slices.Sort(ends)
+	return fmt.Sprintf(" (%s to %s%s)", size(ends[0]), size(ends[1]), own)
+}
+
+// size returns the size of an effect with one digit after the point, or two where it is small.
+func size(x float64) string {
+	digits := 1
+	if x = math.Abs(x); x < 0.095 {
+		digits = 2
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+// named returns a sentence that may begin with the name of a model, which keeps its case.
+func (m *Metric) named(text string) string {
+	first, _, _ := strings.Cut(m.Subject, ">")
+	if first == "" || !strings.HasPrefix(text, first) {
+		text = capital(text)
+	}
+	return ended(text)
+}
+
+func capital(text string) string {
+	for i, r := range text {
+		return string(unicode.ToUpper(r)) + text[i+len(string(r)):]
+	}
+	return text
+}
+
+// ended returns a text with a full stop at its end.
+func ended(text string) string {
+	if text == "" || strings.ContainsAny(text[len(text)-1:], ".!?") {
+		return text
+	}
+	return text + "."
+}

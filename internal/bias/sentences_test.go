@@ -1,0 +1,66 @@
+package bias
+
+import "testing"
+
+// TestSentences holds how each kind of figure reads, with and without an effect.
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	of := func(name, subject string, v Verdict, estimate, low, high float64) Metric {
+		return Metric{
+			Name: name, Subject: subject, Unit: points, Verdict: &v, Kind: kindOf(name), PointEstimate: &estimate, CILower: &low, CIUpper: &high,
+		}
+	}
+	with := func(m Metric, change func(m *Metric)) Metric {
+		change(&m)
+		return m
+	}
+	for want, m := range map[string]Metric{
+		"An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.": of(
+			lengthAssociation, "", VerdictAssociation, 0.42, 0.3, 0.54),
+		"elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).": of(selfName, "elm", VerdictFavour, 0.6, 0.4, 0.9),
+		"Reviewers score their own answers 0.6 points lower than the others do (0.4 to 0.9, 0.3 on scales that end).": with(
+			of(selfName, "", VerdictFavour, -0.6, -0.9, -0.4), func(m *Metric) { m.OwnScale = new(-0.3) }),
+		"Answers at place 1 of 5 score 0.3 points higher than the others (0.2 to 0.4).": of(
+			positionName, "0 of 5", VerdictFavour, 0.3, 0.2, 0.4),
+		"01/elm scores the answer that it is shown first 0.3 points higher than those at other places (0.2 to 0.4).": of(
+			positionName, "01/elm", VerdictFavour, 0.3, 0.2, 0.4),
+		"With elm, the answer that is shown first loses in both orders in 0.3 of pairs more (0.2 to 0.4).": with(
+			of(positionName, "elm", VerdictFavour, -0.3, -0.4, -0.2), func(m *Metric) { m.Unit = ofPairs }),
+		"An answer that is closer to the reviewer's own by 0.1 of similarity scores 0.3 points higher (0.2 to 0.4).": of(
+			styleName, "", VerdictFavour, 0.3, 0.2, 0.4),
+		"elm scores 0.5 points lower than the others on the same answers (0.4 to 0.6). Ranks do not depend on it.": of(
+			harshnessName, "elm", VerdictDiffers, -0.5, -0.6, -0.4),
+		"elm became 1.0 points milder over the window (0.5 to 1.5). Then changed too: category math (20 % to 60 %).": with(
+			of(driftName, "elm", VerdictChanged, 1, 0.5, 1.5), func(m *Metric) {
+				m.AlsoChanged = []Alongside{{What: AlongsideTopic, Name: "math", Before: "20 %", After: "60 %"}}
+			}),
+		"No drift that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).": of(
+			driftName, "elm", VerdictNegligible, -0.04, -0.13, 0.05),
+		"No affinity between two models shown: elm scores oak 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
+			"0.4 points that all reviewers share would have been found in four of five such windows and 0.9 of a single reviewer.": with(
+			of(affinityName, "elm>oak", VerdictInconclusive, 0.2, -0.1, 0.5), func(m *Metric) {
+				m.MinimumDetectableEffect, m.DetectableSingle = new(0.4), new(0.9)
+				m.Reason = m.notShown()
+			}),
+		"No self-preference shown: reviewers score their own answers 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
+			"The estimate is about a third of a true effect, so none is called negligible. " +
+			"0.4 points would have been found in four of five such windows.": with(
+			of(selfName, "", VerdictInconclusive, 0.2, -0.1, 0.5), func(m *Metric) {
+				m.MinimumDetectableEffect, m.Reason = new(0.4), shrinks
+			}),
+		"Reviewers score their own answers 0.2 points higher than the others do (0.1 to 0.3). It is no finding: too small to count.": with(
+			of(selfName, "", VerdictInconclusive, 0.2, 0.1, 0.3), func(m *Metric) { m.Reason = "too small to count" }),
+		"Harshness: 12 of the 20 sessions that a verdict takes.": with(of(harshnessName, "", VerdictInsufficient, 0, 0, 0), func(m *Metric) {
+			m.PointEstimate, m.Reason = nil, "12 of the 20 sessions that a verdict takes"
+		}),
+		"Effect of the place cannot be told: one order.": with(of(positionName, "", VerdictNotIdentified, 0, 0, 0), func(m *Metric) {
+			m.PointEstimate, m.Reason = nil, "one order"
+		}),
+		"A new one: 1.50 points.": of("a_new_one", "", VerdictFavour, 1.5, 1, 2),
+		"":                        with(of("agreement", "", VerdictFavour, 1.5, 1, 2), func(m *Metric) { m.Verdict = nil }),
+	} {
+		if got := m.sentence(); got != want {
+			t.Errorf("%s of %q reads %q, want %q", m.Name, m.Subject, got, want)
+		}
+	}
+}
