@@ -423,7 +423,7 @@ func TestTimers(t *testing.T) {
 			return fmt.Sprintf("%d segments", len(segments))
 		}, "1 segments", "0 segments"},
 		{
-			"A plain POST is silent until its end", time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) },
+			"a plain POST, silent until its end", time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
 				resp, _, err := b.through(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
