@@ -11,7 +11,12 @@ import (
 
 // Dialect is how a provider treats the options of a request for a completion. The rules, and the
 // words of refusals, are those of public documentation and of error messages that users of the providers
-// have published, read in November 2026. docs/providers.md names them.
+// have published, read in November 2026. docs/providers.md names them. The words of refusals are from:
+//   - temperature: https://github.com/tmc/langchaingo/issues/1355
+//   - max_tokens: https://github.com/lobehub/lobehub/issues/5909
+//   - max_completion_tokens: https://github.com/openai/openai-python/issues/1724
+//   - unknown members: https://discuss.ai.google.dev/t/openai-compat-api-rejects-reasoning-effort-minimal-for-gemini-3-flash/118724
+//   - the system role: https://github.com/vllm-project/vllm/pull/2964
 type Dialect string
 
 // The dialects. Members of a request that a dialect does not mention are treated as it treats
