@@ -84,8 +84,8 @@ crash: ## Kill the daemon 400 times under load, and batches 1,000 times: nothing
 realtime: ## 20 sessions at the speed of real models, and what is promised for them: 15 minutes.
 	$(GO) test -count=1 -timeout 30m -run '^TestRealTime$$' -v ./cmd/councild -realtime 15m
 
-scale: ## Play every fault of kept sessions, on one machine and on a cluster; print what was measured: an hour.
-	$(GO) test -count=1 -timeout 2h -tags scale -run '^TestScaleS' -v ./cmd/councild -scale 200 -faults 1000 -faultsessions 10000
+scale: ## Play every fault of kept sessions, on one machine and on a cluster; print what was measured: an hour. EARLIER=PROGRAM also upgrades from it.
+	$(GO) test -count=1 -timeout 2h -tags scale -run '^TestScaleS' -v ./cmd/councild -scale 200 -faults 1000 -faultsessions 10000 $(if $(EARLIER),-earlier $(abspath $(EARLIER)))
 
 costs: build ## Measure what it costs to keep sessions, inside the daemon and on a cluster: a quarter of an hour.
 	@wc -c councild

@@ -278,15 +278,18 @@ type promptVersion struct {
 func newVersion(t *testing.T) promptVersion {
 	t.Helper()
 	p := newPaid()
-	p.linger = func(c call) time.Duration {
-		for _, at := range stagesOf {
-			if c.kind == at.kind && c.model == at.model && strings.HasPrefix(c.question, at.question) {
-				return 2 * time.Second
-			}
-		}
-		return 0
-	}
+	p.linger = lingers
 	return promptVersion{p, daemontest.Provider(t, p.models()...).URL()}
+}
+
+// lingers has the calls of stagesOf take two seconds more.
+func lingers(c call) time.Duration {
+	for _, at := range stagesOf {
+		if c.kind == at.kind && c.model == at.model && strings.HasPrefix(c.question, at.question) {
+			return 2 * time.Second
+		}
+	}
+	return 0
 }
 
 // reviews returns how many reviews of a question were asked for.
