@@ -17,12 +17,6 @@ const (
 	lengthLevel, positionLevel = 0.01, 0.05
 )
 
-// Thresholds are ADR-015's limits, above which a figure raises its flag.
-type Thresholds struct {
-	LengthCorrelation float64 // of |r|, 0 to 1; ADR-015 suggests 0.3
-	PositionVariance  float64 // in squared points, 0 or more; ADR-015 suggests 0.5
-}
-
 // Score is what one reviewer gave one candidate.
 type Score struct {
 	Reviewer  string // member id
@@ -35,7 +29,7 @@ type Score struct {
 // AuditInput is what one session's reviews came to.
 type AuditInput struct {
 	Order      council.Order // how the reviewers' orders were drawn
-	Thresholds Thresholds
+	Thresholds council.AuditThresholds
 	Chars      map[string]int // length of each answer in characters (Unicode code points), by member id
 	Scores     []Score        // only scores that were given, each finite
 	// Twins are seats of one model. Their answers are hidden from each other like own ones.

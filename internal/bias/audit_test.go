@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seedThresholds = Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}
+	seedThresholds = council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}
 	// approx compares figures that were worked out on paper.
 	approx = cmpopts.EquateApprox(0, 1e-9)
 )

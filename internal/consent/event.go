@@ -62,7 +62,7 @@ type Options struct {
 	Level   int                          // of consent, 0 to 4
 	Publish func(rosterID string) string // the name under which a model of the roster is published; nil or "": council.OtherModel
 	Policy  council.PartialPolicy        // what a ballot counts for a candidate that it leaves out
-	Audit   *bias.Thresholds             // nil: the audit is switched off
+	Audit   *council.AuditThresholds     // nil: the audit is switched off
 }
 
 // Make returns the event of a session of which these are all records, nil where there is none: below level 2, of frozen
@@ -119,7 +119,7 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 }
 
 // indicators returns ADR-018's summary of a session.
-func indicators(records []council.BiasMetricRecord, thresholds bias.Thresholds) *council.BiasIndicators {
+func indicators(records []council.BiasMetricRecord, thresholds council.AuditThresholds) *council.BiasIndicators {
 	in := bias.AuditInput{
 		Order: records[0].OrderDesign, Thresholds: thresholds, Twins: twins(records),
 		Chars: map[string]int{}, Shown: map[string][]string{},

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit/growth"
@@ -43,7 +42,7 @@ func sessionRecords(id string) (records []council.BiasMetricRecord) {
 
 func options(level int) consent.Options {
 	return consent.Options{
-		Level: level, Audit: &bias.Thresholds{LengthCorrelation: .3, PositionVariance: .5}, Policy: council.PolicyAvailable,
+		Level: level, Audit: &council.AuditThresholds{LengthCorrelation: .3, PositionVariance: .5}, Policy: council.PolicyAvailable,
 		Publish: func(id string) string {
 			return map[string]string{"a": "maker/a", "c": "maker/c"}[id]
 		},

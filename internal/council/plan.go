@@ -12,32 +12,24 @@ import (
 // run, so that a process with other settings can go on with it, and the same plan gives
 // the same labels and orders. Its JSON is what a log keeps of it.
 type Plan struct {
-	SessionID    string        `json:"session_id"`
-	Created      time.Time     `json:"created"`      // UTC; the time of the session's records
-	Conversation []Message     `json:"conversation"` // at least one, the last from the user
-	Stages       []StagePlan   `json:"stages"`       // in the order in which they are performed
-	Answer       Source        `json:"answer"`       // the result that is the answer
-	Seed         int64         `json:"seed"`
-	Order        Order         `json:"order"`
-	Timeout      time.Duration `json:"timeout_ns"`
-	MaxCostUSD   *float64      `json:"max_cost_usd"` // nil: no limit
-	// MaxTotalTokens counts input and output tokens of all calls; nil is no limit.
-	MaxTotalTokens *int64    `json:"max_total_tokens"`
-	OnPartial      OnPartial `json:"on_partial"`
-	Category       string    `json:"category"`
-	Language       string    `json:"language"`
+	SessionID    string      `json:"session_id"`
+	Created      time.Time   `json:"created"`      // UTC; the time of the session's records
+	Conversation []Message   `json:"conversation"` // at least one, the last from the user
+	Stages       []StagePlan `json:"stages"`       // in the order in which they are performed
+	Answer       Source      `json:"answer"`       // the result that is the answer
+	Seed         int64       `json:"seed"`
+	Order        Order       `json:"order"`
+	Limits
+	OnPartial OnPartial `json:"on_partial"`
+	Category  string    `json:"category"`
+	Language  string    `json:"language"`
 	// Twins are seats of one model, of which the reviewers have one. Without them each seat judges all answers but its own, as in
 	// plans of older versions.
 	Twins Twins `json:"twins"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
 	Deltas bool `json:"deltas"`
-	// CouncilName is the name of the council in the roster; "" where there is no roster.
-	CouncilName string `json:"council_name,omitempty"`
-	Roster      string `json:"roster,omitempty"`     // the hash of the roster; "" where there is none
-	DataClass   string `json:"data_class,omitempty"` // as in Request; "" where there are no classes
-	// Chosen says that the request named the members, in place of those of the council.
-	Chosen bool `json:"chosen,omitempty"`
+	Lineup
 	// AnswerDeltas reports the answers of the members too as they arrive. Only somebody who
 	// sees the session's own events can see them.
 	AnswerDeltas bool     `json:"answer_deltas"`
@@ -52,16 +44,38 @@ type Plan struct {
 	MarkerKey string `json:"marker_key,omitempty"`
 	// Sides look at the answers while the council goes on, in this order.
 	Sides []SidePlan `json:"sides"`
-	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
-	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
-	Shadow      bool    `json:"shadow,omitempty"`
-	ShadowRate  float64 `json:"shadow_rate,omitempty"` // 0 to 1
-	LabelWanted bool    `json:"label_wanted,omitempty"`
+	Measured
 	// User and Side are as in Request. A side request leaves no session in the history.
 	User string `json:"user,omitempty"`
 	Side bool   `json:"side,omitempty"`
 	// Warnings are those with which the session begins.
 	Warnings []Warning `json:"warnings"`
+}
+
+// Limits bounds a session.
+type Limits struct {
+	Timeout    time.Duration `json:"timeout_ns"`   // the most that it may take
+	MaxCostUSD *float64      `json:"max_cost_usd"` // nil: no limit
+	// MaxTotalTokens counts input and output tokens of all calls; nil is no limit.
+	MaxTotalTokens *int64 `json:"max_total_tokens"`
+}
+
+// Lineup says which council of the roster is asked.
+type Lineup struct {
+	CouncilName string `json:"council_name,omitempty"` // "" where there is no roster
+	Roster      string `json:"roster,omitempty"`       // the hash of the roster
+	DataClass   string `json:"data_class,omitempty"`   // as in Request; "" where there are no classes
+	// Chosen says that the request named the members, in place of those of the council.
+	Chosen bool `json:"chosen,omitempty"`
+}
+
+// Measured says what a session measures of councils beside its answer.
+type Measured struct {
+	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
+	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
+	Shadow      bool    `json:"shadow,omitempty"`
+	ShadowRate  float64 `json:"shadow_rate,omitempty"` // 0 to 1
+	LabelWanted bool    `json:"label_wanted,omitempty"`
 }
 
 // Source is the result of a session that is its answer.
@@ -186,8 +200,8 @@ type Rules struct {
 
 // AuditThresholds holds ADR-015's limits, above which a figure raises its flag.
 type AuditThresholds struct {
-	LengthCorrelation float64 `json:"length_correlation"` // of |r|, 0 to 1
-	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more
+	LengthCorrelation float64 `json:"length_correlation"` // of |r|, 0 to 1; ADR-015 suggests 0.3
+	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more; ADR-015 suggests 0.5
 }
 
 // Request returns what was asked, in the form in which it can be asked again. Without

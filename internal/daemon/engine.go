@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/consent"
@@ -266,25 +265,30 @@ func (e *Engine) tariff(model string) (spend.Tariff, bool) {
 // pipelineOptions returns what the settings say of a council. What it works with is missing.
 func pipelineOptions(o EngineOptions) pipeline.Options {
 	cfg := o.Config
-	var audit *bias.Thresholds
+	var audit *council.AuditThresholds
 	if cfg.BiasAudit {
-		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
+		audit = &council.AuditThresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
 	return pipeline.Options{
 		Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
-		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
-		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
-		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),
-		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
-		Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: outputLimit(cfg)},
-		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
-		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
-		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
-		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
-		Tools: cfg.Tools, SideRequests: cfg.SideRequests, DegradedNote: cfg.DegradedNote,
+		Lineup: pipeline.Lineup{
+			Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
+			AllowedModels: cfg.AllowedModels, MaxModels: cfg.MaxModels,
+		},
+		Limits: council.Limits{Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens},
+		Rules: council.Rules{
+			Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
+			Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: outputLimit(cfg)},
+			ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
+			BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots, SelfReviewRate: cfg.SelfReviewRate,
+			Audit: audit, Consent: cfg.BiasConsent,
+			Providers: cfg.ProviderNames(), MaxSessionBytes: int64(cfg.MaxSessionBytes), DegradedNote: cfg.DegradedNote,
+		},
+		MaxQueryBytes: int64(cfg.MaxQueryBytes),
+		Draws:         pipeline.Draws{Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate},
+		Tools:         cfg.Tools, SideRequests: cfg.SideRequests,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
-		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret,
-		Audit: audit,
+		HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret,
 	}
 }
 

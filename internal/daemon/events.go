@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/consent"
@@ -66,7 +65,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 func eventOptions(cfg config.Config, r *roster.Roster) consent.Options {
 	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
 	if cfg.BiasAudit {
-		o.Audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
+		o.Audit = &council.AuditThresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
 	if r != nil {
 		o.Publish = func(id string) string {

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -156,7 +155,7 @@ func TestEventsOnTheWire(t *testing.T) {
 				}
 			}
 			want := consent.Make(d.Records(t), consent.Options{
-				Level: level, Policy: council.PolicyAvailable, Audit: &bias.Thresholds{LengthCorrelation: .3, PositionVariance: .5},
+				Level: level, Policy: council.PolicyAvailable, Audit: &council.AuditThresholds{LengthCorrelation: .3, PositionVariance: .5},
 				Publish: func(id string) string { return map[string]string{"one": "maker/model-a"}[id] },
 			})
 			previewed, err := daemon.PreviewEvents(t.Context(), d.Config, d.Config.BiasStore, level, 1)

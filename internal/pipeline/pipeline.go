@@ -27,7 +27,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stage2"
@@ -63,55 +62,20 @@ type Options struct {
 	Version   string               // of councild
 	Settings  council.SettingNames // for messages
 
-	// Council is the name of the council in the roster. With it Seats has the member that each of the
-	// names below stands for, and Hash tells councils apart in ConfigVersion. "": there is no roster, and
-	// the names are models.
-	Council string
-	Seats   map[string]council.Member
-	Hash    func(members, reviewers []council.Member) string
-
-	// Same says what the name of a model stands for: two names of one model at one provider stand for the same. Nil stands
-	// for a function that returns the name.
-	Same func(model string) string
-
-	Models            []string
-	Chairman          string   // "": the first model
-	ChairmanFallbacks []string // nil: the other members by rank
-	Reviewers         []string // nil: the members
-	AllowedModels     []string // models that a request may name besides the configured ones
-	Providers         []string // names that send a model elsewhere: "name:model"
-	MaxModels         int
-	MaxQueryBytes     int64
-	MaxSessionBytes   int64          // what a session may hold: its texts, and prompts on their way; 0: no limit
-	Quorum            int            // 0: more than half of the members
-	StragglerGrace    *time.Duration // how long a stage waits after a quorum is reached; nil: until its deadline
-
-	Timeout        time.Duration // the most a run may take
-	MaxCostUSD     *float64      // nil: no limit
-	MaxTotalTokens *int64        // nil: no limit
-
-	Sampling       council.Sampling // of answers and the synthesis
-	ReviewSampling council.Sampling
-	BallotRepair   bool // one more call when a reply holds no ballot or a partial one
-
-	Order          council.Order
-	Category       string  // of questions that name none; "": unknown
-	Language       string  // of questions that name none; "": unknown
-	RandomSeed     *int64  // nil: every session draws its own seed
-	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
-	ShadowRate     float64 // share of sessions for Shadow, 0 to 1
-	LabelRate      float64 // share of sessions of which people are asked what they prefer, 0 to 1
-	PartialBallots council.PartialPolicy
+	Lineup
+	council.Limits // of a session whose request has none of its own
+	council.Rules
+	Sides         []council.Side // that look at the answers while the council goes on
+	MaxQueryBytes int64
+	Draws
+	Category string // of questions that name none; "": unknown
+	Language string // of questions that name none; "": unknown
 
 	Tools        council.ToolsPolicy // of requests that offer tools; "": council.ToolsRefuse
 	SideRequests string              // who answers side requests: council.SideMember, council.SideCouncil or a model; "": council.SideMember
-	DegradedNote bool                // degraded sessions have a Note
 
-	ConfigVersion string           // "": the review prompt's version
-	Audit         *bias.Thresholds // nil: no per-session audit
-	Sides         []council.Side   // that look at the answers while the council goes on
-	Consent       int              // ADR-018's levels; 0 keeps no records
-	HashSecret    string           // keys query_hash; required for consent 4
+	ConfigVersion string // "": the review prompt's version
+	HashSecret    string // keys query_hash; required for consent 4
 	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
 	// no question_key.
 	QuestionSecret func() string
@@ -122,6 +86,34 @@ type Options struct {
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string
 	NewSeed func() int64
+}
+
+// Lineup says who is asked.
+type Lineup struct {
+	// Council is the name of the council in the roster. With it Seats has the member that each of the
+	// names below stands for, and Hash tells councils apart in ConfigVersion. "": there is no roster, and
+	// the names are models.
+	Council string
+	Seats   map[string]council.Member
+	Hash    func(members, reviewers []council.Member) string
+	// Same says what the name of a model stands for: two names of one model at one provider stand for the same. Nil stands
+	// for a function that returns the name.
+	Same func(model string) string
+
+	Models            []string
+	Chairman          string   // "": the first model
+	ChairmanFallbacks []string // nil: the other members by rank
+	Reviewers         []string // nil: the members
+	AllowedModels     []string // models that a request may name besides the configured ones
+	MaxModels         int
+}
+
+// Draws says what is drawn for a session.
+type Draws struct {
+	Order      council.Order
+	RandomSeed *int64  // nil: every session draws its own seed
+	ShadowRate float64 // share of sessions for Shadow, 0 to 1
+	LabelRate  float64 // share of sessions of which people are asked what they prefer, 0 to 1
 }
 
 func (o Options) validate() error {
@@ -204,12 +196,7 @@ func New(o Options) (*Pipeline, error) {
 	}
 	p := &Pipeline{
 		o: o, allowed: map[string]bool{},
-		rules: council.Rules{
-			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
-			BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
-			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Consent: o.Consent,
-			Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes, DegradedNote: o.DegradedNote,
-		},
+		rules: o.Rules,
 		made: council.Versions{
 			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 		},

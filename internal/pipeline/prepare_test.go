@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
@@ -27,7 +26,7 @@ func TestPrepareDefaults(t *testing.T) {
 	seats := []council.Member{{ID: "amber", Model: "amber"}, {ID: "birch", Model: "birch"}, {ID: "cedar", Model: "cedar"}}
 	want := council.Plan{
 		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}},
-		Stages: stages(seats, seats, seats[1:]), Answer: council.SourceSynthesis, Seed: 99, Order: council.OrderBalanced, Timeout: time.Minute, OnPartial: council.PartialAccept,
+		Stages: stages(seats, seats, seats[1:]), Answer: council.SourceSynthesis, Seed: 99, Order: council.OrderBalanced, Limits: council.Limits{Timeout: time.Minute}, OnPartial: council.PartialAccept,
 		Created: got.Created, Rules: got.Rules, // tested below
 		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.4.0"},
 	}
@@ -57,8 +56,8 @@ func TestPrepareOverrides(t *testing.T) {
 		SessionID: got.SessionID, Conversation: []council.Message{
 			{Role: "system", Content: "s"}, {Role: "user", Content: "u"},
 		}, Stages: stages(seats, seats, []council.Member{{ID: "cedar", Model: "cedar"}}), Answer: council.SourceSynthesis, Seed: council.MaxSeed, Order: council.OrderShared,
-		Timeout:    1500 * time.Millisecond,
-		MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
+		Limits:    council.Limits{Timeout: 1500 * time.Millisecond, MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100))},
+		OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 		Created: got.Created, Rules: got.Rules, Versions: got.Versions, // tested above and below
 	}
 	if len(got.Warnings) != 1 || got.Warnings[0].Code != council.WarnTwinsJudge {
@@ -80,7 +79,7 @@ func TestPrepareRules(t *testing.T) {
 		o.Quorum, o.StragglerGrace, o.BallotRepair, o.SelfReviewRate = 2, new(time.Second), true, 0.25
 		o.Sampling = council.Sampling{Temperature: new(0.5)}
 		o.ReviewSampling = council.Sampling{MaxOutputTokens: new(100)}
-		o.PartialBallots, o.Audit = council.PolicyTiedLast, &bias.Thresholds{LengthCorrelation: 0.1, PositionVariance: 0.2}
+		o.PartialBallots, o.Audit = council.PolicyTiedLast, &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2}
 		o.Sides = []council.Side{disagreement.Terms{Matcher: &disagreement.Matcher{}, Threshold: 0.75}}
 		o.Consent, o.Providers = 3, []string{"other"}
 		o.MaxSessionBytes, o.ConfigVersion = 1<<20, "mine"
@@ -201,7 +200,7 @@ func TestPrepareForbids(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	valid := pipeline.Options{Models: []string{"a", "b"}, MaxModels: 3}
+	valid := pipeline.Options{Lineup: pipeline.Lineup{Models: []string{"a", "b"}, MaxModels: 3}}
 	if _, err := pipeline.New(valid); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
@@ -157,7 +156,7 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 	o.BallotRepair, o.SelfReviewRate, o.StragglerGrace, o.Quorum = !o.BallotRepair, 1, nil, 1
 	o.PartialBallots, o.Order, o.Audit = council.PolicyTiedLast, council.OrderShared, nil
 	if options.Audit == nil {
-		o.Audit = &bias.Thresholds{}
+		o.Audit = &council.AuditThresholds{}
 	}
 	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
 	o.Sides = withOtherTerms(o.Sides)

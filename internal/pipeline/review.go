@@ -169,7 +169,7 @@ func (r *run) asked() map[string]int {
 // auditInput returns the session's scores as the audit wants them.
 func (r *run) auditInput() bias.AuditInput {
 	in := bias.AuditInput{
-		Order: r.plan.Order, Twins: r.twins, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Chars: r.lengths(),
+		Order: r.plan.Order, Twins: r.twins, Thresholds: *r.plan.Rules.Audit, Chars: r.lengths(),
 	}
 	in.Scores = make([]bias.Score, 0, shown(r.session.Stage2))
 	in.Shown = make(map[string][]string, len(r.session.Stage2))

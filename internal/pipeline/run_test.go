@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
@@ -78,8 +77,11 @@ func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Opt
 	notes := &notebook{}
 	o := pipeline.Options{
 		Completer: client, Recorder: notes, Log: slog.New(slog.DiscardHandler), Version: "test",
-		MaxModels: 12, MaxQueryBytes: 1 << 16, Timeout: time.Minute, Order: council.OrderBalanced, PartialBallots: council.PolicyAvailable,
-		Audit: &bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}, Consent: 1,
+		Lineup: pipeline.Lineup{MaxModels: 12}, MaxQueryBytes: 1 << 16, Limits: council.Limits{Timeout: time.Minute},
+		Draws: pipeline.Draws{Order: council.OrderBalanced},
+		Rules: council.Rules{
+			PartialBallots: council.PolicyAvailable, Audit: &council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}, Consent: 1,
+		},
 	}
 	for _, m := range models {
 		o.Models = append(o.Models, m.Name)

@@ -174,9 +174,9 @@ func (p *Pipeline) Look(
 	rules := p.rules
 	rules.Consent = 0
 	plan := council.Plan{
-		SessionID: p.o.NewID(), Created: time.Now().UTC(), Timeout: p.o.Timeout, Rules: rules, Versions: p.made, CouncilName: p.o.Council,
+		SessionID: p.o.NewID(), Created: time.Now().UTC(), Limits: p.o.Limits, Rules: rules, Versions: p.made,
 		Conversation: []council.Message{{Role: council.RoleUser, Content: question}}, Seed: anonymize.SeedFor(0, question),
-		MaxCostUSD: p.o.MaxCostUSD, MaxTotalTokens: p.o.MaxTotalTokens, Token: token,
+		Lineup: council.Lineup{CouncilName: p.o.Council}, Token: token,
 	}
 	seen := council.Seen{Plan: plan, Authors: slices.Sorted(maps.Keys(answers)), Answers: answers}
 	given := council.StagePlan{Kind: council.KindGiven, Given: answers}

@@ -262,7 +262,7 @@ func innocent(draws *rand.Rand, seed int64, seats []council.Member, twins counci
 	o := anonymize.Options{Seed: seed, Twins: twins}
 	in := bias.AuditInput{
 		Order: council.OrderBalanced, Twins: twins, Shown: map[string][]string{}, Chars: map[string]int{},
-		Thresholds: bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5},
+		Thresholds: council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5},
 	}
 	worth := map[string]float64{}
 	for _, seat := range seats {

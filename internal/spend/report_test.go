@@ -97,7 +97,7 @@ func TestEstimate(t *testing.T) {
 	a := spend.NewBook(hard(nil))
 	plan := council.Plan{
 		SessionID: "s", Conversation: []council.Message{{Role: "user", Content: "Why?"}},
-		MaxCostUSD: new(2.0),
+		Limits: council.Limits{MaxCostUSD: new(2.0)},
 	}
 	seats := []council.Member{{ID: "a", Model: "a"}, {ID: "b", Model: "b"}}
 	plan.Stages = council.CouncilStages(seats, seats, seats[:1])

@@ -193,8 +193,9 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	s := &server{daemon: &fakeDaemon{}, log: &bytes.Buffer{}, sim: sim}
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	p := pipeline.Options{
-		Completer: client, Log: log, Models: []string{"amber", "birch", "cedar"}, MaxModels: 4, MaxQueryBytes: 1 << 18,
-		Timeout: time.Minute, Order: council.OrderBalanced, Audit: &bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5},
+		Completer: client, Log: log, Lineup: pipeline.Lineup{Models: []string{"amber", "birch", "cedar"}, MaxModels: 4}, MaxQueryBytes: 1 << 18,
+		Limits: council.Limits{Timeout: time.Minute}, Draws: pipeline.Draws{Order: council.OrderBalanced},
+		Rules: council.Rules{Audit: &council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}},
 	}
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)

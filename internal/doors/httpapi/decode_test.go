@@ -38,8 +38,8 @@ func FuzzBody(f *testing.F) {
 		`"chairman":"cedar","language":"en","category":"math"}`)
 	f.Add(strings.Repeat(`{"query":`, 20))
 	p, err := pipeline.New(pipeline.Options{
-		Models: []string{"amber", "birch", "cedar"}, MaxModels: 4, MaxQueryBytes: 1 << 10, Timeout: time.Minute,
-		Order: council.OrderBalanced,
+		Lineup: pipeline.Lineup{Models: []string{"amber", "birch", "cedar"}, MaxModels: 4}, MaxQueryBytes: 1 << 10,
+		Limits: council.Limits{Timeout: time.Minute}, Draws: pipeline.Draws{Order: council.OrderBalanced},
 	})
 	if err != nil {
 		f.Fatal(err)
