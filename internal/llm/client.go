@@ -356,24 +356,12 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			return failure
 		}
 		reply, again, failure := c.attempt(ctx, p, m, x, receipt, ticket)
-		if total.Attempts++; total.Attempts == 1 {
-			total.Usage = reply.Usage
-		} else {
-			total.Usage = total.Usage.Plus(reply.Usage)
-		}
-		total.Implausible += reply.Implausible
+		addUsage(total, reply)
 		m.attempts.add(p.now(), again)
 		if failure == nil {
-			if call.Stage != council.Stage2 {
-				learned &^= optFormat // it may have refused the schema of this caller, and no other
-			}
 			m.refuses.learn(&call, learned)
-			total.Text = reply.Text
-			total.FinishReason = reply.FinishReason
+			deliver(total, reply)
 			total.LeftOut = leftOut(asked, without)
-			total.Reasoning = reply.Reasoning
-			total.PromptCut = reply.PromptCut
-			total.ModelVersion = reply.ModelVersion
 			return nil
 		}
 		last = failure
@@ -388,11 +376,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if !again || retries == c.maxAttempts {
 			return failure
 		}
-		wait, ok := c.backoff(ctx, retries, failure)
-		if !ok || !m.breaker.admits(p.now()+wait) {
-			return failure
-		}
-		if place = p.budget.claim(ctx, m, wait); place == nil {
+		if place = c.claimRetry(ctx, p, m, retries, failure); place == nil {
 			return failure
 		}
 		if !p.budget.await(ctx, place) {
@@ -404,6 +388,34 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		}
 		next = retry
 	}
+}
+
+// addUsage counts one more request, and what it used.
+func addUsage(total *council.Completion, reply council.Completion) {
+	if total.Attempts++; total.Attempts == 1 {
+		total.Usage = reply.Usage
+	} else {
+		total.Usage = total.Usage.Plus(reply.Usage)
+	}
+	total.Implausible += reply.Implausible
+}
+
+// deliver makes the reply of the last request that of the call.
+func deliver(total *council.Completion, reply council.Completion) {
+	total.Text = reply.Text
+	total.FinishReason = reply.FinishReason
+	total.Reasoning = reply.Reasoning
+	total.PromptCut = reply.PromptCut
+	total.ModelVersion = reply.ModelVersion
+}
+
+// claimRetry takes a place in the queue for retry n of a call. It returns nil where another request is pointless.
+func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, failure *council.Failure) *claim {
+	wait, ok := c.backoff(ctx, n, failure)
+	if !ok || !m.breaker.admits(p.now()+wait) {
+		return nil
+	}
+	return p.budget.claim(ctx, m, wait)
 }
 
 // request is the kind of a request for the retry budget.
@@ -482,6 +494,20 @@ func (p *provider) begin(
 	return receipt, failure
 }
 
+// send performs a request.
+func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, error) {
+	switch {
+	case x.call.Texts != nil:
+		return p.embed(ctx, x)
+	case x.streams():
+		return p.stream(ctx, x)
+	}
+	if _, err := p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err != nil {
+		return received{}, err
+	}
+	return p.reply(ctx, x)
+}
+
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, receipt council.Receipt, t ticket,
@@ -503,18 +529,7 @@ func (c *Client) attempt(
 	x.trace.GotConn = x.connected
 	x.trace.WroteRequest = x.wrote
 	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &x.trace), exchangeKey{}, x)
-	var r received
-	var err error
-	switch {
-	case call.Texts != nil:
-		r, err = p.embed(ctx, x)
-	case x.streams():
-		r, err = p.stream(ctx, x)
-	default:
-		if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
-			r, err = p.reply(ctx, x)
-		}
-	}
+	r, err := p.send(ctx, m, x)
 	if err == nil && call.Texts == nil {
 		if !r.divided {
 			x.divide(&r, thinking.Split(r.text))

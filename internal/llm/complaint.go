@@ -176,6 +176,16 @@ func (c *complaint) collect(v any, depth int) {
 		return
 	}
 	object := fields(members)
+	c.note(object)
+	for _, name := range []string{
+		"error", "message", "detail", "details", "violations", "errors", "metadata", "raw", "data", "innererror",
+	} {
+		c.collect(object[name], depth-1)
+	}
+}
+
+// note takes in what the members of an object say themselves.
+func (c *complaint) note(object map[string]any) {
 	for _, name := range []string{
 		"code", "statuscode", "httpcode", "httpstatus", "status", "errorcode", "type", "errortype", "reason", "object", "error",
 	} {
@@ -201,11 +211,6 @@ func (c *complaint) collect(v any, depth int) {
 	}
 	if base, ok := object["baseresp"].(map[string]any); ok && isFailing(base) {
 		c.name(ofMiniMax(base["status_code"]))
-	}
-	for _, name := range []string{
-		"error", "message", "detail", "details", "violations", "errors", "metadata", "raw", "data", "innererror",
-	} {
-		c.collect(object[name], depth-1)
 	}
 }
 

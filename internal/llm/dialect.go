@@ -174,6 +174,9 @@ func (r *refusals) of(call *council.Call, asked options) options {
 
 // learn adds what the model has refused of the call.
 func (r *refusals) learn(call *council.Call, learned options) {
+	if call.Stage != council.Stage2 {
+		learned &^= optFormat // it may have refused the schema of this caller, and no other
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for o := options(1); o <= learned; o <<= 1 {
@@ -253,23 +256,29 @@ func refusal(x *exchange, f *council.Failure, sent options) options {
 	if sent&optSystem != 0 && refusesSystem(c.words) {
 		return optSystem
 	}
-	words := strings.FieldsFunc(strings.ToLower(c.words+" "+c.param), func(r rune) bool {
+	words := optionWords(c.words + " " + c.param)
+	for _, o := range []options{optTemperature, optEffort, optTokensName, optCache, optStreamUsage, optFormat, optStream} {
+		if sent&o != 0 && slices.ContainsFunc(words, o.isNamedBy) {
+			return o
+		}
+	}
+	return sent & optFormat
+}
+
+// optionWords returns the words of a text that may be names of options.
+func optionWords(text string) []string {
+	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return r != '_' && r != '.' && (r < 'a' || r > 'z')
 	})
 	for i, word := range words {
 		words[i] = strings.Trim(word, ".")
 	}
-	for _, o := range []options{optTemperature, optEffort, optTokensName, optCache, optStreamUsage, optFormat, optStream} {
-		if sent&o == 0 {
-			continue
-		}
-		if slices.ContainsFunc(words, func(word string) bool {
-			return slices.Contains(optionNames(o), word) || o == optStream && strings.HasPrefix(word, "stream")
-		}) {
-			return o
-		}
-	}
-	return sent & optFormat
+	return words
+}
+
+// isNamedBy reports whether a word is a name of the option.
+func (o options) isNamedBy(word string) bool {
+	return slices.Contains(optionNames(o), word) || o == optStream && strings.HasPrefix(word, "stream")
 }
 
 var (

@@ -69,13 +69,24 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	if given(body.Error) || !given(body.Data) {
 		return r, nil
 	}
+	vectors, fault := readVectors(ctx, body.Data, n)
+	if fault != "" {
+		return r, noEmbeddings(ctx, fault)
+	}
+	r.chosen = true
+	r.text = cosines(vectors)
+	return r, nil
+}
+
+// readVectors reads the embeddings of n texts. If it cannot, it says why.
+func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]float64, fault string) {
 	type element struct {
 		Index     *int      `json:"index"`
 		Embedding []float64 `json:"embedding"`
 	}
-	vectors := make([][]float64, n)
+	vectors = make([][]float64, n)
 	count := 0
-	err = each(ctx, body.Data, func(e element) error {
+	err := each(ctx, data, func(e element) error {
 		at := count
 		if e.Index != nil {
 			at = *e.Index
@@ -92,21 +103,19 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	})
 	switch {
 	case errors.Is(err, errZero):
-		return r, noEmbeddings(ctx, "an embedding is empty, zero as a whole or too long")
+		return nil, "an embedding is empty, zero as a whole or too long"
 	case err == nil && count == n:
 	case err == nil, errors.Is(err, errCount):
-		return r, noEmbeddings(ctx, fmt.Sprintf("the reply does not hold one embedding for each of %d texts", n))
+		return nil, fmt.Sprintf("the reply does not hold one embedding for each of %d texts", n)
 	default:
-		return r, noEmbeddings(ctx, "the reply is not the JSON of embeddings")
+		return nil, "the reply is not the JSON of embeddings"
 	}
 	for _, v := range vectors {
 		if len(v) != len(vectors[0]) {
-			return r, noEmbeddings(ctx, fmt.Sprintf("the embeddings have %d and %d numbers", len(vectors[0]), len(v)))
+			return nil, fmt.Sprintf("the embeddings have %d and %d numbers", len(vectors[0]), len(v))
 		}
 	}
-	r.chosen = true
-	r.text = cosines(vectors)
-	return r, nil
+	return vectors, ""
 }
 
 // cosines returns the text of a call for embeddings, as council.Call describes it. Embeddings tell much of what their

@@ -120,19 +120,37 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	return x.body, nil
 }
 
+// modelCard is a model of a list, as its provider sends it.
+type modelCard struct {
+	ID string `json:"id"`
+	// Mistral has a list of aliases, and OpenRouter a longer name.
+	Aliases any `json:"aliases"`
+	Slug    any `json:"canonical_slug"`
+	// OpenAI and OpenRouter name a day, Mistral a time. Azure has an object with Unix seconds.
+	Shutdown    any `json:"shutdown_date"`
+	Expiration  any `json:"expiration_date"`
+	Deprecation any `json:"deprecation"`
+}
+
+func (c modelCard) model() ListedModel {
+	m := ListedModel{ID: c.ID}
+	for _, ends := range []any{c.Shutdown, c.Expiration, c.Deprecation} {
+		if m.Ends.IsZero() {
+			m.Ends = readDay(ends)
+		}
+	}
+	aliases, _ := c.Aliases.([]any)
+	for _, alias := range append(aliases, c.Slug) {
+		if alias, ok := alias.(string); ok && alias != m.ID {
+			m.Aliases = append(m.Aliases, alias)
+		}
+	}
+	return m
+}
+
 // ReadModels reads {"data": [{"id": ...}]}, or the list alone, which some providers send. No data are an empty list: so does
 // Ollama say that it has no models. Its error is a *council.Failure.
 func ReadModels(body []byte) (ModelList, error) {
-	type card struct {
-		ID string `json:"id"`
-		// Mistral has a list of aliases, and OpenRouter a longer name.
-		Aliases any `json:"aliases"`
-		Slug    any `json:"canonical_slug"`
-		// OpenAI and OpenRouter name a day, Mistral a time. Azure has an object with Unix seconds.
-		Shutdown    any `json:"shutdown_date"`
-		Expiration  any `json:"expiration_date"`
-		Deprecation any `json:"deprecation"`
-	}
 	var list struct {
 		Object any             `json:"object"`
 		Data   json.RawMessage `json:"data"`
@@ -142,7 +160,7 @@ func ReadModels(body []byte) (ModelList, error) {
 		Links     any `json:"links"`
 	}
 	noList := &council.Failure{Code: council.FailBadResponse, Message: "the reply is no list of models"}
-	var cards []card
+	var cards []modelCard
 	switch err := json.Unmarshal(body, &list); {
 	case err != nil && json.Unmarshal(body, &cards) == nil && cards != nil:
 	case err != nil:
@@ -155,24 +173,14 @@ func ReadModels(body []byte) (ModelList, error) {
 	links, _ := list.Links.(map[string]any)
 	token, _ := list.NextToken.(string)
 	next, _ := links["next"].(string)
-	read := ModelList{Models: make([]ListedModel, 0, len(cards)), Partial: list.HasMore == true || token != "" || next != ""}
+	read := ModelList{
+		Models:  make([]ListedModel, 0, len(cards)),
+		Partial: list.HasMore == true || token != "" || next != "",
+	}
 	for _, c := range cards {
-		if c.ID == "" {
-			continue
+		if c.ID != "" {
+			read.Models = append(read.Models, c.model())
 		}
-		m := ListedModel{ID: c.ID}
-		for _, ends := range []any{c.Shutdown, c.Expiration, c.Deprecation} {
-			if m.Ends.IsZero() {
-				m.Ends = readDay(ends)
-			}
-		}
-		aliases, _ := c.Aliases.([]any)
-		for _, alias := range append(aliases, c.Slug) {
-			if alias, ok := alias.(string); ok && alias != m.ID {
-				m.Aliases = append(m.Aliases, alias)
-			}
-		}
-		read.Models = append(read.Models, m)
 	}
 	return read, nil
 }

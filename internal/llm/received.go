@@ -120,33 +120,11 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	}
 	r.model = body.Model
 	r.count(readUsage(body.Usage))
-	err = each(ctx, body.Choices, func(c choice) (err error) {
+	err = each(ctx, body.Choices, func(c choice) error {
 		if c.Index.value != 0 || r.chosen {
 			return nil
 		}
-		if !chunk && c.Message == nil && c.Delta != nil {
-			return errPiece
-		}
-		m := c.Message
-		if chunk && c.Delta != nil {
-			m = c.Delta
-		}
-		r.chosen = true
-		r.finish = finishReason(c.FinishReason)
-		r.whole = c.Message != nil && m == c.Message
-		if isFault(c.Error) {
-			r.fault = c.Error
-		}
-		if m == nil {
-			return nil
-		}
-		r.refusal = m.Refusal
-		var apart string
-		if r.text, apart, err = readContent(ctx, m.Content); apart == "" {
-			apart = m.read(ctx)
-		}
-		r.reasoning = clip(apart)
-		return err
+		return r.choose(ctx, c, chunk)
 	})
 	switch {
 	case err != nil || r.fault != nil:
@@ -159,6 +137,33 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 		r.fault = data
 	}
 	return r, err
+}
+
+// choose takes in a choice of a completion, or of a chunk.
+func (r *received) choose(ctx context.Context, c choice, chunk bool) (err error) {
+	if !chunk && c.Message == nil && c.Delta != nil {
+		return errPiece
+	}
+	m := c.Message
+	if chunk && c.Delta != nil {
+		m = c.Delta
+	}
+	r.chosen = true
+	r.finish = finishReason(c.FinishReason)
+	r.whole = c.Message != nil && m == c.Message
+	if isFault(c.Error) {
+		r.fault = c.Error
+	}
+	if m == nil {
+		return nil
+	}
+	r.refusal = m.Refusal
+	var apart string
+	if r.text, apart, err = readContent(ctx, m.Content); apart == "" {
+		apart = m.read(ctx)
+	}
+	r.reasoning = clip(apart)
+	return err
 }
 
 // isFault reports whether a member with the name error tells of one.

@@ -111,79 +111,113 @@ func (in *inlet) passOn(x *exchange, keys keyFilter) {
 }
 
 // read reads a stream to its end.
-func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received, err error) {
-	var refusal, apart strings.Builder
-	text := thinking.NewStream(x.unopened)
-	last := false // the usage came with the end of the reply, or behind it
-	defer func() {
-		if complete := err == nil && x.events.done; r.used != nil && !last && !complete {
-			r.part = true
-			r.usage = council.Usage{}
-			r.kinds = council.TokenKinds{}
-		}
-	}()
+func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (received, error) {
+	a := assembly{text: thinking.NewStream(x.unopened)}
+	err := p.assemble(ctx, x, in, &a)
+	if err == nil {
+		a.finishText(x, in)
+	}
+	complete := err == nil && x.events.done
+	if a.used != nil && !a.last && !complete {
+		a.part = true
+		a.usage = council.Usage{}
+		a.kinds = council.TokenKinds{}
+	}
+	return a.received, err
+}
+
+// assembly is the reply that the chunks of a stream make up.
+type assembly struct {
+	received
+	text    *thinking.Stream
+	refused strings.Builder
+	apart   strings.Builder // thinking that the provider sends apart from the text
+	last    bool            // the usage came with the end of the reply, or behind it
+}
+
+// assemble reads the chunks of a stream until the text is complete.
+func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *assembly) error {
 	for {
 		data, err := x.events.next()
-		if err != nil && (x.events.done || r.finish != "" || r.whole) {
-			break // the text is complete, whatever the error
+		if err != nil && (x.events.done || a.finish != "" || a.whole) {
+			return nil // the text is complete, whatever the error
 		}
 		if errors.Is(err, io.EOF) {
-			return r, truncated()
+			return truncated()
 		}
 		if err == nil {
 			err = ctx.Err() // much may have arrived that is still to be read
 		}
 		if err != nil {
-			return r, err
+			return err
 		}
 		c, err := x.chunk(ctx, data)
-		r.whole = r.whole || c.whole
-		r.finish = cmp.Or(c.finish, r.finish)
-		if isNamed(c.model) && !bytes.Equal(c.model, r.model) {
-			r.model = append(r.model[:0], c.model...)
+		a.note(&c, err != nil)
+		if err != nil {
+			return err
 		}
-		if c.used != nil {
-			if r.used != nil {
-				c.used.merge(r.used)
-			}
-			r.count(c.used)
-			last = r.finish != "" || r.whole || err != nil
+		shown, err := a.add(&c, p.transport.maxBytes)
+		if err != nil {
+			return err
 		}
-		if r.chosen = r.chosen || c.chosen; err != nil {
-			return r, err
-		}
-		if c.whole && text.Len() > 0 { // all of the text once more
-			c.text = ""
-		}
-		refusal.WriteString(c.refusal)
-		if int64(text.Len()+refusal.Len()+len(c.text)) > p.transport.maxBytes {
-			return r, tooLarge(p.transport.maxBytes)
-		}
-		if apart.Len() < council.MaxReasoning && (!c.whole || apart.Len() == 0) {
-			apart.WriteString(c.reasoning)
-		}
-		if c.text == "" {
-			continue
-		}
-		if shown := text.Add(c.text); shown != "" {
+		if shown != "" {
 			in.add(shown)
 		}
 	}
-	parts, rest, void := text.End()
+}
+
+// note takes in what a chunk says beside its text. failed says that the chunk ends the stream with an error.
+func (a *assembly) note(c *received, failed bool) {
+	a.whole = a.whole || c.whole
+	a.finish = cmp.Or(c.finish, a.finish)
+	if isNamed(c.model) && !bytes.Equal(c.model, a.model) {
+		a.model = append(a.model[:0], c.model...)
+	}
+	if c.used != nil {
+		if a.used != nil {
+			c.used.merge(a.used)
+		}
+		a.count(c.used)
+		a.last = a.finish != "" || a.whole || failed
+	}
+	a.chosen = a.chosen || c.chosen
+}
+
+// add takes in the text of a chunk. It returns the text that can be passed on.
+func (a *assembly) add(c *received, maxBytes int64) (shown string, err error) {
+	text := c.text
+	if c.whole && a.text.Len() > 0 { // all of the text once more
+		text = ""
+	}
+	a.refused.WriteString(c.refusal)
+	if int64(a.text.Len()+a.refused.Len()+len(text)) > maxBytes {
+		return "", tooLarge(maxBytes)
+	}
+	if a.apart.Len() < council.MaxReasoning && (!c.whole || a.apart.Len() == 0) {
+		a.apart.WriteString(c.reasoning)
+	}
+	if text == "" {
+		return "", nil
+	}
+	return a.text.Add(text), nil
+}
+
+// finishText divides the text, which is complete, and passes on what is left of it.
+func (a *assembly) finishText(x *exchange, in *inlet) {
+	parts, rest, void := a.text.End()
 	if void && x.onDelta != nil && x.call.OnVoid == nil {
-		parts.Answer, rest = text.Keep()
+		parts.Answer, rest = a.text.Keep()
 		parts.Thought = ""
 		void = false
 	}
-	r.chosen = true
-	r.void = void
-	r.refusal = refusal.String()
-	r.reasoning = clip(apart.String())
-	x.divide(&r, parts)
+	a.chosen = true
+	a.void = void
+	a.refusal = a.refused.String()
+	a.reasoning = clip(a.apart.String())
+	x.divide(&a.received, parts)
 	if rest != "" && !void {
 		in.add(rest)
 	}
-	return r, nil
 }
 
 // chunk reads a chunk whose JSON begins with data, which is the first line of its event.

@@ -83,20 +83,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x.call != nil {
 		x.fill(req)
 	}
-	req.Header.Set("User-Agent", t.agent)
-	if t.trace != nil {
-		t.trace(req.Context(), req.Header)
-	}
-	for name, value := range t.headers {
-		req.Header.Set(name, value)
-	}
-	if len(t.query) > 0 {
-		values := req.URL.Query()
-		for name, value := range t.query {
-			values.Set(name, value)
-		}
-		req.URL.RawQuery = values.Encode()
-	}
+	t.addOptions(req)
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
 		timeout, ok := errors.AsType[net.Error](err)
@@ -132,14 +119,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode >= 300 {
 		limit = min(limit, maxErrorBytes)
 	}
-	if n := resp.ContentLength; n > 0 && n <= limit {
-		x.body = make([]byte, n)
-		var read int
-		read, err = io.ReadFull(body, x.body)
-		x.body = x.body[:read]
-	} else {
-		x.body, err = io.ReadAll(io.LimitReader(body, limit+1))
-	}
+	x.body, err = readBody(body, resp.ContentLength, limit)
 	switch {
 	case resp.StatusCode >= 300: // the status says enough, whatever there is of a body
 		x.body = x.body[:min(int64(len(x.body)), limit)]
@@ -151,6 +131,36 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.answered.Reset("{}")
 	resp.Body = &x.answered
 	return resp, nil
+}
+
+// addOptions adds to a request what is sent with each.
+func (t *transport) addOptions(req *http.Request) {
+	req.Header.Set("User-Agent", t.agent)
+	if t.trace != nil {
+		t.trace(req.Context(), req.Header)
+	}
+	for name, value := range t.headers {
+		req.Header.Set(name, value)
+	}
+	if len(t.query) == 0 {
+		return
+	}
+	values := req.URL.Query()
+	for name, value := range t.query {
+		values.Set(name, value)
+	}
+	req.URL.RawQuery = values.Encode()
+}
+
+// readBody reads a body to its end. It returns one byte more than the limit of a body that is longer. length is the
+// length that the response names, or below 0.
+func readBody(body io.Reader, length, limit int64) ([]byte, error) {
+	if length <= 0 || length > limit {
+		return io.ReadAll(io.LimitReader(body, limit+1))
+	}
+	data := make([]byte, length)
+	n, err := io.ReadFull(body, data)
+	return data[:n], err
 }
 
 // refusingProxy returns an error that names the proxy of a request without TLS. It returns nil if the request went to no proxy.

@@ -152,25 +152,12 @@ func (x *exchange) wrote(httptrace.WroteRequestInfo) {
 // not in the usual form it gives up with ok false. What it reads is what readReply reads.
 func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	s := scanner{data: data}
-	content := `"message"`
-	if chunk {
-		content = `"delta"`
-	}
 	var used *figures
 	s.object(func(key []byte) {
 		switch string(key) {
 		case `"choices"`:
 			s.once(1)
-			if s.null() {
-				s.bad = s.bad || chunk // an error may stand beside it
-				return
-			}
-			s.must('[')
-			s.list(']', func() {
-				s.bad = s.bad || r.chosen // more than one
-				r.chosen = true
-				s.choice(&r, content)
-			})
+			s.choices(&r, chunk)
 		case `"usage"`:
 			s.once(2)
 			if !s.null() {
@@ -193,33 +180,30 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	return r, !s.bad
 }
 
+func (s *scanner) choices(r *received, chunk bool) {
+	if s.null() {
+		s.bad = s.bad || chunk // an error may stand beside it
+		return
+	}
+	content := `"message"`
+	if chunk {
+		content = `"delta"`
+	}
+	s.must('[')
+	s.list(']', func() {
+		s.bad = s.bad || r.chosen // more than one
+		r.chosen = true
+		s.choice(r, content)
+	})
+}
+
 func (s *scanner) choice(r *received, content string) {
 	s.object(func(key []byte) {
 		switch string(key) {
 		case content:
 			s.once(4)
 			r.whole = content == `"message"`
-			s.object(func(key []byte) {
-				switch string(key) {
-				case `"content"`:
-					s.once(8)
-					r.text = s.text()
-				case `"refusal"`:
-					s.once(16)
-					r.refusal = s.text()
-				case `"reasoning_content"`, `"reasoning"`, `"thinking"`:
-					text := clip(s.text())
-					s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // some send it twice
-					r.reasoning = cmp.Or(r.reasoning, text)
-				case `"reasoning_details"`:
-					if !s.null() {
-						s.bad = s.bad || r.reasoning == "" // they may hold it
-						s.skip(3)
-					}
-				default:
-					s.skip(3)
-				}
-			})
+			s.message(r)
 		case `"index"`:
 			s.once(32)
 			s.bad = string(s.number()) != "0" || s.bad
@@ -232,6 +216,30 @@ func (s *scanner) choice(r *received, content string) {
 			s.bad = true
 		default:
 			s.skip(2)
+		}
+	})
+}
+
+func (s *scanner) message(r *received) {
+	s.object(func(key []byte) {
+		switch string(key) {
+		case `"content"`:
+			s.once(8)
+			r.text = s.text()
+		case `"refusal"`:
+			s.once(16)
+			r.refusal = s.text()
+		case `"reasoning_content"`, `"reasoning"`, `"thinking"`:
+			text := clip(s.text())
+			s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // some send it twice
+			r.reasoning = cmp.Or(r.reasoning, text)
+		case `"reasoning_details"`:
+			if !s.null() {
+				s.bad = s.bad || r.reasoning == "" // they may hold it
+				s.skip(3)
+			}
+		default:
+			s.skip(3)
 		}
 	})
 }

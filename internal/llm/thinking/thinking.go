@@ -135,17 +135,8 @@ func markAt(text string) (m mark, ok bool) {
 	if len(text) < 2 {
 		return mark{}, false
 	}
-	if c := text[1] | 0x20; text[0] == '<' && (c == '/' || 'a' <= c && c <= 'z') {
-		inner, _, ok := strings.Cut(text[1:min(len(text), maxTag)], ">")
-		name, closing := strings.CutPrefix(inner, "/")
-		for i, f := range forms {
-			if ok && f.tag && len(f.open) == len("<>")+len(name) && strings.EqualFold(f.open[1:len(name)+1], name) {
-				return mark{end: len("<>") + len(inner), form: i, closing: closing}, true
-			}
-		}
-		if c != 'c' {
-			return mark{}, false
-		}
+	if m, ok := tagAt(text); ok {
+		return m, true
 	}
 	switch second := text[1]; {
 	case text[0] == '<' && second != '|' && second != 'c', text[0] == '[' && second != 'T' && second != '/' && second != 'u':
@@ -161,6 +152,24 @@ func markAt(text string) (m mark, ok bool) {
 	}
 	if name, end := header(text); end > 0 {
 		return mark{end: end, form: harmony, closing: name == "final"}, true
+	}
+	return mark{}, false
+}
+
+// tagAt reads the tag at the beginning of text, which has two bytes or more.
+func tagAt(text string) (m mark, ok bool) {
+	if c := text[1] | 0x20; text[0] != '<' || c != '/' && (c < 'a' || c > 'z') {
+		return mark{}, false
+	}
+	inner, _, ok := strings.Cut(text[1:min(len(text), maxTag)], ">")
+	if !ok {
+		return mark{}, false
+	}
+	name, closing := strings.CutPrefix(inner, "/")
+	for i, f := range forms {
+		if f.tag && len(f.open) == len("<>")+len(name) && strings.EqualFold(f.open[1:len(name)+1], name) {
+			return mark{end: len("<>") + len(inner), form: i, closing: closing}, true
+		}
 	}
 	return mark{}, false
 }
@@ -344,21 +353,14 @@ const (
 // begin looks at the beginning of a text. more says that the text may go on. Thinking stands in text[from:to], and what follows
 // it begins at end. Of a text that is undecided, text[:end] need not be looked at again for the end of thinking.
 func begin(text string, more bool) (l lead, from, to, end int) {
-	maybe := answer
-	if more {
-		maybe = undecided
-	}
-	if text == "" {
-		return maybe, 0, 0, 0
-	}
-	partial := func(mark string, anyCase bool) bool {
-		return more && len(text) < len(mark) && hasPrefix(mark, text, anyCase)
+	if text == "" && more {
+		return undecided, 0, 0, 0
 	}
 	for i, f := range forms {
 		if hasPrefix(text, f.open, f.tag) {
 			return block(text, i, more)
 		}
-		if partial(f.open, f.tag) {
+		if more && isPartOf(text, f.open, f.tag) {
 			return undecided, 0, 0, 0
 		}
 	}
@@ -366,60 +368,87 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 		if strings.HasPrefix(text, mark) {
 			return note, 0, 0, len(mark)
 		}
-		if partial(mark, false) {
+		if more && isPartOf(text, mark, false) {
 			return undecided, 0, 0, 0
 		}
 	}
+	if l, from, to, end = channelOf(text, more); l != answer {
+		return l, from, to, end
+	}
+	return droppedOf(text, more)
+}
+
+// droppedOf is begin for a text that begins with dropped. All other texts are answers.
+func droppedOf(text string, more bool) (l lead, from, to, end int) {
+	rest, ok := strings.CutPrefix(text, dropped)
+	switch { // Words begin like this, too. Only a mark that arrives in one piece differs from them.
+	case !ok:
+		return answer, 0, 0, 0
+	case rest == "" && more:
+		return undecided, 0, 0, max(0, len(text)-longest)
+	case rest == "" || rest[0] < 'A' || rest[0] > 'Z':
+		return answer, 0, 0, 0
+	}
+	if inner, _, ok := strings.Cut(rest, droppedEnd); ok {
+		to := len(dropped) + len(inner)
+		return thought, len(dropped), to, to + len(droppedEnd)
+	}
+	if more {
+		return undecided, 0, 0, max(0, len(text)-longest)
+	}
+	return answer, 0, 0, 0
+}
+
+// isPartOf reports whether a text is only the beginning of a mark.
+func isPartOf(text, mark string, anyCase bool) bool {
+	return len(text) < len(mark) && hasPrefix(mark, text, anyCase)
+}
+
+// channelOf is begin for a text that begins with a channel of the harmony format. All other texts are answers.
+func channelOf(text string, more bool) (l lead, from, to, end int) {
 	switch name, end := header(text); {
 	case name == "final":
 		return note, 0, 0, end
 	case end > 0:
-		for i := end; i < len(text); i++ {
-			for _, mark := range channelEnds {
-				if text[i] == '<' && strings.HasPrefix(text[i:], mark) {
-					next := i
-					if mark == channelEnds[0] {
-						next += len(mark)
-					}
-					return thought, end, i, next
-				}
-			}
+		if to, next, ok := channelEnd(text, end); ok {
+			return thought, end, to, next
 		}
 		if more {
 			return undecided, 0, 0, max(end, len(text)-longest)
 		}
 		return thought, end, len(text), len(text)
-	case end < 0 && more || partial(channel, false):
+	case more && (end < 0 || isPartOf(text, channel, false)):
 		return undecided, 0, 0, 0
 	case end < 0:
 		return thought, len(channel), len(text), len(text)
+	default:
+		return answer, 0, 0, 0
 	}
-	// Words begin like this: it is told from them only where it arrives in one piece.
-	if rest, ok := strings.CutPrefix(text, dropped); ok && (rest == "" && more || rest != "" && 'A' <= rest[0] && rest[0] <= 'Z') {
-		if inner, _, ok := strings.Cut(rest, droppedEnd); ok {
-			to := len(dropped) + len(inner)
-			return thought, len(dropped), to, to + len(droppedEnd)
+}
+
+// channelEnd returns where the channel ends whose text begins at an offset, and where the text behind the channel begins.
+func channelEnd(text string, from int) (end, next int, ok bool) {
+	for i := from; i < len(text); i++ {
+		if text[i] != '<' {
+			continue
 		}
-		return maybe, 0, 0, max(0, len(text)-longest)
+		for _, mark := range channelEnds {
+			if !strings.HasPrefix(text[i:], mark) {
+				continue
+			}
+			if mark == channelEnds[0] { // all others belong to what follows
+				return i, i + len(mark), true
+			}
+			return i, i, true
+		}
 	}
-	return answer, 0, 0, 0
+	return 0, 0, false
 }
 
 // block is begin for a text that begins with the opening mark of a form.
 func block(text string, of int, more bool) (l lead, from, to, end int) {
 	from = len(forms[of].open)
-	var closing, atEdge mark // the first that is not quoted; the first quoted one that begins or ends its line
-	each(text, from, func(m mark) bool {
-		if m.form == of && m.closing {
-			switch {
-			case !m.quoted:
-				closing = m
-			case atEdge.end == 0 && (m.begins() || ends(text[m.end:])):
-				atEdge = m
-			}
-		}
-		return closing.end == 0
-	})
+	closing, atEdge := closingMarks(text, of, from)
 	if more && (closing.end == 0 || len(text) < closing.end+1+utf8.UTFMax) { // what follows says whether it is quoted, or in a sentence
 		if closing.end == 0 {
 			return undecided, 0, 0, max(from, len(text)-longest)
@@ -442,6 +471,24 @@ func block(text string, of int, more bool) (l lead, from, to, end int) {
 		return answer, 0, 0, 0
 	}
 	return thought, from, closing.start, closing.end
+}
+
+// closingMarks returns two closing marks of a form behind an offset: the first that is not quoted and, before that one, the
+// first quoted one that begins or ends its line.
+func closingMarks(text string, of, from int) (unquoted, atEdge mark) {
+	each(text, from, func(m mark) bool {
+		if m.form != of || !m.closing {
+			return true
+		}
+		switch {
+		case !m.quoted:
+			unquoted = m
+		case atEdge.end == 0 && (m.begins() || ends(text[m.end:])):
+			atEdge = m
+		}
+		return m.quoted
+	})
+	return unquoted, atEdge
 }
 
 // blanks returns how many bytes of blanks and invisible marks a text begins with.
