@@ -266,21 +266,16 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, err
 	}
 	if p == nil { // its head is lost, and with it the plan
-		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost", "session_id", id.Session)
+		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost",
+			"session_id", id.Session)
 		_, err := st.o.Journal.Remove(ctx, id, row.Key, func(last *journal.Stored) bool { return last.Seq == row.Seq })
 		return nil, err
 	}
 	if _, ended := p.Ended(); ended || !free(p) {
 		return nil, nil
 	}
-	if st.o.Lease > 0 && p.head.Key != "" && !p.begun() {
-		holds, err := st.o.Journal.Holds(ctx, p.head.Key, id.Session)
-		if err == nil && !holds { // its node gave it up, and another session may have the key
-			_, err = st.o.Journal.Remove(ctx, id, "", func(last *journal.Stored) bool { return last.Seq == p.seq })
-		}
-		if err != nil || !holds {
-			return nil, err
-		}
+	if holds, err := st.holdsKey(ctx, id, p); err != nil || !holds {
+		return nil, err
 	}
 	s, err := st.session(id, p)
 	if err != nil {
@@ -288,27 +283,15 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	}
 	st.o.Journal.Working(id, false)
 	k := s.keeper
-	k.head.Node = st.o.Node
-	k.head.Epoch = p.head.Epoch + 1
-	crashes := p.Crashes
-	if !p.Released && p.Owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
-		crashes++
-	}
-	data, err := json.Marshal(runlog.Claimed{Node: k.head.Node, Epoch: k.head.Epoch, Crashes: &crashes})
+	crashes, err := st.own(ctx, k, id, p)
 	if err != nil {
 		return nil, err
 	}
-	k.head.Bytes += int64(len(data))
-	m := journal.Message{Head: k.head, First: p.number + 1, Entries: []council.Entry{{Type: runlog.TypeClaimed, Data: data}}}
-	if k.seq, err = st.o.Journal.Append(ctx, id, p.seq, m); err != nil {
-		return nil, err
-	}
-	k.number = m.First
 	k.log.State = &p.State
 	k.log.Last = p.damaged != nil || crashes >= maxCrashes || p.Owners >= maxOwners || p.overdue
 	if k.log.Last {
-		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.Owners, "crashes", crashes,
-			"damage", p.damaged, "overdue", p.overdue)
+		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it",
+			"session_id", s.ID, "owners", p.Owners, "crashes", crashes, "damage", p.damaged, "overdue", p.overdue)
 	}
 	if st.o.Lease > 0 {
 		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.Owner)
@@ -316,6 +299,41 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	st.insert(s)
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
 	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.Cancelled}, nil
+}
+
+// holdsKey reports whether a session may begin with its key. If its node gave the key up, another session may have
+// it, and the log is removed.
+func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, error) {
+	if st.o.Lease <= 0 || p.head.Key == "" || p.begun() {
+		return true, nil
+	}
+	holds, err := st.o.Journal.Holds(ctx, p.head.Key, id.Session)
+	if err == nil && !holds {
+		_, err = st.o.Journal.Remove(ctx, id, "", func(last *journal.Stored) bool { return last.Seq == p.seq })
+	}
+	return holds, err
+}
+
+// own stores that a session is this process's own. It returns how many processes the session may have killed.
+func (st *Store) own(ctx context.Context, k *keeper, id journal.ID, p *past) (crashes int, err error) {
+	k.head.Node = st.o.Node
+	k.head.Epoch = p.head.Epoch + 1
+	crashes = p.Crashes
+	if !p.Released && p.Owner != st.o.Node && st.o.Journal.MayHaveKilled(id) {
+		crashes++
+	}
+	data, err := json.Marshal(runlog.Claimed{Node: k.head.Node, Epoch: k.head.Epoch, Crashes: &crashes})
+	if err != nil {
+		return 0, err
+	}
+	k.head.Bytes += int64(len(data))
+	entries := []council.Entry{{Type: runlog.TypeClaimed, Data: data}}
+	m := journal.Message{Head: k.head, First: p.number + 1, Entries: entries}
+	if k.seq, err = st.o.Journal.Append(ctx, id, p.seq, m); err != nil {
+		return 0, err
+	}
+	k.number = m.First
+	return crashes, nil
 }
 
 // Begin says how the run of a resumed session is cancelled.

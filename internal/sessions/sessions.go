@@ -141,20 +141,8 @@ func New(o Options) *Store {
 // it returns the session of that time instead, and false. A session that is to be kept
 // is stored before Add returns; the error is a *council.Error when it cannot be.
 func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, err error) {
-	k := key{start.Owner, start.Key}
 	for {
-		s = &Session{
-			ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k,
-			background: start.Background || k.key != "", side: start.Plan.Side, store: st, done: make(chan struct{}),
-			session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
-			request: start.Plan.Request(), council: start.Plan.Council(), repeat: start.Repeat,
-		}
-		if s.side { // it is in memory, and in no history
-		} else if s.background && st.o.Journal != nil {
-			s.begun = make(chan struct{})
-		} else if st.o.Lease > 0 {
-			s.plan = &start.Plan
-		}
+		s = st.newSession(start)
 		old := st.insert(s)
 		if old == nil {
 			break
@@ -171,19 +159,7 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 	if other, err := st.begin(context.WithoutCancel(ctx), s, start); other != "" || err != nil {
 		s.refused = true
 		st.remove(s)
-		var old *Session
-		if err == nil {
-			if old, err = st.readLog(ctx, journal.ID{Owner: string(start.Owner), Session: other}); old == nil && err == nil {
-				err = errors.New("the session of the Idempotency-Key is being deleted")
-			}
-		}
-		if err != nil {
-			detail := "the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key"
-			if errors.Is(err, errNotBegun) {
-				detail = "the session of this Idempotency-Key has not begun yet: try again later"
-			}
-			err = unavailable(err, detail)
-		}
+		old, err := st.holder(ctx, start.Owner, other, err)
 		return old, false, err
 	}
 	return s, true, nil
@@ -259,6 +235,54 @@ func (s *Session) beginning() bool {
 	}
 }
 
+// newSession returns the session of a start, which is in no list yet.
+func (st *Store) newSession(start Start) *Session {
+	k := key{start.Owner, start.Key}
+	s := &Session{
+		ID:         start.Plan.SessionID,
+		Digest:     start.Digest,
+		Created:    start.Plan.Created,
+		key:        k,
+		background: start.Background || k.key != "",
+		side:       start.Plan.Side,
+		store:      st,
+		done:       make(chan struct{}),
+		session:    start.Plan.Session(),
+		status:     council.StatusRunning,
+		cancel:     start.Cancel,
+		request:    start.Plan.Request(),
+		council:    start.Plan.Council(),
+		repeat:     start.Repeat,
+	}
+	switch {
+	case s.side: // it is in memory, and in no history
+	case s.background && st.o.Journal != nil:
+		s.begun = make(chan struct{})
+	case st.o.Lease > 0:
+		s.plan = &start.Plan
+	}
+	return s
+}
+
+// holder returns the session that has the key of one that could not begin. err says why it could not, if another
+// session's having the key is not the reason.
+func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) (old *Session, _ error) {
+	if err == nil {
+		if old, err = st.readLog(ctx, journal.ID{Owner: string(owner), Session: id}); old == nil && err == nil {
+			err = errors.New("the session of the Idempotency-Key is being deleted")
+		}
+	}
+	if err == nil {
+		return old, nil
+	}
+	detail := "the session cannot be stored, and might be lost: " +
+		"try again later, or ask in the foreground and without an Idempotency-Key"
+	if errors.Is(err, errNotBegun) {
+		detail = "the session of this Idempotency-Key has not begun yet: try again later"
+	}
+	return old, unavailable(err, detail)
+}
+
 // begin stores the head of a session's log, which makes it a kept one. Where its key
 // belongs to another session in the journal, that one's id is returned.
 func (st *Store) begin(ctx context.Context, s *Session, start Start) (other string, err error) {
@@ -295,11 +319,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	m.Bytes = int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
 	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyWait()/2 {
-		// Another node may have given the key away. Where it has not, taking the key once more
-		// keeps it from doing so: this session can already be found.
-		if _, still, failed := j.TakeOver(ctx, k.head.Key, mine, mine); failed != nil || !still {
-			err = errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"), failed)
-		}
+		err = st.confirmKey(ctx, k.head.Key, mine)
 	}
 	if err != nil {
 		st.refuse(context.WithoutCancel(ctx), k.refusal())
@@ -399,6 +419,16 @@ func (st *Store) forgetRefused(ctx context.Context) {
 // that reserved it may be storing the session. That node gives up after half of it.
 func (st *Store) keyWait() time.Duration { return st.o.Lease / 3 }
 
+// confirmKey fails where another node may have given the key of a stored session away. Where none has, taking the
+// key once more keeps other nodes from doing so: the session can already be found.
+func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reservation) error {
+	_, still, err := st.o.Journal.TakeOver(ctx, hash, mine, mine)
+	if err == nil && still {
+		return nil
+	}
+	return errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"), err)
+}
+
 // reserve gives a session the key of its owner, from the time since on. Where another
 // session in the journal has it, that one's id is returned. A process that died may have
 // left a key without a session.
@@ -427,16 +457,28 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 			}
 		} else if late {
 			since = time.Now()
-			if held, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
-				err = errors.New("another request with the Idempotency-Key came at the same time")
-			}
+			held, err = st.takeKey(ctx, s, held, mine)
 			return "", held, since, err
 		}
-		select {
-		case <-st.o.Journal.Changed():
-		case <-time.After(st.keyWait() / 6):
-		}
+		st.awaitChange(st.keyWait() / 6)
 	}
+}
+
+// awaitChange waits until the journal has changed, but no longer than a time.
+func (st *Store) awaitChange(atMost time.Duration) {
+	select {
+	case <-st.o.Journal.Changed():
+	case <-time.After(atMost):
+	}
+}
+
+// takeKey gives a session its key, which a reservation without a session has.
+func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Reservation) (journal.Reservation, error) {
+	held, ok, err := st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
+	if !ok && err == nil {
+		err = errors.New("another request with the Idempotency-Key came at the same time")
+	}
+	return held, err
 }
 
 // beginOther begins the session of a key in place of the node that stored its head and nothing since. That node makes no

@@ -98,6 +98,19 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
+// refused returns why a part cannot be stored that the engine refuses, nil for any other failure.
+func (j *Journal) refused(failed error) error {
+	reason := refusal(failed)
+	if reason == "" {
+		return nil
+	}
+	j.wake() // to see how full it is
+	if full(failed) {
+		failed = fmt.Errorf("%w: %w", ErrFull, failed)
+	}
+	return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
+}
+
 // put stores one part.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
 	timeout := j.maxWait
@@ -114,12 +127,8 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		if errors.Is(failed, context.DeadlineExceeded) {
 			j.beatNow()
 		}
-		if reason := refusal(failed); reason != "" {
-			j.wake() // to see how full it is
-			if full(failed) {
-				failed = fmt.Errorf("%w: %w", ErrFull, failed)
-			}
-			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
+		if err := j.refused(failed); err != nil {
+			return err
 		}
 		try, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()

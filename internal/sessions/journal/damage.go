@@ -271,11 +271,7 @@ type found struct {
 // scan reads all blocks of a stream, a block at a time: 256 MiB take 0.3 s.
 func (s stream) scan() (found, error) {
 	f := found{repaired: map[int][]byte{}}
-	type end struct {
-		seq  uint64
-		runs bool
-	}
-	ends := map[string]end{} // the last whole message of each subject
+	ends := map[string]logEnd{} // of each subject
 	var holes []hole
 	var last uint64
 	pending := 0 // the first of holes without a message behind it
@@ -302,44 +298,18 @@ func (s stream) scan() (found, error) {
 			for ; pending < len(holes); pending++ {
 				holes[pending].behind = r.seq
 			}
-			ends[string(r.subject)] = end{r.seq, runs(r.header)}
+			ends[string(r.subject)] = logEnd{r.seq, runs(r.header)}
 		}, func(h hole) { holes = append(holes, h) })
 		last = r.last
 		if mine := holes[begin:]; len(mine) > 0 || r.repaired > 0 {
-			file := DamagedFile{Stream: s.name, File: filepath.Base(s.file(number)), Places: []int{}, Repaired: r.repaired}
-			var whole []byte
-			at := 0
-			for _, h := range mine {
-				whole = append(whole, data[at:h.from]...)
-				at = h.to
-				file.Places = append(file.Places, h.from)
-				file.Bytes += h.to - h.from
-				file.Messages += max(1, len(h.subjects))
+			file := DamagedFile{
+				Stream: s.name, File: filepath.Base(s.file(number)), Places: []int{}, Repaired: r.repaired,
 			}
-			f.repaired[number] = append(whole, data[at:max(at, r.end)]...)
+			f.repaired[number] = file.cut(data, mine, r.end)
 			f.files = append(f.files, file)
 		}
 	}
-	suspects := map[string]bool{}
-	for _, h := range holes {
-		known := len(h.subjects) > 0
-		for _, subject := range h.subjects {
-			if e, ok := ends[subject]; !ok { // damaged itself, or of a log of one message
-				known = false
-			} else if e.runs {
-				suspects[subject] = true
-			}
-		}
-		if known {
-			continue
-		}
-		for subject, e := range ends {
-			if e.runs && (h.behind == 0 || e.seq < h.behind) {
-				suspects[subject] = true
-			}
-		}
-	}
-	for subject := range suspects {
+	for subject := range suspects(holes, ends) {
 		if id, ok := session(subject); ok {
 			f.interrupted = append(f.interrupted, id)
 		}
@@ -348,8 +318,53 @@ func (s stream) scan() (found, error) {
 	return f, nil
 }
 
+// cut adds holes to a file. It returns the data of the file without them, up to an offset.
+func (d *DamagedFile) cut(data []byte, holes []hole, end int) (whole []byte) {
+	at := 0
+	for _, h := range holes {
+		whole = append(whole, data[at:h.from]...)
+		at = h.to
+		d.Places = append(d.Places, h.from)
+		d.Bytes += h.to - h.from
+		d.Messages += max(1, len(h.subjects))
+	}
+	return append(whole, data[at:max(at, end)]...)
+}
+
+// logEnd is the last whole message of a subject.
+type logEnd struct {
+	seq  uint64
+	runs bool
+}
+
+// suspects returns the subjects of running sessions of which a hole may have taken a message.
+func suspects(holes []hole, ends map[string]logEnd) map[string]bool {
+	found := map[string]bool{}
+	for _, h := range holes {
+		known := len(h.subjects) > 0
+		for _, subject := range h.subjects {
+			if e, ok := ends[subject]; !ok { // damaged itself, or of a log of one message
+				known = false
+			} else if e.runs {
+				found[subject] = true
+			}
+		}
+		if known {
+			continue
+		}
+		for subject, e := range ends {
+			if e.runs && (h.behind == 0 || e.seq < h.behind) {
+				found[subject] = true
+			}
+		}
+	}
+	return found
+}
+
 func sortIDs(ids []ID) {
-	slices.SortFunc(ids, func(a, b ID) int { return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Owner, b.Owner)) })
+	slices.SortFunc(ids, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Owner, b.Owner))
+	})
 }
 
 // runs reports whether a message says that its session runs.

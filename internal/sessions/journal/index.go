@@ -360,22 +360,27 @@ type purged struct {
 	Seq uint64 // all up to it
 }
 
+// followPurges has the index drop the logs that nodes purge.
+func (j *Journal) followPurges(l *link) (err error) {
+	if l.purges != nil {
+		return nil
+	}
+	l.purges, err = l.conn.Subscribe(j.o.Prefix+".purged", func(msg *nats.Msg) {
+		var p purged
+		if json.Unmarshal(msg.Data, &p) == nil {
+			j.index.drop(p.ID, p.Seq)
+		}
+	})
+	return err
+}
+
 // fill reads the last header of each log into the index, and has what comes follow.
 func (j *Journal) fill(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	build := j.index.begin()
-	if l.purges == nil {
-		var err error
-		l.purges, err = l.conn.Subscribe(j.o.Prefix+".purged", func(msg *nats.Msg) {
-			var p purged
-			if json.Unmarshal(msg.Data, &p) == nil {
-				j.index.drop(p.ID, p.Seq)
-			}
-		})
-		if err != nil {
-			return err
-		}
+	if err := j.followPurges(l); err != nil {
+		return err
 	}
 	consumer, err := l.js.OrderedConsumer(ctx, l.log.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true,

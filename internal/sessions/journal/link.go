@@ -220,6 +220,27 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	return err
 }
 
+// mismatch says how a stream differs from the wanted one where it cannot be changed.
+func mismatch(has, want jetstream.StreamConfig) error {
+	differs := func(what string, is, wanted any) error {
+		return fmt.Errorf("the stream %s has %s %v instead of %v; "+
+			"set these as the stream has them, use another prefix, or delete the stream",
+			want.Name, what, is, wanted)
+	}
+	switch {
+	case !slices.Equal(has.Subjects, want.Subjects):
+		return differs("the subjects", has.Subjects, want.Subjects)
+	case has.Storage != want.Storage:
+		return differs("the storage", has.Storage, want.Storage)
+	case has.Replicas != want.Replicas:
+		return differs("replicas:", has.Replicas, want.Replicas)
+	case has.Retention != want.Retention:
+		return differs("the retention", has.Retention, want.Retention)
+	default:
+		return nil
+	}
+}
+
 // stream returns a stream, which it makes where there is none. What can be changed in
 // one that is there, is changed.
 func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfig) (jetstream.Stream, error) {
@@ -244,20 +265,8 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 		return nil, fmt.Errorf("opening the stream %s: %w%s", want.Name, err, mendStream(err))
 	}
 	has := s.CachedInfo().Config
-	differs := func(what string, is, wanted any) error {
-		return fmt.Errorf("the stream %s has %s %v instead of %v; "+
-			"set these as the stream has them, use another prefix, or delete the stream",
-			want.Name, what, is, wanted)
-	}
-	switch {
-	case !slices.Equal(has.Subjects, want.Subjects):
-		return nil, differs("the subjects", has.Subjects, want.Subjects)
-	case has.Storage != want.Storage:
-		return nil, differs("the storage", has.Storage, want.Storage)
-	case has.Replicas != want.Replicas:
-		return nil, differs("replicas:", has.Replicas, want.Replicas)
-	case has.Retention != want.Retention:
-		return nil, differs("the retention", has.Retention, want.Retention)
+	if err := mismatch(has, want); err != nil {
+		return nil, err
 	}
 	changed := has
 	changed.Discard = want.Discard

@@ -127,11 +127,8 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 			m, seq, err := j.read(ctx, subject, &r, from)
 			switch {
 			case errors.Is(err, ErrUnavailable):
-				select {
-				case <-ctx.Done():
-				case <-j.done:
+				if !j.await(ctx, nil) {
 					return
-				case <-time.After(j.o.Waits.Poll):
 				}
 				continue
 			case err != nil:
@@ -143,12 +140,8 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 					yield(Stored{}, ErrGone)
 					return
 				}
-				select {
-				case <-ctx.Done():
-				case <-j.done:
+				if !j.await(ctx, changed) { // changed is nil while the index is late
 					return
-				case <-changed: // nil while the index is late
-				case <-time.After(j.o.Waits.Poll):
 				}
 				continue
 			}
@@ -166,4 +159,16 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 			}
 		}
 	}
+}
+
+// await waits for a change, but no longer than the time between two polls. It returns false when the Journal has ended.
+func (j *Journal) await(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+	case <-j.done:
+		return false
+	case <-changed:
+	case <-time.After(j.o.Waits.Poll):
+	}
+	return true
 }
