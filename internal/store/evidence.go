@@ -85,18 +85,7 @@ func ParseEvidence(line []byte) (e Evidence, err error) {
 		Schema string `json:"schema_version"`
 	}
 	if err = json.Unmarshal(line, &head); err == nil && head != nil {
-		switch head.Schema {
-		case council.ShadowSchema:
-			if err = json.Unmarshal(line, &e.Shadow); err == nil {
-				err = checkShadow(e.Shadow)
-			}
-		case council.LabelSchema:
-			if err = json.Unmarshal(line, &e.Label); err == nil {
-				err = checkLabel(e.Label)
-			}
-		default:
-			return refuse(ReasonUnknownSchema, nil)
-		}
+		e, err = evidenceOf(line, head.Schema)
 	}
 	mistyped, isType := errors.AsType[*json.UnmarshalTypeError](err)
 	_, isLine := errors.AsType[*LineError](err)
@@ -114,6 +103,23 @@ func ParseEvidence(line []byte) (e Evidence, err error) {
 		return refuse(ReasonBadField, err)
 	}
 	return e, nil
+}
+
+// evidenceOf reads a record of a schema, and checks it.
+func evidenceOf(line []byte, schema string) (e Evidence, err error) {
+	switch schema {
+	case council.ShadowSchema:
+		if err = json.Unmarshal(line, &e.Shadow); err == nil {
+			err = checkShadow(e.Shadow)
+		}
+	case council.LabelSchema:
+		if err = json.Unmarshal(line, &e.Label); err == nil {
+			err = checkLabel(e.Label)
+		}
+	default:
+		err = &LineError{Reason: ReasonUnknownSchema}
+	}
+	return e, err
 }
 
 // checkShadow reports what no shadow record says.

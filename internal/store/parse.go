@@ -173,19 +173,21 @@ func reasonOf(path string) Reason {
 	}
 }
 
+func isNegative[N int | int64 | float64](n *N) bool { return n != nil && *n < 0 }
+
 func checkFields(r *council.BiasMetricRecord) error {
 	switch {
 	case r.ResponseLengthChars < 0:
 		return errors.New("response_length_chars is negative")
-	case r.Position != nil && *r.Position < 0:
+	case isNegative(r.Position):
 		return errors.New("position is negative")
 	case r.NShown < 0:
 		return errors.New("n_shown is negative")
-	case r.RankValue != nil && *r.RankValue < 0:
+	case isNegative(r.RankValue):
 		return errors.New("rank_value is negative")
 	case r.StyleSimilarity != nil && (*r.StyleSimilarity < -1 || *r.StyleSimilarity > 1):
 		return errors.New("style_similarity is not from -1 to 1")
-	case r.ResponseReasoningTokens != nil && *r.ResponseReasoningTokens < 0:
+	case isNegative(r.ResponseReasoningTokens):
 		return errors.New("response_reasoning_tokens is negative")
 	case r.QuestionKey != nil && !isQuestionKey(*r.QuestionKey):
 		return fmt.Errorf("question_key is %.40q, not 16 hexadecimal digits", *r.QuestionKey)

@@ -481,6 +481,14 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(L
 	}, yield)
 }
 
+// locate says in a *LineError where its line is.
+func locate(err error, file string, line int64) {
+	if bad, ok := errors.AsType[*LineError](err); ok {
+		bad.File = file
+		bad.Line = line
+	}
+}
+
 // readAs is read for lines that hold what parse reads. Its text is valid until the next line is read,
 // and its errors are *LineErrors.
 func readAs[T any](
@@ -515,10 +523,7 @@ func readAs[T any](
 		default:
 			found, bad = parse(bytes.TrimRight(line, "\t\r\n"))
 		}
-		if lineErr, ok := errors.AsType[*LineError](bad); ok {
-			lineErr.File = file
-			lineErr.Line = n
-		}
+		locate(bad, file, n)
 		if !yield(found, bad) || err != nil {
 			return
 		}
