@@ -105,7 +105,7 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 		}
 		q, problem := readLine(line, grader)
 		if problem == nil && seen[q.ID] > 0 {
-			problem = &Problem{Code: DuplicateID, Detail: fmt.Sprintf("%.64q stands in line %d too: give each question an id of its own", q.ID, seen[q.ID])}
+			problem = badLine(DuplicateID, "%.64q stands in line %d too: give each question an id of its own", q.ID, seen[q.ID])
 		}
 		if problem != nil {
 			problem.Line = n
@@ -122,64 +122,95 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 }
 
 func readLine(line []byte, grader string) (q Question, problem *Problem) {
-	bad := func(code Code, format string, args ...any) (Question, *Problem) {
-		return q, &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
+	if problem = q.decode(line); problem == nil {
+		problem = q.check()
 	}
+	if problem == nil {
+		problem = q.findGrader(grader)
+	}
+	return q, problem
+}
+
+// badLine returns a problem whose line is not known yet.
+func badLine(code Code, format string, args ...any) *Problem {
+	return &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// decode reads the JSON of a line.
+func (q *Question) decode(line []byte) *Problem {
 	switch {
 	case len(line) > maxLine:
-		return bad(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
+		return badLine(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
 	case !utf8.Valid(line):
-		return bad(NotUTF8, "convert the file to UTF-8")
+		return badLine(NotUTF8, "convert the file to UTF-8")
 	case !grade.IsJSON(string(line)):
-		return bad(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
+		return badLine(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
 	case line[0] != '{':
-		return bad(NotObject, "write one JSON object a line")
+		return badLine(NotObject, "write one JSON object a line")
 	}
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(line, &members) // it is an object
 	known := fields()
 	for name := range members {
 		if !slices.Contains(known, name) { // also one that differs in case only, which the decoder below would take
-			return bad(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
+			return badLine(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&q); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return bad(BadField, "%s is a %s, and has to be %s", cmp.Or(wrong.Field, "the line"), wrong.Value, typeName(wrong.Type))
-		}
-		return bad(UnknownField, "%s: remove it", strings.TrimPrefix(err.Error(), "json: "))
+	err := d.Decode(q)
+	if err == nil {
+		return nil
 	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := cmp.Or(wrong.Field, "the line")
+		return badLine(BadField, "%s is a %s, and has to be %s", field, wrong.Value, typeName(wrong.Type))
+	}
+	return badLine(UnknownField, "%s: remove it", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// check says what is wrong with a question, but for its right answer.
+func (q *Question) check() *Problem {
 	switch {
 	case q.ID == "":
-		return bad(MissingID, "give the question an id")
+		return badLine(MissingID, "give the question an id")
 	case utf8.RuneCountInString(q.ID) > maxID:
-		return bad(BadField, "the id has more than %d characters", maxID)
+		return badLine(BadField, "the id has more than %d characters", maxID)
 	case strings.TrimSpace(q.Query) == "" && len(q.Messages) == 0:
-		return bad(NoQuestion, "give it a query, or messages")
+		return badLine(NoQuestion, "give it a query, or messages")
 	case q.Query != "" && len(q.Messages) > 0:
-		return bad(BadField, "query and messages are both given: give one of them")
+		return badLine(BadField, "query and messages are both given: give one of them")
 	case q.Category != "" && !slices.Contains(council.Categories(), q.Category):
-		return bad(BadField, "category: %.64q is none: use %s", q.Category, strings.Join(council.Categories(), ", "))
+		return badLine(BadField, "category: %.64q is none: use %s", q.Category, strings.Join(council.Categories(), ", "))
 	case q.Language != "" && !council.IsLanguage(q.Language):
-		return bad(BadField, "language: %.64q is no code: use two lower-case letters, such as en", q.Language)
-	case q.Grader != nil && isNull(q.Reference):
-		return bad(BadReference, "there is a grader, and no reference: give the right answer, or remove the grader")
-	case isNull(q.Reference):
+		return badLine(BadField, "language: %.64q is no code: use two lower-case letters, such as en", q.Language)
+	default:
+		return nil
+	}
+}
+
+// findGrader makes the grader of a question with a right answer. usual is the type of those that name none.
+func (q *Question) findGrader(usual string) *Problem {
+	if isNull(q.Reference) {
+		if q.Grader != nil {
+			return badLine(BadReference, "there is a grader, and no reference: give the right answer, or remove the grader")
+		}
 		q.Reference = nil
-		return q, nil
-	case q.Grader == nil && grader == "":
-		return bad(BadGrader, `there is a reference, and no grader: give one, such as {"type": "number"}, or name one with --grader`)
-	case q.Grader == nil:
-		q.Grader = &grade.Spec{Type: grader}
+		return nil
+	}
+	if q.Grader == nil {
+		if usual == "" {
+			return badLine(BadGrader, `there is a reference, and no grader: `+
+				`give one, such as {"type": "number"}, or name one with --grader`)
+		}
+		q.Grader = &grade.Spec{Type: usual}
 	}
 	g, err := grade.New(*q.Grader, q.Reference)
 	if wrong, ok := errors.AsType[*grade.Error](err); ok {
-		return bad(Code(wrong.Code), "%s", wrong.Message)
+		return badLine(Code(wrong.Code), "%s", wrong.Message)
 	}
 	q.grader = g
-	return q, nil
+	return nil
 }
 
 func isNull(value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" }

@@ -84,6 +84,21 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
+// written returns the arm of a final answer, which stands on calls that were made before, and what the answer itself took.
+func written(s *council.Session, before bill) (arm *Arm, own bill) {
+	own = bill{usage: council.NoUsage()}
+	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
+	if s.Stage3 != nil {
+		own.add(s.Stage3.Spent)
+		arm.Fallback = s.Stage3.Status == council.OutcomeFallback
+		arm.Answer = s.Stage3.Response
+	}
+	all := before.plus(own)
+	arm.CostUSD = all.cost()
+	arm.Calls = all.calls
+	return arm, own
+}
+
 // result returns the line of a question. It is the same whenever the same calls came to the same: it holds no times.
 func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	session := ran[0].Session
@@ -118,19 +133,6 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 		if v.Status == council.OutcomeOK {
 			r.Ballots = append(r.Ballots, pipeline.Vote(v, twins))
 		}
-	}
-	written := func(s *council.Session, base bill) (*Arm, bill) {
-		own := none
-		arm := &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
-		if s.Stage3 != nil {
-			own.add(s.Stage3.Spent)
-			arm.Fallback = s.Stage3.Status == council.OutcomeFallback
-			arm.Answer = s.Stage3.Response
-		}
-		all := base.plus(own)
-		arm.CostUSD = all.cost()
-		arm.Calls = all.calls
-		return arm, own
 	}
 	panel := answers.plus(reviews)
 	treatment, own := written(session, panel)

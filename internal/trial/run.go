@@ -315,21 +315,33 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 		if ctx.Err() != nil || r.stop != nil || r.failed != nil {
 			return 0, false
 		}
-		left := r.leftLocked()
+		hold, fits := r.offerLocked(bound)
 		switch {
 		case r.asked >= r.Concurrency || r.cut > 0:
-		case bound != nil && *bound <= left:
-			return r.holdLocked(*bound), true
-		case r.over > 0 && r.dearest <= left && left > 0:
-			return r.holdLocked(max(r.dearest, left/float64(r.Concurrency))), true
-		case r.over == 0 && bound == nil && r.asked == 0 && left > 0:
-			return r.holdLocked(left), true
+		case fits:
+			return r.holdLocked(hold), true
 		case r.asked == 0:
 			r.stop = new(StoppedByCap)
 			r.next = bound
 			return 0, false
 		}
 		r.changed.Wait()
+	}
+}
+
+// offerLocked returns what may be held of the money that is left for a question that costs bound at most; nil is not known.
+// It reports false where that is too little to ask the question.
+func (r *run) offerLocked(bound *float64) (hold float64, ok bool) {
+	left := r.leftLocked()
+	switch {
+	case bound != nil && *bound <= left:
+		return *bound, true
+	case r.over > 0 && r.dearest <= left && left > 0:
+		return max(r.dearest, left/float64(r.Concurrency)), true
+	case r.over == 0 && bound == nil && r.asked == 0 && left > 0:
+		return left, true
+	default:
+		return 0, false
 	}
 }
 

@@ -110,16 +110,8 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 	if len(all) == 0 {
 		return out, errors.New("it holds no graded rows: councild store import writes them")
 	}
-	if len(plan.Comparators) == 0 {
-		plan.Comparators = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })
-	}
-	for _, arm := range append([]string{plan.Treatment}, plan.Comparators...) {
-		if !slices.Contains(arms, arm) {
-			return out, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms", arm, strings.Join(arms, ", "))
-		}
-	}
-	if len(plan.Comparators) == 0 || slices.Contains(plan.Comparators, plan.Treatment) {
-		return out, fmt.Errorf("%.64q is compared with other arms: name another one", plan.Treatment)
+	if plan.Comparators, err = comparators(plan, arms); err != nil {
+		return out, err
 	}
 	out = render.Comparison{
 		Planned: len(all), Judges: []string{}, Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
@@ -132,28 +124,59 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 			return out, fmt.Errorf("the id %.64q stands in it twice: give each row an id of its own", r.ID)
 		}
 		seen[r.ID] = true
-		q := worth.Question{ID: r.ID, Cluster: cmp.Or(r.Cluster, r.ID), Score: map[string]float64{}, CostUSD: map[string]float64{}}
-		for _, arm := range arms {
-			switch score := r.Scores[arm]; {
-			case score == nil:
-				out.Ungradable[arm]++
-			case !(*score >= 0 && *score <= 1):
-				return out, fmt.Errorf("%.64q: the score of %.64q is not from 0 to 1", r.ID, arm)
-			default:
-				q.Score[arm] = *score
-			}
-			switch cost := r.CostUSD[arm]; {
-			case cost == nil:
-			case !(*cost >= 0):
-				return out, fmt.Errorf("%.64q: the cost of %.64q is below 0", r.ID, arm)
-			default:
-				q.CostUSD[arm] = *cost
-			}
+		q, err := r.question(arms, out.Ungradable)
+		if err != nil {
+			return out, err
 		}
 		questions[i] = q
 	}
 	out.Report = worth.Compare(questions, plan)
 	return out, nil
+}
+
+// comparators returns the arms with which the treatment of a plan is compared.
+func comparators(plan worth.Plan, arms []string) ([]string, error) {
+	others := plan.Comparators
+	if len(others) == 0 {
+		others = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })
+	}
+	for _, arm := range append([]string{plan.Treatment}, others...) {
+		if !slices.Contains(arms, arm) {
+			return nil, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms", arm, strings.Join(arms, ", "))
+		}
+	}
+	if len(others) == 0 || slices.Contains(others, plan.Treatment) {
+		return nil, fmt.Errorf("%.64q is compared with other arms: name another one", plan.Treatment)
+	}
+	return others, nil
+}
+
+// question returns what a row says of arms, and counts their missing scores by arm.
+func (r row) question(arms []string, missing map[string]int) (worth.Question, error) {
+	q := worth.Question{
+		ID:      r.ID,
+		Cluster: cmp.Or(r.Cluster, r.ID),
+		Score:   map[string]float64{},
+		CostUSD: map[string]float64{},
+	}
+	for _, arm := range arms {
+		switch score := r.Scores[arm]; {
+		case score == nil:
+			missing[arm]++
+		case !(*score >= 0 && *score <= 1):
+			return q, fmt.Errorf("%.64q: the score of %.64q is not from 0 to 1", r.ID, arm)
+		default:
+			q.Score[arm] = *score
+		}
+		switch cost := r.CostUSD[arm]; {
+		case cost == nil:
+		case !(*cost >= 0):
+			return q, fmt.Errorf("%.64q: the cost of %.64q is below 0", r.ID, arm)
+		default:
+			q.CostUSD[arm] = *cost
+		}
+	}
+	return q, nil
 }
 
 // scoreWithout returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score

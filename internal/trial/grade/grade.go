@@ -109,38 +109,45 @@ func New(s Spec, reference json.RawMessage) (*Grader, error) {
 
 // check returns what is wrong with a Spec.
 func (s Spec) check() error {
-	bad := func(format string, args ...any) error {
-		return &Error{CodeGrader, fmt.Sprintf(format, args...)}
-	}
 	if types := []string{Exact, Normalised, Choice, Number, Regex, JSON}; !slices.Contains(types, s.Type) {
-		return bad("there is no grader %.64q: use %s", s.Type, strings.Join(types, ", "))
+		return badGrader("there is no grader %.64q: use %s", s.Type, strings.Join(types, ", "))
 	}
 	if (s.Options != nil) != (s.Type == Choice) {
-		return bad("options belong to the grader choice, and it needs them: write two or more, or remove them")
+		return badGrader("options belong to the grader choice, and it needs them: write two or more, or remove them")
 	}
 	if (s.Abs != nil || s.Rel != nil) && s.Type != Number {
-		return bad("abs and rel belong to the grader number: remove them")
+		return badGrader("abs and rel belong to the grader number: remove them")
 	}
 	for _, tolerance := range []*float64{s.Abs, s.Rel} {
 		if tolerance != nil && (*tolerance < 0 || math.IsInf(*tolerance, 0) || math.IsNaN(*tolerance)) {
-			return bad("a tolerance is %v: write a number of at least 0", *tolerance)
+			return badGrader("a tolerance is %v: write a number of at least 0", *tolerance)
 		}
 	}
-	if s.Type != Choice {
-		return nil
+	if s.Type == Choice {
+		return checkOptions(s.Options)
 	}
+	return nil
+}
+
+// checkOptions returns what is wrong with the options of a choice.
+func checkOptions(options []string) error {
 	seen := map[string]bool{}
-	for _, option := range s.Options {
+	for _, option := range options {
 		form := normal(option)
 		if form == "" || seen[form] || strings.ContainsAny(option, "\r\n") {
-			return bad("the option %.64q is empty, has a line break, or stands there twice: write each option once, on one line", option)
+			return badGrader("the option %.64q is empty, has a line break, or stands there twice: "+
+				"write each option once, on one line", option)
 		}
 		seen[form] = true
 	}
-	if len(s.Options) < 2 {
-		return bad("there is one option: write two or more")
+	if len(options) < 2 {
+		return badGrader("there is one option: write two or more")
 	}
 	return nil
+}
+
+func badGrader(format string, args ...any) error {
+	return &Error{CodeGrader, fmt.Sprintf(format, args...)}
 }
 
 func badReference(format string, args ...any) error {

@@ -158,41 +158,52 @@ var scales = map[string]float64{ //nolint:gochecknoglobals // a table
 // doubtful matches words behind a number. If one stands there, the number is not the whole answer.
 var doubtful = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
 
+// attachedScales holds letters directly behind an amount of money, with the words that they stand for.
+var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint:gochecknoglobals // a table
+
+// unspacedScale returns the factor that a word begins with, and where the word of that factor ends. Chinese and Japanese
+// write no blank behind it.
+func unspacedScale(word string) (factor float64, end int, known bool) {
+	for size := min(len(word), maxScale); size > 0; size-- {
+		if utf8.ValidString(word[:size]) && word[0] >= utf8.RuneSelf {
+			if factor, known = scales[word[:size]]; known {
+				return factor, size, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// leadingLetters returns the letters that a text begins with.
+func leadingLetters(text string) string {
+	return text[:len(text)-len(strings.TrimLeftFunc(text, unicode.IsLetter))]
+}
+
 // scale returns the factor that the word behind a number stands for, such as 1e6 for "million". It returns 1 if the word is
 // no such word. ok is false if the word may be a factor or a unit. money says that a currency sign stands before the number.
 func scale(rest string, money bool) (factor float64, behind string, ok bool) {
 	trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
 	attached := trimmed == rest
-	end := strings.IndexFunc(trimmed, func(c rune) bool { return !unicode.IsLetter(c) })
-	if end < 0 {
-		end = len(trimmed)
-	}
-	word := trimmed[:end]
+	word := leadingLetters(trimmed)
+	end := len(word)
 	switch {
 	case word == "Billion" || word == "兆", attached && !money && (word == "M" || word == "B"):
 		return 0, "", false
-	case attached && money && (word == "K" || word == "M" || word == "B"):
-		word = map[string]string{"K": "k", "M": "mio", "B": "bn"}[word]
+	case attached && money && attachedScales[word] != "":
+		word = attachedScales[word]
 	case word == "K" || word == "k" && !attached: // a unit
 		return 1, rest, true
 	}
 	factor, known := scales[strings.ToLower(word)]
 	if !known {
-		for size := min(end, maxScale); size > 0; size-- { // Chinese and Japanese write no blank behind it
-			if utf8.ValidString(trimmed[:size]) && trimmed[0] >= utf8.RuneSelf {
-				if factor, known = scales[trimmed[:size]]; known {
-					end = size
-					break
-				}
-			}
-		}
+		factor, end, known = unspacedScale(trimmed[:end])
 	}
 	if !known {
 		return 1, rest, true
 	}
 	behind = trimmed[end:]
 	next := strings.TrimLeftFunc(behind, unicode.IsSpace)
-	if word := strings.ToLower(next[:len(next)-len(strings.TrimLeftFunc(next, unicode.IsLetter))]); scales[word] != 0 {
+	if word := strings.ToLower(leadingLetters(next)); scales[word] != 0 {
 		factor *= scales[word]
 		behind = next[len(word):] // "mil millones", "hundred thousand"
 	}

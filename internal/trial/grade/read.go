@@ -194,6 +194,18 @@ const (
 	unitOnly               // two words of it at most
 )
 
+// quotient returns a number, or the quotient of two with a slash between them, multiplied by a factor.
+func quotient(digits string, factor float64) (value float64, ok bool) {
+	over, under, isFraction := strings.Cut(digits, "/")
+	value, err := times(over, factor)
+	if err == nil && isFraction {
+		var divisor float64
+		divisor, err = strconv.ParseFloat(under, 64)
+		value /= divisor
+	}
+	return value, err == nil && !math.IsInf(value, 0) && !math.IsNaN(value)
+}
+
 // readNumber reads the number with which an answer begins.
 func readNumber(answer string, b behind) (value float64, ok bool) {
 	answer = strings.TrimFunc(strings.Trim(plain(answer), outer+" \t"), unicode.IsSpace)
@@ -212,14 +224,7 @@ func readNumber(answer string, b behind) (value float64, ok bool) {
 	if !ok || doubtful.MatchString(rest) {
 		return 0, false
 	}
-	over, under, isFraction := strings.Cut(strings.ReplaceAll(parts[3], ",", ""), "/")
-	value, err := times(over, factor)
-	if err == nil && isFraction {
-		var divisor float64
-		divisor, err = strconv.ParseFloat(under, 64)
-		value /= divisor
-	}
-	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) {
+	if value, ok = quotient(strings.ReplaceAll(parts[3], ",", ""), factor); !ok {
 		return 0, false
 	}
 	if parts[1]+parts[2] == "-" {
@@ -322,10 +327,8 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 			elements = append(elements, element)
 		}
 	}
-	if _, err := d.Token(); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	} else if err != nil {
-		return nil, io.ErrUnexpectedEOF
+	if _, err := d.Token(); err != nil {
+		return nil, unexpected(err)
 	}
 	switch {
 	case doubled:
@@ -335,6 +338,14 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 	default:
 		return elements, nil
 	}
+}
+
+// unexpected returns the error of a text that ends inside a value.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // canonical returns the canonical form of a value, unless it has a key twice or a number that is

@@ -33,14 +33,9 @@ const (
 	tie          = "A=B"
 )
 
-// line implements reader. The judge is right where the net of both orders, with 1 for the right answer,
-// -1 for the other and 0 for a tie, is above 0, as JudgeBench counts. A decision that is missing is 0, and
-// where both are, the score is.
-func (j *judgeBench) line(text []byte, _ func(any) error) error {
-	l, err := decode[judgeBenchLine](text)
+// check says what is wrong with a line, but for its decisions.
+func (l judgeBenchLine) check() error {
 	switch {
-	case err != nil:
-		return err
 	case l.PairID == "" || l.Source == "" || l.Label == "" || l.JudgeName == "" || l.Judgments == nil:
 		return reject(MissingField, "pair_id, source, label, judge_name and judgments are needed")
 	case len(l.PairID) > longestID || len(l.Source) > longestID || len(l.JudgeName) > longestID:
@@ -51,12 +46,15 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 		return reject(OneOrder, "")
 	case len(l.Judgments) != 2:
 		return reject(BadField, "there are %d judgments", len(l.Judgments))
+	default:
+		return nil
 	}
-	row := j.rows[l.PairID]
-	if row != nil && row.Cluster != l.Source {
-		return reject(BadField, "source is %.40q, and %.40q on an earlier line of the pair", l.Source, row.Cluster)
-	}
-	judge := ""
+}
+
+// verdict returns the judge and its score. The judge is right, with score 1, where the net of both orders is above 0, as
+// JudgeBench counts: the right answer counts 1, the other one -1, and a tie 0. A decision that is missing counts 0, and
+// without both there is no score. The name of the judge is empty where no call succeeded.
+func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 	net := 0
 	missing := 0
 	for order, v := range l.Judgments {
@@ -66,7 +64,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 		}
 		model := v.Judgment.Model
 		if model == "" || len(model) > longestID || judge != "" && judge != l.JudgeName+":"+model {
-			return reject(BadField, "judge_model is missing or too long, or two models are named")
+			return "", nil, reject(BadField, "judge_model is missing or too long, or two models are named")
 		}
 		judge = l.JudgeName + ":" + model
 		if v.Decision == nil {
@@ -82,8 +80,35 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 			}
 		case tie:
 		default:
-			return reject(BadField, "decision is %.40q, not %s, %s or %s", *v.Decision, firstBetter, secondBetter, tie)
+			return "", nil, reject(BadField, "decision is %.40q, not %s, %s or %s", *v.Decision, firstBetter, secondBetter, tie)
 		}
+	}
+	switch {
+	case missing == 2:
+		return judge, nil, nil
+	case net > 0:
+		return judge, new(1.0), nil
+	default:
+		return judge, new(0.0), nil
+	}
+}
+
+// line implements reader.
+func (j *judgeBench) line(text []byte, _ func(any) error) error {
+	l, err := decode[judgeBenchLine](text)
+	if err != nil {
+		return err
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	row := j.rows[l.PairID]
+	if row != nil && row.Cluster != l.Source {
+		return reject(BadField, "source is %.40q, and %.40q on an earlier line of the pair", l.Source, row.Cluster)
+	}
+	judge, score, err := l.verdict()
+	if err != nil {
+		return err
 	}
 	if judge != "" && !j.judges[judge] && len(j.judges) == mostJudges {
 		return reject(BadField, "there are over %d judges", mostJudges)
@@ -101,14 +126,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 		return nil
 	}
 	j.judges[judge] = true
-	switch {
-	case missing == 2:
-		row.Scores[judge] = nil
-	case net > 0:
-		row.Scores[judge] = new(1.0)
-	default:
-		row.Scores[judge] = new(0.0)
-	}
+	row.Scores[judge] = score
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,7 +86,8 @@ func (*mtBench) end(func(any) error) error { return nil }
 
 func (l mtBenchLine) check() error {
 	const latest = 253402300799 // the last second of the year 9999
-	if l.Question == nil || l.Model1 == "" || l.Model2 == "" || l.Winner1 == "" || l.Winner2 == "" || l.Prompt1 == "" || l.Prompt2 == "" {
+	texts := []string{l.Model1, l.Model2, l.Winner1, l.Winner2, l.Prompt1, l.Prompt2}
+	if l.Question == nil || slices.Contains(texts, "") {
 		return reject(MissingField, "question_id, both models, both winners, both prompts, judge, turn and tstamp are needed")
 	}
 	for _, winner := range []string{l.Winner1, l.Winner2} {
@@ -96,7 +98,7 @@ func (l mtBenchLine) check() error {
 		}
 	}
 	switch {
-	case l.Model1 == l.Model2 || len(l.Model1) > longestID || len(l.Model2) > longestID:
+	case l.Model1 == l.Model2 || max(len(l.Model1), len(l.Model2)) > longestID:
 		return reject(BadField, "model_1 and model_2 are the same, or have over %d bytes", longestID)
 	case len(l.Judge) != 2 || l.Judge[0] == "" || l.Judge[1] == "" || len(l.Judge[0])+len(l.Judge[1]) > longestID:
 		return reject(BadField, "judge is not a model and the name of a prompt, with %d bytes at most", longestID)

@@ -94,47 +94,56 @@ type table struct {
 	key    Key
 }
 
-// check says which kind of table it is, or what is wrong with its header.
-func (t table) check() (graded bool, err error) {
-	bad := func(format string, args ...any) (bool, error) {
-		return false, &HeaderError{fmt.Sprintf(format, args...)}
-	}
-	columns := map[string]int{}
+func badHeader(format string, args ...any) error { return &HeaderError{fmt.Sprintf(format, args...)} }
+
+// checkColumns says which column a table cannot have. columns says how often each stands in the header, and arms is the
+// number of arms with scores.
+func (t table) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
 	records := map[string]bool{}
-	for _, column := range t.header {
-		columns[column]++
-	}
 	for _, column := range append(RecordColumns(), columnQuestion) {
 		records[column] = true
 	}
-	graded = columns[columnID] > 0
-	arms := 0
 	for _, column := range t.header {
 		score, isScore := strings.CutPrefix(column, prefixScore)
 		cost, isCost := strings.CutPrefix(column, prefixCost)
 		switch {
 		case columns[column] > 1:
-			return bad("the column %.64q stands there twice: remove one", column)
+			return 0, badHeader("the column %.64q stands there twice: remove one", column)
 		case !graded && records[column], graded && (column == columnID || column == columnGroup):
 		case graded && isScore && score != "":
 			arms++
 		case graded && isCost && columns[prefixScore+cost] > 0:
 		case graded:
-			return bad("the column %.64q is not known beside id: use group, score:ARM, and cost_usd:ARM for an arm with scores", column)
+			return 0, badHeader("the column %.64q is not known beside id: "+
+				"use group, score:ARM, and cost_usd:ARM for an arm with scores", column)
 		default:
-			return bad("the column %.64q is not known: a table of graded rows has a column id, one of records those of "+
+			return 0, badHeader("the column %.64q is not known: a table of graded rows has a column id, one of records those of "+
 				"councild store export --format csv, with commas between them", column)
 		}
 	}
+	return arms, nil
+}
+
+// check says which kind of table it is, or what is wrong with its header.
+func (t table) check() (graded bool, err error) {
+	columns := map[string]int{}
+	for _, column := range t.header {
+		columns[column]++
+	}
+	graded = columns[columnID] > 0
+	arms, err := t.checkColumns(graded, columns)
+	if err != nil {
+		return false, err
+	}
 	if graded {
 		if arms == 0 {
-			return bad("there is no column with scores: name one score:ARM")
+			return false, badHeader("there is no column with scores: name one score:ARM")
 		}
 		return true, nil
 	}
 	for _, column := range []string{"session_id", "timestamp", "reviewer_id", "model_id", "response_length_chars"} {
 		if columns[column] == 0 {
-			return bad("a table of records needs the column %s", column)
+			return false, badHeader("a table of records needs the column %s", column)
 		}
 	}
 	return false, nil
