@@ -207,7 +207,33 @@ func (i *Intake) Publish(now time.Time) error {
 			free = append(free, name)
 		}
 	}
-	if len(again) > 0 && len(free) < shareOrgs { // too few for a share: they join one
+	again = regrouped(again, free, all)
+	for _, before := range again {
+		next.Shares = append(next.Shares, next.take(now, before, all))
+	}
+	if err := i.saveBoard(next); err != nil {
+		return fmt.Errorf("writing what is published of the events: %w", err)
+	}
+	i.board = next
+	i.forgetFresh(now)
+	return nil
+}
+
+// forgetFresh forgets which rows have come since they were last published, of the rows that were taken at a time.
+func (i *Intake) forgetFresh(taken time.Time) {
+	for name, o := range i.orgs {
+		for row, at := range i.board.Taken[name] {
+			if at.Equal(taken) {
+				delete(o.fresh, row)
+			}
+		}
+	}
+}
+
+// regrouped returns the shares that are taken anew, together with organisations that are in no share yet. Too few of them
+// for a share of their own join the first one.
+func regrouped(again []share, free []string, all sumsByName) []share {
+	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
 		free = nil
 		if len(again[0].Organisations) >= 2*shareOrgs {
@@ -218,21 +244,7 @@ func (i *Intake) Publish(now time.Time) error {
 	for _, names := range groups(free, all) {
 		again = append(again, share{Organisations: names})
 	}
-	for _, before := range again {
-		next.Shares = append(next.Shares, next.take(now, before, all))
-	}
-	if err := i.saveBoard(next); err != nil {
-		return fmt.Errorf("writing what is published of the events: %w", err)
-	}
-	i.board = next
-	for name, o := range i.orgs {
-		for row, at := range next.Taken[name] {
-			if at.Equal(now) {
-				delete(o.fresh, row)
-			}
-		}
-	}
-	return nil
+	return again
 }
 
 // sums returns what an organisation has in the windows that end with today.

@@ -274,8 +274,8 @@ func keys(text []byte) (names []string) {
 	}
 }
 
-// check reports the first value that no event has.
-func (e Event) check(now time.Time) error {
+// checkHead is check for the ids of the event, its day, and how many rankings it has.
+func (e Event) checkHead(now time.Time) error {
 	day, err := time.Parse(time.DateOnly, e.Day)
 	today := now.UTC().Truncate(24 * time.Hour)
 	switch {
@@ -293,6 +293,15 @@ func (e Event) check(now time.Time) error {
 		return errors.New("day is in the future: set the clock")
 	case len(e.Rankings) == 0 || len(e.Rankings) > maxSeats:
 		return fmt.Errorf("rankings has %d entries: send 1 to %d", len(e.Rankings), maxSeats)
+	default:
+		return nil
+	}
+}
+
+// check reports the first value that no event has.
+func (e Event) check(now time.Time) error {
+	if err := e.checkHead(now); err != nil {
+		return err
 	}
 	if err := checkCategory("category", e.Category); err != nil {
 		return err

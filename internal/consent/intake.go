@@ -203,13 +203,8 @@ func (i *Intake) accept(now time.Time, name string, parsed []Event, taken *Taken
 			taken.Duplicates++
 			continue
 		}
-		for _, r := range parsed[k].Rankings {
-			if models[r.Model] = true; len(models) > maxModels {
-				delete(models, r.Model)
-				receipt.Status = Rejected
-			}
-		}
-		if receipt.Status == Rejected {
+		if !parsed[k].addModels(models) {
+			receipt.Status = Rejected
 			receipt.Reason = fmt.Sprintf("the organisation has sent %d names of models: send no more others", maxModels)
 			taken.Rejected++
 			continue
@@ -241,6 +236,18 @@ func (i *Intake) accept(now time.Time, name string, parsed []Event, taken *Taken
 		return nil, err
 	}
 	return func(ctx context.Context) error { return cmp.Or(written(ctx), earlier(ctx)) }, nil
+}
+
+// addModels adds the models of an event to those that an organisation has sent. It returns false where they are too many.
+func (e Event) addModels(models map[string]bool) (fits bool) {
+	fits = true
+	for _, r := range e.Rankings {
+		if models[r.Model] = true; len(models) > maxModels {
+			delete(models, r.Model)
+			fits = false
+		}
+	}
+	return fits
 }
 
 // readID returns the event_id of an event that was rejected, as far as it has one.
