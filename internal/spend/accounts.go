@@ -267,65 +267,91 @@ func (a *Book) limited(s *Account) *Account {
 
 // refusalLocked returns why a session must not begin.
 func (a *Book) refusalLocked(s *Account) *council.Error {
-	if a.o.Hard && (s.Limit != nil || a.HasDayLimit()) {
-		if unpriced := a.unpriced(s.Models); len(unpriced) > 0 {
-			e := &council.Error{
-				Code: council.CodeUnpriced, Detail: "there is a hard limit of cost, and nobody knows what these models cost: " +
-					strings.Join(unpriced, ", ") + "; give their prices in " + a.o.Names.Of(council.SettingPrices),
-			}
-			return e
-		}
+	if e := a.withoutPrices(s); e != nil {
+		return e
 	}
 	scopes := a.scopesLocked(s.day, s.Token)
 	for i, limit := range a.dayLimits(s.Token) {
 		if limit == nil {
 			continue
 		}
-		whose := "all sessions"
-		name := a.o.Names.Of(council.SettingMaxCostUSDPerDay)
-		if i == 1 {
-			whose = "the sessions of this token"
-			name = a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
-			if a.o.TokenLimit != nil && a.o.TokenLimit(s.Token) != nil {
-				name = "max_cost_usd_per_day in the roster"
-			}
-		}
-		over := scopes[i].spent() >= *limit
-		why := ""
-		if a.o.Hard {
-			if s.Limit == nil {
-				return a.withoutLimit()
-			}
-			over = *s.Limit > *limit-min(scopes[i].used(), *limit)
-			why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", scopes[i].held, *s.Limit)
-		}
-		if over {
-			now := a.o.Now()
-			s.over = scopes[i]
-			return &council.Error{
-				Code: council.CodeOverBudget, RetryAfter: resetsAt(now).Sub(now),
-				Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
-					whose, *limit, name, scopes[i].spent(), why),
-			}
+		if e := a.overDay(s, scopes[i], *limit, i == 1); e != nil {
+			return e
 		}
 	}
-	if a.o.Hard && s.Limit != nil && s.First != nil {
-		percent := s.share(council.Stage1)
-		if *s.First > s.Limit.share(percent) {
-			least := s.First.scaled(100, percent).Plus(1)
-			return &council.Error{
-				Code: council.CodeInvalid, Detail: "the session's limit of cost is too low for the answers of its members",
-				Fields: []council.FieldError{{
-					Field: "max_cost_usd",
-					Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs",
-						*s.Limit, *s.First, percent),
-					Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members", least,
-						a.o.Names.Of(council.SettingMaxOutputTokens)),
-				}},
-			}
+	return a.tooLittle(s)
+}
+
+// withoutPrices refuses a session with a hard limit whose models have no known price.
+func (a *Book) withoutPrices(s *Account) *council.Error {
+	if !a.o.Hard || s.Limit == nil && !a.HasDayLimit() {
+		return nil
+	}
+	unpriced := a.unpriced(s.Models)
+	if len(unpriced) == 0 {
+		return nil
+	}
+	return &council.Error{
+		Code: council.CodeUnpriced,
+		Detail: "there is a hard limit of cost, and nobody knows what these models cost: " +
+			strings.Join(unpriced, ", ") + "; give their prices in " + a.o.Names.Of(council.SettingPrices),
+	}
+}
+
+// overDay refuses a session for which the limit of a day leaves no room: that of its token, or that of all sessions.
+func (a *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
+	whose := "all sessions"
+	name := a.o.Names.Of(council.SettingMaxCostUSDPerDay)
+	if ofToken {
+		whose = "the sessions of this token"
+		name = a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
+		if a.o.TokenLimit != nil && a.o.TokenLimit(s.Token) != nil {
+			name = "max_cost_usd_per_day in the roster"
 		}
 	}
-	return nil
+	over := day.spent() >= limit
+	why := ""
+	if a.o.Hard {
+		if s.Limit == nil {
+			return a.withoutLimit()
+		}
+		over = *s.Limit > limit-min(day.used(), limit)
+		why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", day.held, *s.Limit)
+	}
+	if !over {
+		return nil
+	}
+	now := a.o.Now()
+	s.over = day
+	return &council.Error{
+		Code:       council.CodeOverBudget,
+		RetryAfter: resetsAt(now).Sub(now),
+		Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
+			whose, limit, name, day.spent(), why),
+	}
+}
+
+// tooLittle refuses a session whose hard limit does not pay for the first calls.
+func (a *Book) tooLittle(s *Account) *council.Error {
+	if !a.o.Hard || s.Limit == nil || s.First == nil {
+		return nil
+	}
+	percent := s.share(council.Stage1)
+	if *s.First <= s.Limit.share(percent) {
+		return nil
+	}
+	least := s.First.scaled(100, percent).Plus(1)
+	return &council.Error{
+		Code:   council.CodeInvalid,
+		Detail: "the session's limit of cost is too low for the answers of its members",
+		Fields: []council.FieldError{{
+			Field: "max_cost_usd",
+			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs",
+				*s.Limit, *s.First, percent),
+			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
+				least, a.o.Names.Of(council.SettingMaxOutputTokens)),
+		}},
+	}
 }
 
 func (a *Book) withoutLimit() *council.Error {

@@ -55,83 +55,105 @@ type planned struct {
 // calls returns the calls of a plan.
 func calls(plan council.Plan) []planned {
 	text, _ := json.Marshal(plan.Conversation) // texts can be encoded
-	question := int64(len(text)) + overhead
-	// size is how long the replies of members are, at most.
-	size := func(members []council.Member, sampling council.Sampling) (bytes int64) {
-		for _, m := range members {
-			limit := m.Sampling(sampling).MaxOutputTokens
-			if limit == nil {
-				return endless
-			}
-			bytes += bytesPerToken * int64(*limit)
-		}
-		return bytes
-	}
-	var all []planned
-	add := func(stage council.Stage, m council.Member, bytes int64, sampling council.Sampling) {
-		if p := m.Profile; p != nil {
-			body, _ := json.Marshal(p) // it holds JSON
-			bytes += int64(len(body))
-		}
-		all = append(all, planned{stage, m.Model, bytes + int64(len(m.Model)), m.Sampling(sampling).MaxOutputTokens})
-	}
-	rules := plan.Rules
-	// final adds the call for the final answer, and where that has a schema, its repair.
-	final := func(stage council.Stage, m council.Member, bytes int64) {
-		if plan.Output == nil {
-			add(stage, m, bytes, rules.Sampling)
-			return
-		}
-		bytes += promptOverhead + schemaCopies*int64(len(plan.Output.Schema))
-		add(stage, m, bytes, rules.Sampling)
-		add(stage, m, bytes+size([]council.Member{m}, rules.Sampling), rules.Sampling)
-	}
-	var answers, reviews int64 // their texts
+	l := callList{plan: plan, question: int64(len(text)) + overhead}
 	for _, s := range plan.Stages {
-		prompt := question + promptOverhead + answers
-		switch s.Kind {
-		case council.KindAnswers:
-			for _, m := range s.Seats {
-				if plan.Direct() {
-					final(council.Stage1, m, question)
-				} else {
-					add(council.Stage1, m, question, rules.Sampling)
-				}
-			}
-			answers = size(s.Seats, rules.Sampling)
-		case council.KindGiven:
-			answers = textSize(s.Given)
-		case council.KindReviews:
-			for _, m := range s.Seats {
-				add(council.Stage2, m, prompt, rules.ReviewSampling)
-				if rules.BallotRepair {
-					add(council.Stage2, m, prompt+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
-				}
-			}
-			reviews = size(s.Seats, rules.ReviewSampling)
-		case council.KindComparison:
-			for _, m := range s.Seats {
-				add(council.StageShadow, m, prompt+textSize(s.Given), rules.ReviewSampling)
-			}
-		case council.KindSynthesis:
-			if len(s.Seats) > 0 {
-				final(council.Stage3, s.Seats[0], prompt+reviews)
+		l.addStage(s)
+		if s.Kind == council.KindAnswers || s.Kind == council.KindGiven {
+			l.addSides()
+		}
+	}
+	return l.all
+}
+
+// callList collects the calls of a plan, stage by stage. All lengths are in bytes, at most.
+type callList struct {
+	plan     council.Plan
+	question int64 // the length of a request with the question alone
+	answers  int64 // the length of all answers of the stages before
+	reviews  int64 // the length of all reviews of the stages before
+	all      []planned
+}
+
+func (l *callList) addStage(s council.StagePlan) {
+	rules := l.plan.Rules
+	prompt := l.question + promptOverhead + l.answers
+	switch s.Kind {
+	case council.KindAnswers:
+		for _, m := range s.Seats {
+			if l.plan.Direct() {
+				l.addFinal(council.Stage1, m, l.question)
+			} else {
+				l.add(council.Stage1, m, l.question, rules.Sampling)
 			}
 		}
-		if s.Kind == council.KindAnswers || s.Kind == council.KindGiven {
-			for _, side := range plan.Sides {
-				for range side.Seats {
-					if side.EmbedBytes > 0 {
-						bytes := overhead + side.EmbedBytes + int64(len(side.Member.Model))
-						all = append(all, planned{council.Stage(side.Name), side.Member.Model, bytes, new(int)})
-					} else {
-						add(council.Stage(side.Name), side.Member, question+promptOverhead+answers, rules.ReviewSampling)
-					}
-				}
+		l.answers = replySize(s.Seats, rules.Sampling)
+	case council.KindGiven:
+		l.answers = textSize(s.Given)
+	case council.KindReviews:
+		for _, m := range s.Seats {
+			l.add(council.Stage2, m, prompt, rules.ReviewSampling)
+			if rules.BallotRepair {
+				review := replySize([]council.Member{m}, rules.ReviewSampling)
+				l.add(council.Stage2, m, prompt+review, rules.ReviewSampling)
+			}
+		}
+		l.reviews = replySize(s.Seats, rules.ReviewSampling)
+	case council.KindComparison:
+		for _, m := range s.Seats {
+			l.add(council.StageShadow, m, prompt+textSize(s.Given), rules.ReviewSampling)
+		}
+	case council.KindSynthesis:
+		if len(s.Seats) > 0 {
+			l.addFinal(council.Stage3, s.Seats[0], prompt+l.reviews)
+		}
+	}
+}
+
+// addSides adds the calls of the sides, which look at the answers.
+func (l *callList) addSides() {
+	for _, side := range l.plan.Sides {
+		stage := council.Stage(side.Name)
+		for range side.Seats {
+			if side.EmbedBytes > 0 {
+				bytes := overhead + side.EmbedBytes + int64(len(side.Member.Model))
+				l.all = append(l.all, planned{stage, side.Member.Model, bytes, new(int)})
+			} else {
+				l.add(stage, side.Member, l.question+promptOverhead+l.answers, l.plan.Rules.ReviewSampling)
 			}
 		}
 	}
-	return all
+}
+
+// addFinal adds the call for the final answer, and where that has a schema, its repair.
+func (l *callList) addFinal(stage council.Stage, m council.Member, bytes int64) {
+	sampling := l.plan.Rules.Sampling
+	if l.plan.Output == nil {
+		l.add(stage, m, bytes, sampling)
+		return
+	}
+	bytes += promptOverhead + schemaCopies*int64(len(l.plan.Output.Schema))
+	l.add(stage, m, bytes, sampling)
+	l.add(stage, m, bytes+replySize([]council.Member{m}, sampling), sampling)
+}
+
+func (l *callList) add(stage council.Stage, m council.Member, bytes int64, sampling council.Sampling) {
+	if p := m.Profile; p != nil {
+		body, _ := json.Marshal(p) // it holds JSON
+		bytes += int64(len(body))
+	}
+	l.all = append(l.all, planned{stage, m.Model, bytes + int64(len(m.Model)), m.Sampling(sampling).MaxOutputTokens})
+}
+
+// replySize returns how long the replies of members are together, at most.
+func replySize(members []council.Member, sampling council.Sampling) (bytes int64) {
+	for _, m := range members {
+		limit := m.Sampling(sampling).MaxOutputTokens
+		if limit == nil {
+			return endless
+		}
+		bytes += bytesPerToken * int64(*limit)
+	}
+	return bytes
 }
 
 // textSize returns how long texts are as JSON, at most.

@@ -57,21 +57,29 @@ func ParseList(data []byte, asOf time.Time) (List, error) {
 		}
 	}
 	if cards.Data == nil {
-		var models map[string]map[string]any
-		if err := json.Unmarshal(data, &models); err != nil {
-			return nil, ErrNoPrices
-		}
-		for name, fields := range models {
-			if t, err := readLiteLLM(fields); err == nil && name != "sample_spec" {
-				t.AsOf = asOf
-				list[name] = t
-			}
+		if err := list.addLiteLLM(data, asOf); err != nil {
+			return nil, err
 		}
 	}
 	if len(list) == 0 {
 		return nil, ErrNoPrices
 	}
 	return list, nil
+}
+
+// addLiteLLM adds the prices of LiteLLM's file.
+func (l List) addLiteLLM(data []byte, asOf time.Time) error {
+	var models map[string]map[string]any
+	if err := json.Unmarshal(data, &models); err != nil {
+		return ErrNoPrices
+	}
+	for name, fields := range models {
+		if t, err := readLiteLLM(fields); err == nil && name != "sample_spec" {
+			t.AsOf = asOf
+			l[name] = t
+		}
+	}
+	return nil
 }
 
 // pricing is what OpenRouter's list says of a model: US dollars per token, and per request.

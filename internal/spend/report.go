@@ -75,14 +75,7 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 	limits := []Limit{}
 	if a != nil {
 		running = a.running()
-		token := ""
-		if q.Token != nil {
-			token = *q.Token
-		}
-		limits = a.Limits(token)
-		if q.Token == nil {
-			limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Scope == ScopeToken })
-		}
+		limits = a.limitsOf(q.Token)
 	}
 	var state *State
 	if lines != nil {
@@ -108,8 +101,14 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 		c.row(e, "").Sessions += e.sessions()
 	}
 	r := Report{
-		Total: c.total.spent(), Uncertain: c.total.uncertain, Unknown: c.total.unknown, By: q.By, Days: q.Days, Rows: []Row{}, Limits: limits,
-		Ledger: state,
+		Total:     c.total.spent(),
+		Uncertain: c.total.uncertain,
+		Unknown:   c.total.unknown,
+		By:        q.By,
+		Days:      q.Days,
+		Rows:      []Row{},
+		Limits:    limits,
+		Ledger:    state,
 	}
 	for _, row := range c.rows {
 		r.Rows = append(r.Rows, *row)
@@ -121,6 +120,14 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 		return cmp.Or(cmp.Compare(y.Total, x.Total), cmp.Compare(x.Key, y.Key))
 	})
 	return r, nil
+}
+
+// limitsOf returns the limits that concern a token. Without a token, they are those of all sessions.
+func (a *Book) limitsOf(token *string) []Limit {
+	if token != nil {
+		return a.Limits(*token)
+	}
+	return slices.DeleteFunc(a.Limits(""), func(l Limit) bool { return l.Scope == ScopeToken })
 }
 
 // running returns the sessions that run, with their calls so far.
