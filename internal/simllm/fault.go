@@ -152,8 +152,9 @@ func (f Fault) validate() error {
 	if !(f.Rate > 0 && f.Rate <= 1) { // also refuses NaN
 		errs = append(errs, fmt.Errorf("the rate is %v, not above 0 and up to 1", f.Rate))
 	}
+	tasks := []TaskKind{Question, Review, Synthesis, Choice, Embedding}
 	for _, kind := range f.Tasks {
-		if kind != Question && kind != Review && kind != Synthesis && kind != Choice && kind != Embedding {
+		if !slices.Contains(tasks, kind) {
 			errs = append(errs, fmt.Errorf("unknown task %q", kind))
 		}
 	}

@@ -40,11 +40,8 @@ func instance(schema, root map[string]any, depth int) any {
 		}
 		return instance(at, root, depth+1)
 	}
-	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
-		if choices, _ := schema[keyword].([]any); len(choices) > 0 {
-			first, _ := choices[0].(map[string]any)
-			return instance(first, root, depth+1)
-		}
+	if first, ok := firstChoice(schema); ok {
+		return instance(first, root, depth+1)
 	}
 	kind, _ := schema["type"].(string)
 	if kinds, _ := schema["type"].([]any); len(kinds) > 0 {
@@ -74,4 +71,15 @@ func instance(schema, root map[string]any, depth int) any {
 		}
 		return members
 	}
+}
+
+// firstChoice returns the first of the schemas that a schema combines.
+func firstChoice(schema map[string]any) (first map[string]any, ok bool) {
+	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
+		if choices, _ := schema[keyword].([]any); len(choices) > 0 {
+			first, _ = choices[0].(map[string]any)
+			return first, true
+		}
+	}
+	return nil, false
 }

@@ -95,7 +95,6 @@ func (m *model) review(q *request, fault FaultKind) string {
 	}
 	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
 	best := verdicts[0].Label
-	worst := verdicts[len(verdicts)-1].Label
 	b := newBallot(verdicts)
 	if fault == "" && q.body.ResponseFormat != nil && m.ResponseFormat == FormatHonoured {
 		s := structuredReview{Critiques: map[string]string{}, ballot: b}
@@ -115,24 +114,32 @@ func (m *model) review(q *request, fault FaultKind) string {
 		return q.task.instructions
 	case BallotSingleQuotes:
 		return critique + fence(strings.ReplaceAll(string(encode(b)), `"`, `'`))
+	default: // if it concerns the ballot, it does so within its form
+		b.spoil(fault, verdicts)
+	}
+	return critique + fence(string(encode(b)))
+}
+
+// spoil gives a ballot the contents of a fault. verdicts are sorted, the best first.
+func (b *ballot) spoil(fault FaultKind, verdicts []verdict) {
+	switch fault {
 	case BallotUnknownLabels:
-		b = ballot{Ranking: []any{"Model 1", "Model 2"}, Scores: map[string]int{"Model 1": 8, "Model 2": 5}}
+		*b = ballot{Ranking: []any{"Model 1", "Model 2"}, Scores: map[string]int{"Model 1": 8, "Model 2": 5}}
 	case BallotDuplicates:
 		b.Ranking = slices.Concat(b.Ranking, b.Ranking)
 	case BallotEmpty:
-		b = newBallot(nil)
+		*b = newBallot(nil)
 	case BallotPartial:
-		b = newBallot(verdicts[:len(verdicts)-1])
+		*b = newBallot(verdicts[:len(verdicts)-1])
 	case BallotMismatch:
-		b.Scores[best] = 1
-		b.Scores[worst] = 10
+		b.Scores[verdicts[0].Label] = 1
+		b.Scores[verdicts[len(verdicts)-1].Label] = 10
 	case BallotBadScores:
 		for label := range b.Scores {
 			b.Scores[label] = 42
 		}
-	default: // no other fault concerns the ballot
+	default: // no other fault concerns the contents
 	}
-	return critique + fence(string(encode(b)))
 }
 
 // choice says which of two answers the model prefers: the one with the higher score.

@@ -58,15 +58,7 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 			_, err := w.Write(whole) // without a flush, headers and body leave together
 			return err
 		}
-		for i, piece := range r.pieces {
-			if i > 0 {
-				out.wait(ctx, m.ChunkDelay)
-			}
-			out.write(piece)
-			if i == 0 {
-				out.fill(r.filling, r.fillings)
-			}
-		}
+		out.stream(ctx, r, m.ChunkDelay)
 	}
 	return out.err
 }
@@ -90,6 +82,19 @@ func (o *output) write(p []byte) {
 func (o *output) wait(ctx context.Context, d time.Duration) {
 	if o.err == nil {
 		o.err = sleep(ctx, d)
+	}
+}
+
+// stream writes the pieces of a response with a pause between them, and what fills it behind the first.
+func (o *output) stream(ctx context.Context, r response, pause time.Duration) {
+	for i, piece := range r.pieces {
+		if i > 0 {
+			o.wait(ctx, pause)
+		}
+		o.write(piece)
+		if i == 0 {
+			o.fill(r.filling, r.fillings)
+		}
 	}
 }
 
