@@ -120,18 +120,26 @@ func checkFeedback(p *problems, f council.Feedback, s *council.Session) {
 	if f.Rating != nil && !p.about("rating") && (*f.Rating < 1 || *f.Rating > 5) {
 		p.add("rating", "the rating is out of range", "give a whole number from 1 to 5")
 	}
+	if f.Preferred == "" {
+		checkRated(p, f, s)
+		return
+	}
 	switch tie := f.Preferred == string(council.ChoiceTie); {
-	case f.Preferred == "" && f.Rating == nil:
-		if !p.about("rating") && !p.about("preferred") {
-			p.add("preferred", "there is neither a preference nor a rating", "give preferred with over, or rating, or all of them")
-		}
-	case f.Preferred == "":
-		if s.Answer == "" {
-			p.add("rating", "the session has no answer", "rate one that has")
-		}
 	case !tie && unknown("preferred", f.Preferred), wrong || p.about("over"):
 	case tie && len(others(f)) < 2, len(others(f)) < 1:
 		p.add("over", "it takes two answers to prefer one", "name all answers that the person saw")
+	}
+}
+
+// checkRated is checkFeedback for one that prefers no answer.
+func checkRated(p *problems, f council.Feedback, s *council.Session) {
+	switch {
+	case f.Rating != nil:
+		if s.Answer == "" {
+			p.add("rating", "the session has no answer", "rate one that has")
+		}
+	case !p.about("rating") && !p.about("preferred"):
+		p.add("preferred", "there is neither a preference nor a rating", "give preferred with over, or rating, or all of them")
 	}
 }
 
@@ -169,17 +177,22 @@ func label(f council.Feedback, s *council.Session) council.LabelRecord {
 		if review.Status != council.OutcomeOK || review.ParsedRanking == nil {
 			continue
 		}
-		places := map[string]int{}
-		for place, group := range review.ParsedRanking.Groups() {
-			for _, l := range group {
-				if member := review.LabelToModel[l].Model; slices.Contains(seen, member) {
-					places[member] = place
-				}
-			}
-		}
-		if len(places) > 1 {
+		if places := placesOf(review, seen); len(places) > 1 {
 			record.Ballots = append(record.Ballots, council.LabelBallot{ID: review.Model, Places: places})
 		}
 	}
 	return record
+}
+
+// placesOf returns the places that a review gives to some models.
+func placesOf(review council.Review, models []string) map[string]int {
+	places := map[string]int{}
+	for place, group := range review.ParsedRanking.Groups() {
+		for _, l := range group {
+			if member := review.LabelToModel[l].Model; slices.Contains(models, member) {
+				places[member] = place
+			}
+		}
+	}
+	return places
 }

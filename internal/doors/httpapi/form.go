@@ -169,18 +169,8 @@ func (f *form) value(v reflect.Value, data []byte) {
 	switch t := v.Type(); {
 	case t == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes(data)
-	case t == reflect.TypeFor[ChatContent]() && data[0] == '"':
-		part := ChatPart{Type: "text"}
-		f.value(reflect.ValueOf(&part.Text).Elem(), data)
-		v.Set(reflect.ValueOf(ChatContent{part}))
-	case t == reflect.TypeFor[ResponseInput]() && data[0] == '"':
-		item := ResponseItem{ChatMessage: ChatMessage{Role: council.RoleUser}}
-		f.value(reflect.ValueOf(&item.Content).Elem(), data)
-		v.Set(reflect.ValueOf(ResponseInput{item}))
-	case (t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() || t == reflect.TypeFor[ChatPart]()) &&
-		data[0] == '{' && skim(v, data):
-	case t.Kind() == reflect.String && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
-		v.SetString(string(data[1 : len(data)-1]))
+	case data[0] == '"' && f.text(v, data):
+	case data[0] == '{' && isSkimmed(t) && skim(v, data):
 	case t.Kind() == reflect.Struct && data[0] == '{':
 		f.object(v, data)
 	case t.Kind() == reflect.Slice && data[0] == '[':
@@ -188,6 +178,30 @@ func (f *form) value(v reflect.Value, data []byte) {
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Slice, json.Unmarshal(data, v.Addr().Interface()) != nil:
 		f.refuse(func() (string, string) { return found(data) + " does not fit here", "give " + wanted(t) })
 	}
+}
+
+// text reads a JSON text into v. It returns false where the type of v, or an escape in the text, needs more.
+func (f *form) text(v reflect.Value, data []byte) bool {
+	switch t := v.Type(); {
+	case t == reflect.TypeFor[ChatContent]():
+		part := ChatPart{Type: "text"}
+		f.value(reflect.ValueOf(&part.Text).Elem(), data)
+		v.Set(reflect.ValueOf(ChatContent{part}))
+	case t == reflect.TypeFor[ResponseInput]():
+		item := ResponseItem{ChatMessage: ChatMessage{Role: council.RoleUser}}
+		f.value(reflect.ValueOf(&item.Content).Elem(), data)
+		v.Set(reflect.ValueOf(ResponseInput{item}))
+	case t.Kind() == reflect.String && bytes.IndexByte(data, '\\') < 0:
+		v.SetString(string(data[1 : len(data)-1]))
+	default:
+		return false
+	}
+	return true
+}
+
+// isSkimmed reports whether skim reads values of a type.
+func isSkimmed(t reflect.Type) bool {
+	return t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() || t == reflect.TypeFor[ChatPart]()
 }
 
 // skim reports whether an object is a foreign item or a part that is no text. It reads only the type and the role of such an object,

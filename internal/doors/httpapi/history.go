@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
@@ -54,10 +53,7 @@ func (c conversation) side() bool {
 // read returns what a council reads of a client's list of messages, and adds to p what cannot be read in the last message of the user
 // or behind it.
 func (p *problems) read(list string, items []ResponseItem, system string) (c conversation) {
-	last := len(items) - 1
-	for last >= 0 && (items[last].foreign() || items[last].Role != council.RoleUser) {
-		last--
-	}
+	last := lastQuestion(items)
 	if system != "" {
 		c.add(system, council.RoleSystem, instructions)
 	}
@@ -78,10 +74,8 @@ func (p *problems) read(list string, items []ResponseItem, system string) (c con
 			}
 		}
 	}
-	if last < 0 && !slices.ContainsFunc(c.messages, func(m council.Message) bool { return m.Role != council.RoleSystem }) {
-		if n := len(c.messages) - 1; n >= 0 && c.places[n] != instructions {
-			c.messages[n].Role = council.RoleUser // a program that has nothing but instructions asks with the last of them
-		}
+	if last < 0 {
+		c.askLast()
 	}
 	if message := r.String(); message != "" {
 		c.warnings = []council.Warning{{Code: council.WarnHistoryReduced, Message: message}}
@@ -90,6 +84,27 @@ func (p *problems) read(list string, items []ResponseItem, system string) (c con
 		p.add(list, "there is no question", "end the conversation with the user's question")
 	}
 	return c
+}
+
+// lastQuestion returns the index of the user's last message, -1 where there is none.
+func lastQuestion(items []ResponseItem) int {
+	last := len(items) - 1
+	for last >= 0 && (items[last].foreign() || items[last].Role != council.RoleUser) {
+		last--
+	}
+	return last
+}
+
+// askLast makes the last message the question of a conversation that has nothing but instructions: programs ask so.
+func (c *conversation) askLast() {
+	for _, m := range c.messages {
+		if m.Role != council.RoleSystem {
+			return
+		}
+	}
+	if n := len(c.messages) - 1; n >= 0 && c.places[n] != instructions {
+		c.messages[n].Role = council.RoleUser
+	}
 }
 
 // ask adds the conversation to what the council is asked.

@@ -135,15 +135,7 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		a.o.Log.Log(r.Context(), level, "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
 	}
-	if e.Code == council.CodeUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="councild"`)
-	}
-	if e.Paid > 0 || e.Code == council.CodeOverBudget { // OpenAI's SDKs obey it
-		w.Header().Set("X-Should-Retry", "false")
-	}
-	if replayed := e.Paid > 0 && speaksOpenAI(r); e.RetryAfter > 0 && !replayed {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
-	}
+	setProblemHeaders(w.Header(), r, e)
 	if speaksOpenAI(r) {
 		err = writeJSON(w, p.Status, chatError(e))
 	} else {
@@ -154,6 +146,19 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if err != nil {
 		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
+	}
+}
+
+// setProblemHeaders adds the headers that say what a client should do about an error.
+func setProblemHeaders(h http.Header, r *http.Request, e *council.Error) {
+	if e.Code == council.CodeUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="councild"`)
+	}
+	if e.Paid > 0 || e.Code == council.CodeOverBudget { // OpenAI's SDKs obey it
+		h.Set("X-Should-Retry", "false")
+	}
+	if replayed := e.Paid > 0 && speaksOpenAI(r); e.RetryAfter > 0 && !replayed {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 }
 

@@ -80,21 +80,31 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	if string(fields["jsonrpc"]) != `"2.0"` {
 		return invalid(`the field jsonrpc is not "2.0"; give it so`)
 	}
-	if fields["method"] == nil && fields["result"] == nil && fields["error"] == nil {
+	isGiven := func(name string) bool { return fields[name] != nil }
+	if !slices.ContainsFunc([]string{"method", "result", "error"}, isGiven) {
 		return invalid("the message has no method; name one")
 	}
 	if _, err := jsonrpc.DecodeMessage(text); err != nil {
 		return invalid("the message is no request, notification or response of JSON-RPC 2.0")
 	}
-	params := fields["params"]
-	for name, value := range map[string]json.RawMessage{
-		"requestId": member(params, "requestId"), "progressToken": member(member(params, "_meta"), "progressToken"),
-	} {
-		if value != nil && string(value) != "null" && !exact(value) {
-			return invalid("the %s is not usable; give a string of at most %d bytes, or an integer between -%d and %[3]d", name, maxID, maxInteger)
-		}
+	if name, ok := badID(fields["params"]); ok {
+		return invalid("the %s is not usable; give a string of at most %d bytes, or an integer between -%d and %[3]d",
+			name, maxID, maxInteger)
 	}
 	return m, nil
+}
+
+// badID returns the name of an id in the parameters of a message that is not usable.
+func badID(params json.RawMessage) (name string, ok bool) {
+	for name, value := range map[string]json.RawMessage{
+		"requestId":     member(params, "requestId"),
+		"progressToken": member(member(params, "_meta"), "progressToken"),
+	} {
+		if value != nil && string(value) != "null" && !exact(value) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // exact reports whether an id, or a progress token, is a string or an integer that the SDK repeats
