@@ -55,10 +55,8 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	var request council.Request
 	if c.Follow == "" {
 		request, err = c.request(ctx, cfg, std.Stdin)
-	} else if c.Question != "" || len(c.File) > 0 {
-		err = usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
-	} else if c.Estimate {
-		err = usageError{errors.New("--follow asks nothing that could cost: leave out --estimate, or --follow")}
+	} else {
+		err = c.checkFollow()
 	}
 	if err != nil {
 		return err
@@ -102,6 +100,18 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 }
 
+// checkFollow refuses what cannot go with --follow.
+func (c askCmd) checkFollow() error {
+	switch {
+	case c.Question != "" || len(c.File) > 0:
+		return usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
+	case c.Estimate:
+		return usageError{errors.New("--follow asks nothing that could cost: leave out --estimate, or --follow")}
+	default:
+		return nil
+	}
+}
+
 // session runs the council here, or has a daemon run it, or follows a session there. The bill says what it cost.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
@@ -125,23 +135,8 @@ func (c askCmd) session(
 
 // explain words the error of a session, which may not have an id yet, for people.
 func (c askCmd) explain(ctx context.Context, err error, id string) error {
-	var at string
-	if c.Server != "" {
-		at = " --server " + c.Server
-	}
 	if ctx.Err() != nil {
-		if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // maybe before the first event
-			id = cancelled.SessionID
-		}
-		switch {
-		case c.Follow != "":
-			err = fmt.Errorf("session %s is no longer followed, and goes on; councild ask%s --follow %[1]s follows it again", c.Follow, at)
-		case c.Server != "" && id != "":
-			err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
-		case c.Server == "":
-			err = fmt.Errorf("interrupted: %w", readable(err))
-		}
-		return interruptedError{err}
+		return c.explainInterrupt(err, id)
 	}
 	e, ok := errors.AsType[*council.Error](err)
 	if ok && e.Code == council.CodeNoQuorum && c.Server == "" && c.Follow == "" {
@@ -153,86 +148,122 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	named := *e
 	named.Fields = nil
 	for _, f := range e.Fields {
-		field, _, _ := strings.Cut(f.Field, "[")
-		if field == "query" {
-			field = "question"
-		} else {
-			field = "--" + strings.ReplaceAll(field, "_", "-")
-		}
-		f.Field = field
-		f.Fix = strings.ReplaceAll(f.Fix, "the field", field)
-		named.Fields = append(named.Fields, f)
+		named.Fields = append(named.Fields, ofFlag(f))
 	}
 	return usageError{errors.New(named.Explain())}
+}
+
+// explainInterrupt is explain for a command that was interrupted.
+func (c askCmd) explainInterrupt(err error, id string) error {
+	var at string
+	if c.Server != "" {
+		at = " --server " + c.Server
+	}
+	if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // maybe before the first event
+		id = cancelled.SessionID
+	}
+	switch {
+	case c.Follow != "":
+		err = fmt.Errorf("session %s is no longer followed, and goes on; councild ask%s --follow %[1]s follows it again",
+			c.Follow, at)
+	case c.Server != "" && id != "":
+		err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
+	case c.Server == "":
+		err = fmt.Errorf("interrupted: %w", readable(err))
+	}
+	return interruptedError{err}
+}
+
+// ofFlag words what is wrong with a field of a request as what is wrong with the flag for it.
+func ofFlag(f council.FieldError) council.FieldError {
+	field, _, _ := strings.Cut(f.Field, "[")
+	if field == "query" {
+		field = "question"
+	} else {
+		field = "--" + strings.ReplaceAll(field, "_", "-")
+	}
+	f.Field = field
+	f.Fix = strings.ReplaceAll(f.Fix, "the field", field)
+	return f
 }
 
 // request returns what is asked.
 func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader) (council.Request, error) {
 	r := council.Request{
-		Council: c.Council, Models: c.Models, Chairman: c.Chairman, Seed: c.Seed, Category: c.Category, Language: c.Language,
+		Council:    c.Council,
+		Models:     c.Models,
+		Chairman:   c.Chairman,
+		Seed:       c.Seed,
+		Category:   c.Category,
+		Language:   c.Language,
 		MaxCostUSD: c.MaxCostUSD,
 	}
 	if c.MaxCostUSD != nil && (math.IsNaN(*c.MaxCostUSD) || math.IsInf(*c.MaxCostUSD, 0)) {
 		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}
 	}
-	var texts []string
-	left := int64(cfg.MaxQueryBytes)
-	add := func(source, path string) (err error) {
-		in := stdin
-		switch {
-		case path != "-":
-			f, err := os.Open(path)
-			if err != nil {
-				return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
-			}
-			defer f.Close()
-			in = f
-		case stdin == nil:
-			in = strings.NewReader("")
-		}
-		text, err := readText(ctx, in, left)
-		if err != nil && ctx.Err() == nil {
-			return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
-		}
-		if err != nil {
-			return err
-		}
-		if left -= int64(len(text)); left < 0 {
-			return usageError{fmt.Errorf("%s: the question has more than %d bytes: shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES",
-				source, cfg.MaxQueryBytes)}
-		}
-		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return usageError{fmt.Errorf("%s: this is no text in UTF-8: convert it to text first", source)}
-		}
-		texts = append(texts, text)
-		return nil
-	}
-	var err error
+	texts := questionTexts{stdin: stdin, max: cfg.MaxQueryBytes, left: int64(cfg.MaxQueryBytes)}
 	switch {
 	case c.Question == "-", c.Question == "" && len(c.File) == 0 && stdin != nil && !isTerminal(stdin):
-		err = add("standard input", "-")
-	case c.Question != "":
-		texts = append(texts, c.Question)
-		left -= int64(len(c.Question))
-	}
-	for _, path := range c.File {
-		if err == nil {
-			err = add("--file "+path, path)
-		}
-		if err != nil {
+		if err := texts.add(ctx, "standard input", "-"); err != nil {
 			return r, err
 		}
-		if len(texts) > 1 || len(c.File) > 1 {
-			texts[len(texts)-1] = fmt.Sprintf("File %s:\n\n%s", path, texts[len(texts)-1])
+	case c.Question != "":
+		texts.all = append(texts.all, c.Question)
+		texts.left -= int64(len(c.Question))
+	}
+	for _, path := range c.File {
+		if err := texts.add(ctx, "--file "+path, path); err != nil {
+			return r, err
+		}
+		if last := len(texts.all) - 1; last > 0 || len(c.File) > 1 {
+			texts.all[last] = fmt.Sprintf("File %s:\n\n%s", path, texts.all[last])
 		}
 	}
-	if err != nil {
-		return r, err
-	}
-	if r.Query = strings.Join(texts, "\n\n"); strings.TrimSpace(r.Query) == "" {
-		return r, usageError{errors.New(`there is no question: councild ask "Which way?" asks one, and so does a pipe into councild ask`)}
+	if r.Query = strings.Join(texts.all, "\n\n"); strings.TrimSpace(r.Query) == "" {
+		return r, usageError{errors.New(
+			`there is no question: councild ask "Which way?" asks one, and so does a pipe into councild ask`)}
 	}
 	return r, nil
+}
+
+// questionTexts are the texts that make up a question.
+type questionTexts struct {
+	stdin io.Reader
+	max   config.Bytes // of all texts
+	left  int64        // bytes of max that are not used yet
+	all   []string
+}
+
+// add reads a text from a file; "-" is the standard input. source names it in errors.
+func (t *questionTexts) add(ctx context.Context, source, path string) error {
+	in := t.stdin
+	switch {
+	case path != "-":
+		f, err := os.Open(path)
+		if err != nil {
+			return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+		}
+		defer f.Close()
+		in = f
+	case t.stdin == nil:
+		in = strings.NewReader("")
+	}
+	text, err := readText(ctx, in, t.left)
+	if err != nil && ctx.Err() == nil {
+		return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+	}
+	if err != nil {
+		return err
+	}
+	if t.left -= int64(len(text)); t.left < 0 {
+		return usageError{fmt.Errorf("%s: the question has more than %d bytes: shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES",
+			source, t.max)}
+	}
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return usageError{fmt.Errorf("%s: this is no text in UTF-8: convert it to text first", source)}
+	}
+	t.all = append(t.all, text)
+	return nil
 }
 
 // readText reads a text of at most so many bytes, and one more of a longer one. It does not wait

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/pipeline"
@@ -105,17 +106,13 @@ func (c batchFlags) begin(
 	if err != nil {
 		return nil, err
 	}
-	if c.Concurrency < 1 || !(c.MaxCostUSD > 0) || math.IsInf(c.MaxCostUSD, 0) || c.Seed != nil && (*c.Seed < 0 || *c.Seed > council.MaxSeed) {
-		return nil, usageError{fmt.Errorf(
-			"--concurrency takes a whole number from 1 on, --max-cost-usd a number above 0, --seed a whole number from 0 to %d", int64(council.MaxSeed))}
+	if !c.inRange() {
+		return nil, usageError{fmt.Errorf("--concurrency takes a whole number from 1 on, --max-cost-usd a number above 0, "+
+			"--seed a whole number from 0 to %d", int64(council.MaxSeed))}
 	}
-	file, err := os.ReadFile(c.File)
+	file, questions, err := c.questions()
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--file: %w: name a file of questions that can be read", err)}
-	}
-	questions, problems := trial.Read(file, c.Grader)
-	if len(problems) > 0 {
-		return nil, usageError{c.refused(problems)}
+		return nil, usageError{err}
 	}
 	b := &begun{}
 	defer func() {
@@ -123,39 +120,29 @@ func (c batchFlags) begin(
 			b.close(ctx)
 		}
 	}()
-	sim := simllm.Default()
-	if c.Simulate {
-		cfg = simulatedCouncil(cfg, "")
-		cfg.BiasPersistence = false
-		cfg.MaxOutputTokens = new(2048) // for a bound; some of them write long answers
-		sim.Models = ableCouncil()
-	} else if err := cfg.RequireCouncil(); err != nil {
+	cfg, sim, err := c.council(cfg)
+	if err != nil {
 		return nil, usageError{err}
 	}
 	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // naming them here allows them
-	var recorder pipeline.Recorder
-	var secret func() string // of question keys
-	if records != "" {
-		cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
-		kept, err := openOnce(ctx, records)
-		if err != nil {
-			return nil, err
-		}
-		b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
-		secret = questionSecret(ctx, std, cfg, records, c.Simulate)
-		recorder = kept
-		b.over = func(session string) error { return kept.over(ctx, session) }
+	recorder, secret, err := b.openRecords(ctx, std, &cfg, records, c.Simulate)
+	if err != nil {
+		return nil, err
 	}
-	var calls *trial.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
-		Config: cfg, Simulated: sim, Recorder: recorder, QuestionSecret: secret, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config:         cfg,
+		Simulated:      sim,
+		Recorder:       recorder,
+		QuestionSecret: secret,
+		Log:            slog.New(slog.DiscardHandler),
+		Version:        std.Version,
 		Hold: func(session string, bound spend.USD) (func(spend.USD), error) {
-			finish, err := calls.Hold(session, bound.Float64())
+			finish, err := b.calls.Hold(session, bound.Float64())
 			return func(cost spend.USD) { finish(cost.Float64()) }, err
 		},
 		Keep: func(next council.Completer) council.Completer {
 			return completerFunc(func(ctx context.Context, call council.Call) (council.Completion, error) {
-				return calls.Completer(next).Complete(ctx, call)
+				return b.calls.Completer(next).Complete(ctx, call)
 			})
 		},
 	}
@@ -177,16 +164,76 @@ func (c batchFlags) begin(
 	if err := b.measure(ordered); err != nil {
 		return nil, err
 	}
-	if calls, err = trial.OpenCalls(c.Out+".calls", b.plan.Hash()); err == nil {
+	if err := b.openCalls(c.Out, ordered); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// inRange reports whether the numbers of the flags can be used.
+func (c batchFlags) inRange() bool {
+	if c.Seed != nil && (*c.Seed < 0 || *c.Seed > council.MaxSeed) {
+		return false
+	}
+	return c.Concurrency >= 1 && c.MaxCostUSD > 0 && !math.IsInf(c.MaxCostUSD, 0)
+}
+
+// questions returns the file of questions and what it holds.
+func (c batchFlags) questions() (file []byte, questions []trial.Question, err error) {
+	file, err = os.ReadFile(c.File)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--file: %w: name a file of questions that can be read", err)
+	}
+	questions, problems := trial.Read(file, c.Grader)
+	if len(problems) > 0 {
+		return nil, nil, c.refused(problems)
+	}
+	return file, questions, nil
+}
+
+// council returns the settings of the council that is asked, and the simulated models among it.
+func (c batchFlags) council(cfg config.Config) (config.Config, simllm.Provider, error) {
+	sim := simllm.Default()
+	if !c.Simulate {
+		return cfg, sim, cfg.RequireCouncil()
+	}
+	cfg = simulatedCouncil(cfg, "")
+	cfg.BiasPersistence = false
+	cfg.MaxOutputTokens = new(2048) // for a bound; some of them write long answers
+	sim.Models = ableCouncil()
+	return cfg, sim, nil
+}
+
+// openRecords opens the store of records, if there is one, and returns the secret of its question keys.
+func (b *begun) openRecords(
+	ctx context.Context, std IO, cfg *config.Config, name string, simulate bool,
+) (_ pipeline.Recorder, secret func() string, err error) {
+	if name == "" {
+		return nil, nil, nil
+	}
+	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
+	kept, err := openOnce(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
+	b.over = func(session string) error { return kept.over(ctx, session) }
+	return kept, questionSecret(ctx, std, *cfg, name, simulate), nil
+}
+
+// openCalls opens the file of calls, and reads what was asked before.
+func (b *begun) openCalls(out string, questions []trial.Question) error {
+	calls, err := trial.OpenCalls(out+".calls", b.plan.Hash())
+	if err == nil {
+		b.calls = calls
 		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
 	var mismatch error // it names the settings that differ, which the error of the calls does not
-	b.held, mismatch = b.plan.Held(c.Out, ordered)
+	b.held, mismatch = b.plan.Held(out, questions)
 	if err := cmp.Or(mismatch, err); err != nil {
-		return nil, usageError{fmt.Errorf("--out: %w", err)}
+		return usageError{fmt.Errorf("--out: %w", err)}
 	}
-	b.calls = calls
-	return b, nil
+	return nil
 }
 
 // ableCouncil returns the simulated council, whose members know the answers to the questions of examples as often as

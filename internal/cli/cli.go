@@ -133,10 +133,7 @@ func loadConfig() (config.Config, error) {
 // command finishes what it must not leave half done, and stops.
 func Main(ctx context.Context, std IO) (code int) {
 	if std.Version == "" {
-		std.Version = "dev"
-		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-			std.Version = info.Main.Version
-		}
+		std.Version = builtVersion()
 	}
 	defer func() {
 		switch v := recover().(type) {
@@ -171,19 +168,33 @@ func Main(ctx context.Context, std IO) (code int) {
 	}
 	if err := command.Run(); err != nil {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // It may hold what a model wrote.
-		if _, ok := errors.AsType[usageError](err); ok {
-			return exitUsage
-		}
-		if _, ok := errors.AsType[stoppedError](err); ok {
-			return exitStopped
-		}
-		if _, ok := errors.AsType[interruptedError](err); ok || ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return ExitInterrupted
-		}
-		if _, ok := errors.AsType[findingError](err); ok {
-			return exitFound
-		}
-		return exitError
+		return exitCode(ctx, err)
 	}
 	return exitOK
+}
+
+// builtVersion returns the version of the module that the binary was built from.
+func builtVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}
+
+// exitCode returns the exit code for the error of a command.
+func exitCode(ctx context.Context, err error) int {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[stoppedError](err); ok {
+		return exitStopped
+	}
+	if _, ok := errors.AsType[interruptedError](err); ok || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return ExitInterrupted
+	}
+	if _, ok := errors.AsType[findingError](err); ok {
+		return exitFound
+	}
+	return exitError
 }

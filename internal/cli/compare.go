@@ -104,17 +104,19 @@ func (c compareCmd) check() error {
 	if c.Treatment != "" && c.Input == "" {
 		return errors.New("--treatment goes with --input: elsewhere the council has to be worth its money")
 	}
-	positive := func(v *float64) bool { return v == nil || *v > 0 && !math.IsInf(*v, 0) }
 	switch {
 	case c.Margin != nil && c.ValueUSD != nil:
 		return errors.New("--margin and --value-usd are both given: the verdict is either in right answers or in money")
-	case !positive(c.Margin) || !positive(c.ValueUSD) || c.Margin != nil && *c.Margin >= 1:
+	case !mayBePositive(c.Margin) || !mayBePositive(c.ValueUSD) || c.Margin != nil && *c.Margin >= 1:
 		return errors.New("--margin takes a number above 0 and below 1, --value-usd one above 0")
 	case c.Samples != nil && (*c.Samples < 2 || *c.Samples > maxCount):
 		return fmt.Errorf("--samples takes a whole number from 2 to %d", maxCount)
 	}
 	return nil
 }
+
+// mayBePositive reports whether a number is above 0 and finite, if it is given.
+func mayBePositive(v *float64) bool { return v == nil || *v > 0 && !math.IsInf(*v, 0) }
 
 // shape completes the plan.
 func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, questions []trial.Question) error {
@@ -124,16 +126,8 @@ func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, que
 			closed++
 		}
 	}
-	switch {
-	case closed > 0 && closed < len(questions):
-		return fmt.Errorf("%d of %d questions have no right answer: graded and judged questions are not compared together, so make two files of them",
-			len(questions)-closed, len(questions))
-	case closed > 0 && len(c.Judges) > 0:
-		return errors.New("--judges are for questions without right answers: leave them out")
-	case closed == 0 && len(c.Judges) == 0:
-		return errors.New("the questions have no right answers: give each a reference and a grader, or name --judges")
-	case closed == 0 && c.ValueUSD != nil:
-		return errors.New("--value-usd is the worth of a right answer, and the questions have none")
+	if err := c.checkAnswers(closed, len(questions)); err != nil {
+		return err
 	}
 	arms := c.Arms
 	if arms == nil {
@@ -166,6 +160,23 @@ func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, que
 		p.Judges = append(p.Judges, judge)
 	}
 	return nil
+}
+
+// checkAnswers refuses questions that cannot be compared in this way. closed says how many have a right answer.
+func (c compareCmd) checkAnswers(closed, all int) error {
+	switch {
+	case closed > 0 && closed < all:
+		return fmt.Errorf("%d of %d questions have no right answer: "+
+			"graded and judged questions are not compared together, so make two files of them", all-closed, all)
+	case closed > 0 && len(c.Judges) > 0:
+		return errors.New("--judges are for questions without right answers: leave them out")
+	case closed == 0 && len(c.Judges) == 0:
+		return errors.New("the questions have no right answers: give each a reference and a grader, or name --judges")
+	case closed == 0 && c.ValueUSD != nil:
+		return errors.New("--value-usd is the worth of a right answer, and the questions have none")
+	default:
+		return nil
+	}
 }
 
 // judgeOf returns the seat of a judge. Its maker must have no other seat.

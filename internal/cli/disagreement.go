@@ -241,16 +241,10 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			requests++
-			var r council.DisagreementRequest
-			decoder := json.NewDecoder(bytes.NewReader(line))
-			decoder.DisallowUnknownFields()
-			wrong := decoder.Decode(&r)
-			if _, end := decoder.Token(); wrong == nil && !errors.Is(end, io.EOF) {
-				wrong = errors.New("there is more behind the object")
-			}
+			r, wrong := readDisagreement(line)
 			if wrong != nil {
-				return usageError{fmt.Errorf(`line %d: %w; write {"question": "...", "answers": [{"id": "a", "text": "..."}, ...]} on one line`,
-					number, wrong)}
+				return usageError{fmt.Errorf(`line %d: %w; write {"question": "...", "answers": [{"id": "a", "text": "..."}, ...]} `+
+					`on one line`, number, wrong)}
 			}
 			if wrong := do(r); wrong != nil {
 				if e, ok := errors.AsType[*council.Error](wrong); ok && e.Code == council.CodeInvalid {
@@ -267,6 +261,17 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 		return usageError{errors.New("there are no answers in the input")}
 	}
 	return nil
+}
+
+// readDisagreement reads the request in one line.
+func readDisagreement(line []byte) (r council.DisagreementRequest, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(&r)
+	if _, end := decoder.Token(); err == nil && !errors.Is(end, io.EOF) {
+		err = errors.New("there is more behind the object")
+	}
+	return r, err
 }
 
 // report compares the answers of a request and prints what comes of it.

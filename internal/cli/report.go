@@ -177,21 +177,26 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if r.Status == bias.StatusCollecting {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: no verdict: %d more sessions are needed, so --fail-on found nothing\n", r.SessionsNeeded)
+		_, _ = fmt.Fprintf(std.Stderr, "councild: no verdict: %d more sessions are needed, so --fail-on found nothing\n",
+			r.SessionsNeeded)
 	}
-	var found []string
-	for _, m := range r.Metrics {
-		if m.Found() && slices.Contains(failOn, m.Kind) {
-			found = append(found, m.Name)
-		}
-	}
-	if slices.Contains(failOn, bias.KindChange) && slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found) {
-		found = append(found, "change_points")
-	}
-	if len(found) > 0 {
+	if found := foundIn(r.Report, failOn); len(found) > 0 {
 		return findingError{fmt.Errorf("found: %s", strings.Join(found, ", "))}
 	}
 	return nil
+}
+
+// foundIn returns the names of what a report has found, of some kinds.
+func foundIn(r bias.Report, kinds []bias.Kind) (found []string) {
+	for _, m := range r.Metrics {
+		if m.Found() && slices.Contains(kinds, m.Kind) {
+			found = append(found, m.Name)
+		}
+	}
+	if slices.Contains(kinds, bias.KindChange) && slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found) {
+		found = append(found, "change_points")
+	}
+	return found
 }
 
 // kinds returns the kinds of metrics on which the command is to fail.
