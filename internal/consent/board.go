@@ -181,7 +181,10 @@ func (i *Intake) Publish(now time.Time) error {
 		all[name] = o.sums(today)
 	}
 	next := boardState{
-		Version: boardVersion, Day: today.Format(time.DateOnly), Shares: []share{}, Taken: map[string]map[string]time.Time{},
+		Version: boardVersion,
+		Day:     today.Format(time.DateOnly),
+		Shares:  []share{},
+		Taken:   map[string]map[string]time.Time{},
 	}
 	for name, rows := range i.board.Taken {
 		next.Taken[name] = maps.Clone(rows)
@@ -219,7 +222,7 @@ func (i *Intake) Publish(now time.Time) error {
 	return nil
 }
 
-// forgetFresh forgets which rows have come since they were last published, of the rows that were taken at a time.
+// forgetFresh drops the counts of fresh sessions of each row whose newest snapshot was taken at a time.
 func (i *Intake) forgetFresh(taken time.Time) {
 	for name, o := range i.orgs {
 		for row, at := range i.board.Taken[name] {
@@ -230,8 +233,8 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares that are taken anew, together with organisations that are in no share yet. Too few of them
-// for a share of their own join the first one.
+// regrouped returns the shares to take anew, and shares of the organisations that are in none yet. If those organisations
+// are too few for a share of their own, they join the first one.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
@@ -280,7 +283,9 @@ func groups(names []string, all sumsByName) [][]string {
 	for _, name := range names {
 		uses[name] = strings.Join(slices.Sorted(maps.Keys(all[name].windows[KeptDays])), " ")
 	}
-	names = slices.SortedFunc(slices.Values(names), func(a, b string) int { return cmp.Or(cmp.Compare(uses[a], uses[b]), cmp.Compare(a, b)) })
+	names = slices.SortedFunc(slices.Values(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(uses[a], uses[b]), cmp.Compare(a, b))
+	})
 	found := make([][]string, n)
 	for g := range found {
 		found[g] = slices.Clone(names[g*len(names)/n : (g+1)*len(names)/n])
@@ -371,7 +376,13 @@ func (i *Intake) Board(days int) Board {
 	i.mu.Lock()
 	state := i.board // its parts do not change
 	i.mu.Unlock()
-	b := Board{Days: days, MinOrganisations: i.o.MinOrganisations, MinSessions: MinSessions, Models: []ModelRow{}, Bias: []MetricRow{}}
+	b := Board{
+		Days:             days,
+		MinOrganisations: i.o.MinOrganisations,
+		MinSessions:      MinSessions,
+		Models:           []ModelRow{},
+		Bias:             []MetricRow{},
+	}
 	if state.Day != "" {
 		b.Day = &state.Day
 	}
@@ -459,7 +470,8 @@ func (i *Intake) readBoard() error {
 		err = errors.New("it is of another version")
 	}
 	if err != nil {
-		return fmt.Errorf("%s, which says what is published of the events, cannot be read (%w): bring it back from a backup", i.boardFile(), err)
+		return fmt.Errorf("%s, which says what is published of the events, cannot be read (%w): "+
+			"bring it back from a backup", i.boardFile(), err)
 	}
 	return nil
 }

@@ -73,8 +73,12 @@ func Make(records []council.BiasMetricRecord, o Options) *Event {
 	}
 	first := records[0]
 	e := &Event{
-		SchemaVersion: Schema, EventID: newUUID(), SessionID: newUUID(), Day: first.Timestamp.UTC().Format(time.DateOnly),
-		Category: first.QueryMetadata.Category, Rankings: rankings(records, o),
+		SchemaVersion: Schema,
+		EventID:       newUUID(),
+		SessionID:     newUUID(),
+		Day:           first.Timestamp.UTC().Format(time.DateOnly),
+		Category:      first.QueryMetadata.Category,
+		Rankings:      rankings(records, o),
 	}
 	if len(e.Rankings) == 0 {
 		return nil
@@ -106,9 +110,14 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 		all.Add(r)
 	}
 	places := []Ranking{}
-	for _, board := range all.Leaderboard(o.Policy).Boards { // There is at most one board, because all models of a session have met.
+	for _, board := range all.Leaderboard(o.Policy).Boards {
+		// There is at most one board, because all models of a session have met.
 		for _, entry := range board.Entries {
-			places = append(places, Ranking{Model: published[entry.Model], Rank: entry.Rank, BordaNormalized: entry.BordaNormalized})
+			places = append(places, Ranking{
+				Model:           published[entry.Model],
+				Rank:            entry.Rank,
+				BordaNormalized: entry.BordaNormalized,
+			})
 		}
 	}
 	// Entries that tie are sorted by names that are not sent.
@@ -128,7 +137,8 @@ func indicators(records []council.BiasMetricRecord, thresholds council.AuditThre
 	places := map[string]map[float64][]string{} // by reviewer and rank
 	for _, r := range records {
 		in.Chars[r.ModelID] = r.ResponseLengthChars
-		in.Shown[r.ReviewerID] = append(in.Shown[r.ReviewerID], r.ModelID) // the records stand in the order of the slate
+		// The records stand in the order of the slate.
+		in.Shown[r.ReviewerID] = append(in.Shown[r.ReviewerID], r.ModelID)
 		if r.ScoreValue != nil && r.Position != nil {
 			in.Scores = append(in.Scores, bias.Score{
 				Reviewer: r.ReviewerID, Candidate: r.ModelID, Position: *r.Position, Own: r.Own, Value: *r.ScoreValue,
@@ -228,7 +238,8 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	// What was read has to be all that was sent: encoding/json takes fields that stand twice, or in another case.
 	again, err := json.Marshal(e)
 	if err != nil || !slices.Equal(keys(again), keys(text)) {
-		return Event{}, errors.New("a field is missing, stands twice, is null or in another case: write each once, as docs/events.md spells it")
+		return Event{}, errors.New("a field is missing, stands twice, is null or in another case: " +
+			"write each once, as docs/events.md spells it")
 	}
 	return e, nil
 }
@@ -238,7 +249,8 @@ func explain(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s has the wrong type: write it as docs/events.md shows", cmp.Or(wrong.Field, "the event"))
 	}
-	if _, ok := errors.AsType[*json.SyntaxError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.EOF) {
 		return errors.New("the event is not valid JSON: send one object")
 	}
 	if _, ok := errors.AsType[*time.ParseError](err); ok {
@@ -352,7 +364,8 @@ func checkIndicators(b *council.BiasIndicators) error {
 		return errors.New("bias_indicators.length_correlation is out of range: use -1 to 1, or null")
 	case !within(b.ReviewerAgreement, 0, 1):
 		return errors.New("bias_indicators.reviewer_agreement is out of range: use 0 to 1, or null")
-	case b.Flags == nil || len(flags) != len(b.Flags) || slices.ContainsFunc(flags, func(f string) bool { return !isFlag(f) }):
+	case b.Flags == nil || len(flags) != len(b.Flags) ||
+		slices.ContainsFunc(flags, func(f string) bool { return !isFlag(f) }):
 		return errors.New("bias_indicators.flags is no list of flags: use " + flagLength + " and " + flagPosition + ", each once, or []")
 	}
 	return nil
@@ -370,7 +383,9 @@ func checkMetadata(m *council.QueryMetadata) error {
 	if m == nil {
 		return nil
 	}
-	buckets := []string{council.TokenBucket(0), council.TokenBucket(100), council.TokenBucket(500), council.TokenBucket(2000)}
+	buckets := []string{
+		council.TokenBucket(0), council.TokenBucket(100), council.TokenBucket(500), council.TokenBucket(2000),
+	}
 	switch {
 	case m.TokenCountBucket != nil && !slices.Contains(buckets, *m.TokenCountBucket):
 		return fmt.Errorf("query_metadata.token_count_bucket is none of %v: use one of them, or null", buckets)

@@ -27,7 +27,8 @@ const (
 )
 
 // ErrFull says that as many events of an organisation are kept as may be.
-var ErrFull = fmt.Errorf("%d events of this organisation are kept, and no more may be: they are deleted after %d days", maxKept, KeptDays)
+var ErrFull = fmt.Errorf("%d events of this organisation are kept, and no more may be: they are deleted after %d days",
+	maxKept, KeptDays)
 
 // IntakeOptions are the settings of an Intake.
 type IntakeOptions struct {
@@ -89,7 +90,8 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 		}
 		var l intakeLine
 		if json.Unmarshal(line.Text, &l) != nil || l.Organisation == "" || !eventID.MatchString(l.Event.EventID) {
-			o.Log.WarnContext(ctx, "a line of the events that were taken in cannot be read and is left out", "day", line.Day)
+			o.Log.WarnContext(ctx, "a line of the events that were taken in cannot be read and is left out",
+				"day", line.Day)
 			continue
 		}
 		i.addLocked(l, line.Day)
@@ -104,7 +106,12 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 func (i *Intake) addLocked(l intakeLine, day string) {
 	org := i.orgs[l.Organisation]
 	if org == nil {
-		org = &organisation{seen: map[[16]byte]string{}, models: map[string]bool{}, days: map[string]map[string]sum{}, fresh: map[string]map[string]int{}}
+		org = &organisation{
+			seen:   map[[16]byte]string{},
+			models: map[string]bool{},
+			days:   map[string]map[string]sum{},
+			fresh:  map[string]map[string]int{},
+		}
 		i.orgs[strings.Clone(l.Organisation)] = org
 	}
 	org.seen[idBytes(l.Event.EventID)] = day
@@ -174,7 +181,9 @@ func (i *Intake) Outcomes() map[Status]int {
 }
 
 // accept gives the events that were not rejected their places on disk. wait waits until they, and all before them, are there.
-func (i *Intake) accept(now time.Time, name string, parsed []Event, taken *Taken) (wait func(context.Context) error, err error) {
+func (i *Intake) accept(
+	now time.Time, name string, parsed []Event, taken *Taken,
+) (wait func(context.Context) error, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	known := i.orgs[name]

@@ -31,7 +31,8 @@ const (
 // delivers is given up.
 func attempts() []time.Duration {
 	times := []time.Duration{ // pauses
-		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour,
+		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
+		14 * time.Hour, 20 * time.Hour,
 		24 * time.Hour,
 	}
 	for i := range times[1:] {
@@ -106,7 +107,10 @@ func (b *Outbox) State() OutboxState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := OutboxState{
-		Waiting: len(b.waiting), Sent: b.ended[outcomeSent], Rejected: b.ended[outcomeRejected], GivenUp: b.ended[outcomeGivenUp],
+		Waiting:  len(b.waiting),
+		Sent:     b.ended[outcomeSent],
+		Rejected: b.ended[outcomeRejected],
+		GivenUp:  b.ended[outcomeGivenUp],
 	}
 	now := time.Now()
 	for _, l := range b.waiting { // two may be added at once, in any order
@@ -145,7 +149,13 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.Sink.Close())
 	}
-	b := &Outbox{o: o, daily: daily, wake: make(chan struct{}, 1), sessions: map[string]time.Time{}, ended: map[string]int{}}
+	b := &Outbox{
+		o:        o,
+		daily:    daily,
+		wake:     make(chan struct{}, 1),
+		sessions: map[string]time.Time{},
+		ended:    map[string]int{},
+	}
 	if err := b.replay(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the events that wait: %w", err), daily.Close(), o.Sink.Close())
 	}
@@ -300,7 +310,8 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 		outcome := outcomeSent
 		if reason, ok := rejected[l.id]; ok {
 			outcome = outcomeRejected
-			b.o.Log.WarnContext(ctx, "the sink rejects an event, which is not sent again", "event_id", l.id, "reason", fmt.Sprintf("%.200q", reason))
+			b.o.Log.WarnContext(ctx, "the sink rejects an event, which is not sent again",
+				"event_id", l.id, "reason", fmt.Sprintf("%.200q", reason))
 		}
 		outcomes[outcome] = append(outcomes[outcome], l.id)
 	}
@@ -353,7 +364,8 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 	case gone:
 		b.o.Log.ErrorContext(ctx, "the sink of events is gone and asks for no more: nothing is sent to it until the next start", "error", err)
 	case first:
-		b.o.Log.WarnContext(ctx, "events could not be delivered; they wait on disk and are tried again over three days", "error", err)
+		b.o.Log.WarnContext(ctx, "events could not be delivered; they wait on disk and are tried again over three days",
+			"error", err)
 	}
 	if len(over) > 0 {
 		ids := make([]string, len(over))
@@ -361,7 +373,8 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 			ids[i] = l.id
 		}
 		b.write(ctx, ids, outcomeGivenUp)
-		b.o.Log.ErrorContext(ctx, "events were given up: the sink did not take them for three days", "events", len(over), "error", err)
+		b.o.Log.ErrorContext(ctx, "events were given up: the sink did not take them for three days",
+			"events", len(over), "error", err)
 	}
 }
 
