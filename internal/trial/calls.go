@@ -236,11 +236,19 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	if call.Texts == nil && (failure == nil || isOutcome(failure)) { // nothing keeps embeddings
 		e.Key = key
 		e.Landed = &council.Landed{
-			Stage: call.Stage, Seat: call.Seat, Number: number, Model: call.Model, Completion: completion, Failure: failure,
+			Stage:      call.Stage,
+			Seat:       call.Seat,
+			Number:     number,
+			Model:      call.Model,
+			Completion: completion,
+			Failure:    failure,
 		}
 	}
 	if broken := c.keep(e); broken != nil {
-		return council.Completion{Spent: completion.Spent}, &council.Failure{Code: council.FailInterrupted, Message: broken.Error()}
+		return council.Completion{Spent: completion.Spent}, &council.Failure{
+			Code:    council.FailInterrupted,
+			Message: broken.Error(),
+		}
 	}
 	return completion, err
 }

@@ -79,15 +79,27 @@ func (p Plan) Rivals() int { return p.worthPlan().Rivals() }
 func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 	rows := make([]worth.Question, len(results))
 	out := render.Comparison{
-		PlanHash: p.Hash(), Planned: p.Questions, Stopped: len(results) < p.Questions, Judges: []string{},
-		Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{}, Usage: council.NoUsage(), Settings: p.Settings(),
+		PlanHash:   p.Hash(),
+		Planned:    p.Questions,
+		Stopped:    len(results) < p.Questions,
+		Judges:     []string{},
+		Failed:     map[string]int{},
+		Ungradable: map[string]int{},
+		Fallbacks:  map[string]int{},
+		Usage:      council.NoUsage(),
+		Settings:   p.Settings(),
 	}
 	var ensemble, treatment []float64
 	for i := range results {
 		r := &results[i]
 		q := &questions[i].Question
 		r.grade(*q, p.Rules.PartialBallots)
-		rows[i] = worth.Question{ID: q.ID, Cluster: q.Cluster(), Score: map[string]float64{}, CostUSD: map[string]float64{}}
+		rows[i] = worth.Question{
+			ID:      q.ID,
+			Cluster: q.Cluster(),
+			Score:   map[string]float64{},
+			CostUSD: map[string]float64{},
+		}
 		for name, arm := range r.Arms {
 			if arm.Score != nil {
 				rows[i].Score[name] = *arm.Score
@@ -99,7 +111,8 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 			count(out.Ungradable, name, arm.Ungradable)
 			count(out.Fallbacks, name, arm.Fallback)
 		}
-		if e, c := r.Arms[string(pipeline.ArmEnsemble)], r.Arms[ArmCouncil]; e != nil && e.CostUSD != nil && c.CostUSD != nil {
+		if e, c := r.Arms[string(pipeline.ArmEnsemble)], r.Arms[ArmCouncil]; e != nil && e.CostUSD != nil &&
+			c.CostUSD != nil {
 			ensemble = append(ensemble, *e.CostUSD)
 			treatment = append(treatment, *c.CostUSD)
 		}

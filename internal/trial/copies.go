@@ -57,7 +57,9 @@ func shapeOf(text string) (shape string, shared int) {
 	const mark = "#"
 	var b strings.Builder
 	last := ""
-	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsNumber(r) })
+	words := strings.FieldsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsNumber(r)
+	})
 	for _, word := range words {
 		first, _ := utf8.DecodeRuneInString(word)
 		if unicode.IsUpper(first) || unicode.IsTitle(first) {

@@ -88,12 +88,23 @@ func (p Plan) Differs(q Plan) []string {
 func New(file []byte, questions []Question, session council.Plan, grader string) Plan {
 	sum := sha256.Sum256(file)
 	p := Plan{
-		File: hex.EncodeToString(sum[:]), Questions: len(questions), Council: session.CouncilLabel(), Members: session.Members(),
-		Reviewers: session.Reviewers(), Chairmen: session.Chairmen(), Order: session.Order, TimeoutS: session.Timeout.Seconds(),
-		OnPartial: string(session.OnPartial), Rules: session.Rules, Versions: session.Versions, Review: session.Stage(council.KindReviews).Prompt, Grades: grade.Version, Grader: grader,
-		Seed:   int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed),
-		Arms:   []string{},
-		Judges: []council.Member{},
+		File:      hex.EncodeToString(sum[:]),
+		Questions: len(questions),
+		Council:   session.CouncilLabel(),
+		Members:   session.Members(),
+		Reviewers: session.Reviewers(),
+		Chairmen:  session.Chairmen(),
+		Order:     session.Order,
+		TimeoutS:  session.Timeout.Seconds(),
+		OnPartial: string(session.OnPartial),
+		Rules:     session.Rules,
+		Versions:  session.Versions,
+		Review:    session.Stage(council.KindReviews).Prompt,
+		Grades:    grade.Version,
+		Grader:    grader,
+		Seed:      int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed),
+		Arms:      []string{},
+		Judges:    []council.Member{},
 	}
 	p.Rules.Consent = 0
 	p.Rules.Providers = nil
@@ -157,7 +168,10 @@ func (p Plan) Panel() []pipeline.Arm {
 			arms = append(arms, pipeline.Arm{Kind: kind})
 		case pipeline.ArmEnsemble:
 			arms = append(arms, pipeline.Arm{
-				Kind: kind, Model: p.Ensemble, Samples: p.Samples, Seeded: strings.HasPrefix(p.Ensemble.Model, config.SimProvider+":"),
+				Kind:    kind,
+				Model:   p.Ensemble,
+				Samples: p.Samples,
+				Seeded:  strings.HasPrefix(p.Ensemble.Model, config.SimProvider+":"),
 			})
 		}
 	}
@@ -175,14 +189,16 @@ func (p Plan) Held(name string, questions []Question) (File, error) {
 	case err != nil:
 		return File{}, err
 	case held.size > 0 && held.Hash != p.Hash():
-		return File{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: write to another file, or ask as before",
+		return File{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: "+
+			"write to another file, or ask as before",
 			name, strings.Join(p.Differs(held.Plan), ", "))
 	case len(held.Results) > len(questions):
 		return File{}, fmt.Errorf("%s holds more questions than the plan has: it is damaged", name)
 	}
 	for i, result := range held.Results {
 		if result.ID != questions[i].ID {
-			return File{}, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged", name, i+1, result.ID, questions[i].ID)
+			return File{}, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged",
+				name, i+1, result.ID, questions[i].ID)
 		}
 	}
 	return held, nil

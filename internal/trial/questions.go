@@ -105,7 +105,8 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 		}
 		q, problem := readLine(line, grader)
 		if problem == nil && seen[q.ID] > 0 {
-			problem = badLine(DuplicateID, "%.64q stands in line %d too: give each question an id of its own", q.ID, seen[q.ID])
+			problem = badLine(DuplicateID, "%.64q stands in line %d too: give each question an id of its own",
+				q.ID, seen[q.ID])
 		}
 		if problem != nil {
 			problem.Line = n
@@ -116,7 +117,11 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 		questions = append(questions, q)
 	}
 	if n == 0 || len(questions)+len(problems) == 0 {
-		problems = append(problems, Problem{Line: 1, Code: NoQuestion, Detail: "the file is empty: write one JSON object a line"})
+		problems = append(problems, Problem{
+			Line:   1,
+			Code:   NoQuestion,
+			Detail: "the file is empty: write one JSON object a line",
+		})
 	}
 	return questions, problems
 }
@@ -181,7 +186,8 @@ func (q *Question) check() *Problem {
 	case q.Query != "" && len(q.Messages) > 0:
 		return badLine(BadField, "query and messages are both given: give one of them")
 	case q.Category != "" && !slices.Contains(council.Categories(), q.Category):
-		return badLine(BadField, "category: %.64q is none: use %s", q.Category, strings.Join(council.Categories(), ", "))
+		return badLine(BadField, "category: %.64q is none: use %s",
+			q.Category, strings.Join(council.Categories(), ", "))
 	case q.Language != "" && !council.IsLanguage(q.Language):
 		return badLine(BadField, "language: %.64q is no code: use two lower-case letters, such as en", q.Language)
 	default:

@@ -103,8 +103,18 @@ func written(s *council.Session, before bill) (arm *Arm, own bill) {
 func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	session := ran[0].Session
 	r := Result{
-		Record: "question", ID: q.ID, Group: q.Group, Labels: q.Labels, Status: session.Status, Session: plan.SessionID,
-		Answer: session.Answer, Arms: map[string]*Arm{}, Members: []Member{}, Ballots: []ranking.Vote{}, Seed: plan.Seed, Versions: plan.Versions,
+		Record:   "question",
+		ID:       q.ID,
+		Group:    q.Group,
+		Labels:   q.Labels,
+		Status:   session.Status,
+		Session:  plan.SessionID,
+		Answer:   session.Answer,
+		Arms:     map[string]*Arm{},
+		Members:  []Member{},
+		Ballots:  []ranking.Vote{},
+		Seed:     plan.Seed,
+		Versions: plan.Versions,
 	}
 	if ran[0].Failure != nil {
 		r.Error = string(ran[0].Failure.Code) + ": " + ran[0].Failure.Detail

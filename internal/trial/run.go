@@ -210,7 +210,14 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	wg.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Outcome{Results: r.written, Over: r.over, CostUSD: r.costLocked(), Stopped: r.stop, Left: r.leftLocked(), Next: r.next}
+	out := Outcome{
+		Results: r.written,
+		Over:    r.over,
+		CostUSD: r.costLocked(),
+		Stopped: r.stop,
+		Left:    r.leftLocked(),
+		Next:    r.next,
+	}
 	switch {
 	case r.failed != nil:
 		return out, r.failed
@@ -416,7 +423,9 @@ func isCut(ran []pipeline.ArmResult) bool {
 		if f := a.Failure; f != nil && (f.Code == council.CodeOverBudget || f.Code == council.CodeInvalid || f.Code == council.CodeUnpriced) {
 			return true
 		}
-		return slices.ContainsFunc(a.Session.Degradation, func(d council.Degradation) bool { return d.Code == council.FailBudget })
+		return slices.ContainsFunc(a.Session.Degradation, func(d council.Degradation) bool {
+			return d.Code == council.FailBudget
+		})
 	})
 }
 

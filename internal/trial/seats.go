@@ -22,8 +22,8 @@ import (
 // rankings are counted again without each of them.
 func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 	if !f.Ended && len(f.Plan.Arms) > 0 {
-		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command goes on, " +
-			"and with --finish it ends with what was asked")
+		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command " +
+			"goes on, and with --finish it ends with what was asked")
 	}
 	ids := make([]string, len(f.Plan.Members))
 	for i, m := range f.Plan.Members {
@@ -36,7 +36,10 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 			continue
 		}
 		row := worth.SeatQuestion{
-			ID: r.ID, Cluster: (&Question{ID: r.ID, Group: r.Group}).Cluster(), Wrong: make([]bool, len(ids)), Vote: vote.Score,
+			ID:      r.ID,
+			Cluster: (&Question{ID: r.ID, Group: r.Group}).Cluster(),
+			Wrong:   make([]bool, len(ids)),
+			Vote:    vote.Score,
 		}
 		if ranked := r.Arms[ArmRanked]; !ranked.Failed {
 			row.Ranked = ranked.Score
@@ -46,7 +49,8 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 			row.Wrong[i] = at < 0 || r.Members[at].Score == nil || *r.Members[at].Score < 0.5
 			others := slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool { return m.ID == id })
 			row.VoteWithout = append(row.VoteWithout, scoreWithout(Vote(others), row.Vote))
-			row.RankedWithout = append(row.RankedWithout, scoreWithout(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
+			row.RankedWithout = append(row.RankedWithout,
+				scoreWithout(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
 		}
 		rows = append(rows, row)
 	}
@@ -114,8 +118,13 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 		return out, err
 	}
 	out = render.Comparison{
-		Planned: len(all), Judges: []string{}, Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
-		Usage: council.NoUsage(), Settings: [][2]string{{"rows", filepath.Base(name)}, {"treatment", plan.Treatment}},
+		Planned:    len(all),
+		Judges:     []string{},
+		Failed:     map[string]int{},
+		Ungradable: map[string]int{},
+		Fallbacks:  map[string]int{},
+		Usage:      council.NoUsage(),
+		Settings:   [][2]string{{"rows", filepath.Base(name)}, {"treatment", plan.Treatment}},
 	}
 	questions := make([]worth.Question, len(all))
 	seen := map[string]bool{}
@@ -142,7 +151,8 @@ func comparators(plan worth.Plan, arms []string) ([]string, error) {
 	}
 	for _, arm := range append([]string{plan.Treatment}, others...) {
 		if !slices.Contains(arms, arm) {
-			return nil, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms", arm, strings.Join(arms, ", "))
+			return nil, fmt.Errorf("the rows have no arm %.64q: name one of %s, with --treatment or --arms",
+				arm, strings.Join(arms, ", "))
 		}
 	}
 	if len(others) == 0 || slices.Contains(others, plan.Treatment) {

@@ -170,7 +170,8 @@ func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 		case numbers && json.Unmarshal(element, &value) == nil && value != "":
 			texts = append(texts, value.String())
 		default:
-			return nil, badReference("%.64q is no string: write the right answer, or a list of right answers, in quotes", element)
+			return nil, badReference("%.64q is no string: write the right answer, "+
+				"or a list of right answers, in quotes", element)
 		}
 	}
 	if len(texts) == 0 {
@@ -198,7 +199,8 @@ func (g *Grader) add(text string) error {
 		return nil
 	}
 	if strings.ContainsAny(text, "\r\n") {
-		return badReference("%.64q has a line break, and answers are read from one line: write it on one, or use the grader regex or json", text)
+		return badReference("%.64q has a line break, and answers are read from one line: "+
+			"write it on one, or use the grader regex or json", text)
 	}
 	form := strings.TrimFunc(text, unicode.IsSpace)
 	if g.spec.Type == Normalised {
@@ -210,7 +212,8 @@ func (g *Grader) add(text string) error {
 	if g.spec.Type == Choice {
 		at := slices.Index(g.options, normal(text))
 		if at < 0 {
-			return badReference("%.64q is not among the options: write one of %s", text, strings.Join(g.spec.Options, ", "))
+			return badReference("%.64q is not among the options: write one of %s",
+				text, strings.Join(g.spec.Options, ", "))
 		}
 		form = g.spec.Options[at]
 		for _, option := range g.spec.Options {

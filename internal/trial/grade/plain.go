@@ -161,8 +161,8 @@ var doubtful = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|hal
 // attachedScales holds letters directly behind an amount of money, with the words that they stand for.
 var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint:gochecknoglobals // a table
 
-// unspacedScale returns the factor that a word begins with, and where the word of that factor ends. Chinese and Japanese
-// write no blank behind it.
+// unspacedScale returns the factor of the characters that a word begins with, and where they end. Chinese and Japanese
+// write no blank behind them.
 func unspacedScale(word string) (factor float64, end int, known bool) {
 	for size := min(len(word), maxScale); size > 0; size-- {
 		if utf8.ValidString(word[:size]) && word[0] >= utf8.RuneSelf {

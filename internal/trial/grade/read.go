@@ -174,7 +174,8 @@ func (g *Grader) cutOption(text string) (option, rest string) {
 		if !begins || len(o) <= longest {
 			continue
 		}
-		if next, _ := utf8.DecodeRuneInString(behind); behind == "" || !unicode.IsLetter(next) && !unicode.IsDigit(next) {
+		if next, _ := utf8.DecodeRuneInString(behind); behind == "" ||
+			!unicode.IsLetter(next) && !unicode.IsDigit(next) {
 			option = g.spec.Options[i]
 			rest = behind
 			longest = len(o)
@@ -220,7 +221,8 @@ func readNumber(answer string, b behind) (value float64, ok bool) {
 	if next, _ := utf8.DecodeRuneInString(rest); next == '/' || next == '^' {
 		return 0, false
 	}
-	factor, rest, ok := scale(rest, strings.ContainsAny(answer[:len(answer)-len(strings.TrimLeft(answer, "+-$€£¥"))], "$€£¥"))
+	signs := answer[:len(answer)-len(strings.TrimLeft(answer, "+-$€£¥"))]
+	factor, rest, ok := scale(rest, strings.ContainsAny(signs, "$€£¥"))
 	if !ok || doubtful.MatchString(rest) {
 		return 0, false
 	}

@@ -105,7 +105,9 @@ type Key func(question string) *string
 
 // Read reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names
 // their questions. It tells of every line that it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
-func Read(ctx context.Context, from Format, key Key, in io.Reader, out io.Writer, rejected func(Rejection)) (s Summary, err error) {
+func Read(
+	ctx context.Context, from Format, key Key, in io.Reader, out io.Writer, rejected func(Rejection),
+) (s Summary, err error) {
 	buffered := bufio.NewWriter(out)
 	write := func(row any) error {
 		line, err := json.Marshal(row)
@@ -147,7 +149,9 @@ func Read(ctx context.Context, from Format, key Key, in io.Reader, out io.Writer
 const longest = 16 << 20
 
 // readLines reads JSON lines. A byte order mark and empty lines are passed over.
-func readLines(ctx context.Context, in io.Reader, r reader, write func(any) error, count func(int64, error) error) error {
+func readLines(
+	ctx context.Context, in io.Reader, r reader, write func(any) error, count func(int64, error) error,
+) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	for number, last := int64(1), false; !last; number++ {
 		if err := ctx.Err(); err != nil {

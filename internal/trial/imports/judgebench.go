@@ -80,7 +80,8 @@ func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 			}
 		case tie:
 		default:
-			return "", nil, reject(BadField, "decision is %.40q, not %s, %s or %s", *v.Decision, firstBetter, secondBetter, tie)
+			return "", nil, reject(BadField, "decision is %.40q, not %s, %s or %s",
+				*v.Decision, firstBetter, secondBetter, tie)
 		}
 	}
 	switch {

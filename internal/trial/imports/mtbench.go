@@ -56,11 +56,19 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 		return reject(Duplicate, "%.100q, judged by %.40q", block, l.Judge[0])
 	}
 	m.seen[block+"\x00"+l.Judge[0]] = true
-	question := sha256.Sum256([]byte(strconv.FormatInt(*l.Question, 10))) // its text is not on the line, but its number is the same in all
+	// The line does not hold the text of the question, but its number is the same on all lines.
+	question := sha256.Sum256([]byte(strconv.FormatInt(*l.Question, 10)))
 	record := council.BiasMetricRecord{
-		SchemaVersion: council.RecordSchema, Timestamp: time.UnixMilli(int64(l.Time * 1000)).UTC(), ConsentLevel: 1,
-		ReviewerID: l.Judge[0], ScoreScale: "0-1", CouncilConfig: string(MTBenchPairs) + "/" + l.Judge[1],
-		QueryHash: new(hex.EncodeToString(question[:8])), QuestionKey: m.key(fmt.Sprintf("MT-bench question %d", *l.Question)), NShown: 2, BlockID: &block,
+		SchemaVersion: council.RecordSchema,
+		Timestamp:     time.UnixMilli(int64(l.Time * 1000)).UTC(),
+		ConsentLevel:  1,
+		ReviewerID:    l.Judge[0],
+		ScoreScale:    "0-1",
+		CouncilConfig: string(MTBenchPairs) + "/" + l.Judge[1],
+		QueryHash:     new(hex.EncodeToString(question[:8])),
+		QuestionKey:   m.key(fmt.Sprintf("MT-bench question %d", *l.Question)),
+		NShown:        2,
+		BlockID:       &block,
 	}
 	models := []string{l.Model1, l.Model2}
 	lengths := []int{utf8.RuneCountInString(first), utf8.RuneCountInString(second)}
@@ -130,7 +138,8 @@ func score(winner string, model int) (score, rank *float64, status council.Ballo
 func shown(prompt string) (a, b string, ok bool) {
 	texts := make([]string, 2)
 	for i, name := range []string{"A", "B"} {
-		single, found := between(prompt, "[The Start of Assistant "+name+"'s Answer]\n", "\n[The End of Assistant "+name+"'s Answer]")
+		single, found := between(prompt, "[The Start of Assistant "+name+"'s Answer]\n",
+			"\n[The End of Assistant "+name+"'s Answer]")
 		if found {
 			texts[i] = single
 			continue

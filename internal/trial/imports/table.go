@@ -28,7 +28,8 @@ const longestRecord = 60 << 10
 func RecordColumns() []string {
 	return []string{
 		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
-		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
+		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale",
+		"council_config_version",
 		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
 		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
 		"style_similarity", "embedding_model",
@@ -48,7 +49,9 @@ const (
 )
 
 // readTable reads a table of records or of graded rows, as its header says.
-func readTable(ctx context.Context, key Key, in io.Reader, write func(any) error, count func(int64, error) error) (graded bool, err error) {
+func readTable(
+	ctx context.Context, key Key, in io.Reader, write func(any) error, count func(int64, error) error,
+) (graded bool, err error) {
 	buffered := bufio.NewReader(in)
 	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
@@ -117,8 +120,8 @@ func (t table) checkColumns(graded bool, columns map[string]int) (arms int, err 
 			return 0, badHeader("the column %.64q is not known beside id: "+
 				"use group, score:ARM, and cost_usd:ARM for an arm with scores", column)
 		default:
-			return 0, badHeader("the column %.64q is not known: a table of graded rows has a column id, one of records those of "+
-				"councild store export --format csv, with commas between them", column)
+			return 0, badHeader("the column %.64q is not known: a table of graded rows has a column id, one of "+
+				"records those of councild store export --format csv, with commas between them", column)
 		}
 	}
 	return arms, nil
@@ -156,7 +159,8 @@ func (t table) row(cells []string, graded bool, write func(any) error) error {
 			return reject(NotUTF8, "%s", t.header[i])
 		}
 		// The export quotes what a program for tables takes for a formula.
-		if rest, quoted := strings.CutPrefix(cell, "'"); quoted && rest != "" && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
+		if rest, quoted := strings.CutPrefix(cell, "'"); quoted && rest != "" &&
+			strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
 			cell = rest
 		}
 		if cell != "" {
@@ -171,7 +175,12 @@ func (t table) row(cells []string, graded bool, write func(any) error) error {
 
 // graded writes a graded row. An empty cell is null.
 func (t table) graded(values map[string]string, write func(any) error) error {
-	r := Row{ID: values[columnID], Cluster: values[columnGroup], Scores: map[string]*float64{}, CostUSD: map[string]*float64{}}
+	r := Row{
+		ID:      values[columnID],
+		Cluster: values[columnGroup],
+		Scores:  map[string]*float64{},
+		CostUSD: map[string]*float64{},
+	}
 	switch {
 	case r.ID == "":
 		return reject(MissingField, "%s", columnID)
@@ -224,7 +233,8 @@ func (t table) record(values map[string]string, write func(any) error) error {
 	for column, cell := range values {
 		var value any = cell
 		switch column {
-		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value", "style_similarity",
+		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value",
+			"style_similarity",
 			"response_reasoning_tokens":
 			value = json.Number(cell)
 		case "own", "correct":
