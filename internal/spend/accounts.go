@@ -204,14 +204,24 @@ func (a *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 		return s, failure
 	}
 	a.mu.Lock()
-	line := entry{Type: entryOpen, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit, Upper: s.Upper}
+	line := entry{
+		Type:    entryOpen,
+		Day:     s.day,
+		Session: s.Session,
+		Token:   s.Token,
+		User:    s.User,
+		Council: s.Council,
+		Limit:   s.Limit,
+		Upper:   s.Upper,
+	}
 	a.mu.Unlock()
 	err := a.o.Ledger.Append(ctx, a.HasDayLimit(), line.line())
 	if err != nil && a.HasDayLimit() {
 		s.Close(ctx, false)
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
-			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; the log says why, look at the disk of " +
+			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; " +
+				"the log says why, look at the disk of " +
 				a.o.Names.Of(council.SettingSpendStore),
 		}
 	}
@@ -326,7 +336,8 @@ func (a *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	return &council.Error{
 		Code:       council.CodeOverBudget,
 		RetryAfter: resetsAt(now).Sub(now),
-		Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
+		Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; "+
+			"wait until 00:00 UTC, or raise the limit",
 			whose, limit, name, day.spent(), why),
 	}
 }
@@ -346,7 +357,8 @@ func (a *Book) tooLittle(s *Account) *council.Error {
 		Detail: "the session's limit of cost is too low for the answers of its members",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd",
-			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs",
+			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% "+
+				"that are theirs",
 				*s.Limit, *s.First, percent),
 			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
 				least, a.o.Names.Of(council.SettingMaxOutputTokens)),
@@ -356,7 +368,8 @@ func (a *Book) tooLittle(s *Account) *council.Error {
 
 func (a *Book) withoutLimit() *council.Error {
 	return &council.Error{
-		Code: council.CodeInvalid, Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
+		Code:   council.CodeInvalid,
+		Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd", Message: "the session has no limit of cost",
 			Fix: "give one, or set " + a.o.Names.Of(council.SettingMaxCostUSD),
@@ -466,7 +479,9 @@ func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 }
 
 // Begin is Reserve for a request of a call. The request must not be sent either where Options.Hold has an error.
-func (s *Account) Begin(ctx context.Context, call *council.Call, a council.Attempt) (council.Receipt, *council.Failure) {
+func (s *Account) Begin(
+	ctx context.Context, call *council.Call, a council.Attempt,
+) (council.Receipt, *council.Failure) {
 	h, failure := s.Reserve(attemptOf(call, a))
 	if failure != nil {
 		return nil, failure
@@ -537,8 +552,15 @@ func (s *Account) Recover(ctx context.Context, landed []council.Landed, lost []L
 			if known.Tokens != nil {
 				s.tokens += known.Tokens.Input + known.Tokens.Output
 			}
-			if known.CostUSD != nil && *known.CostUSD > 0 { // attempts without a known cost are in the ledger, as uncertain
-				a.chargeLocked(s, Charge{Stage: l.Stage, Model: l.Model, Tokens: known.Tokens, USD: known.CostUSD, Source: SourceProvider})
+			if known.CostUSD != nil && *known.CostUSD > 0 {
+				// Attempts without a known cost are in the ledger, as uncertain.
+				a.chargeLocked(s, Charge{
+					Stage:  l.Stage,
+					Model:  l.Model,
+					Tokens: known.Tokens,
+					USD:    known.CostUSD,
+					Source: SourceProvider,
+				})
 			}
 		}
 	}
@@ -617,7 +639,8 @@ func (a *Book) roomLocked(r *Hold) string {
 			return budgetSpent
 		}
 		if s.spent().Plus(s.expected) >= *s.Limit {
-			return fmt.Sprintf("the session's limit of %v US dollars is reached: %v are spent, and calls in flight are expected to cost %v",
+			return fmt.Sprintf("the session's limit of %v US dollars is reached: "+
+				"%v are spent, and calls in flight are expected to cost %v",
 				*s.Limit, s.spent(), s.expected)
 		}
 		return ""
@@ -627,7 +650,8 @@ func (a *Book) roomLocked(r *Hold) string {
 	}
 	percent := s.share(r.at.Stage)
 	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
-		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, and %s may take %d %%",
+		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, "+
+			"and %s may take %d %%",
 			r.bound, s.used(), *s.Limit, r.at.Stage, percent)
 	}
 	return ""
@@ -662,7 +686,8 @@ func (r *Hold) tokenRoomLocked() string {
 		return "the request can take more tokens than can be counted"
 	}
 	if r.tokens = at.Bytes + int64(*at.OutputLimit); r.tokens > most-min(s.tokens+s.lostTokens+s.tokensHeld, most) {
-		return fmt.Sprintf("the request can take %d tokens; %d of the session's %d are spent or reserved, and %s may take %d %%",
+		return fmt.Sprintf("the request can take %d tokens; %d of the session's %d are spent or reserved, "+
+			"and %s may take %d %%",
 			r.tokens, s.tokens+s.lostTokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
 	}
 	return ""
@@ -864,10 +889,14 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 	}
 	var warnings []council.Warning
 	for _, code := range []council.WarningCode{
-		council.WarnPriceOld, council.WarnPriceDiffers, council.WarnCostUncertain, council.WarnCostOverBound, council.WarnCostUnknown,
+		council.WarnPriceOld, council.WarnPriceDiffers, council.WarnCostUncertain, council.WarnCostOverBound,
+		council.WarnCostUnknown,
 	} {
 		if models := s.warnings[code]; len(models) > 0 {
-			warnings = append(warnings, council.Warning{Code: code, Message: a.explain(code, s) + strings.Join(models, ", ")})
+			warnings = append(warnings, council.Warning{
+				Code:    code,
+				Message: a.explain(code, s) + strings.Join(models, ", "),
+			})
 		}
 	}
 	if continues {
@@ -894,14 +923,17 @@ func (a *Book) explain(code council.WarningCode, s *Account) string {
 	case council.WarnPriceOld:
 		return "prices were read more than 45 days ago, and may have changed since: "
 	case council.WarnPriceDiffers:
-		return "what the provider charged differs by more than 2 % from its tokens at the price that councild knows; look at the prices of "
+		return "what the provider charged differs by more than 2 % from its tokens at the price that councild knows; " +
+			"look at the prices of "
 	case council.WarnCostUncertain:
-		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with the most that they can "+
-			"have cost, of ", s.uncertain)
+		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with "+
+			"the most that they can have cost, of ", s.uncertain)
 	case council.WarnCostOverBound:
-		return "a bill was above the most that its request should have cost; it counts in full, and later bounds grow with it, of "
+		return "a bill was above the most that its request should have cost; " +
+			"it counts in full, and later bounds grow with it, of "
 	default:
-		return "there is a limit of cost, and nobody knows what these models cost, so that their calls count as nothing; give their prices in " +
+		return "there is a limit of cost, and nobody knows what these models cost, " +
+			"so that their calls count as nothing; give their prices in " +
 			a.o.Names.Of(council.SettingPrices) + ": "
 	}
 }
@@ -933,7 +965,12 @@ func (a *Book) Limits(token string) []Limit {
 	add := func(name string, limit *USD, s *scope) {
 		if limit != nil {
 			limits = append(limits, Limit{
-				Scope: name, Limit: *limit, Used: s.spent(), Reserved: s.held, Left: *limit - min(s.used(), *limit), ResetsAt: &reset,
+				Scope:    name,
+				Limit:    *limit,
+				Used:     s.spent(),
+				Reserved: s.held,
+				Left:     *limit - min(s.used(), *limit),
+				ResetsAt: &reset,
 			})
 		}
 	}

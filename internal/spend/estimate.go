@@ -199,8 +199,12 @@ func (a *Book) expected(all []planned) *USD {
 // Opening returns what is known of the session of a plan before its first call.
 func (a *Book) Opening(plan council.Plan) Opening {
 	o := Opening{
-		Session: plan.SessionID, Token: plan.Token, User: plan.User, Council: plan.CouncilLabel(), MaxTokens: plan.MaxTotalTokens,
-		Shares: map[council.Stage]int64{},
+		Session:   plan.SessionID,
+		Token:     plan.Token,
+		User:      plan.User,
+		Council:   plan.CouncilLabel(),
+		MaxTokens: plan.MaxTotalTokens,
+		Shares:    map[council.Stage]int64{},
 	}
 	share := func(stage council.Stage, end float64) { o.Shares[stage] = int64(math.Round(100 * end)) } //nolint:mnd // percent
 	var seats []council.Member
@@ -238,8 +242,13 @@ func (a *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := a.Opening(plan)
 	e := Estimate{
-		Calls: len(all), Upper: a.upper(all), Expected: a.expected(all), ByStage: map[string]Figure{}, ByModel: map[string]Figure{},
-		Unpriced: append([]string{}, a.unpriced(o.Models)...), Limits: a.Limits(plan.Token),
+		Calls:    len(all),
+		Upper:    a.upper(all),
+		Expected: a.expected(all),
+		ByStage:  map[string]Figure{},
+		ByModel:  map[string]Figure{},
+		Unpriced: append([]string{}, a.unpriced(o.Models)...),
+		Limits:   a.Limits(plan.Token),
 	}
 	part := func(is func(planned) bool) Figure {
 		some := slices.DeleteFunc(slices.Clone(all), func(c planned) bool { return !is(c) })

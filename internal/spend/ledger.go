@@ -82,7 +82,15 @@ const maxCalls = 60
 
 // lines returns lines with calls of a session, the last of that type.
 func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
-	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Limit: s.Limit}
+	e := entry{
+		Type:    entryCalls,
+		Day:     s.day,
+		Session: s.Session,
+		Token:   s.Token,
+		User:    s.User,
+		Council: s.Council,
+		Limit:   s.Limit,
+	}
 	for len(calls) > maxCalls {
 		e.Calls = calls[:maxCalls]
 		calls = calls[maxCalls:]

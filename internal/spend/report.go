@@ -66,7 +66,13 @@ type collector struct {
 // end is nil where none is kept. Sessions that run now are taken from accounts. Without accounts, sessions without an end count whole.
 func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report, error) {
 	q.By = cmp.Or(q.By, ByDay)
-	c := collector{q: q, rows: map[string]*Row{}, ended: map[string]bool{}, open: map[string]entry{}, calls: map[string][]Charge{}}
+	c := collector{
+		q:     q,
+		rows:  map[string]*Row{},
+		ended: map[string]bool{},
+		open:  map[string]entry{},
+		calls: map[string][]Charge{},
+	}
 	from := ""
 	if q.Days > 0 {
 		from = now.UTC().AddDate(0, 0, 1-q.Days).Format(time.DateOnly)
@@ -137,7 +143,13 @@ func (a *Book) running() []entry {
 	all := make([]entry, 0, len(a.sessions))
 	for _, s := range a.sessions {
 		all = append(all, entry{
-			Type: entryClose, Day: s.day, Session: s.Session, Token: s.Token, User: s.User, Council: s.Council, Calls: slices.Clone(s.calls),
+			Type:    entryClose,
+			Day:     s.day,
+			Session: s.Session,
+			Token:   s.Token,
+			User:    s.User,
+			Council: s.Council,
+			Calls:   slices.Clone(s.calls),
 		})
 	}
 	return all

@@ -94,7 +94,8 @@ func ParseLine(text []byte) (Line, error) {
 	var e entry
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&e); err != nil || e.Session == "" || len(e.Day) != len(time.DateOnly) || typeOf(text) == "" {
+	if err := decoder.Decode(&e); err != nil || e.Session == "" || len(e.Day) != len(time.DateOnly) ||
+		typeOf(text) == "" {
 		return Line{}, &Damage{Reason: ReasonNoEntry}
 	}
 	return Line{text: text, day: e.Day, unchecked: true}, nil
@@ -261,7 +262,8 @@ func (s State) Problem() string {
 	}
 	var parts []string
 	for _, r := range s.Reasons {
-		parts = append(parts, fmt.Sprintf("%s cannot be read (%s, first %s line %d)", counted(r.Count, "line"), r.Reason, r.File, r.Line))
+		parts = append(parts, fmt.Sprintf("%s cannot be read (%s, first %s line %d)",
+			counted(r.Count, "line"), r.Reason, r.File, r.Line))
 	}
 	if s.Missing > 0 {
 		parts = append(parts, fmt.Sprintf("at least %s missing", counted(s.Missing, "line is", "lines are")))

@@ -71,7 +71,12 @@ func (s *sums) lose(l Lost) {
 func (s *Account) Usage() council.TotalUsage {
 	s.sums.mu.Lock()
 	defer s.sums.mu.Unlock()
-	return council.TotalUsage{ByStage: maps.Clone(s.byStage), ByModel: maps.Clone(s.byModel), Total: s.total, CostUSD: s.total.CostUSD}
+	return council.TotalUsage{
+		ByStage: maps.Clone(s.byStage),
+		ByModel: maps.Clone(s.byModel),
+		Total:   s.total,
+		CostUSD: s.total.CostUSD,
+	}
 }
 
 // Paid returns how many calls so far a provider may have billed.
@@ -95,5 +100,6 @@ func (s *Account) HalfSpent() bool {
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	return s.Limit != nil && s.spent() >= *s.Limit/2 || s.MaxTokens != nil && s.Usage().Total.Tokens()+s.lostTokens >= *s.MaxTokens/2
+	return s.Limit != nil && s.spent() >= *s.Limit/2 ||
+		s.MaxTokens != nil && s.Usage().Total.Tokens()+s.lostTokens >= *s.MaxTokens/2
 }

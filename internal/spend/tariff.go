@@ -132,7 +132,8 @@ func (r *Rates) set(name, text string) error {
 	}
 	place := r.place(name)
 	if place == nil {
-		return errors.New("is no price: write cached_input, cache_write, reasoning, request or above, as a roster has them")
+		return errors.New("is no price: write cached_input, cache_write, reasoning, request or above, " +
+			"as a roster has them")
 	}
 	price, err := ParsePrice(text)
 	*place = &price
@@ -150,7 +151,8 @@ func ParseTariff(text string) (Tariff, error) {
 	prices, more, further := strings.Cut(prices, "+")
 	input, output, ok := strings.Cut(prices, "/")
 	if !ok {
-		return Tariff{}, errors.New("is no price: write INPUT/OUTPUT in US dollars per million tokens, such as 1.25/10, or free")
+		return Tariff{}, errors.New("is no price: write INPUT/OUTPUT in US dollars per million tokens, " +
+			"such as 1.25/10, or free")
 	}
 	var t Tariff
 	for _, part := range [][2]string{{"input", input}, {"output", output}} {
@@ -207,7 +209,8 @@ func (t Tariff) Validate() error {
 	before := int64(0)
 	for _, tier := range t.Above {
 		if tier.InputTokens <= before {
-			return errors.New("the tiers above numbers of input tokens do not stand in rising order: sort them, from 1 token on")
+			return errors.New("the tiers above numbers of input tokens do not stand in rising order: " +
+				"sort them, from 1 token on")
 		}
 		before = tier.InputTokens
 	}
@@ -269,8 +272,12 @@ func dearer(t, u Tariff) Tariff {
 		a := t.above(inputTokens)
 		b := u.above(inputTokens)
 		return Rates{
-			Input: new(max(a.input, b.input)), CachedInput: new(max(a.cached, b.cached)), CacheWrite: new(max(a.write, b.write)),
-			Output: new(max(a.output, b.output)), Reasoning: new(max(a.reasoning, b.reasoning)), Request: new(max(a.request, b.request)),
+			Input:       new(max(a.input, b.input)),
+			CachedInput: new(max(a.cached, b.cached)),
+			CacheWrite:  new(max(a.write, b.write)),
+			Output:      new(max(a.output, b.output)),
+			Reasoning:   new(max(a.reasoning, b.reasoning)),
+			Request:     new(max(a.request, b.request)),
 		}
 	}
 	dear := Tariff{AsOf: t.AsOf, Rates: most(0)}

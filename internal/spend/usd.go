@@ -109,7 +109,8 @@ func number(text string, scale int64) (*big.Rat, error) {
 	const longest = 64 // with it, no exponent makes a number of many digits
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err != nil, len(text) > longest, strings.ContainsAny(text, "xXpP_"), f < 0, math.IsInf(f, 0), math.IsNaN(f), f > 1e9:
+	case err != nil, len(text) > longest, strings.ContainsAny(text, "xXpP_"), f < 0, math.IsInf(f, 0), math.IsNaN(f),
+		f > 1e9:
 		return nil, errNumber
 	case f < 1e-18:
 		return new(big.Rat), nil
