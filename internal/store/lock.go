@@ -27,7 +27,8 @@ type Holder struct {
 func (e *HeldError) Error() string {
 	holder := "another process"
 	if e.Holder.PID != 0 {
-		holder = fmt.Sprintf("process %d on %s since %s", e.Holder.PID, e.Holder.Host, e.Holder.Since.Format(time.RFC3339))
+		holder = fmt.Sprintf("process %d on %s since %s",
+			e.Holder.PID, e.Holder.Host, e.Holder.Since.Format(time.RFC3339))
 	}
 	return fmt.Sprintf("the record store %s is held by %s; stop that process or name another file", e.Path, holder)
 }

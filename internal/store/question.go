@@ -61,7 +61,8 @@ func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Que
 		err = NewQuestionSecret(ctx, path).create(name)
 	}
 	if err != nil {
-		return QuestionSecret{}, fmt.Errorf("making the secret of question keys: %w; let this process write to that directory", err)
+		return QuestionSecret{}, fmt.Errorf("making the secret of question keys: %w; "+
+			"let this process write to that directory", err)
 	}
 	if s, err = OwnQuestionSecret(ctx, path, log); err == nil {
 		s.Tell(ctx, path, log)
@@ -72,8 +73,9 @@ func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Que
 // Tell logs that the secret was made.
 func (s QuestionSecret) Tell(ctx context.Context, path string, log *slog.Logger) {
 	if s.Anew {
-		log.WarnContext(ctx, "the records have question keys, but their secret is gone, and another one was made: which of the next sessions "+
-			"repeat an earlier question is not known; to know it, stop, restore the file from a backup, and start again", "file", QuestionFile(path))
+		log.WarnContext(ctx, "the records have question keys, but their secret is gone, and another one was made: "+
+			"which of the next sessions repeat an earlier question is not known; to know it, stop, restore the file "+
+			"from a backup, and start again", "file", QuestionFile(path))
 		return
 	}
 	log.InfoContext(ctx, "made the secret of question keys; back it up with the records", "file", QuestionFile(path))
@@ -86,8 +88,8 @@ func OwnQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Ques
 	case err != nil:
 		return QuestionSecret{}, err
 	case disk.Foreign(info):
-		return QuestionSecret{}, fmt.Errorf("%s belongs to another user, who may know the secret: make this process's user its owner (chown), "+
-			"or remove it to have another secret made", name)
+		return QuestionSecret{}, fmt.Errorf("%s belongs to another user, who may know the secret: make this "+
+			"process's user its owner (chown), or remove it to have another secret made", name)
 	case info.Mode().Perm()&0o077 != 0:
 		log.WarnContext(ctx, "other users of this machine may read the secret of question keys: take their rights away with chmod 600",
 			"file", name, "mode", info.Mode().Perm().String())
@@ -143,8 +145,8 @@ func readQuestionSecret(path string) (s QuestionSecret, info fs.FileInfo, err er
 		s, err = ParseQuestionSecret(data)
 	}
 	if err != nil {
-		return QuestionSecret{}, nil, fmt.Errorf("reading the secret of question keys in %s: %w; restore the file from a backup, "+
-			"let this process read it, or remove it to have another secret made", name, err)
+		return QuestionSecret{}, nil, fmt.Errorf("reading the secret of question keys in %s: %w; restore the file "+
+			"from a backup, let this process read it, or remove it to have another secret made", name, err)
 	}
 	return s, info, nil
 }
@@ -155,7 +157,8 @@ func ParseQuestionSecret(data []byte) (s QuestionSecret, err error) {
 		return QuestionSecret{}, fmt.Errorf("it is damaged: %w", err)
 	}
 	if !validSecret.MatchString(s.Secret) || s.Made.IsZero() {
-		return QuestionSecret{}, errors.New("it is damaged: it has no secret of 64 hexadecimal digits, or no time at which it was made")
+		return QuestionSecret{}, errors.New("it is damaged: it has no secret of 64 hexadecimal digits, " +
+			"or no time at which it was made")
 	}
 	return s, nil
 }

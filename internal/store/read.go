@@ -394,9 +394,15 @@ func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn 
 	case err != nil:
 		return nil, false, err
 	case f.compressed() && info.Size() == 0 && info.Mode().IsRegular(): // zstd would take it for a file without content
-		return nil, false, &LineError{File: f.Name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")}
+		return nil, false, &LineError{
+			File:   f.Name,
+			Line:   1,
+			Reason: ReasonDamaged,
+			Err:    errors.New("the file is empty"),
+		}
 	case f.compressed():
-		decompressor, err := zstd.NewReader(f.file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		decompressor, err := zstd.NewReader(f.file, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, false, err
 		}

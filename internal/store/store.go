@@ -358,7 +358,8 @@ func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) err
 	var all []byte
 	for i, line := range lines {
 		if len(line) >= maxLine {
-			return nil, fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have", s.path, len(line), maxLine-1)
+			return nil, fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have",
+				s.path, len(line), maxLine-1)
 		}
 		if i < len(lines)-1 {
 			all = append(append(all, line[:len(line)-1]...), moreFollow, '\n')
@@ -398,7 +399,8 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 			lines.Write([]byte{moreFollow, '\n'})
 		}
 		if n := lines.Len() - before; n > maxLine {
-			return nil, fmt.Errorf("encoding record %d: %d bytes are more than the %d that a line may have", i, n, maxLine)
+			return nil, fmt.Errorf("encoding record %d: %d bytes are more than the %d that a line may have",
+				i, n, maxLine)
 		}
 	}
 	return lines.Bytes(), nil
@@ -414,7 +416,8 @@ func Join(texts [][]byte) (lines []byte, err error) {
 		}
 		lines = append(lines, '\n')
 		if n := len(lines) - before; n > maxLine {
-			return nil, fmt.Errorf("record %d has %d bytes, which are more than the %d that a line may have", i, n, maxLine)
+			return nil, fmt.Errorf("record %d has %d bytes, which are more than the %d that a line may have",
+				i, n, maxLine)
 		}
 	}
 	return lines, nil
@@ -441,7 +444,8 @@ func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 }
 
 // errStuck is why the records of a session are refused at once.
-var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: look at the disk")
+var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: " +
+	"look at the disk")
 
 // enqueue adds the batch to the queue of the writer. The queue is bounded: a disk that
 // hangs fails no write, so that without a bound every session would wait in memory.

@@ -179,13 +179,15 @@ func (f File) Summary() (Summary, error) {
 // version.
 func (f File) checkSummary(found Summary) error {
 	said, err := f.Summary()
-	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) || found.damaged() {
+	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) ||
+		found.damaged() {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if said.Schema != "" && said.Schema != council.RecordSchema && found.later() { // the release that made it may know those records
+	if said.Schema != "" && said.Schema != council.RecordSchema && found.later() {
+		// The release that made it may know those records.
 		return nil
 	}
 	found.Body = said.Body
@@ -193,8 +195,8 @@ func (f File) checkSummary(found Summary) error {
 	if reflect.DeepEqual(said, found) {
 		return nil
 	}
-	return fmt.Errorf("its summary says %d sessions from %v to %v, and it holds %d from %v to %v; decompress it (zstd -d --rm), "+
-		"and the daemon compresses it again", said.Sessions, said.Oldest, said.Newest, found.Sessions, found.Oldest, found.Newest)
+	return fmt.Errorf("its summary says %d sessions from %v to %v, and it holds %d from %v to %v; decompress it "+
+		"(zstd -d --rm), and the daemon compresses it again", said.Sessions, said.Oldest, said.Newest, found.Sessions, found.Oldest, found.Newest)
 }
 
 // Part is what Verify found in one file of a store.

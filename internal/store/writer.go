@@ -343,8 +343,8 @@ func fit(batches []*batch, n int) (count, length int) {
 }
 
 // errMoved is the reason why a file is given up that is not found by its name any more.
-var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not read any more; " +
-	"the daemon rotates it by itself, so keep other programs away from it")
+var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not " +
+	"read any more; the daemon rotates it by itself, so keep other programs away from it")
 
 // check returns nil while a command would read what is written to the file: the name
 // leads to this file, and this process holds the lock. Unless size is unwritten, the
