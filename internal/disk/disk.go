@@ -67,7 +67,8 @@ func OpenRegular(name string) (*os.File, error) {
 
 // ExplainLink returns an error in plain words when err came from NoFollow, else err.
 func ExplainLink(name string, err error) error {
-	if info, statErr := os.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrExist) {
+	if info, statErr := os.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 &&
+		!errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "opening", Path: name, Err: errLink}
 	}
 	return err

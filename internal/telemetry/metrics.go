@@ -38,17 +38,25 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	}
 	byStage := func(name, help string) *prometheus.HistogramVec {
 		seconds := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600}
-		return registered.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}, []string{"stage"})
+		return registered.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    name,
+			Help:    help,
+			Buckets: seconds,
+		}, []string{"stage"})
 	}
 	registered.NewGauge(prometheus.GaugeOpts{
 		Name: "councild_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version},
 	}).Set(1)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
 		registry: registry,
 		sessions: counter("councild_sessions_total", "Sessions that ended, by status.", "status"),
-		running:  registered.NewGauge(prometheus.GaugeOpts{Name: "councild_sessions_running", Help: "Sessions that run."}),
-		stages:   byStage("councild_stage_seconds", "Wall time of a stage."),
+		running: registered.NewGauge(prometheus.GaugeOpts{
+			Name: "councild_sessions_running",
+			Help: "Sessions that run.",
+		}),
+		stages: byStage("councild_stage_seconds", "Wall time of a stage."),
 		overhead: registered.NewHistogram(prometheus.HistogramOpts{
 			Name: "councild_overhead_seconds", Help: "Time of a session that its slowest calls do not explain.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
@@ -56,12 +64,14 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 		calls: counter("councild_calls_total",
 			"Calls to models, by what came of them: ok, or the failure's code.", "stage", "model", "outcome"),
 		latency: byStage("councild_call_seconds", "Time of a call, all attempts."),
-		retries: counter("councild_retries_total", "Requests to providers beyond the first of a call.", "stage", "model"),
+		retries: counter("councild_retries_total", "Requests to providers beyond the first of a call.",
+			"stage", "model"),
 		implausible: counter("councild_usage_doubted_total",
 			"Figures of usage and cost that were not believed and count as unknown.", "model"),
 		tokens: counter("councild_tokens_total",
 			"Tokens that calls used, as far as providers said it: input or output.", "model", "kind"),
-		cost:    counter("councild_cost_usd_total", "Cost of calls in US dollars, as far as providers said it.", "model"),
+		cost: counter("councild_cost_usd_total", "Cost of calls in US dollars, as far as providers said it.",
+			"model"),
 		ballots: counter("councild_ballots_total", "Reviews, by status.", "status"),
 		records: counter("councild_records_total",
 			"Bias records, by whether they are on disk: persisted or not_persisted.", "outcome"),
@@ -71,8 +81,9 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 			if states == nil {
 				return
 			}
+			values := map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}
 			for _, b := range states() {
-				set(map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}[b.State], b.Provider, b.Model)
+				set(values[b.State], b.Provider, b.Model)
 			}
 		})
 	return m
@@ -105,7 +116,9 @@ type Family struct {
 // Families adds figures of several names that have the same labels and belong to the same instant.
 // They are asked for at each scrape: each calls set once for every figure there is now, with the index
 // of its family and the values of its labels.
-func (m *Metrics) Families(all []Family, labels []string, each func(set func(family int, value float64, labels ...string))) {
+func (m *Metrics) Families(
+	all []Family, labels []string, each func(set func(family int, value float64, labels ...string)),
+) {
 	f := families{each: each}
 	for _, family := range all {
 		f.descs = append(f.descs, prometheus.NewDesc(family.Name, family.Help, labels, nil))
@@ -155,7 +168,11 @@ func (m *Metrics) Observe(e council.Event) {
 		m.running.Dec()
 		m.sessions.WithLabelValues(string(data.Status)).Inc()
 		t := data.Metadata.Timing
-		stages := map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS}
+		stages := map[council.Stage]float64{
+			council.Stage1: t.Stage1MS,
+			council.Stage2: t.Stage2MS,
+			council.Stage3: t.Stage3MS,
+		}
 		for stage, ms := range stages {
 			if ms > 0 { // else the session had no such stage
 				m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)

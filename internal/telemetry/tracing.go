@@ -52,7 +52,8 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
 	described, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "councild"), attribute.String("service.version", version)),
+		resource.WithAttributes(attribute.String("service.name", "councild"),
+			attribute.String("service.version", version)),
 		resource.WithFromEnv(), resource.WithTelemetrySDK()) // what comes later has the last word
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
