@@ -79,7 +79,8 @@ func Find(models []Model, name string) (Model, bool, error) {
 			return m, true, fmt.Errorf("%s is set twice: write it once", b.name)
 		}
 		if !(*b.value >= b.low && *b.value <= b.high) { // also refuses NaN
-			return m, true, fmt.Errorf("%s is not a number from %v to %v: write one, as in ?%s=.7", b.name, b.low, b.high, b.name)
+			return m, true, fmt.Errorf("%s is not a number from %v to %v: write one, as in ?%s=.7",
+				b.name, b.low, b.high, b.name)
 		}
 		delete(values, b.name)
 	}

@@ -49,7 +49,9 @@ const (
 
 // common are the members that every dialect takes.
 func common() []string {
-	return []string{"model", "messages", "n", "stream", "stream_options", "temperature", "response_format", "max_tokens"}
+	return []string{
+		"model", "messages", "n", "stream", "stream_options", "temperature", "response_format", "max_tokens",
+	}
 }
 
 // refuse returns why a provider refuses a request, or nil. members are those of its JSON.
@@ -57,8 +59,8 @@ func (d Dialect) refuse(r *http.Request, members map[string]json.RawMessage) any
 	switch d {
 	case DialectReasoning:
 		if t, ok := members["temperature"]; ok && string(t) != "1" {
-			return unsupported("temperature", "unsupported_value", fmt.Sprintf("Unsupported value: 'temperature' does not support %s with this "+
-				"model. Only the default (1) value is supported.", t))
+			return unsupported("temperature", "unsupported_value", fmt.Sprintf("Unsupported value: 'temperature' "+
+				"does not support %s with this model. Only the default (1) value is supported.", t))
 		}
 		if _, ok := members["max_tokens"]; ok {
 			return unsupported("max_tokens", "unsupported_parameter",
@@ -124,7 +126,8 @@ func refuseLikeGemini(members map[string]json.RawMessage) any {
 	var word string
 	if effort, ok := members["reasoning_effort"]; ok {
 		if json.Unmarshal(effort, &word) != nil || !slices.Contains([]string{"high", "low", "medium", "none"}, word) {
-			return likeGoogle(fmt.Sprintf("Invalid reasoning_effort: %s. Valid values are: high, low, medium, none", word))
+			return likeGoogle(fmt.Sprintf("Invalid reasoning_effort: %s. Valid values are: high, low, medium, none",
+				word))
 		}
 	}
 	return nil

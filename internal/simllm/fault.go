@@ -118,7 +118,8 @@ func EmbeddingKinds() []FaultKind {
 // messageKinds are the faults of a completion's message, which embeddings do not have.
 func messageKinds() []FaultKind {
 	return []FaultKind{
-		FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField, FaultRefusal, FaultLength, FaultContentFilter,
+		FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField, FaultRefusal, FaultLength,
+		FaultContentFilter,
 	}
 }
 
@@ -171,7 +172,8 @@ func (f Fault) validate() error {
 func (f Fault) concerns(q *request) bool {
 	embeds := q.task.Kind == Embedding
 	return (len(f.Tasks) == 0 || slices.Contains(f.Tasks, q.task.Kind)) &&
-		(embeds || !slices.Contains(EmbeddingKinds(), f.Kind)) && (!embeds || !slices.Contains(messageKinds(), f.Kind)) &&
+		(embeds || !slices.Contains(EmbeddingKinds(), f.Kind)) &&
+		(!embeds || !slices.Contains(messageKinds(), f.Kind)) &&
 		(q.body.Stream || !slices.Contains(streamKinds(), f.Kind)) &&
 		(q.task.Kind == Review || !slices.Contains(BallotKinds(), f.Kind))
 }

@@ -10,5 +10,8 @@ func judgement(t Task) string {
 	for _, axis := range t.Axes {
 		axes[axis] = rating{Quotes: []string{}}
 	}
-	return "Simulated: no answer treats anybody otherwise.\n\n```json\n" + string(encode(map[string]any{"token": t.Token, "axes": axes})) + "\n```"
+	return "Simulated: no answer treats anybody otherwise.\n\n```json\n" + string(encode(map[string]any{
+		"token": t.Token,
+		"axes":  axes,
+	})) + "\n```"
 }

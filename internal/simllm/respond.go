@@ -101,7 +101,8 @@ func (m *model) complete(q *request, fault *fault) response {
 	case FaultNoChoices:
 		return jsonResponse(200, m.completion(q, "chat.completion"))
 	case FaultHugeBody:
-		return jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(hugeText)}, "stop")).filled(fault.Size)
+		huge := message{Role: "assistant", Content: new(hugeText)}
+		return jsonResponse(200, m.whole(q, huge, "stop")).filled(fault.Size)
 	case FaultHalfJSON:
 		r := jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(m.text(q, fault.Kind))}, "stop"))
 		r.pieces[0] = r.pieces[0][:len(r.pieces[0])/2]
@@ -139,7 +140,8 @@ func (m *model) message(q *request, fault FaultKind) (msg message, finish string
 		msg.Refusal = new("Simulated refusal.")
 	default:
 		text := m.text(q, fault)
-		if limit := cmp.Or(q.body.MaxCompletionTokens, q.body.MaxTokens); limit != nil && max(*limit, 0) < tokens(len(text)) {
+		if limit := cmp.Or(q.body.MaxCompletionTokens, q.body.MaxTokens); limit != nil &&
+			max(*limit, 0) < tokens(len(text)) {
 			text = cut(text, bytesPerToken*max(*limit, 0))
 			finish = "length"
 		}
@@ -156,8 +158,11 @@ func (m *model) message(q *request, fault FaultKind) (msg message, finish string
 func (m *model) completion(q *request, object string) completion {
 	id := digest(m.Name, q.key)
 	return completion{
-		ID: "simulated-" + hex.EncodeToString(id[:12]), Object: object, Model: cmp.Or(m.Version, m.Name), SystemFingerprint: fingerprint,
-		Choices: []choice{},
+		ID:                "simulated-" + hex.EncodeToString(id[:12]),
+		Object:            object,
+		Model:             cmp.Or(m.Version, m.Name),
+		SystemFingerprint: fingerprint,
+		Choices:           []choice{},
 	}
 }
 
@@ -215,7 +220,8 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 		return r
 	}
 	if fault.Kind == StreamError {
-		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2], event(namedError(fault.Status, "simulated failure in the middle of the stream")))
+		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2],
+			event(namedError(fault.Status, "simulated failure in the middle of the stream")))
 		return r
 	}
 	if fault.Kind == StreamGarbage {

@@ -77,7 +77,8 @@ func New(o Options) (*Server, error) {
 	var errs []error
 	for _, c := range o.Closed {
 		if c.Query == "" || c.Right == "" || len(c.Wrong) == 0 {
-			errs = append(errs, fmt.Errorf("the closed question %.40q lacks its text, its right answer or wrong ones", c.Query))
+			errs = append(errs, fmt.Errorf("the closed question %.40q lacks its text, its right answer or wrong ones",
+				c.Query))
 		}
 	}
 	if len(o.Models) == 0 {
@@ -90,7 +91,8 @@ func New(o Options) (*Server, error) {
 		if other, taken := signatures[m.signature]; s.models[m.Name] != nil {
 			errs = append(errs, fmt.Errorf("model %q: the name is taken", m.Name))
 		} else if taken {
-			errs = append(errs, fmt.Errorf("model %q: the name gives it the signature of %q: choose another", m.Name, other))
+			errs = append(errs, fmt.Errorf("model %q: the name gives it the signature of %q: choose another",
+				m.Name, other))
 		}
 		signatures[m.signature] = m.Name
 		s.models[m.Name] = m

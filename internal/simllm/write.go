@@ -130,7 +130,8 @@ func (p *phrases) keyWords(question string) []string {
 	var words []string
 	for word := range strings.FieldsFuncSeq(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		same := func(w string) bool { return strings.EqualFold(w, word) }
-		if n := utf8.RuneCountInString(word); n < 3 || n > 24 || p.stop[strings.ToLower(word)] || slices.ContainsFunc(words, same) {
+		if n := utf8.RuneCountInString(word); n < 3 || n > 24 || p.stop[strings.ToLower(word)] ||
+			slices.ContainsFunc(words, same) {
 			continue
 		}
 		words = append(words, word)
