@@ -184,7 +184,9 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1),
+		providers:      make(map[string]*provider, len(o.Providers)),
+		attemptTimeout: o.AttemptTimeout,
+		maxAttempts:    max(o.MaxAttempts, 1),
 	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
@@ -203,9 +205,18 @@ func New(o Options) (*Client, error) {
 		}
 		config.HTTPClient = over
 		made := &provider{
-			Provider: p, keys: keysOf(p), dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), http: over,
-			transport: t, pool: pool,
-			queue: newQueue(o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
+			Provider:  p,
+			keys:      keysOf(p),
+			dialect:   dialectOf(u.Hostname()),
+			address:   u.Host,
+			hint:      hint(u),
+			api:       openai.NewClientWithConfig(config),
+			http:      over,
+			transport: t,
+			pool:      pool,
+			queue:     newQueue(o.MaxCallsPerProvider),
+			start:     time.Now(),
+			models:    map[string]*model{},
 		}
 		made.budget = newBudget(made.now)
 		c.providers[p.Name] = made
@@ -226,7 +237,8 @@ func hint(base *url.URL) string {
 	if versioned.MatchString(base.Path) {
 		return ""
 	}
-	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: most providers have theirs under /v1)",
+	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: "+
+		"most providers have theirs under /v1)",
 		base.Scheme, base.Host, base.Path)
 }
 
@@ -319,7 +331,10 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
 	p, m := c.route(call.Model)
 	if p == nil {
-		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
+		return &council.Failure{
+			Code:    council.FailUnknownProvider,
+			Message: "the model's name points at no configured provider",
+		}
 	}
 	p.queue.begun(call.Session)
 	asked := p.dialect.asked(&call, m.name)
@@ -430,7 +445,9 @@ const (
 // admit waits for a place in the provider's queue and asks breaker and budget. Method leave
 // gives back the place and the ticket. When the request may not be sent, admit returns the
 // failure of the request before it, unless the call was cancelled.
-func (p *provider) admit(ctx context.Context, m *model, r request, place *claim, last *council.Failure) (ticket, *council.Failure) {
+func (p *provider) admit(
+	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
+) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
 		return 0, m.breaker.failure(p.now()) // without waiting for a place
 	}
@@ -485,7 +502,11 @@ func (p *provider) begin(
 		}
 	}()
 	x.prepared = x.request()
-	receipt, failure = x.call.Begin(ctx, council.Attempt{Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	receipt, failure = x.call.Begin(ctx, council.Attempt{
+		Provider: p.Name,
+		Number:   number,
+		Bytes:    int64(len(x.prepared)),
+	})
 	judged = true
 	if ctx.Err() != nil {
 		finish(ctx, receipt, council.Consumed{Free: true})

@@ -137,8 +137,8 @@ func wordingOf(object map[string]any, depth int) string {
 		}
 	}
 	for _, name := range []string{
-		"error", "message", "msg", "detail", "errordescription", "errormessage", "errormsg", "errors", "statusmsg", "baseresp",
-		"metadata", "raw", "reasons", "innererror",
+		"error", "message", "msg", "detail", "errordescription", "errormessage", "errormsg", "errors", "statusmsg",
+		"baseresp", "metadata", "raw", "reasons", "innererror",
 	} {
 		if name == "baseresp" && !isFailing(object[name]) {
 			continue
@@ -184,10 +184,11 @@ func (c *complaint) collect(v any, depth int) {
 	}
 }
 
-// note takes in what the members of an object say themselves.
+// note records what an object says, without the objects inside it.
 func (c *complaint) note(object map[string]any) {
 	for _, name := range []string{
-		"code", "statuscode", "httpcode", "httpstatus", "status", "errorcode", "type", "errortype", "reason", "object", "error",
+		"code", "statuscode", "httpcode", "httpstatus", "status", "errorcode", "type", "errortype", "reason", "object",
+		"error",
 	} {
 		c.name(object[name])
 	}
@@ -277,11 +278,12 @@ func named(name string) int {
 		name = strings.TrimSuffix(name, end)
 	}
 	switch name {
-	case "ratelimit", "ratelimited", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "resourceexhausted", "throttling",
-		"throttled", "limitrequests", "requestlimitexceeded", "tokenlimitexceeded", "concurrencylimitexceeded":
+	case "ratelimit", "ratelimited", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "resourceexhausted",
+		"throttling", "throttled", "limitrequests", "requestlimitexceeded", "tokenlimitexceeded", "concurrencylimitexceeded":
 		return http.StatusTooManyRequests
-	case "overloaded", "serverisoverloaded", "serveroverloaded", "engineoverloaded", "modeloverloaded", "serviceunavailable", "unavailable",
-		"servertemporarilyunavailable", "modelnotready", "slowdown", "insufficientsystemresource", "networkerror":
+	case "overloaded", "serverisoverloaded", "serveroverloaded", "engineoverloaded", "modeloverloaded",
+		"serviceunavailable", "unavailable", "servertemporarilyunavailable", "modelnotready", "slowdown",
+		"insufficientsystemresource", "networkerror":
 		return http.StatusServiceUnavailable
 	case "server", "internalserver", "internal", "api", "upstream", "serverinternal":
 		return http.StatusInternalServerError
@@ -291,7 +293,8 @@ func named(name string) int {
 		return http.StatusGatewayTimeout
 	case "requesttimeout":
 		return http.StatusRequestTimeout
-	case "authentication", "unauthorized", "unauthenticated", "invalidapikey", "apikeyinvalid", "invalidauthentication", "incorrectapikey":
+	case "authentication", "unauthorized", "unauthenticated", "invalidapikey", "apikeyinvalid", "invalidauthentication",
+		"incorrectapikey":
 		return http.StatusUnauthorized
 	case "insufficientquota", "insufficientbalance", "insufficientcredits", "paymentrequired", "billing":
 		return http.StatusPaymentRequired

@@ -526,7 +526,11 @@ func TestRetryAfterInWords(t *testing.T) {
 			t.Errorf("%s: %v", words, *got)
 		}
 	}
-	x := &exchange{status: 429, header: http.Header{"Retry-After": {"3"}}, body: []byte(`{"error":{"message":"try again in 20s"}}`)}
+	x := &exchange{response: response{
+		status: 429,
+		header: http.Header{"Retry-After": {"3"}},
+		body:   []byte(`{"error":{"message":"try again in 20s"}}`),
+	}}
 	if f := refusedBy(x); *f.RetryAfterS != 3 {
 		t.Errorf("%v", *f.RetryAfterS)
 	}

@@ -51,7 +51,8 @@ const (
 //     member on, and removes it where a model does not know it (openrouter.ai/docs/cookbook, migration to GPT-5.6).
 func dialectOf(host string) dialect {
 	switch {
-	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"):
+	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"),
+		strings.HasSuffix(host, ".services.ai.azure.com"):
 		return dialect{newName: true, cacheOptions: true}
 	case host == "openrouter.ai":
 		return dialect{effort: effortObject, askCosts: true, cacheOptions: true}
@@ -373,7 +374,9 @@ func tooLong(call *council.Call) *council.Failure {
 	if least <= call.Profile.ContextTokens {
 		return nil
 	}
-	return &council.Failure{Code: council.FailTooLong, Message: fmt.Sprintf(
-		"not called: prompt and reply take %d tokens or more, and the model's context has %d", least, call.Profile.ContextTokens,
-	)}
+	return &council.Failure{
+		Code: council.FailTooLong,
+		Message: fmt.Sprintf("not called: prompt and reply take %d tokens or more, and the model's context has %d",
+			least, call.Profile.ContextTokens),
+	}
 }

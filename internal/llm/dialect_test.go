@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		"a reply":                    {200, `{"error":{"message":"temperature"}}`, every, 0},
 		"too much to read":           {400, `{"error":{"message":"temperature"}}` + strings.Repeat(" ", maxErrorBytes), optTemperature, 0},
 	} {
-		x := &exchange{status: test.status, body: []byte(test.body)}
+		x := &exchange{response: response{status: test.status, body: []byte(test.body)}}
 		if got := refusal(x, &council.Failure{Code: x.said().code(test.status)}, test.sent); got != test.want {
 			t.Errorf("%s: %b, want %b", name, got, test.want)
 		}

@@ -31,7 +31,11 @@ var (
 // judge returns why a request brought no text, or nil when it did.
 func judge(ctx context.Context, x *exchange, r received, err error) *council.Failure {
 	if x.proxy != nil {
-		return &council.Failure{Code: council.FailConnection, Message: x.proxy.Error(), HTTPStatus: new(http.StatusProxyAuthRequired)}
+		return &council.Failure{
+			Code:       council.FailConnection,
+			Message:    x.proxy.Error(),
+			HTTPStatus: new(http.StatusProxyAuthRequired),
+		}
 	}
 	if x.refused() {
 		return refusedBy(x)
@@ -44,7 +48,10 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	}
 	if err != nil && x.header == nil {
 		if _, ok := errors.AsType[*url.Error](err); !ok {
-			return &council.Failure{Code: council.FailRejected, Message: "the request could not be made: " + err.Error()}
+			return &council.Failure{
+				Code:    council.FailRejected,
+				Message: "the request could not be made: " + err.Error(),
+			}
 		}
 		message := "no connection to the provider at " + x.address
 		if x.sent {
@@ -54,7 +61,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	}
 	if err != nil {
 		return &council.Failure{
-			Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status),
+			Code:       council.FailBadResponse,
+			Message:    "the reply is not the JSON of a completion",
+			HTTPStatus: new(x.status),
 		}
 	}
 	if !r.chosen || r.fault != nil {
@@ -80,7 +89,8 @@ func reported(x *exchange, body []byte) *council.Failure {
 		failure.Message = "the provider reports an error: " + c.message
 	}
 	if c.status != 0 {
-		failure.Message = fmt.Sprintf("the provider at %s reports the error %s behind HTTP %d", x.address, statusText(c.status), x.status)
+		failure.Message = fmt.Sprintf("the provider at %s reports the error %s behind HTTP %d",
+			x.address, statusText(c.status), x.status)
 		if c.message != "" {
 			failure.Message += ": " + c.message
 		}
@@ -106,19 +116,28 @@ func truncated() *council.Failure {
 }
 
 func tooLarge(limit int64) *council.Failure {
-	return &council.Failure{Code: council.FailTooLarge, Message: fmt.Sprintf("the reply is larger than %d bytes", limit)}
+	return &council.Failure{
+		Code:    council.FailTooLarge,
+		Message: fmt.Sprintf("the reply is larger than %d bytes", limit),
+	}
 }
 
 // unusable returns why a reply holds no text that could be used, or nil.
 func unusable(r received) *council.Failure {
 	switch {
 	case r.finish == finishFilter:
-		return &council.Failure{Code: council.FailContentFilter, Message: "the provider's content filter stopped the reply"}
+		return &council.Failure{
+			Code:    council.FailContentFilter,
+			Message: "the provider's content filter stopped the reply",
+		}
 	case r.finish == finishBroken:
 		const message = "the provider broke the reply off: it lacks resources, or its network failed"
 		return &council.Failure{Code: council.FailUnavailable, Message: message}
 	case r.finish == finishError: // OpenRouter's word; the text up to the error stands beside it
-		return &council.Failure{Code: council.FailBadResponse, Message: "the provider broke the reply off with an error"}
+		return &council.Failure{
+			Code:    council.FailBadResponse,
+			Message: "the provider broke the reply off with an error",
+		}
 	case !blank(r.text):
 		return nil
 	case r.refusal != "":
@@ -183,7 +202,8 @@ func retryAfter(h http.Header, now time.Time) *float64 {
 // ended returns the Failure of a call or a request whose context has ended.
 func ended(ctx context.Context) *council.Failure {
 	cause := context.Cause(ctx)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errIdle) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) ||
+		errors.Is(cause, errIdle) {
 		return &council.Failure{Code: council.FailTimeout, Message: cause.Error()}
 	}
 	if errors.Is(cause, council.ErrCut) {
@@ -201,9 +221,11 @@ type proxyError struct {
 // Error names the proxy and what to set. It holds no user and no password.
 func (e *proxyError) Error() string {
 	if e.proxy.User != nil {
-		return fmt.Sprintf("the proxy at %s refuses the credentials in %s (407 Proxy Authentication Required): correct them there", e.proxy.Host, e.variable)
+		return fmt.Sprintf("the proxy at %s refuses the credentials in %s (407 Proxy Authentication Required): "+
+			"correct them there", e.proxy.Host, e.variable)
 	}
-	return fmt.Sprintf("the proxy at %s wants credentials (407 Proxy Authentication Required): write user and password into %s, as in %s://USER:PASSWORD@%[1]s",
+	return fmt.Sprintf("the proxy at %s wants credentials (407 Proxy Authentication Required): "+
+		"write user and password into %s, as in %s://USER:PASSWORD@%[1]s",
 		e.proxy.Host, e.variable, e.proxy.Scheme)
 }
 
@@ -258,5 +280,6 @@ func redact(message string, secrets ...string) string {
 	if len(message) <= maxMessageBytes {
 		return message
 	}
-	return strings.ToValidUTF8(message[:maxMessageBytes-len("…")], "") + "…" // the cut may have gone through a character
+	// The cut may have split a character.
+	return strings.ToValidUTF8(message[:maxMessageBytes-len("…")], "") + "…"
 }

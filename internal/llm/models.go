@@ -102,7 +102,10 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	x := &exchange{cut: cut, address: p.address, hint: p.hint}
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodGet, p.BaseURL+path, http.NoBody)
 	if err != nil {
-		return nil, &council.Failure{Code: council.FailRejected, Message: "the request could not be made: " + err.Error()}
+		return nil, &council.Failure{
+			Code:    council.FailRejected,
+			Message: "the request could not be made: " + err.Error(),
+		}
 	}
 	req.Header.Set("Accept", "application/json")
 	if p.APIKey != "" {

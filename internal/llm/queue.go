@@ -96,7 +96,9 @@ func (q *queue) forgetLocked(session string) {
 // Expect announces that a session is about to begin a call to each of models. It announces nothing where calls wait for their places
 // and the last one to some provider would not end within a time, judged by the calls in flight, those that wait, and how long calls to
 // that provider took. It then returns the name of the provider and when that call would end.
-func (c *Client) Expect(session string, models []string, within time.Duration) (provider string, end time.Duration, ok bool) {
+func (c *Client) Expect(
+	session string, models []string, within time.Duration,
+) (provider string, end time.Duration, ok bool) {
 	calls := map[string]int{}
 	for _, model := range models {
 		prefix, _ := council.SplitModel(model, c.names)

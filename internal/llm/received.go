@@ -197,14 +197,16 @@ func finishReason(word string) string {
 	switch strings.TrimPrefix(plain(word), "finishreason") {
 	case "null", "none", "unspecified", "":
 		return ""
-	case "stop", "endturn", "eos", "eostoken", "eosfound", "stopsequence", "stopped", "complete", "completed", "endofturn", "endofsequence":
+	case "stop", "endturn", "eos", "eostoken", "eosfound", "stopsequence", "stopped", "complete", "completed",
+		"endofturn", "endofsequence":
 		return finishStop
-	case "length", "maxtokens", "maxtoken", "maxlength", "maxoutputtokens", "modellength", "maxnewtokens", "maxcompletiontokens",
-		"lengthlimit", "tokenlimit", "outputlimit", "errorlimit", "modelcontextwindowexceeded", "contextlength",
-		"contextwindowexceeded", "contextlengthexceeded":
+	case "length", "maxtokens", "maxtoken", "maxlength", "maxoutputtokens", "modellength", "maxnewtokens",
+		"maxcompletiontokens", "lengthlimit", "tokenlimit", "outputlimit", "errorlimit",
+		"modelcontextwindowexceeded", "contextlength", "contextwindowexceeded", "contextlengthexceeded":
 		return finishLength
-	case "contentfilter", "contentfiltered", "safety", "recitation", "prohibitedcontent", "blocklist", "blocked", "spii",
-		"sensitive", "moderation", "errortoxic", "guardrailintervened", "guardrails", "refusal", "imagesafety", "flagged":
+	case "contentfilter", "contentfiltered", "safety", "recitation", "prohibitedcontent", "blocklist", "blocked",
+		"spii", "sensitive", "moderation", "errortoxic", "guardrailintervened", "guardrails", "refusal", "imagesafety",
+		"flagged":
 		return finishFilter
 	case "error":
 		return finishError
@@ -314,7 +316,8 @@ func clip(text string) string {
 	if len(text) <= council.MaxReasoning {
 		return text
 	}
-	return strings.ToValidUTF8(text[:council.MaxReasoning-len("…")], "") + "…" // the cut may have gone through a character
+	// The cut may have split a character.
+	return strings.ToValidUTF8(text[:council.MaxReasoning-len("…")], "") + "…"
 }
 
 // maxBlank is how many bytes are searched for a visible character. A text that begins

@@ -28,7 +28,8 @@ func retryable(x *exchange, f *council.Failure) bool {
 		return false
 	}
 	switch f.Code {
-	case council.FailConnection, council.FailReset, council.FailTruncated, council.FailRateLimited, council.FailUnavailable:
+	case council.FailConnection, council.FailReset, council.FailTruncated, council.FailRateLimited,
+		council.FailUnavailable:
 		return true
 	case council.FailRejected:
 		status := cmp.Or(x.named, x.status)

@@ -65,7 +65,7 @@ func TestWhatIsRetried(t *testing.T) {
 		1: {301, 400, 401, 403, 404, 413, 422},
 	} {
 		for _, code := range codes {
-			want := refusedBy(&exchange{status: code}).Code
+			want := refusedBy(&exchange{response: response{status: code}}).Code
 			tests = append(tests, retryTest{strconv.Itoa(code), status(code), want, attempts})
 		}
 	}

@@ -166,7 +166,7 @@ func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *asse
 	}
 }
 
-// note takes in what a chunk says beside its text. failed says that the chunk ends the stream with an error.
+// note records what a chunk says besides its text. failed says that the chunk ends the stream with an error.
 func (a *assembly) note(c *received, failed bool) {
 	a.whole = a.whole || c.whole
 	a.finish = cmp.Or(c.finish, a.finish)
@@ -183,7 +183,7 @@ func (a *assembly) note(c *received, failed bool) {
 	a.chosen = a.chosen || c.chosen
 }
 
-// add takes in the text of a chunk. It returns the text that can be passed on.
+// add appends the text of a chunk. It returns the text that can be passed on now.
 func (a *assembly) add(c *received, maxBytes int64) (shown string, err error) {
 	text := c.text
 	if c.whole && a.text.Len() > 0 { // all of the text once more

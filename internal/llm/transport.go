@@ -36,10 +36,22 @@ type exchange struct {
 	address  string                  // of the provider, for messages
 	hint     string                  // what HTTP 404 may come from; "" when nothing is known
 
-	sending   *bytes.Reader // the body, while it is sent
-	sent      bool          // there was a connection, so that the request may have left
-	permanent bool          // there was no connection, and another attempt would fail too
-	proxy     *proxyError   // the proxy in between asked for credentials; nil: it did not
+	sending  *bytes.Reader // the body, while it is sent
+	unopened bool          // as in model; then of this reply
+	response
+
+	// Parts that each call needs once. Here they need no allocations of their own.
+	trace    httptrace.ClientTrace
+	first    bytes.Reader // the body on the first connection
+	watched  watched
+	answered answered
+}
+
+// response is what has come of a request so far.
+type response struct {
+	sent      bool        // there was a connection, so that the request may have left
+	permanent bool        // there was no connection, and another attempt would fail too
+	proxy     *proxyError // the proxy in between asked for credentials; nil: it did not
 	status    int
 	named     int         // the status that an error behind HTTP 200 names; 0: none
 	complaint *complaint  // what the provider says of an error; nil: not read yet
@@ -47,13 +59,6 @@ type exchange struct {
 	body      []byte      // empty when the reply is a stream
 	events    *events     // nil when the reply is no stream
 	passedOn  bool        // onDelta was called
-	unopened  bool        // as in model; then of this reply
-
-	// Parts that each call needs once. Here they need no allocations of their own.
-	trace    httptrace.ClientTrace
-	first    bytes.Reader // the body on the first connection
-	watched  watched
-	answered answered
 }
 
 // answered is the empty object that the library gets as a reply.
@@ -108,7 +113,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		body, streams = peek(body, isEventStream(resp.Header))
 	}
 	if streams {
-		paced := &paced{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
+		paced := &paced{
+			Reader: body,
+			ctx:    req.Context(),
+			pause:  min(x.call.DeltaPause, maxReadPause),
+			begun:  time.Now(),
+		}
 		x.events = &events{paced: paced, in: bufio.NewReader(paced), cut: x.cut, max: t.maxBytes}
 		resp.Body = body
 		return resp, nil

@@ -150,7 +150,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	completion := believed(f.Output)
 	total := believed(f.Total)
 	k = f.kinds()
-	tokens := [3]int64{2: k.Reasoning} // one allocation for all; what totals suggest of reasoning below is a bound for prices
+	// One array holds all, for one allocation. What totals suggest of reasoning below is a bound for prices.
+	tokens := [3]int64{2: k.Reasoning}
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache
 	}

@@ -175,7 +175,8 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 			s.skip(1)
 		}
 	})
-	s.bad = s.bad || s.next() != 0 || s.at < len(data) || chunk && !r.chosen && (used == nil || !used.Input.given) // it may be an error
+	mayBeError := chunk && !r.chosen && (used == nil || !used.Input.given)
+	s.bad = s.bad || s.next() != 0 || s.at < len(data) || mayBeError
 	r.count(used)
 	return r, !s.bad
 }

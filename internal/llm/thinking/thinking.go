@@ -139,7 +139,8 @@ func markAt(text string) (m mark, ok bool) {
 		return m, true
 	}
 	switch second := text[1]; {
-	case text[0] == '<' && second != '|' && second != 'c', text[0] == '[' && second != 'T' && second != '/' && second != 'u':
+	case text[0] == '<' && second != '|' && second != 'c',
+		text[0] == '[' && second != 'T' && second != '/' && second != 'u':
 		return mark{}, false // as most in code
 	}
 	for i, f := range pairs {
@@ -196,7 +197,8 @@ func header(text string) (name string, end int) {
 
 // each calls yield with the marks of text from an offset on, until it returns false.
 func each(text string, from int, yield func(mark) bool) {
-	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 { // as a rule
+	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 {
+		// Most texts are like this.
 		return
 	}
 	line := from   // where the line begins
@@ -331,7 +333,8 @@ func hasClosing(text string) bool {
 		if rest = rest[i:]; len(rest) < 2 || rest[1] != '/' && rest[1] != '|' && rest[1] != 'c' {
 			continue
 		}
-		if m, ok := markAt(rest); ok && m.closing || slices.ContainsFunc(channelEnds, func(end string) bool { return strings.HasPrefix(rest, end) }) {
+		if m, ok := markAt(rest); ok && m.closing ||
+			slices.ContainsFunc(channelEnds, func(end string) bool { return strings.HasPrefix(rest, end) }) {
 			return true
 		}
 	}
@@ -449,7 +452,8 @@ func channelEnd(text string, from int) (end, next int, ok bool) {
 func block(text string, of int, more bool) (l lead, from, to, end int) {
 	from = len(forms[of].open)
 	closing, atEdge := closingMarks(text, of, from)
-	if more && (closing.end == 0 || len(text) < closing.end+1+utf8.UTFMax) { // what follows says whether it is quoted, or in a sentence
+	if more && (closing.end == 0 || len(text) < closing.end+1+utf8.UTFMax) {
+		// What follows says whether the mark is quoted, or part of a sentence.
 		if closing.end == 0 {
 			return undecided, 0, 0, max(from, len(text)-longest)
 		}
@@ -493,7 +497,9 @@ func closingMarks(text string, of, from int) (unquoted, atEdge mark) {
 
 // blanks returns how many bytes of blanks and invisible marks a text begins with.
 func blanks(text string) int {
-	return len(text) - len(strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == '\uFEFF' || r == '\u200B' }))
+	return len(text) - len(strings.TrimLeftFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || r == '\uFEFF' || r == '\u200B'
+	}))
 }
 
 // Split returns the parts of a reply. It takes time in proportion to the reply.
