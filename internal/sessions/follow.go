@@ -108,7 +108,8 @@ func (f *follower) run(ctx context.Context, behind int) {
 	for m, err := range st.o.Journal.Follow(ctx, f.id, behind) {
 		if err != nil {
 			if !errors.Is(err, journal.ErrGone) {
-				st.o.Log.WarnContext(ctx, "a session of another node cannot be followed", "session_id", f.s.ID, "error", err)
+				st.o.Log.WarnContext(ctx, "a session of another node cannot be followed",
+					"session_id", f.s.ID, "error", err)
 			}
 			return
 		}
@@ -133,7 +134,8 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventBegun, council.EventCall:
 		case council.EventDone, council.EventFailed:
 			if err := s.readEndLocked(e, f.result); err != nil {
-				s.store.o.Log.Error("the end of a session of another node cannot be read", "session_id", s.ID, "error", err)
+				s.store.o.Log.Error("the end of a session of another node cannot be read",
+					"session_id", s.ID, "error", err)
 				return true
 			}
 			s.view.show(council.Event{Type: e.Type}, e)
@@ -176,7 +178,8 @@ func (f *follower) writeLocked(p relayed) {
 		if len(f.ahead) < maxAhead {
 			f.ahead = append(f.ahead, p)
 		}
-	case p.Number == len(v.entries) && 0 <= p.Writer && p.Writer <= len(v.lengths) && p.Characters == v.length(p.Writer):
+	case p.Number == len(v.entries) && 0 <= p.Writer && p.Writer <= len(v.lengths) &&
+		p.Characters == v.length(p.Writer):
 		v.write(newPiece(p.Writer, council.Entry{Type: p.Type, Data: p.Data}))
 		f.s.wakeLocked()
 	}
@@ -228,7 +231,8 @@ func (k *keeper) demote(ctx context.Context) bool {
 	}
 	s.mu.Unlock()
 	st.disown(s)
-	st.o.Log.WarnContext(ctx, "another node has taken over a session of this one, which was silent for too long", "session_id", s.ID)
+	st.o.Log.WarnContext(ctx, "another node has taken over a session of this one, which was silent for too long",
+		"session_id", s.ID)
 	if open {
 		s.leave()
 		return true
@@ -318,7 +322,8 @@ func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	}
 	s, err := st.claim(ctx, id, func(p *past) bool { return p.Cancelled && p.seq == seq })
 	if err != nil { // what runs takeOver tries again
-		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet", "session_id", id.Session, "error", err)
+		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet",
+			"session_id", id.Session, "error", err)
 	} else if s != nil {
 		st.runner.Run(*s, nil)
 	}

@@ -162,8 +162,12 @@ func (k *keeper) showTextLocked(p piece) {
 	v := &k.s.view
 	if st.o.Lease > 0 && !k.open {
 		r := relayed{
-			Owner: k.head.Epoch, Number: len(v.entries), Writer: p.writer, Characters: v.length(p.writer), Type: p.entry.Type,
-			Data: p.entry.Data,
+			Owner:      k.head.Epoch,
+			Number:     len(v.entries),
+			Writer:     p.writer,
+			Characters: v.length(p.writer),
+			Type:       p.entry.Type,
+			Data:       p.entry.Data,
 		}
 		if data, err := json.Marshal(r); err == nil {
 			st.o.Journal.Relay(k.id, data)
@@ -371,7 +375,8 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		}
 		if errors.Is(err, errGone) { // and nobody else can have the session
-			k.s.store.o.Log.ErrorContext(ctx, "the log of a session is gone: the session goes on without it", "session_id", k.s.ID)
+			k.s.store.o.Log.ErrorContext(ctx, "the log of a session is gone: the session goes on without it",
+				"session_id", k.s.ID)
 			k.abandon()
 			return
 		}

@@ -317,7 +317,9 @@ func (st *Store) suits(p *past, d *deaths) bool {
 
 // reads reports whether a node with some prompts has those that a session needs.
 func (st *Store) reads(p *past, prompts []string) bool {
-	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.Stages()), func(n string) bool { return !slices.Contains(prompts, n) })
+	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.Stages()), func(n string) bool {
+		return !slices.Contains(prompts, n)
+	})
 }
 
 // storeLast stores the end of sessions that were in memory alone, so that every node can
@@ -329,7 +331,8 @@ func (st *Store) storeLast(ctx context.Context) {
 			if p.stored != nil {
 				close(p.stored)
 			} else if err := st.storePlain(ctx, p); err != nil && ctx.Err() == nil {
-				st.o.Log.WarnContext(ctx, "the end of a session could not be stored: only this node shows it", "session_id", p.id.Session, "error", err)
+				st.o.Log.WarnContext(ctx, "the end of a session could not be stored: only this node shows it",
+					"session_id", p.id.Session, "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -372,9 +375,15 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 		return err
 	}
 	m := journal.Message{First: 1, Head: journal.Head{
-		Node: st.o.Node, Epoch: 1, Status: p.end.session.Status, Created: p.plan.Created, CostUSD: p.end.session.Metadata.Usage.CostUSD,
-		Query: p.plan.Preview(), Council: p.plan.Council(), Timing: p.end.session.Metadata.Timing,
-		Key: p.key,
+		Node:    st.o.Node,
+		Epoch:   1,
+		Status:  p.end.session.Status,
+		Created: p.plan.Created,
+		CostUSD: p.end.session.Metadata.Usage.CostUSD,
+		Query:   p.plan.Preview(),
+		Council: p.plan.Council(),
+		Timing:  p.end.session.Metadata.Timing,
+		Key:     p.key,
 	}}
 	m.Entries = []council.Entry{{Type: runlog.TypeAccepted, Data: data}}
 	if p.end.failure != nil {

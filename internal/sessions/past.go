@@ -81,7 +81,12 @@ func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 		return p, err
 	}
 	if _, ended := p.Ended(); !ended && p.damaged == nil && st.o.Journal.LostPart(id) {
-		p.damaged = &journal.Damaged{ID: id, Entry: p.number + 1, Seq: p.seq, Reason: "its newest entries are lost, or may be"}
+		p.damaged = &journal.Damaged{
+			ID:     id,
+			Entry:  p.number + 1,
+			Seq:    p.seq,
+			Reason: "its newest entries are lost, or may be",
+		}
 	}
 	return p, nil
 }
@@ -139,8 +144,18 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 // session returns the session that a log is of.
 func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	s := &Session{
-		ID: id.Session, Created: p.head.Created, background: true, store: st, done: make(chan struct{}),
-		view: p.view, session: p.Plan.Session(), status: p.head.Status, request: p.Plan.Request(), council: p.Plan.Council(),
+		origin: origin{
+			Created:    p.head.Created,
+			background: true,
+			request:    p.Plan.Request(),
+			council:    p.Plan.Council(),
+		},
+		ID:      id.Session,
+		store:   st,
+		done:    make(chan struct{}),
+		view:    p.view,
+		session: p.Plan.Session(),
+		status:  p.head.Status,
 	}
 	copy(s.Digest[:], p.Digest)
 	s.key.owner = Owner(id.Owner)
@@ -203,7 +218,8 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.Row) bool {
 		s, err := st.claim(ctx, row.ID, anybody)
 		if err != nil {
-			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with now: it is tried again", "session_id", row.Session, "error", err)
+			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with now: it is tried again",
+				"session_id", row.Session, "error", err)
 		} else if s != nil {
 			r.Run(*s, nil)
 		}
@@ -314,7 +330,8 @@ func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, er
 	return holds, err
 }
 
-// own stores that a session is this process's own. It returns how many processes the session may have killed.
+// own writes into the log of a session that this process owns it now. It returns how often the session may have killed
+// the process that ran it.
 func (st *Store) own(ctx context.Context, k *keeper, id journal.ID, p *past) (crashes int, err error) {
 	k.head.Node = st.o.Node
 	k.head.Epoch = p.head.Epoch + 1

@@ -141,8 +141,14 @@ func (s *Session) noteEndLocked(end ending) {
 // Failed returns a session that has nothing but the id and the time of s, and how it failed.
 func (s *Session) Failed(failure *council.Error) *Session {
 	failed := &Session{
-		ID: s.ID, Created: s.Created, store: s.store, done: make(chan struct{}), over: true, status: council.StatusFailed,
-		failure: failure, session: &council.Session{ID: s.ID, Status: council.StatusFailed},
+		origin:  origin{Created: s.Created},
+		ID:      s.ID,
+		store:   s.store,
+		done:    make(chan struct{}),
+		over:    true,
+		status:  council.StatusFailed,
+		failure: failure,
+		session: &council.Session{ID: s.ID, Status: council.StatusFailed},
 	}
 	failed.view.events = []council.Event{{Type: council.EventFailed, SessionID: s.ID, Data: failure}}
 	close(failed.done)

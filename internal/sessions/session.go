@@ -30,10 +30,8 @@ type Start struct {
 	Cancel context.CancelCauseFunc
 }
 
-// Session is one session that is kept. It is the council.Observer of its run, and
-// safe for concurrent use.
-type Session struct {
-	ID         string
+// origin is what a session was started with.
+type origin struct {
 	Digest     [32]byte  // as in Start
 	Created    time.Time // as in council.Plan
 	key        key
@@ -42,11 +40,18 @@ type Session struct {
 	repeat     string          // as Start.Repeat
 	request    council.Request // what was asked
 	council    string          // as council.Plan names it
-	store      *Store
-	keeper     *keeper       // stores the log; nil for a session that is in memory alone
-	begun      chan struct{} // closed when keeper and refused are known; nil for a session that is in memory alone
-	refused    bool          // the session could not begin
-	done       chan struct{} // closed at the end
+}
+
+// Session is one session that is kept. It is the council.Observer of its run, and
+// safe for concurrent use.
+type Session struct {
+	origin
+	ID      string
+	store   *Store
+	keeper  *keeper       // stores the log; nil for a session that is in memory alone
+	begun   chan struct{} // closed when keeper and refused are known; nil for a session that is in memory alone
+	refused bool          // the session could not begin
+	done    chan struct{} // closed at the end
 
 	mu      sync.Mutex // guards all below
 	view    view
@@ -336,7 +341,11 @@ func (s *Session) Summary() council.Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return council.Summary{
-		ID: s.ID, Status: s.status, Created: s.Created, Query: s.session.Query, CostUSD: s.session.Metadata.Usage.CostUSD,
+		ID:         s.ID,
+		Status:     s.status,
+		Created:    s.Created,
+		Query:      s.session.Query,
+		CostUSD:    s.session.Metadata.Usage.CostUSD,
 		DurationMS: took(s.session.Metadata.Timing),
 	}
 }

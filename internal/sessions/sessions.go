@@ -121,8 +121,14 @@ func (k key) hash() string {
 func New(o Options) *Store {
 	o.Waits = cmp.Or(o.Waits, DefaultWaits())
 	st := &Store{
-		o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, followed: map[journal.ID]*follower{},
-		tidy: make(chan struct{}, 1), plain: make(chan plain, maxPlain), refusals: make(chan struct{}, 1), refused: map[journal.ID]refusal{},
+		o:        o,
+		sessions: map[string]*Session{},
+		keys:     map[key]*Session{},
+		followed: map[journal.ID]*follower{},
+		tidy:     make(chan struct{}, 1),
+		plain:    make(chan plain, maxPlain),
+		refusals: make(chan struct{}, 1),
+		refused:  map[journal.ID]refusal{},
 	}
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
@@ -239,20 +245,22 @@ func (s *Session) beginning() bool {
 func (st *Store) newSession(start Start) *Session {
 	k := key{start.Owner, start.Key}
 	s := &Session{
-		ID:         start.Plan.SessionID,
-		Digest:     start.Digest,
-		Created:    start.Plan.Created,
-		key:        k,
-		background: start.Background || k.key != "",
-		side:       start.Plan.Side,
-		store:      st,
-		done:       make(chan struct{}),
-		session:    start.Plan.Session(),
-		status:     council.StatusRunning,
-		cancel:     start.Cancel,
-		request:    start.Plan.Request(),
-		council:    start.Plan.Council(),
-		repeat:     start.Repeat,
+		origin: origin{
+			Digest:     start.Digest,
+			Created:    start.Plan.Created,
+			key:        k,
+			background: start.Background || k.key != "",
+			side:       start.Plan.Side,
+			repeat:     start.Repeat,
+			request:    start.Plan.Request(),
+			council:    start.Plan.Council(),
+		},
+		ID:      start.Plan.SessionID,
+		store:   st,
+		done:    make(chan struct{}),
+		session: start.Plan.Session(),
+		status:  council.StatusRunning,
+		cancel:  start.Cancel,
 	}
 	switch {
 	case s.side: // it is in memory, and in no history
@@ -264,8 +272,8 @@ func (st *Store) newSession(start Start) *Session {
 	return s
 }
 
-// holder returns the session that has the key of one that could not begin. err says why it could not, if another
-// session's having the key is not the reason.
+// holder returns the session that has the Idempotency-Key of one that could not begin. It fails where the session failed
+// to begin for another reason, which is err.
 func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) (old *Session, _ error) {
 	if err == nil {
 		if old, err = st.readLog(ctx, journal.ID{Owner: string(owner), Session: id}); old == nil && err == nil {
@@ -311,7 +319,12 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
 	k := st.newKeeper(s, journal.Head{
-		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(), Council: start.Plan.Council(),
+		Node:    st.o.Node,
+		Epoch:   1,
+		Created: s.Created,
+		Query:   start.Plan.Preview(),
+		Key:     s.key.hash(),
+		Council: start.Plan.Council(),
 		Timeout: start.Plan.Timeout,
 	})
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: runlog.TypeAccepted, Data: data}}}
@@ -378,7 +391,8 @@ func (st *Store) forget(ctx context.Context, r refusal) error {
 		return err
 	}
 	if !gone {
-		st.o.Log.InfoContext(ctx, "a session that this node gave up stays: another node has it", "session_id", r.id.Session)
+		st.o.Log.InfoContext(ctx, "a session that this node gave up stays: another node has it",
+			"session_id", r.id.Session)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -426,13 +440,16 @@ func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reser
 	if err == nil && still {
 		return nil
 	}
-	return errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"), err)
+	return errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"),
+		err)
 }
 
 // reserve gives a session the key of its owner, from the time since on. Where another
 // session in the journal has it, that one's id is returned. A process that died may have
 // left a key without a session.
-func (st *Store) reserve(ctx context.Context, s *Session) (other string, held journal.Reservation, since time.Time, err error) {
+func (st *Store) reserve(
+	ctx context.Context, s *Session,
+) (other string, held journal.Reservation, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
 	var by string      // session that has the key
 	var seen time.Time // when that was first seen
@@ -569,7 +586,12 @@ func (st *Store) List(owner Owner) []council.Summary {
 		for _, row := range rows {
 			if !here[row.Session] {
 				list = append(list, council.Summary{
-					ID: row.Session, Status: row.Status, Created: row.Created, Query: row.Query, CostUSD: row.CostUSD, DurationMS: took(row.Timing),
+					ID:         row.Session,
+					Status:     row.Status,
+					Created:    row.Created,
+					Query:      row.Query,
+					CostUSD:    row.CostUSD,
+					DurationMS: took(row.Timing),
 				})
 			}
 		}
@@ -615,7 +637,9 @@ func (st *Store) Lately(name string, n int) []Spent {
 		s.mu.Unlock()
 	}
 	if st.o.Journal != nil {
-		wanted := func(row *journal.Row) bool { return row.Council == name && answered(row.Status) && !here[row.Session] }
+		wanted := func(row *journal.Row) bool {
+			return row.Council == name && answered(row.Status) && !here[row.Session]
+		}
 		for _, row := range st.o.Journal.Newest(n, wanted) {
 			list = append(list, Spent{row.Created, row.Timing, row.CostUSD})
 		}
@@ -649,7 +673,8 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 	if s.keeper != nil {
 		kept = s.keeper.head.Key
 	}
-	_, err := st.o.Journal.Remove(ctx, journal.ID{Owner: string(s.key.owner), Session: s.ID}, kept, func(*journal.Stored) bool { return true })
+	id := journal.ID{Owner: string(s.key.owner), Session: s.ID}
+	_, err := st.o.Journal.Remove(ctx, id, kept, func(*journal.Stored) bool { return true })
 	return err
 }
 
@@ -743,7 +768,8 @@ func (st *Store) evictLocked() {
 	n := 0
 	bytes := st.bytes
 	for _, s := range st.finished {
-		if !st.closed && len(st.finished)-n <= st.o.Kept && bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
+		if !st.closed && len(st.finished)-n <= st.o.Kept && bytes <= st.o.KeptBytes &&
+			time.Since(s.ended) < st.o.Retention {
 			break
 		}
 		n++
@@ -801,7 +827,8 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 			return time.Second // another process deleted it, and this one is yet to hear of that
 		}
 		if err := st.o.Journal.Purge(ctx, oldest.ID); err != nil {
-			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted", "session_id", oldest.Session, "error", err)
+			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted",
+				"session_id", oldest.Session, "error", err)
 			return longest
 		}
 		tried = oldest

@@ -32,7 +32,15 @@ type Waits struct {
 // DefaultWaits returns the waits of a daemon.
 func DefaultWaits() Waits {
 	return Waits{
-		Text: 5 * time.Second, Append: 15 * time.Second, LastTry: 5 * time.Second, MaxPause: 5 * time.Second, Claim: 5 * time.Second,
-		Look: time.Second, Lag: 5 * time.Second, Obey: time.Second, Margin: 20 * time.Second, Pack: time.Second,
+		Text:     5 * time.Second,
+		Append:   15 * time.Second,
+		LastTry:  5 * time.Second,
+		MaxPause: 5 * time.Second,
+		Claim:    5 * time.Second,
+		Look:     time.Second,
+		Lag:      5 * time.Second,
+		Obey:     time.Second,
+		Margin:   20 * time.Second,
+		Pack:     time.Second,
 	}
 }

@@ -189,7 +189,8 @@ func (l *link) publish(ctx context.Context, subject string, after uint64, p part
 	}
 	try, cancel := l.within(ctx)
 	defer cancel()
-	ack, err := l.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(after), jetstream.WithRetryAttempts(0))
+	ack, err := l.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(after),
+		jetstream.WithRetryAttempts(0))
 	if err == nil {
 		return ack.Sequence, nil
 	}

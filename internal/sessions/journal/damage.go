@@ -169,7 +169,8 @@ func (d Damage) write(log *slog.Logger) error {
 		return err
 	}
 	for _, f := range d.Files {
-		log.Warn("a file of kept sessions is damaged: it was set aside, and what is whole of it is used", "file", f.File, "stream", f.Stream,
+		log.Warn("a file of kept sessions is damaged: it was set aside, "+
+			"and what is whole of it is used", "file", f.File, "stream", f.Stream,
 			"places", f.Places, "bytes", f.Bytes, "messages", f.Messages, "repaired", f.Repaired, "set_aside", d.dir)
 	}
 	const most = 20
@@ -177,7 +178,8 @@ func (d Damage) write(log *slog.Logger) error {
 		log.Warn("a session that had ended is lost, because its files are damaged or missing", "session_id", id.Session)
 	}
 	for _, id := range d.Interrupted[:min(most, len(d.Interrupted))] {
-		log.Warn("a session cannot go on, because a part of its log is or may be lost: it ends as interrupted", "session_id", id.Session)
+		log.Warn("a session cannot go on, because a part of its log is or may be lost: it ends as interrupted",
+			"session_id", id.Session)
 	}
 	if more := max(0, len(d.Lost)-most) + max(0, len(d.Interrupted)-most); more > 0 {
 		log.Warn("more sessions of a damaged file are in the report", "more", more, "report", d.dir)

@@ -119,7 +119,8 @@ func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 func (e *ends) large(sessions int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.file != nil && e.size > maxEnds && e.size > 4*sessions*len(endLine(ID{Owner: strings.Repeat("o", 16), Session: strings.Repeat("s", 36)}))
+	line := endLine(ID{Owner: strings.Repeat("o", 16), Session: strings.Repeat("s", 36)})
+	return e.file != nil && e.size > maxEnds && e.size > 4*sessions*len(line)
 }
 
 func (e *ends) close() {

@@ -403,7 +403,9 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 			done()
 		}
 	}, jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { j.o.Log.Debug("sessions index", "error", err) }))
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			j.o.Log.Debug("sessions index", "error", err)
+		}))
 	if err != nil {
 		return err
 	}

@@ -71,22 +71,32 @@ type Journal struct {
 
 	starting sync.Mutex // held while a link is opened; taken before mu
 
-	mu         sync.Mutex // guards all below
-	place      dirHeld    // the directory; zero with a cluster
-	damages    []Damage   // that no operator has accepted
-	lost       map[ID]bool
+	mu      sync.Mutex // guards all below
+	place   dirHeld    // the directory; zero with a cluster
+	damages []Damage   // that no operator has accepted
+	lost    map[ID]bool
+	engine
+	checked
+	closed bool
+}
+
+// engine is the connection to what stores the logs, and why it fails.
+type engine struct {
 	link       *link      // nil inside while nothing is kept, and while the engine is opened again
 	engineLog  *engineLog // of the engine that is open or being opened
 	fault      error      // why nothing can be stored, nil where it can
 	persistent bool       // the fault stayed or came back after the engine was opened again
 	reopened   time.Time  // when the engine was last opened again
-	doubt      error      // of the last check
-	closed     bool
-	bytes      int64         // in the stream at the last check, and appended since it began
-	appended   int64         // bytes
-	ahead      time.Duration // of the engine's clock, at the last check
-	max        int64         // that the stream takes
-	lag        uint64
+}
+
+// checked is what the checks of the place have found.
+type checked struct {
+	doubt    error         // of the last check
+	bytes    int64         // in the stream at the last check, and appended since it began
+	appended int64         // bytes
+	ahead    time.Duration // of the engine's clock, at the last check
+	max      int64         // that the stream takes
+	lag      uint64
 
 	recordsLag uint64
 	nodes      map[string]node
@@ -100,15 +110,24 @@ type Journal struct {
 // deleted then, and no stream created.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
-		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - and _, or more than 32; "+
-			"choose another one", o.Prefix)
+		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - "+
+			"and _, or more than 32; choose another one", o.Prefix)
 	}
 	o.Waits = cmp.Or(o.Waits, DefaultWaits())
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Journal{
-		o: o, maxWait: o.Lease + o.Waits.Answer, index: newIndex(), relay: make(chan *nats.Msg, 1024),
-		broken: make(chan struct{}, 1), early: make(chan struct{}, 1), stop: stop, lost: map[ID]bool{},
-		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1), working: working{wait: o.Waits.Working},
+		o:       o,
+		maxWait: o.Lease + o.Waits.Answer,
+		index:   newIndex(),
+		relay:   make(chan *nats.Msg, 1024),
+		broken:  make(chan struct{}, 1),
+		early:   make(chan struct{}, 1),
+		stop:    stop,
+		lost:    map[ID]bool{},
+		done:    background.Done(),
+		checked: checked{nodes: map[string]node{}},
+		back:    make(chan struct{}, 1),
+		working: working{wait: o.Waits.Working},
 	}
 	begin := o.URL != ""
 	if o.URL == "" {
@@ -201,7 +220,8 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 			return cmp.Or(l.forbidden(), err)
 		}
 		if !said {
-			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready", "at_most", j.maxWait.String(), "error", err)
+			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready",
+				"at_most", j.maxWait.String(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -530,7 +550,8 @@ func (j *Journal) Healthy() error {
 	case j.doubt != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, j.doubt)
 	case j.o.URL != "" && !confirmed.IsZero() && time.Since(confirmed) >= j.o.Lease*2/3:
-		return fmt.Errorf("%w: the cluster has not renewed the lease of this node for two thirds of its time", ErrUnavailable)
+		return fmt.Errorf("%w: the cluster has not renewed the lease of this node for two thirds of its time",
+			ErrUnavailable)
 	}
 	return nil
 }

@@ -30,11 +30,15 @@ func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held 
 
 // TakeOver gives a key to another session than the one that held it, as Reserve
 // returned it: one whose log never appeared. Otherwise it is as Reserve.
-func (j *Journal) TakeOver(ctx context.Context, key string, held, v Reservation) (now Reservation, mine bool, err error) {
+func (j *Journal) TakeOver(
+	ctx context.Context, key string, held, v Reservation,
+) (now Reservation, mine bool, err error) {
 	return j.swap(ctx, key, v, held.Revision)
 }
 
-func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision uint64) (held Reservation, mine bool, err error) {
+func (j *Journal) swap(
+	ctx context.Context, key string, v Reservation, revision uint64,
+) (held Reservation, mine bool, err error) {
 	value, err := json.Marshal(reservation{Session: v.Session, Digest: v.Digest[:]})
 	if err != nil {
 		return held, false, err

@@ -108,7 +108,8 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		}
 	}()
 	options := []nats.Option{
-		nats.Name("councild " + o.Node), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(250 * time.Millisecond),
+		nats.Name("councild " + o.Node), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5 * time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			level := slog.LevelDebug // until the link is ready, an error says it
@@ -139,7 +140,8 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		return nil, fmt.Errorf("connecting to %s: %w; %s", l.place, err, mendConnection(err))
 	}
 	if l.conn.MaxPayload() < minPayload {
-		return nil, fmt.Errorf("the max_payload of %s is %d bytes; set it to %d or more", l.place, l.conn.MaxPayload(), minPayload)
+		return nil, fmt.Errorf("the max_payload of %s is %d bytes; set it to %d or more",
+			l.place, l.conn.MaxPayload(), minPayload)
 	}
 	if l.js, err = jetstream.New(l.conn); err != nil {
 		return nil, err
@@ -155,12 +157,14 @@ const (
 
 func mendConnection(err error) string {
 	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrNkeysNotSupported):
 		return "see that the credentials are those of a user of that cluster"
 	case strings.Contains(err.Error(), "x509") || strings.Contains(err.Error(), "tls"):
 		return "see that the CA is the one that signed the servers' certificates"
 	default:
-		return "see that the address is right, that the servers run, and that the files of credentials and CA can be read"
+		return "see that the address is right, that the servers run, " +
+			"and that the files of credentials and CA can be read"
 	}
 }
 
@@ -171,7 +175,8 @@ func redacted(urls string) (string, error) {
 	for i, one := range list {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" {
-			return "", errors.New("the address of the cluster cannot be read; write it as nats://host:4222, several with commas between")
+			return "", errors.New("the address of the cluster cannot be read; " +
+				"write it as nats://host:4222, several with commas between")
 		}
 		list[i] = u.Redacted()
 	}
@@ -207,7 +212,8 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 		}
 		return l.js.KeyValue(ctx, bucket)
 	}
-	if l.keys, err = keyValue(o.bucket("keys"), jetstream.StreamConfig{MaxBytes: keysBytes}); err != nil || o.URL == "" {
+	if l.keys, err = keyValue(o.bucket("keys"), jetstream.StreamConfig{MaxBytes: keysBytes}); err != nil ||
+		o.URL == "" {
 		return err
 	}
 	if l.nodes, err = keyValue(o.bucket("nodes"), jetstream.StreamConfig{MaxAge: 3 * o.Lease}); err != nil {
@@ -307,8 +313,10 @@ func (l *link) notReady(err error) bool {
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode == codeNoLeader || api.ErrorCode == codeNoServers ||
-			api.ErrorCode == jetstream.JSErrCodeStreamNotFound || // another node has just made it, and this server does not know it yet
-			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") && !strings.Contains(api.Description, "tag")
+			// Another node has just made it, and this server does not know it yet.
+			api.ErrorCode == jetstream.JSErrCodeStreamNotFound ||
+			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") &&
+				!strings.Contains(api.Description, "tag")
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrBucketNotFound) // as a stream that is not found
@@ -325,7 +333,8 @@ func mendStream(err error) string {
 		return "; run as many servers as there are to be replicas, or set fewer replicas"
 	case errors.As(err, &api) && (api.ErrorCode == codeNoMemory || api.ErrorCode == codeNoStorage || api.ErrorCode == codeExceeded):
 		return "; give the account more storage, or keep fewer bytes of sessions"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrTimeout),
 		errors.As(err, &api) && api.ErrorCode == codeNoLeader:
 		return "; see that JetStream is enabled, that the user may use it, and that most of the servers run"
 	default:

@@ -171,7 +171,8 @@ type Damaged struct {
 
 // Error names the session and the place.
 func (d *Damaged) Error() string {
-	return fmt.Sprintf("the log of session %s is damaged at entry %d (message %d): %s", d.ID.Session, d.Entry, d.Seq, d.Reason)
+	return fmt.Sprintf("the log of session %s is damaged at entry %d (message %d): %s",
+		d.ID.Session, d.Entry, d.Seq, d.Reason)
 }
 
 // reader makes messages of parts.
@@ -196,7 +197,12 @@ func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 		err = errBody // a part is missing
 	}
 	if p.First != r.next && err == nil {
-		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: fmt.Sprintf("the entries before %d are missing", p.First)}
+		damaged = &Damaged{
+			ID:     r.id,
+			Entry:  r.next,
+			Seq:    p.seq,
+			Reason: fmt.Sprintf("the entries before %d are missing", p.First),
+		}
 	} else if err != nil {
 		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: err.Error()}
 	}

@@ -112,7 +112,8 @@ func (j *Journal) live(ctx context.Context) {
 			again = time.After(j.o.Lease / 20)
 			// The server of the connection may be cut off from the others: try the next one. That
 			// there is no leader is said at once, and says so of every server during an election.
-			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
+			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() &&
+				(due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
 			}
 		}

@@ -38,14 +38,15 @@ func (j *Journal) lockDir() (holds bool, err error) {
 		info, err = os.Stat(dir)
 	}
 	if err == nil && disk.Foreign(info) {
-		return false, fmt.Errorf("opening the sessions in %s: the directory belongs to another user, who could read and change them; "+
-			"make this process's user its owner (chown), or name another directory", dir)
+		return false, fmt.Errorf("opening the sessions in %s: the directory belongs to another user, who could read "+
+			"and change them; make this process's user its owner (chown), or name another directory", dir)
 	}
 	if err == nil {
 		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the right to search
 	}
 	if err != nil {
-		return false, fmt.Errorf("opening the sessions in %s: %w; name a directory that this process may write to", dir, err)
+		return false, fmt.Errorf("opening the sessions in %s: %w; name a directory that this process may write to",
+			dir, err)
 	}
 	j.o.Dir = dir
 	var p dirHeld
@@ -56,7 +57,8 @@ func (j *Journal) lockDir() (holds bool, err error) {
 		}
 	}
 	if errors.Is(err, disk.ErrLocked) {
-		return false, fmt.Errorf("opening the sessions in %s: another daemon holds the directory; stop it or name another directory", dir)
+		return false, fmt.Errorf("opening the sessions in %s: another daemon holds the directory; "+
+			"stop it or name another directory", dir)
 	}
 	if err == nil {
 		j.mu.Lock()
@@ -106,7 +108,8 @@ func (j *Journal) enter() (unread bool, err error) {
 		return false, nil
 	}
 	if err := j.inPlace(); err != nil {
-		j.o.Log.Error("the directory of kept sessions is not what it was: they begin again with what is at its path now", "error", err)
+		j.o.Log.Error("the directory of kept sessions is not what it was: "+
+			"they begin again with what is at its path now", "error", err)
 		if err := j.leaveDir(); err != nil {
 			return false, err
 		}
@@ -195,7 +198,8 @@ func (j *Journal) lookAfter(sessions int) error {
 	if err := j.inPlace(); err != nil || j.o.URL != "" {
 		return err
 	}
-	names, err := filepath.Glob(filepath.Join(streamDir(j.o.Dir, j.o.stream(sessionsName)), messagesDir, "*"+blockSuffix))
+	dir := streamDir(j.o.Dir, j.o.stream(sessionsName))
+	names, err := filepath.Glob(filepath.Join(dir, messagesDir, "*"+blockSuffix))
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,9 @@ import (
 
 // next returns the first part of a subject at the sequence from or behind it, as the
 // stream's leader has it. nil: there is none.
-func (l *link) next(ctx context.Context, stream jetstream.Stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+func (l *link) next(
+	ctx context.Context, stream jetstream.Stream, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
 	try, cancel := l.within(ctx)
 	defer cancel()
 	raw, err := stream.GetMsg(try, from, jetstream.WithGetMsgSubject(subject))

@@ -54,7 +54,8 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 		case err == nil:
 			added = true
 		case errors.Is(err, nats.ErrMaxPayload):
-			return final{fmt.Errorf("%d bytes of records are more than the servers take in a message: %w", len(lines), err)}
+			return final{fmt.Errorf("%d bytes of records are more than the servers take in a message: %w",
+				len(lines), err)}
 		case notLast(err):
 			// A replicated stream also refuses while another publish is under way.
 			var raw *jetstream.RawStreamMsg

@@ -27,7 +27,13 @@ type Waits struct {
 // DefaultWaits returns the waits of a daemon.
 func DefaultWaits() Waits {
 	return Waits{
-		Answer: 10 * time.Second, FirstTry: 500 * time.Millisecond, Check: 5 * time.Second, Poll: time.Second,
-		MinPause: 200 * time.Millisecond, MaxPause: 30 * time.Second, Calm: time.Minute, Working: 100 * time.Millisecond,
+		Answer:   10 * time.Second,
+		FirstTry: 500 * time.Millisecond,
+		Check:    5 * time.Second,
+		Poll:     time.Second,
+		MinPause: 200 * time.Millisecond,
+		MaxPause: 30 * time.Second,
+		Calm:     time.Minute,
+		Working:  100 * time.Millisecond,
 	}
 }
