@@ -220,7 +220,9 @@ func Path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
 // call sends a request, whose headers are pairs of name and value, and decodes the
 // response, which must have the status want.
-func (c *Client) call(ctx context.Context, method, path string, body []byte, want int, into any, headers ...string) error {
+func (c *Client) call(
+	ctx context.Context, method, path string, body []byte, want int, into any, headers ...string,
+) error {
 	resp, err := c.send(ctx, method, path, body, []int{want}, headers...)
 	if err != nil {
 		return err
@@ -234,7 +236,9 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, wan
 
 // send sends a request, whose headers are pairs of name and value, and returns the
 // response with its body open. A status that is none of want is an *Error.
-func (c *Client) send(ctx context.Context, method, path string, body []byte, want []int, headers ...string) (*http.Response, error) {
+func (c *Client) send(
+	ctx context.Context, method, path string, body []byte, want []int, headers ...string,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.o.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -117,7 +117,9 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 
 // watch reads the events behind those that were seen, over one connection. If that is
 // broken, another one may bring more.
-func (c *Client) watch(ctx context.Context, id string, seen *string, o council.Observer) (s *council.Session, broken bool, err error) {
+func (c *Client) watch(
+	ctx context.Context, id string, seen *string, o council.Observer,
+) (s *council.Session, broken bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer func() {
 		if broken && errors.Is(context.Cause(ctx), errSilent) {

@@ -222,13 +222,19 @@ func New(o Options) (*API, error) {
 	o.Connections = cmp.Or(o.Connections, manyConnections)
 	cancelled := make(chan struct{})
 	a := &API{
-		cancelled: cancelled, cancel: sync.OnceFunc(func() { close(cancelled) }), follow: make(chan struct{}, o.MaxSessions),
-		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
+		cancelled:   cancelled,
+		cancel:      sync.OnceFunc(func() { close(cancelled) }),
+		follow:      make(chan struct{}, o.MaxSessions),
+		o:           o,
+		places:      make(chan struct{}, o.MaxSessions),
+		bodies:      newShares(4 * o.MaxSessions),
+		reports:     newShares(maxReports),
 		connections: newShares(o.Connections - max(o.Connections/keptForHealth, 1)),
 		// A caller alone gets half: enough for the body of each session that may run, and for a call of MCP.
-		memory:  newShares(2 * (mcpCall + (o.MaxSessions+mcpCopies)*int(min(o.MaxBodyBytes, manyBytes)))),
-		started: time.Now(), sessions: sessions.New(o.Kept),
-		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
+		memory:   newShares(2 * (mcpCall + (o.MaxSessions+mcpCopies)*int(min(o.MaxBodyBytes, manyBytes)))),
+		started:  time.Now(),
+		sessions: sessions.New(o.Kept),
+		buffers:  sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
 	a.SetTokens(o.Tokens)
 	a.router = a.routes()
@@ -329,7 +335,8 @@ func nothing(r *http.Request, remedy string) error {
 // hint says what a caller may have wanted at a path where nothing is.
 func hint(path string) string {
 	if strings.Contains(path, "//") {
-		return "the path has two slashes in a row: give the client a base URL without a slash at its end, such as http://HOST:PORT/v1"
+		return "the path has two slashes in a row: give the client a base URL without a slash at its end, " +
+			"such as http://HOST:PORT/v1"
 	}
 	chat := "; ask with POST /v1/chat/completions, or with POST /v1/council"
 	for _, known := range []struct{ prefix, hint string }{
@@ -363,7 +370,8 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return &council.Error{
-		Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is",
+		Code:   council.CodeMethodNotAllowed,
+		Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is",
 	}
 }
 

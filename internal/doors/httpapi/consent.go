@@ -33,7 +33,8 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	if a.callerOf(r).token == nil {
 		return &council.Error{
-			Code: council.CodeForbidden, Detail: "organisations are told apart by their tokens, and none is asked for: set " +
+			Code: council.CodeForbidden,
+			Detail: "organisations are told apart by their tokens, and none is asked for: set " +
 				a.o.Settings.Of(council.SettingAPITokens),
 		}
 	}

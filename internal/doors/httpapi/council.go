@@ -245,7 +245,9 @@ func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Ses
 
 // carryOut carries out a session from its first event to its last. It frees the place of
 // the session before a client learns that the session is over.
-func (a *API) carryOut(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) (*council.Session, error) {
+func (a *API) carryOut(
+	ctx context.Context, s *sessions.Session, plan council.Plan, release func(),
+) (*council.Session, error) {
 	session, err := a.perform(ctx, plan, s)
 	release()
 	if err = a.finish(ctx, s, session, err); err != nil {
@@ -268,7 +270,9 @@ func (a *API) finish(ctx context.Context, s *sessions.Session, session *council.
 }
 
 // perform runs the council. A panic becomes an error.
-func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Session) (session *council.Session, err error) {
+func (a *API) perform(
+	ctx context.Context, plan council.Plan, s *sessions.Session,
+) (session *council.Session, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			a.logPanic(ctx, "session", v)

@@ -74,9 +74,17 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 		reviewers := modelsOf(plan.Reviewers())
 		chairmen := modelsOf(plan.Chairmen())
 		list.Councils = append(list.Councils, CouncilCard{
-			Name: plan.CouncilLabel(), Default: offer.Default, Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
-			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,
-			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
+			Name:          plan.CouncilLabel(),
+			Default:       offer.Default,
+			Members:       members,
+			Reviewers:     reviewers,
+			Chairman:      chairmen[0],
+			Fallbacks:     chairmen[1:],
+			AllowedModels: a.allowed(plan),
+			Calls:         len(members) + len(reviewers) + 1,
+			MaxCostUSD:    plan.MaxCostUSD,
+			MaxQueryBytes: a.o.MaxQueryBytes,
+			KeepsSessions: a.o.Kept.Journal != nil,
 			KeepsFeedback: a.o.Labels != nil && a.o.Labels.Key() != "",
 			Lately:        lately(a.sessions.Lately(plan.Council(), maxLately)),
 		})

@@ -78,7 +78,11 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 		}
 	}
 	if err != nil {
-		return nil, nil, &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
+		return nil, nil, &council.Error{
+			Code:   council.CodeMalformed,
+			Detail: "the body could not be read to its end; send it again",
+			Cause:  err,
+		}
 	}
 	if err := controller.SetReadDeadline(time.Time{}); err != nil {
 		return nil, nil, fmt.Errorf("lifting the read deadline: %w", err)
@@ -99,7 +103,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 func mediaType(r *http.Request) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return &council.Error{
-			Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body has the encoding %q; send it uncompressed", coding),
+			Code:   council.CodeUnsupportedMediaType,
+			Detail: fmt.Sprintf("the body has the encoding %q; send it uncompressed", coding),
 		}
 	}
 	header := r.Header.Get("Content-Type")
@@ -110,6 +115,7 @@ func mediaType(r *http.Request) error {
 		return nil
 	}
 	return &council.Error{
-		Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header),
+		Code:   council.CodeUnsupportedMediaType,
+		Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header),
 	}
 }

@@ -35,7 +35,9 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	}
 	if s.Summary().Status == council.StatusRunning {
 		return &council.Error{
-			Code: council.CodeConflict, SessionID: s.ID, Detail: "the session still runs; send the feedback when it has ended",
+			Code:      council.CodeConflict,
+			SessionID: s.ID,
+			Detail:    "the session still runs; send the feedback when it has ended",
 		}
 	}
 	var f council.Feedback
@@ -53,7 +55,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	}
 	key := a.o.Labels.Key()
 	if key == "" {
-		p.add("by", "persons are kept as a keyed hash, and there is no key", "set "+a.o.Settings.Of(council.SettingHashSecret))
+		p.add("by", "persons are kept as a keyed hash, and there is no key",
+			"set "+a.o.Settings.Of(council.SettingHashSecret))
 	}
 	checkFeedback(p, f, &session)
 	if err := p.err("the feedback is not valid"); err != nil {
@@ -64,7 +67,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 		reservation.Cancel()
 		return &council.Error{
 			Code: council.CodeOverLimit, SessionID: s.ID, RetryAfter: wait,
-			Detail: fmt.Sprintf("this token has sent as much feedback as it may: %d at once, and %d a day; send it again later",
+			Detail: fmt.Sprintf("this token has sent as much feedback as it may: "+
+				"%d at once, and %d a day; send it again later",
 				labelsAtOnce, labelsPerDay),
 		}
 	}
@@ -139,7 +143,8 @@ func checkRated(p *problems, f council.Feedback, s *council.Session) {
 			p.add("rating", "the session has no answer", "rate one that has")
 		}
 	case !p.about("rating") && !p.about("preferred"):
-		p.add("preferred", "there is neither a preference nor a rating", "give preferred with over, or rating, or all of them")
+		p.add("preferred", "there is neither a preference nor a rating",
+			"give preferred with over, or rating, or all of them")
 	}
 }
 
@@ -154,9 +159,13 @@ func others(f council.Feedback) []string {
 func label(f council.Feedback, s *council.Session) council.LabelRecord {
 	meta := s.Metadata
 	record := council.LabelRecord{
-		SchemaVersion: council.LabelSchema, Timestamp: s.Created, Wanted: meta.LabelWanted, CouncilConfig: meta.Versions.CouncilConfig,
-		Kept:  council.Kept{SessionID: s.ID, Over: others(f), Rating: f.Rating},
-		Borda: map[string]float64{}, Ballots: []council.LabelBallot{},
+		SchemaVersion: council.LabelSchema,
+		Timestamp:     s.Created,
+		Wanted:        meta.LabelWanted,
+		CouncilConfig: meta.Versions.CouncilConfig,
+		Kept:          council.Kept{SessionID: s.ID, Over: others(f), Rating: f.Rating},
+		Borda:         map[string]float64{},
+		Ballots:       []council.LabelBallot{},
 	}
 	if f.Preferred != "" {
 		record.Preferred = &f.Preferred

@@ -145,12 +145,16 @@ func (f *form) read(body []byte, v any) error {
 	if wrong, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &whole)); ok {
 		return &council.Error{
 			Code: council.CodeMalformed,
-			Detail: fmt.Sprintf("the body is not valid JSON (byte %d: %v); send one object, which /openapi.yaml describes",
+			Detail: fmt.Sprintf("the body is not valid JSON (byte %d: "+
+				"%v); send one object, which /openapi.yaml describes",
 				wrong.Offset, wrong),
 		}
 	}
 	if whole[0] != '{' {
-		return &council.Error{Code: council.CodeMalformed, Detail: `the body is not a JSON object; send one, such as {"query": "..."}`}
+		return &council.Error{
+			Code:   council.CodeMalformed,
+			Detail: `the body is not a JSON object; send one, such as {"query": "..."}`,
+		}
 	}
 	f.known = cmp.Or(f.known, &knownFields{})
 	f.object(reflect.ValueOf(v).Elem(), whole)
@@ -201,7 +205,8 @@ func (f *form) text(v reflect.Value, data []byte) bool {
 
 // isSkimmed reports whether skim reads values of a type.
 func isSkimmed(t reflect.Type) bool {
-	return t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() || t == reflect.TypeFor[ChatPart]()
+	return t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() ||
+		t == reflect.TypeFor[ChatPart]()
 }
 
 // skim reports whether an object is a foreign item or a part that is no text. It reads only the type and the role of such an object,
@@ -253,9 +258,13 @@ func (f *form) object(v reflect.Value, data []byte) {
 			}, step{name: name})
 			continue
 		case field.name != name:
-			f.refuse(func() (string, string) { return "there is no such field", fmt.Sprintf("write %q", field.name) }, step{name: name})
+			f.refuse(func() (string, string) {
+				return "there is no such field", fmt.Sprintf("write %q", field.name)
+			}, step{name: name})
 		case times[field.number] == 1:
-			f.refuse(func() (string, string) { return "the field stands more than once", "give it once" }, step{name: name})
+			f.refuse(func() (string, string) {
+				return "the field stands more than once", "give it once"
+			}, step{name: name})
 		}
 		if times[field.number]++; times[field.number] == 1 {
 			f.path = append(f.path, step{name: name})

@@ -163,7 +163,8 @@ func (p *problems) question(m ChatMessage, place func() string) string {
 	for i, part := range m.Content {
 		read, ok := part.text()
 		if !ok {
-			p.unreadable(func() string { return fmt.Sprintf("%s.content[%d]", place(), i) }, part.Type, "send parts of type text")
+			partPlace := func() string { return fmt.Sprintf("%s.content[%d]", place(), i) }
+			p.unreadable(partPlace, part.Type, "send parts of type text")
 		}
 		text.WriteString(read)
 	}
@@ -248,5 +249,6 @@ func (r *reduction) String() string {
 	if parts == nil {
 		return ""
 	}
-	return "a council reads text alone, so the members did not see all of the earlier turns; " + strings.Join(parts, ", ")
+	return "a council reads text alone, so the members did not see all of the earlier turns; " +
+		strings.Join(parts, ", ")
 }

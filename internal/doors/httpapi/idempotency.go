@@ -25,10 +25,14 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 	start.Key = keys[0]
 	invisible := func(c rune) bool { return c < ' ' || c > '~' }
 	if len(keys) > 1 || start.Key == "" || len(start.Key) > maxKey || strings.ContainsFunc(start.Key, invisible) {
-		return &council.Error{Code: council.CodeInvalid, Detail: "the header Idempotency-Key is not valid", Fields: []council.FieldError{{
-			Field: "Idempotency-Key", Message: "it is no key",
-			Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
-		}}}
+		return &council.Error{
+			Code:   council.CodeInvalid,
+			Detail: "the header Idempotency-Key is not valid",
+			Fields: []council.FieldError{{
+				Field: "Idempotency-Key", Message: "it is no key",
+				Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
+			}},
+		}
 	}
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -39,7 +39,12 @@ const (
 )
 
 func newCaller(t *Token, limits Limits, places int) *caller {
-	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0), labels: rate.NewLimiter(labelsPerDay/(24*60*60), labelsAtOnce), checks: make(chan struct{}, 1)}
+	c := &caller{
+		token:  t,
+		rate:   rate.NewLimiter(rate.Inf, 0),
+		labels: rate.NewLimiter(labelsPerDay/(24*60*60), labelsAtOnce),
+		checks: make(chan struct{}, 1),
+	}
 	if t != nil {
 		c.sum = t.sum()
 		c.owner = t.owner()
@@ -89,7 +94,8 @@ func (a *API) SetTokens(tokens []Token) {
 	for i := range tokens {
 		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
 		for _, old := range before {
-			if old.token != nil && old.sum == c.sum && old.label == c.label && reflect.DeepEqual(old.token.Limits, c.token.Limits) {
+			if old.token != nil && old.sum == c.sum && old.label == c.label &&
+				reflect.DeepEqual(old.token.Limits, c.token.Limits) {
 				c.sessions = old.sessions
 				c.rate = old.rate
 				c.checks = old.checks
@@ -108,7 +114,11 @@ func (a *API) SetTokens(tokens []Token) {
 // it, a refused one does not.
 func (a *API) admit(r *http.Request) (release func(), err error) {
 	if a.o.Daemon.Draining() {
-		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
+		return nil, &council.Error{
+			Code:       council.CodeUnavailable,
+			Detail:     "the daemon is shutting down",
+			RetryAfter: 5 * time.Second,
+		}
 	}
 	c := a.callerOf(r)
 	select {
@@ -116,7 +126,8 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	default:
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many sessions run as may at once; try again in a moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
+			Detail: "as many sessions run as may at once; try again in a " +
+				"moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
 		}
 	}
 	select {

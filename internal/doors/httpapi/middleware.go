@@ -71,7 +71,8 @@ func (a *API) shareWithOrigins(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
+		h.Set("Access-Control-Expose-Headers",
+			"Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 			// Those that were asked for: SDKs send headers of their own.
@@ -105,7 +106,8 @@ func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 }
 
 func (a *API) logPanic(ctx context.Context, where string, v any) {
-	a.o.Log.ErrorContext(ctx, "a panic became an error", "where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	a.o.Log.ErrorContext(ctx, "a panic became an error",
+		"where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
 // unreadTimeout is how long a client may take to send a body that nobody reads, such as that of a request that is
@@ -126,7 +128,11 @@ func (a *API) limitBodyTime(next http.Handler) http.Handler {
 			}
 			if r.Method != http.MethodPost {
 				if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxUnread)); err != nil {
-					return &council.Error{Code: council.CodeMalformed, Detail: "the body does not end; send " + r.Method + " without one", Cause: err}
+					return &council.Error{
+						Code:   council.CodeMalformed,
+						Detail: "the body does not end; send " + r.Method + " without one",
+						Cause:  err,
+					}
 				}
 				if err := controller.SetReadDeadline(time.Time{}); err != nil {
 					return fmt.Errorf("lifting the read deadline: %w", err)
@@ -150,7 +156,8 @@ func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range a.o.Origins {
 		if err := protection.AddTrustedOrigin(origin); err != nil {
-			a.o.Log.Error("an origin cannot be trusted", "origin", origin, "error", err) // The configuration was checked.
+			// The configuration was checked.
+			a.o.Log.Error("an origin cannot be trusted", "origin", origin, "error", err)
 		}
 	}
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
@@ -193,8 +200,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
-				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own machine, " +
-					"by the name localhost or a loopback address",
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own " +
+					"machine, by the name localhost or a loopback address",
 			}
 		}
 		if c == nil {
@@ -203,7 +210,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 				from += ", or one that the roster has,"
 			}
 			return &council.Error{
-				Code: council.CodeUnauthorized, Detail: "send a token of " + from + " in the header Authorization: Bearer TOKEN",
+				Code:   council.CodeUnauthorized,
+				Detail: "send a token of " + from + " in the header Authorization: Bearer TOKEN",
 			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
@@ -217,7 +225,8 @@ func (a *API) requires(right roster.Right) func(http.Handler) http.Handler {
 		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 			if c := a.callerOf(r); !c.may(right) {
 				return &council.Error{Code: council.CodeForbidden, Detail: fmt.Sprintf(
-					"the token %s has no right to %s: add %[2]s to its may in the roster, or use another token", c.label, right,
+					"the token %s has no right to %s: add %[2]s to its may in the roster, "+
+						"or use another token", c.label, right,
 				)}
 			}
 			next.ServeHTTP(w, r)

@@ -165,7 +165,8 @@ func (s Sampling) checkSampling(p *problems) {
 	} {
 		if v := option.value; v != nil && (*v < option.least || *v > option.most) {
 			p.add(option.field, "the number is out of range",
-				fmt.Sprintf("give one from %g to %g, or leave %s out: it has no effect", option.least, option.most, option.field))
+				fmt.Sprintf("give one from %g to %g, or leave %s out: it has no effect",
+					option.least, option.most, option.field))
 		}
 	}
 }
@@ -320,7 +321,9 @@ func (c ChatRequest) request(p *problems) council.Request {
 
 // tools notes in r that the request offers tools: the council's policy refuses or ignores them. A choice that requires a call is
 // refused here. With the choice "none" no tool would be called, so that there is nothing to ignore.
-func (p *problems) tools(r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage) {
+func (p *problems) tools(
+	r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
+) {
 	var mode string
 	if given(choice) && json.Unmarshal(choice, &mode) != nil {
 		var object struct {
@@ -402,9 +405,12 @@ func knownModel(name string) error {
 
 func noModel(name string) error {
 	return &council.Error{
-		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", name),
+		Code:   council.CodeNotFound,
+		Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", name),
 		Fields: []council.FieldError{{
-			Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER",
+			Field:   "model",
+			Message: "there is no such model",
+			Fix:     "use council, council/MEMBER, or council/MEMBER,MEMBER",
 		}},
 	}
 }
@@ -428,7 +434,8 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	whole := c.completion(s, "chat.completion", ChatChoice{
-		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer + noteLine(session)}, FinishReason: chatFinish(session),
+		Message:      &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer + noteLine(session)},
+		FinishReason: chatFinish(session),
 	})
 	whole.Usage = chatUsage(session)
 	whole.Council = chatCouncil(session)
@@ -472,7 +479,8 @@ func (p *problems) side(r *http.Request, asked *council.Request) {
 	}
 	var err error
 	if asked.Side, err = strconv.ParseBool(value); err != nil {
-		p.add(sideHeader, fmt.Sprintf("%.20q is neither true nor false", value), "send one of them, or leave the header out")
+		p.add(sideHeader, fmt.Sprintf("%.20q is neither true nor false", value),
+			"send one of them, or leave the header out")
 	}
 }
 
@@ -545,7 +553,13 @@ type ChatCouncil struct {
 }
 
 func chatCouncil(s *council.Session) *ChatCouncil {
-	return &ChatCouncil{SessionID: s.ID, Status: s.Status, Persisted: s.Persisted, Degradation: s.Degradation, Metadata: s.Metadata}
+	return &ChatCouncil{
+		SessionID:   s.ID,
+		Status:      s.Status,
+		Persisted:   s.Persisted,
+		Degradation: s.Degradation,
+		Metadata:    s.Metadata,
+	}
 }
 
 // chatUsage returns what all calls consumed, nil when it is not known.
@@ -563,7 +577,8 @@ func chatUsage(s *council.Session) *ChatUsage {
 // chatFinish returns why the answer ended. A synthesis is whole; a model that
 // answered alone may have ended at its token limit.
 func chatFinish(s *council.Session) *string {
-	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
+	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil &&
+		*s.Stage1[0].FinishReason == "length" {
 		return new("length")
 	}
 	return new("stop")

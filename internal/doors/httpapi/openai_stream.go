@@ -58,7 +58,11 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 	if r.Reason == council.FailThinking {
 		why = "the text so far was the thinking of the chairman, which did not say so before its end; the answer "
 	}
-	return &council.Error{Code: council.CodePartialRefused, SessionID: t.s.ID, Detail: why + "will be at GET /v1/council/" + t.s.ID}
+	return &council.Error{
+		Code:      council.CodePartialRefused,
+		SessionID: t.s.ID,
+		Detail:    why + "will be at GET /v1/council/" + t.s.ID,
+	}
 }
 
 // streamText sends a session in the form of t.

@@ -20,7 +20,8 @@ import (
 // pagePolicy lets the page run its own files and call this daemon, and nothing
 // else. With trusted types the browser refuses to parse a text as markup.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
+	"'none'"
 
 // pageFile is a file of the page as it is sent.
 type pageFile struct {
@@ -79,7 +80,8 @@ func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Length", strconv.Itoa(len(data)))
 	}
 	h.Set("Content-Security-Policy", pagePolicy)
-	h.Set("Cache-Control", "no-cache") // A browser keeps it, but asks for its ETag: another daemon may have another page.
+	// A browser keeps the page, but asks for its ETag first: another daemon may have another page.
+	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", `"`+etag+`"`)
 	media := "text/plain; charset=utf-8" // licences
 	switch ext := filepath.Ext(path); {  // The tables of the machine are not asked: they may say something else.

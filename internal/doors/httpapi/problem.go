@@ -44,9 +44,10 @@ func meaningOf(code council.Code) meaning {
 		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer fits the schema"},
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
 		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
-		council.CodeCancelled:            {http.StatusBadRequest, "The session was cancelled"}, // SDKs repeat most other ones
-		council.CodeInterrupted:          {http.StatusServiceUnavailable, "The session was interrupted"},
-		council.CodeDeadline:             {http.StatusGatewayTimeout, "Out of time"},
+		// SDKs repeat a request after most other statuses.
+		council.CodeCancelled:   {http.StatusBadRequest, "The session was cancelled"},
+		council.CodeInterrupted: {http.StatusServiceUnavailable, "The session was interrupted"},
+		council.CodeDeadline:    {http.StatusGatewayTimeout, "Out of time"},
 	}
 	return cmp.Or(table[code], meaning{http.StatusInternalServerError, "Internal error"})
 }
@@ -58,7 +59,9 @@ func coded(err error) *council.Error {
 		return e
 	}
 	return &council.Error{
-		Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err,
+		Code:   council.CodeInternal,
+		Detail: "something went wrong inside councild; the log tells more under this request_id",
+		Cause:  err,
 	}
 }
 
@@ -85,7 +88,11 @@ func bounded(e *council.Error) *council.Error {
 		limit = shortText
 	}
 	for i, f := range b.Fields {
-		b.Fields[i] = council.FieldError{Field: shorten(f.Field, limit), Message: shorten(f.Message, limit), Fix: shorten(f.Fix, limit)}
+		b.Fields[i] = council.FieldError{
+			Field:   shorten(f.Field, limit),
+			Message: shorten(f.Message, limit),
+			Fix:     shorten(f.Fix, limit),
+		}
 	}
 	b.Detail = shorten(e.Detail, limit) + more(len(e.Fields)-len(b.Fields))
 	return &b
@@ -113,8 +120,14 @@ func problem(ctx context.Context, e *council.Error) council.Problem {
 	e = bounded(e)
 	m := meaningOf(e.Code)
 	p := council.Problem{
-		Type: "urn:councild:problem:" + string(e.Code), Title: m.title, Status: m.status, Detail: e.Detail, Code: e.Code,
-		Errors: e.Fields, RequestID: council.RequestID(ctx), SessionID: e.SessionID,
+		Type:      "urn:councild:problem:" + string(e.Code),
+		Title:     m.title,
+		Status:    m.status,
+		Detail:    e.Detail,
+		Code:      e.Code,
+		Errors:    e.Fields,
+		RequestID: council.RequestID(ctx),
+		SessionID: e.SessionID,
 		PaidCalls: e.Paid,
 	}
 	if p.Errors == nil {
@@ -128,7 +141,8 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
 	// A refusal is no failure, and under overload there are many.
-	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable || e.Code == council.CodeCancelled {
+	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable ||
+		e.Code == council.CodeCancelled {
 		level := slog.LevelError
 		if e.Code == council.CodeCancelled || clientGone(r) {
 			level = slog.LevelInfo
@@ -139,7 +153,8 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if speaksOpenAI(r) {
 		err = writeJSON(w, p.Status, chatError(e))
 	} else {
-		if wrong := p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed; wrong && strings.HasPrefix(r.URL.Path, "/v1/") {
+		noRoute := p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed
+		if noRoute && strings.HasPrefix(r.URL.Path, "/v1/") {
 			p.OpenAI = new(chatError(e).Error)
 		}
 		err = write(w, p.Status, "application/problem+json", p)
@@ -184,7 +199,8 @@ const responseTimeout = time.Minute
 // send writes a whole response. It ignores errors: they mean that the client is gone
 // or does not read.
 func send(w http.ResponseWriter, status int, media string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout)) // Otherwise the server's own holds.
+	// Otherwise the server's own holds.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout))
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

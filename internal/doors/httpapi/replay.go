@@ -41,8 +41,8 @@ func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*ses
 		return s, nil
 	}
 	again := *failure
-	again.Detail += "; this is the outcome of the same request before, and nothing was paid again: to ask again, change the question, " +
-		"send an Idempotency-Key, or wait 2 minutes"
+	again.Detail += "; this is the outcome of the same request before, and nothing was paid again: to ask again, " +
+		"change the question, send an Idempotency-Key, or wait 2 minutes"
 	return s.Failed(&again), nil
 }
 
@@ -61,8 +61,8 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 	case errors.Is(cause, sessions.ErrDeleted):
 		failure.Detail = "the session was cancelled by DELETE " + paid
 	case errors.Is(cause, context.Canceled):
-		failure.Detail = "the session was cancelled " + paid + ", because its client left before the answer: stream the answer, " +
-			"or raise the client's time-out (docs/clients.md)"
+		failure.Detail = "the session was cancelled " + paid + ", because its client left before the answer: stream " +
+			"the answer, or raise the client's time-out (docs/clients.md)"
 	case a.stopping() && failure.Paid == 0:
 		failure.Code = council.CodeUnavailable
 		failure.RetryAfter = 5 * time.Second

@@ -59,7 +59,8 @@ func (p *parameters) records() bias.Query {
 func (p *parameters) language() string {
 	value := p.get("language")
 	if value != "" && !council.IsLanguage(value) {
-		p.add("language", fmt.Sprintf("%q is not a language code", value), "use two lower-case letters of ISO 639-1, such as en")
+		p.add("language", fmt.Sprintf("%q is not a language code", value),
+			"use two lower-case letters of ISO 639-1, such as en")
 	}
 	return value
 }
@@ -131,7 +132,8 @@ var mediaTypes = map[string]string{
 func sendForm(w http.ResponseWriter, format string, body []byte) error {
 	if format == "html" {
 		// The page brings its own style, and neither needs nor gets anything else.
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		w.Header().Set("Content-Security-Policy",
+			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 	}
 	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", body)
 	return nil

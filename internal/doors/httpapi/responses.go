@@ -106,7 +106,8 @@ func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
 			continue
 		}
 		if references++; references > maxReferences {
-			p.add("input", fmt.Sprintf("more than %d items refer to earlier responses", maxReferences), "send the messages themselves")
+			p.add("input", fmt.Sprintf("more than %d items refer to earlier responses", maxReferences),
+				"send the messages themselves")
 			return nil
 		}
 		answer, known := answers[item.ID]
@@ -121,12 +122,16 @@ func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
 			return &council.Error{
 				Code: council.CodeNotFound, Detail: "the input refers to an answer that is not here",
 				Fields: []council.FieldError{{
-					Field: fmt.Sprintf("input[%d]", i), Message: fmt.Sprintf("no session of this token that has ended with an answer has %.64q", item.ID),
-					Fix: "send the message itself, or set store: false, with which clients do so",
+					Field:   fmt.Sprintf("input[%d]", i),
+					Message: fmt.Sprintf("no session of this token that has ended with an answer has %.64q", item.ID),
+					Fix:     "send the message itself, or set store: false, with which clients do so",
 				}},
 			}
 		}
-		c.Input[i] = ResponseItem{ChatMessage: ChatMessage{Role: council.RoleAssistant, Content: ChatContent{{Type: "output_text", Text: answer}}}}
+		c.Input[i] = ResponseItem{ChatMessage: ChatMessage{
+			Role:    council.RoleAssistant,
+			Content: ChatContent{{Type: "output_text", Text: answer}},
+		}}
 	}
 	return nil
 }
@@ -159,7 +164,14 @@ func (a *API) respond(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.Stores = (c.Store == nil || *c.Store) && s.Found()
 	// The session holds the question. These are repeated in the response.
-	c = ResponseRequest{Model: c.Model, Stream: c.Stream, Instructions: c.Instructions, Text: c.Text, Metadata: c.Metadata, Stores: c.Stores}
+	c = ResponseRequest{
+		Model:        c.Model,
+		Stream:       c.Stream,
+		Instructions: c.Instructions,
+		Text:         c.Text,
+		Metadata:     c.Metadata,
+		Stores:       c.Stores,
+	}
 	if c.Stream {
 		a.streamText(w, r, newResponseStream(s, c))
 		return nil
@@ -246,8 +258,16 @@ const (
 // response returns a response with this status, and without an answer.
 func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	r := Response{
-		ID: "resp_" + s.ID, Object: "response", CreatedAt: s.Created.Unix(), Status: status, Model: c.Model,
-		Output: []ResponseMessage{}, Store: c.Stores, Text: ResponseText{TextFormat{Type: formatText}}, ToolChoice: "auto", Tools: []string{},
+		ID:         "resp_" + s.ID,
+		Object:     "response",
+		CreatedAt:  s.Created.Unix(),
+		Status:     status,
+		Model:      c.Model,
+		Output:     []ResponseMessage{},
+		Store:      c.Stores,
+		Text:       ResponseText{TextFormat{Type: formatText}},
+		ToolChoice: "auto",
+		Tools:      []string{},
 	}
 	if c.Text != nil && c.Text.Format.Type != "" {
 		r.Text = *c.Text
@@ -272,7 +292,11 @@ func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Re
 	r.Council = chatCouncil(session)
 	if u := chatUsage(session); u != nil {
 		r.Usage = &ResponseUsage{
-			InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens, Cost: u.Cost, Partial: u.Partial,
+			InputTokens:  u.PromptTokens,
+			OutputTokens: u.CompletionTokens,
+			TotalTokens:  u.TotalTokens,
+			Cost:         u.Cost,
+			Partial:      u.Partial,
 		}
 	}
 	return r
@@ -280,7 +304,11 @@ func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Re
 
 func responseMessage(s *sessions.Session, status string, parts ...ResponsePart) ResponseMessage {
 	return ResponseMessage{
-		ID: "msg_" + s.ID, Type: "message", Status: status, Role: council.RoleAssistant, Content: append([]ResponsePart{}, parts...),
+		ID:      "msg_" + s.ID,
+		Type:    "message",
+		Status:  status,
+		Role:    council.RoleAssistant,
+		Content: append([]ResponsePart{}, parts...),
 	}
 }
 

@@ -27,7 +27,8 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r)
 	search := strings.ToLower(strings.TrimSpace(p.get("q")))
 	status := council.Status(p.choice("status", "use one of", []string{
-		string(council.StatusRunning), string(council.StatusComplete), string(council.StatusDegraded), string(council.StatusFailed),
+		string(council.StatusRunning), string(council.StatusComplete), string(council.StatusDegraded),
+		string(council.StatusFailed),
 		string(council.StatusCancelled),
 	}))
 	before := p.get("before")
@@ -35,7 +36,8 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	if value := p.get("limit"); value != "" {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxListed {
-			p.add("limit", fmt.Sprintf("%q is not a number of sessions from 1 to %d", value, maxListed), "give such a number, or leave it out")
+			p.add("limit", fmt.Sprintf("%q is not a number of sessions from 1 to %d", value, maxListed),
+				"give such a number, or leave it out")
 		}
 		limit = n
 	}
@@ -129,10 +131,15 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	end := s.Last(r.Context(), behind.Number)
 	if !valid || behind.Number > end.Number {
-		return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
-			Field: "Last-Event-ID", Message: fmt.Sprintf("%q is not the id of an event of this session", last),
-			Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out", end.Number),
-		}}}
+		return &council.Error{
+			Code:   council.CodeInvalid,
+			Detail: "the header Last-Event-ID is not valid",
+			Fields: []council.FieldError{{
+				Field: "Last-Event-ID", Message: fmt.Sprintf("%q is not the id of an event of this session", last),
+				Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out",
+					end.Number),
+			}},
+		}
 	}
 	if behind.Number == end.Number && s.Summary().Status != council.StatusRunning {
 		// This status tells an EventSource not to connect again.

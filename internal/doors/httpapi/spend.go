@@ -25,7 +25,8 @@ const spendDays = 30
 func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r)
 	q := spend.Query{
-		Days: spendDays, By: spend.By(p.choice("by", "use one of", []string{"day", "token", "user", "council", "model"})),
+		Days: spendDays,
+		By:   spend.By(p.choice("by", "use one of", []string{"day", "token", "user", "council", "model"})),
 	}
 	if days := p.count("days"); days != nil {
 		q.Days = *days

@@ -74,7 +74,9 @@ func New(o Options) (*Server, error) {
 		&mcp.ServerOptions{
 			Instructions: instructions,
 			Capabilities: &mcp.ServerCapabilities{
-				Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{},
+				Tools:     &mcp.ToolCapabilities{},
+				Resources: &mcp.ResourceCapabilities{},
+				Prompts:   &mcp.PromptCapabilities{},
 			},
 			// Everything depends on the caller's token.
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
@@ -83,17 +85,24 @@ func New(o Options) (*Server, error) {
 	s.server.AddReceivingMiddleware(s.describeCouncils, s.guard)
 	s.addTools()
 	s.server.AddResourceTemplate(&mcp.ResourceTemplate{
-		Name: "session", Title: "Session of the council", URITemplate: sessionURI + "{id}", MIMEType: "application/json",
-		Description: "A whole session as JSON: answers, reviews, ranking, audit and cost, as GET /v1/council/{id} answers it.",
+		Name:        "session",
+		Title:       "Session of the council",
+		URITemplate: sessionURI + "{id}",
+		MIMEType:    "application/json",
+		Description: "A whole session as JSON: answers, reviews, ranking, audit and cost, " +
+			"as GET /v1/council/{id} answers it.",
 	}, s.readSession)
 	s.server.AddPrompt(&mcp.Prompt{
-		Name: "ask_council", Title: "Ask the council", Description: "Put a question to the council, and show its answer.",
+		Name:        "ask_council",
+		Title:       "Ask the council",
+		Description: "Put a question to the council, and show its answer.",
 		Arguments: []*mcp.PromptArgument{
 			{Name: "question", Description: "What the council is asked.", Required: true},
 			{Name: "council", Description: "The council's name, where there are several."},
 		},
 	}, askCouncil)
-	s.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, &mcp.StreamableHTTPOptions{
+	server := func(*http.Request) *mcp.Server { return s.server }
+	s.handler = mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
 		Stateless:                  true, // the only mode that serves the revision 2026-07-28
 		MaxRequestBodyBytes:        -1,   // Whoever calls ServeHTTP has bounded the body,
 		DisableLocalhostProtection: true, // and has looked at the name that was asked for.
@@ -107,7 +116,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	m, wrong := check(body)
 	if err != nil {
-		wrong = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the body could not be read to its end; send it again"}
+		wrong = &jsonrpc.Error{
+			Code:    jsonrpc.CodeParseError,
+			Message: "the body could not be read to its end; send it again",
+		}
 	}
 	if wrong != nil {
 		_ = refuse(w, http.StatusBadRequest, m.id, wrong) // The client is gone.
@@ -145,7 +157,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (result mcp.Result, err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				s.o.Log.ErrorContext(ctx, "a panic became an error", "where", "mcp", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+				s.o.Log.ErrorContext(ctx, "a panic became an error",
+					"where", "mcp", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 				result = nil
 				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "something went wrong inside councild"}
 			}
@@ -199,7 +212,9 @@ func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(params.Arguments, &given); err != nil || given == nil {
 		return &jsonrpc.Error{
-			Code: jsonrpc.CodeInvalidParams, Message: "the arguments are not an object; send the object that the tool's input schema in tools/list describes",
+			Code: jsonrpc.CodeInvalidParams,
+			Message: "the arguments are not an object; " +
+				"send the object that the tool's input schema in tools/list describes",
 		}
 	}
 	count := len(given)
@@ -289,14 +304,17 @@ func (s *Server) readSession(ctx context.Context, r *mcp.ReadResourceRequest) (*
 func askCouncil(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	question := strings.TrimSpace(r.Params.Arguments["question"])
 	if question == "" {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the argument question is missing: say what the council is asked"}
+		return nil, &jsonrpc.Error{
+			Code:    jsonrpc.CodeInvalidParams,
+			Message: "the argument question is missing: say what the council is asked",
+		}
 	}
 	text := "Put this question to the council with the tool council, word for word. "
 	if name := r.Params.Arguments["council"]; name != "" {
 		text += fmt.Sprintf("Ask the council named %q. ", name)
 	}
-	text += "While the result says running, call council_result. Then show me the answer, and say in a sentence how far the " +
-		"members agreed and what was missing.\n\n" + question
+	text += "While the result says running, call council_result. Then show me the answer, and say in a sentence how " +
+		"far the members agreed and what was missing.\n\n" + question
 	return &mcp.GetPromptResult{
 		Description: "Ask the council",
 		Messages:    []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: text}}},

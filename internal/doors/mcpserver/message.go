@@ -68,7 +68,8 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	m.id = fields["id"]
 	if m.id != nil && !exact(m.id) {
 		m.id = nil
-		return invalid("the id is not usable; give a string of at most %d bytes, or an integer between -%d and %[2]d", maxID, maxInteger)
+		return invalid("the id is not usable; give a string of at most %d bytes, or an integer between -%d and %[2]d",
+			maxID, maxInteger)
 	}
 	if name, ok := doubled(text); ok {
 		if name == "id" {
@@ -213,7 +214,8 @@ func bounded(text []byte) []byte {
 	if begin < 0 || json.Unmarshal(text[begin:max(begin, end)], &m) != nil || m.Error == nil {
 		return text
 	}
-	return slices.Concat(text[:begin], refusal(m.ID, &jsonrpc.Error{Code: m.Error.Code, Message: short(m.Error.Message)}), text[end:])
+	m.Error = &jsonrpc.Error{Code: m.Error.Code, Message: short(m.Error.Message)}
+	return slices.Concat(text[:begin], refusal(m.ID, m.Error), text[end:])
 }
 
 // short returns a text of at most maxError bytes and the mark of what was cut off.
@@ -302,7 +304,8 @@ func pass(in io.Reader, on, out io.Writer) error {
 		switch line = bytes.TrimSpace(line); {
 		case tooLong:
 			wrong = &jsonrpc.Error{
-				Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("the line has more than %d bytes; send a shorter message", maxLine),
+				Code:    jsonrpc.CodeInvalidRequest,
+				Message: fmt.Sprintf("the line has more than %d bytes; send a shorter message", maxLine),
 			}
 		case len(line) > 0:
 			m, wrong = check(line)

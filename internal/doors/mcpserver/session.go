@@ -85,7 +85,9 @@ func joins(s council.Summary) bool {
 
 // await waits for the end of a session, for at most so many seconds, and returns the
 // session as far as it is known then.
-func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, seconds int) (*mcp.CallToolResult, Result, error) {
+func (s *Server) await(
+	ctx context.Context, r *mcp.CallToolRequest, id string, seconds int,
+) (*mcp.CallToolResult, Result, error) {
 	known, err := s.daemon.Session(ctx, id)
 	if err != nil {
 		return nil, Result{}, s.explain(err)
@@ -137,7 +139,9 @@ func returned(s *council.Session) (*mcp.CallToolResult, Result, error) {
 }
 
 // cancel is the tool council_cancel.
-func (s *Server) cancel(ctx context.Context, r *mcp.CallToolRequest, in cancelArgs) (*mcp.CallToolResult, Result, error) {
+func (s *Server) cancel(
+	ctx context.Context, r *mcp.CallToolRequest, in cancelArgs,
+) (*mcp.CallToolResult, Result, error) {
 	known, err := s.daemon.Session(ctx, in.ID)
 	if err == nil && known.Status == council.StatusRunning { // Otherwise it would be deleted.
 		_, err = s.daemon.Delete(ctx, in.ID)
@@ -242,5 +246,6 @@ func (p *progress) Observe(e council.Event) {
 		stage = fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)
 	}
 	part := float64(p.beats) / float64(p.beats+1)
-	p.tell(float64(p.landed)+part, float64(total), fmt.Sprintf("session %s: %s (%.0f s)", p.id, stage, time.Since(p.begun).Seconds()))
+	p.tell(float64(p.landed)+part, float64(total),
+		fmt.Sprintf("session %s: %s (%.0f s)", p.id, stage, time.Since(p.begun).Seconds()))
 }

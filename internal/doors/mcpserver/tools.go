@@ -86,9 +86,9 @@ func (s *Server) addTools() {
 	}
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "council", Title: "Ask the council",
-		Description: "Put one question to a council of several language models: they answer, rank each other's anonymised answers, and " +
-			"a chairman writes the final answer. It takes minutes and costs several model calls. The same question asked again within ten " +
-			"minutes returns the same session, and is paid for once.",
+		Description: "Put one question to a council of several language models: they answer, rank each other's " +
+			"anonymised answers, and a chairman writes the final answer. It takes minutes and costs several model " +
+			"calls. The same question asked again within ten minutes returns the same session, and is paid for once.",
 		InputSchema: schema[councilArgs](categories, wait, func(p map[string]*jsonschema.Schema) {
 			p["question"].MinLength = new(1)
 			p["max_cost_usd"].ExclusiveMinimum = new(0.0)
@@ -105,19 +105,23 @@ func (s *Server) addTools() {
 	})
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "council_cancel", Title: "Cancel a session of the council",
-		Description: "Cancel a session of the council that runs: its calls end at once. A session that has ended stays as it is.",
+		Description: "Cancel a session of the council that runs: its calls end at once. A session that has ended " +
+			"stays as it is.",
 		InputSchema: schema[cancelArgs](),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), IdempotentHint: true, OpenWorldHint: new(false)},
 	}, s.cancel)
 	addReport(s, &mcp.Tool{
 		Name: "bias_report", Title: "Bias report",
-		Description: "What the reviews of many sessions reveal about the bias of the models as judges: towards long answers, first places, " +
-			"their own answers, and how harsh each one is.",
+		Description: "What the reviews of many sessions reveal about the bias of the models as judges: towards long " +
+			"answers, first places, their own answers, and how harsh each one is.",
 		InputSchema: schema[reportArgs](categories), OutputSchema: document("Report"),
 	}, "/v1/bias-report", func(r render.Report) []byte { return render.Text(r, true, s.o.Settings) })
 	addReport(s, &mcp.Tool{
-		Name: "leaderboard", Title: "Leaderboard", Description: "The models ranked over many sessions of the council, by how others rated them.",
-		InputSchema: schema[reportArgs](categories), OutputSchema: document("Leaderboard"),
+		Name:         "leaderboard",
+		Title:        "Leaderboard",
+		Description:  "The models ranked over many sessions of the council, by how others rated them.",
+		InputSchema:  schema[reportArgs](categories),
+		OutputSchema: document("Leaderboard"),
 	}, "/v1/leaderboard", func(l bias.Leaderboard) []byte { return render.Leaderboard(l, s.o.Settings) })
 }
 
@@ -168,8 +172,12 @@ func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byt
 // resultOf returns a session as a tool returns it.
 func resultOf(s *council.Session) Result {
 	r := Result{
-		SessionID: s.ID, Status: s.Status, Ranking: []Ranked{}, Degradation: append([]council.Degradation{}, s.Degradation...),
-		Warnings: append([]council.Warning{}, s.Metadata.Warnings...), CostUSD: s.Metadata.Usage.CostUSD,
+		SessionID:   s.ID,
+		Status:      s.Status,
+		Ranking:     []Ranked{},
+		Degradation: append([]council.Degradation{}, s.Degradation...),
+		Warnings:    append([]council.Warning{}, s.Metadata.Warnings...),
+		CostUSD:     s.Metadata.Usage.CostUSD,
 	}
 	if s.Answer != "" {
 		r.Answer = &s.Answer
@@ -221,7 +229,10 @@ func toolResult(r Result) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{
 		&mcp.TextContent{Text: text.String()},
 		&mcp.ResourceLink{
-			URI: sessionURI + r.SessionID, Name: "session " + r.SessionID, Title: "The whole session", MIMEType: "application/json",
+			URI:         sessionURI + r.SessionID,
+			Name:        "session " + r.SessionID,
+			Title:       "The whole session",
+			MIMEType:    "application/json",
 			Description: "Answers, reviews, ranking, audit and cost.",
 		},
 	}}
