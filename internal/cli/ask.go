@@ -41,9 +41,9 @@ type askCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (askCmd) Help() string {
-	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a daemon; Ctrl-C cancels it " +
-		"there too, since calls cost money, but leaves a session alone that --follow only follows. What it cost is the last line on the " +
-		"standard error.\n\n" + exitCodes
+	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
+		"daemon; Ctrl-C cancels it there too, since calls cost money, but leaves a session alone that --follow only " +
+		"follows. What it cost is the last line on the standard error.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -140,7 +140,8 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	}
 	e, ok := errors.AsType[*council.Error](err)
 	if ok && e.Code == council.CodeNoQuorum && c.Server == "" && c.Follow == "" {
-		return fmt.Errorf("%w\ncouncild check says which addresses, keys and names are wrong, and what to set", readable(err))
+		return fmt.Errorf("%w\ncouncild check says which addresses, keys and names are wrong, and what to set",
+			readable(err))
 	}
 	if !ok || e.Code != council.CodeInvalid && e.Code != council.CodeForbidden || len(e.Fields) == 0 {
 		return readable(err)
@@ -164,7 +165,8 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 	}
 	switch {
 	case c.Follow != "":
-		err = fmt.Errorf("session %s is no longer followed, and goes on; councild ask%s --follow %[1]s follows it again",
+		err = fmt.Errorf("session %s is no longer followed, and goes on; "+
+			"councild ask%s --follow %[1]s follows it again",
 			c.Follow, at)
 	case c.Server != "" && id != "":
 		err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
@@ -256,7 +258,8 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 		return err
 	}
 	if t.left -= int64(len(text)); t.left < 0 {
-		return usageError{fmt.Errorf("%s: the question has more than %d bytes: shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES",
+		return usageError{fmt.Errorf("%s: the question has more than %d bytes: "+
+			"shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES",
 			source, t.max)}
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
@@ -311,7 +314,8 @@ func (c askCmd) inProcess(
 			secret = daemon.QuestionSecret(ctx, cfg.BiasStore, log)
 		case isHeld:
 			warnings = append(warnings, council.Warning{
-				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",
+				Code:    council.WarnNotPersisted,
+				Message: held.Error() + "; to have a running daemon answer and record, use --server",
 			})
 		default:
 			return nil, "", err
@@ -328,7 +332,13 @@ func (c askCmd) inProcess(
 		p.tell(std.Stderr, "not counted in the ledger of costs: "+why)
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: simllm.Default(), Recorder: recorder, QuestionSecret: secret, Ledger: ledger, Log: log, Version: std.Version,
+		Config:         cfg,
+		Simulated:      simllm.Default(),
+		Recorder:       recorder,
+		QuestionSecret: secret,
+		Ledger:         ledger,
+		Log:            log,
+		Version:        std.Version,
 	})
 	if err != nil {
 		return nil, "", err
@@ -382,7 +392,8 @@ func printSession(w io.Writer, s *council.Session) error {
 			_, _ = fmt.Fprintf(t, "-\t%s\tnot ranked\t\t%d\t%s\n", st.Model, st.VoteCount, st.VoteCoverage)
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", *st.FinalRank, st.Model, *st.BordaNormalized, st.WinCount, st.VoteCount, st.VoteCoverage)
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", *st.FinalRank, st.Model, *st.BordaNormalized, st.WinCount,
+			st.VoteCount, st.VoteCoverage)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\nsession %s: %s\n", s.ID, s.Status)
@@ -432,10 +443,12 @@ func auditLine(a *council.BiasAudit) string {
 		if *a.LengthScoreCorrelation < 0 {
 			which = "shorter"
 		}
-		flags = append(flags, fmt.Sprintf("%s answers scored higher here (r = %.2f, ", which, *a.LengthScoreCorrelation))
+		flags = append(flags, fmt.Sprintf("%s answers scored higher here (r = %.2f, ",
+			which, *a.LengthScoreCorrelation))
 	}
 	if a.PositionBiasDetected != nil && *a.PositionBiasDetected && a.PositionScoreVariance != nil {
-		flags = append(flags, fmt.Sprintf("scores went with the place of an answer (variance %.2f, ", *a.PositionScoreVariance))
+		flags = append(flags, fmt.Sprintf("scores went with the place of an answer (variance %.2f, ",
+			*a.PositionScoreVariance))
 	}
 	if len(flags) == 0 {
 		return ""

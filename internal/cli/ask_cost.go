@@ -46,7 +46,9 @@ func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request
 
 // openLedger opens the ledger for a question that is asked in this process. why says why the question is not counted, "" where it
 // is, or where the log has said so. Under hard limits of a day, no question is asked that is not counted.
-func openLedger(ctx context.Context, cfg config.Config, log *slog.Logger) (l daemon.CommandLedger, why string, err error) {
+func openLedger(
+	ctx context.Context, cfg config.Config, log *slog.Logger,
+) (l daemon.CommandLedger, why string, err error) {
 	l, err = daemon.OpenLedger(ctx, cfg, log)
 	path, _ := cfg.SpendFile()
 	held, isHeld := errors.AsType[*store.HeldError](err)
@@ -71,7 +73,11 @@ func estimateHere(ctx context.Context, std IO, cfg config.Config, request counci
 		return spend.Estimate{}, usageError{err}
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: simllm.Default(), Ledger: daemon.ReadLedger(cfg), Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config:    cfg,
+		Simulated: simllm.Default(),
+		Ledger:    daemon.ReadLedger(cfg),
+		Log:       slog.New(slog.DiscardHandler),
+		Version:   std.Version,
 	})
 	if err != nil {
 		return spend.Estimate{}, err

@@ -46,14 +46,17 @@ type batchCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (batchCmd) Help() string {
-	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": 8, \"grader\": {\"type\": \"number\"}}; " +
-		"reference and grader may be left out. Each reply is kept before it is used: after a crash, a signal or with a higher limit, the same " +
-		"command goes on and pays for no finished call twice. Results and calls hold texts.\n\n" + exitCodes
+	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": " +
+		"8, \"grader\": {\"type\": \"number\"}}; reference and grader may be left out. Each reply is kept before it " +
+		"is used: after a crash, a signal or with a higher limit, the same command goes on and pays for no finished " +
+		"call twice. Results and calls hold texts.\n\n" + exitCodes
 }
 
 // Run asks the questions of a file.
 func (c batchCmd) Run(ctx context.Context, std IO) error {
-	b, err := c.begin(ctx, std, c.Records, nil, func(*trial.Plan, asked, council.Plan, []trial.Question) error { return nil })
+	b, err := c.begin(ctx, std, c.Records, nil, func(*trial.Plan, asked, council.Plan, []trial.Question) error {
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -107,8 +110,8 @@ func (c batchFlags) begin(
 		return nil, err
 	}
 	if !c.inRange() {
-		return nil, usageError{fmt.Errorf("--concurrency takes a whole number from 1 on, --max-cost-usd a number above 0, "+
-			"--seed a whole number from 0 to %d", int64(council.MaxSeed))}
+		return nil, usageError{fmt.Errorf("--concurrency takes a whole number from 1 on, --max-cost-usd a number "+
+			"above 0, --seed a whole number from 0 to %d", int64(council.MaxSeed))}
 	}
 	file, questions, err := c.questions()
 	if err != nil {
@@ -261,7 +264,9 @@ func (c batchFlags) refused(problems []trial.Problem) error {
 
 // openEngine starts the engine. If the price and the length of each reply are known, it makes the cost limits hard. No other
 // setting changes.
-func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []trial.Question) error {
+func (b *begun) openEngine(
+	ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []trial.Question,
+) error {
 	e, err := daemon.NewEngine(ctx, o)
 	if err != nil {
 		return err
@@ -327,14 +332,15 @@ func (b *begun) announce(std IO, start bool) error {
 	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
 		len(b.questions), b.perCall, len(b.questions)*b.perCall)
 	if b.bound == nil {
-		text += "They have no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. Questions are begun as long as what " +
-			"they cost is below --max-cost-usd; what is under way then can pass it.\n"
+		text += "They have no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. Questions " +
+			"are begun as long as what they cost is below --max-cost-usd; what is under way then can pass it.\n"
 	} else {
 		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
 	}
 	if c := trial.FindCopies(b.asked()); c.Questions > 0 {
-		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and %.64q. They tell less than as "+
-			"many different ones, and reports take them for independent: give the copies of each text one \"group\".\n",
+		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and "+
+			"%.64q. They tell less than as many different ones, and reports take them for independent: give the "+
+			"copies of each text one \"group\".\n",
 			c.Questions, c.Example[0], c.Example[1])
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
@@ -412,7 +418,8 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, e
 	if isTerminal(std.Stderr) {
 		o.Progress = func(p trial.Progress) {
 			left := time.Duration(float64(time.Since(start)) / float64(p.Done) * float64(p.Questions-p.Done)).Round(time.Second)
-			_, _ = fmt.Fprintf(std.Stderr, "\r\x1b[K%d of %d questions, %s, some %v left", p.Done, p.Questions, dollars(p.Usage), left)
+			_, _ = fmt.Fprintf(std.Stderr, "\r\x1b[K%d of %d questions, %s, some %v left",
+				p.Done, p.Questions, dollars(p.Usage), left)
 			if p.Done == p.Questions {
 				_, _ = fmt.Fprintln(std.Stderr)
 			}
@@ -433,7 +440,8 @@ func (b *begun) stopped(out trial.Outcome) error {
 		if out.Next != nil {
 			could = fmt.Sprintf("$%.6f", *out.Next)
 		}
-		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: the same command with a higher limit goes on",
+		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: "+
+			"the same command with a higher limit goes on",
 			out.Left, could)
 	case trial.StoppedUnknown:
 		why = "nobody tells what the calls cost, so that --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
@@ -442,7 +450,8 @@ func (b *begun) stopped(out trial.Outcome) error {
 	}
 	waiting := ""
 	if n := out.Over - len(out.Results); n > 0 {
-		waiting = fmt.Sprintf(" (%d of them wait for earlier ones: they have no line in the file yet, and are not paid for again)", n)
+		waiting = fmt.Sprintf(" (%d of them wait for earlier ones: they have no line in the file yet, "+
+			"and are not paid for again)", n)
 	}
 	return stoppedError{fmt.Errorf("%d of %d questions are over%s, $%.4f count against --max-cost-usd; %s",
 		out.Over, len(b.questions), waiting, out.CostUSD, why)}

@@ -20,9 +20,9 @@ type checkCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (checkCmd) Help() string {
-	return "Each provider of the settings is asked for its list of models, for 10 seconds at most, and whether it knows the key where " +
-		"that costs nothing. No model is called, and nothing is paid for. Exit code 1 says that something is wrong. What could not be " +
-		"tested is named, and is no error."
+	return "Each provider of the settings is asked for its list of models, for 10 seconds at most, and whether it " +
+		"knows the key where that costs nothing. No model is called, and nothing is paid for. Exit code 1 says that " +
+		"something is wrong. What could not be tested is named, and is no error."
 }
 
 // Run asks the providers for their models and prints what is wrong with the settings.
@@ -74,13 +74,15 @@ func checkTable(c daemon.Checked) string {
 		if p.Listed != nil {
 			listed = strconv.Itoa(*p.Listed)
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, cell(p.BaseURL), p.Key, listed, verdict(p.Name, p.Finding))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, cell(p.BaseURL), p.Key, listed,
+			verdict(p.Name, p.Finding))
 	}
 	_ = t.Flush()
 	b.WriteString("\n")
 	_, _ = fmt.Fprintln(t, "MODEL\tROLES\tPROVIDER\tVERDICT")
 	for _, m := range c.Models {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cell(m.Model), strings.Join(m.Roles, ", "), m.Provider, verdict(m.Model, m.Finding))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cell(m.Model), strings.Join(m.Roles, ", "), m.Provider,
+			verdict(m.Model, m.Finding))
 	}
 	_ = t.Flush()
 	b.WriteString(prefixed("\nWhat to do:\n", remedies.String()))

@@ -38,8 +38,9 @@ const (
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias --fail-on found one, or " +
-	"ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command goes on; 130 interrupted."
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias --fail-on " +
+	"found one, or ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command " +
+	"goes on; 130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
@@ -145,8 +146,9 @@ func Main(ctx context.Context, std IO) (code int) {
 		}
 	}()
 	parser, err := kong.New(&commands{}, kong.Name("councild"),
-		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes "+
-			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them.\n\n"+exitCodes),
+		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a "+
+			"chairman writes the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config "+
+			"lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}))

@@ -33,8 +33,8 @@ type compareCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (compareCmd) Help() string {
-	return "All arms of a question share the answers of the council's members, and differ only in what they do with them. Nothing is scored " +
-		"before the end. docs/worth.md says how to ask.\n\n" + exitCodes
+	return "All arms of a question share the answers of the council's members, and differ only in what they do with " +
+		"them. Nothing is scored before the end. docs/worth.md says how to ask.\n\n" + exitCodes
 }
 
 // Run compares the council with simpler ways to answer the questions of a file.
@@ -68,9 +68,15 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 // compareRows compares the arms of graded rows.
 func (c compareCmd) compareRows(std IO) error {
 	if c.File != "" || c.Out != "" || c.Finish || len(c.Judges) > 0 || c.Samples != nil || c.Ensemble != "" {
-		return usageError{errors.New("--input takes answers that are graded: leave out --file, --out, --finish, --judges, --samples and --ensemble")}
+		return usageError{errors.New("--input takes answers that are graded: " +
+			"leave out --file, --out, --finish, --judges, --samples and --ensemble")}
 	}
-	plan := worth.Plan{Treatment: cmp.Or(c.Treatment, trial.ArmCouncil), Comparators: c.Arms, Margin: 0.05, ValueUSD: c.ValueUSD}
+	plan := worth.Plan{
+		Treatment:   cmp.Or(c.Treatment, trial.ArmCouncil),
+		Comparators: c.Arms,
+		Margin:      0.05,
+		ValueUSD:    c.ValueUSD,
+	}
 	if c.Margin != nil {
 		plan.Margin = *c.Margin
 	}
@@ -189,7 +195,8 @@ func judgeOf(engine asked, p trial.Plan, name string) (council.Member, error) {
 	maker := func(m council.Member) string { return cmp.Or(m.Maker, council.Maker(m.ID, plan.Rules.Providers)) }
 	for _, m := range slices.Concat(p.Members, p.Reviewers, p.Chairmen, []council.Member{p.Ensemble}) {
 		if m.ID != "" && maker(m) == maker(judge) {
-			return judge, fmt.Errorf("%s and %s are of one maker, %s, and models prefer their own: name a judge of another maker", name, m.ID, maker(m))
+			return judge, fmt.Errorf("%s and %s are of one maker, %s, and models prefer their own: "+
+				"name a judge of another maker", name, m.ID, maker(m))
 		}
 	}
 	return judge, nil
@@ -244,6 +251,10 @@ func (c seatsCmd) Run(std IO) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--input: %w", err)}
 	}
-	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: filepath.Base(c.Input)}
+	seats := render.Seats{
+		SeatsReport: worth.Seats(rows, len(members)),
+		Members:     members,
+		Source:      filepath.Base(c.Input),
+	}
 	return writeAs(std.Stdout, c.Format, seats, render.SeatsCSV, render.SeatsHTML, render.SeatsText)
 }

@@ -14,13 +14,18 @@ type completionCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (completionCmd) Help() string {
-	return "bash: put  source <(councild completion bash)  into ~/.bashrc; zsh: write what it prints into the file _councild of a " +
-		"directory of $fpath; fish: councild completion fish > ~/.config/fish/completions/councild.fish"
+	return "bash: put  source <(councild completion bash)  into ~/.bashrc; zsh: write what it prints into the file " +
+		"_councild of a directory of $fpath; fish: councild completion fish > " +
+		"~/.config/fish/completions/councild.fish"
 }
 
 // Run prints the script.
 func (c completionCmd) Run(std IO, command *kong.Context) error {
-	script := map[string]func([]place) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
+	script := map[string]func([]place) string{
+		"bash": bashCompletion,
+		"zsh":  zshCompletion,
+		"fish": fishCompletion,
+	}[c.Shell]
 	_, err := io.WriteString(std.Stdout, script(places(command.Model.Node, "")))
 	return err
 }

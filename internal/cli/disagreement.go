@@ -36,12 +36,13 @@ type disagreeCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (disagreeCmd) Help() string {
-	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": \"a\", " +
-		"\"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is given; a session is asked of " +
-		"the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and proves no bias.\n\n" +
-		"A model is calibrated on sessions of your own in which nobody is treated otherwise, 100 or more: it passes when the upper bound of " +
-		"the share that it flags is below 3 %, which no flag in 99 sessions gives. Exit code 1 says that it did not. For the backend " +
-		"embedding a session needs five answers, of which some use the terms of an axis and others do not."
+	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": " +
+		"\"a\", \"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is " +
+		"given; a session is asked of the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and " +
+		"proves no bias.\n\nA model is calibrated on sessions of your own in which nobody is treated otherwise, 100 " +
+		"or more: it passes when the upper bound of the share that it flags is below 3 %, which no flag in 99 " +
+		"sessions gives. Exit code 1 says that it did not. For the backend embedding a session needs five answers, " +
+		"of which some use the terms of an axis and others do not."
 }
 
 // compare compares the answers of a request.
@@ -172,8 +173,9 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 		err = json.NewEncoder(std.Stdout).Encode(found)
 	} else {
 		const percent = 100
-		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at most %.1f %% with 95 %% confidence. "+
-			"Sessions of which it could say nothing, and which do not count: %d.\n",
+		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at "+
+			"most %.1f %% with 95 %% confidence. Sessions of which it could say nothing, and which do not count: "+
+			"%d.\n",
 			found.Model, found.Prompt, found.Threshold, found.Flagged, found.Sessions, percent*found.Bound, unread)
 	}
 	if err == nil && !found.Passed {
@@ -188,11 +190,18 @@ func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
-	return daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: simllm.Default(), Log: slog.New(slog.DiscardHandler), Version: std.Version})
+	return daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config:    cfg,
+		Simulated: simllm.Default(),
+		Log:       slog.New(slog.DiscardHandler),
+		Version:   std.Version,
+	})
 }
 
 // lines compares the answers of each line of the input.
-func (c disagreeCmd) lines(ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest)) error {
+func (c disagreeCmd) lines(
+	ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest),
+) error {
 	all := func(compare compare) error {
 		return c.eachRequest(c.Input, std, func(r council.DisagreementRequest) error {
 			change(&r)
@@ -224,7 +233,8 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return usageError{fmt.Errorf("%w: name a file of JSON lines, - for the standard input, or the id of a session", err)}
+			return usageError{fmt.Errorf("%w: name a file of JSON lines, - for the standard input, "+
+				"or the id of a session", err)}
 		}
 		defer func() { _ = f.Close() }() // it was only read
 		in = f

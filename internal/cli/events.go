@@ -18,8 +18,9 @@ type eventsCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (eventsCmd) Help() string {
-	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids that are drawn. " +
-		"At levels 0 and 1 there are none. A query hash is there only if the records have one, which takes level 4 when they were made."
+	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids " +
+		"that are drawn. At levels 0 and 1 there are none. A query hash is there only if the records have one, which " +
+		"takes level 4 when they were made."
 }
 
 // Run prints events.

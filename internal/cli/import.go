@@ -46,7 +46,8 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	if s.Graded {
 		kind = "graded rows"
 	}
-	_, err = fmt.Fprintf(std.Stdout, "Accepted: %d lines\nRejected: %d lines\n%s: %d %s\n", s.Accepted, s.Rejected, c.Out, s.Written, kind)
+	_, err = fmt.Fprintf(std.Stdout, "Accepted: %d lines\nRejected: %d lines\n%s: %d %s\n",
+		s.Accepted, s.Rejected, c.Out, s.Written, kind)
 	if s.Rejected > 0 {
 		err = errors.Join(err, fmt.Errorf("%d lines of %s are no rows", s.Rejected, c.In))
 	}
@@ -58,7 +59,8 @@ func (c importCmd) questionKey(ctx context.Context, std IO) imports.Key {
 	secret := sync.OnceValue(func() string {
 		cfg, err := loadConfig()
 		if err != nil {
-			_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild: warning: the records have no question keys, because the settings cannot be read:", err)
+			_, _ = fmt.Fprintln(terminal{std.Stderr},
+				"councild: warning: the records have no question keys, because the settings cannot be read:", err)
 			return ""
 		}
 		return questionSecret(ctx, std, cfg, c.Out, false)()

@@ -37,8 +37,8 @@ type lexiconPrintCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (lexiconPrintCmd) Help() string {
-	return "Built-in terms that a file extends are printed with its own: what is printed stands for itself. An empty LLM_COUNCIL_LEXICON " +
-		"has the built-in terms alone printed."
+	return "Built-in terms that a file extends are printed with its own: what is printed stands for itself. An empty " +
+		"LLM_COUNCIL_LEXICON has the built-in terms alone printed."
 }
 
 // Run prints a lexicon.
@@ -56,8 +56,8 @@ type lexiconCheckCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (lexiconCheckCmd) Help() string {
-	return "A lexicon has the form of what councild config lexicon print prints. With \"extend\": true beside its axes, their terms are added to " +
-		"the built-in ones. Exit code 2 says that something is wrong."
+	return "A lexicon has the form of what councild config lexicon print prints. With \"extend\": true beside its " +
+		"axes, their terms are added to the built-in ones. Exit code 2 says that something is wrong."
 }
 
 // Run checks a lexicon.

@@ -24,8 +24,9 @@ type mcpCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (mcpCmd) Help() string {
-	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the daemon at " +
-		"LLM_COUNCIL_ADDR, and where none answers there, it runs the council itself, with its sessions in memory only.\n\n" + exitCodes
+	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the " +
+		"daemon at LLM_COUNCIL_ADDR, and where none answers there, it runs the council itself, with its sessions in " +
+		"memory only.\n\n" + exitCodes
 }
 
 // Run serves one client until its input ends.
@@ -35,7 +36,8 @@ func (c mcpCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if std.Stdin == nil {
-		return usageError{errors.New("there is no standard input: councild mcp is started by an editor or an agent, which writes to it")}
+		return usageError{errors.New("there is no standard input: councild mcp is started by an editor or an agent, " +
+			"which writes to it")}
 	}
 	o, err := daemonAt(cfg, c.Server)
 	if err != nil {
@@ -70,7 +72,13 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	cfg.NatsURL = ""
 	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
 	cfg.MCP = false
-	o := daemon.Options{Config: cfg, Simulated: simllm.Default(), Unreachable: true, Log: newLog(std.Stderr, cfg), Version: std.Version}
+	o := daemon.Options{
+		Config:      cfg,
+		Simulated:   simllm.Default(),
+		Unreachable: true,
+		Log:         newLog(std.Stderr, cfg),
+		Version:     std.Version,
+	}
 	d, err := daemon.New(ctx, o)
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		_, _ = fmt.Fprintf(std.Stderr,
@@ -88,7 +96,8 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 		stop()
 		err = errors.Join(err, <-served)
 	}()
-	_, _ = fmt.Fprintf(std.Stderr, "councild: no daemon answers at %s: the council runs in this process\n", daemon.Reachable(cfg.Addr))
+	_, _ = fmt.Fprintf(std.Stderr, "councild: no daemon answers at %s: the council runs in this process\n",
+		daemon.Reachable(cfg.Addr))
 	own := client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(d.Handler())}}
 	if tokens := d.Tokens(); len(tokens) > 0 {
 		own.Token = tokens[0].Secret
@@ -99,7 +108,11 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 // serveMCP serves one client with a daemon.
 func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, explain func(error) error) error {
 	s, err := mcpserver.New(mcpserver.Options{
-		Daemon: o, Explain: explain, Settings: config.SettingNames(), Version: std.Version, Log: newLog(std.Stderr, cfg),
+		Daemon:   o,
+		Explain:  explain,
+		Settings: config.SettingNames(),
+		Version:  std.Version,
+		Log:      newLog(std.Stderr, cfg),
 	})
 	if err != nil {
 		return usageError{fmt.Errorf("--server: %w", err)}

@@ -73,7 +73,11 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
 	log := slog.New(slog.DiscardHandler)
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: sim, QuestionSecret: questionSecret(ctx, std, cfg, c.Out, c.Simulate), Log: log, Version: std.Version,
+		Config:         cfg,
+		Simulated:      sim,
+		QuestionSecret: questionSecret(ctx, std, cfg, c.Out, c.Simulate),
+		Log:            log,
+		Version:        std.Version,
 	})
 	if err != nil {
 		return err
@@ -101,7 +105,8 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 
 func (c runProbeCmd) check(cfg config.Config) error {
 	if c.Repeats < 2 || c.Repeats > maxCount || c.Sessions < 0 || c.Sessions > maxCount {
-		return usageError{fmt.Errorf("--repeats takes a whole number from 2 to %d, --sessions one from 0 to %[1]d", maxCount)}
+		return usageError{fmt.Errorf("--repeats takes a whole number from 2 to %d, --sessions one from 0 to %[1]d",
+			maxCount)}
 	}
 	if err := newFile(c.Out); err != nil {
 		return err
@@ -111,7 +116,8 @@ func (c runProbeCmd) check(cfg config.Config) error {
 		return err
 	}
 	if kept, err := filepath.Abs(cfg.BiasStore); err != nil || out == kept {
-		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE: a probe's records do not belong with those of sessions")}
+		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE: " +
+			"a probe's records do not belong with those of sessions")}
 	}
 	return nil
 }
@@ -125,7 +131,9 @@ func questionSecret(ctx context.Context, std IO, cfg config.Config, out string, 
 	if cfg.BiasPersistence {
 		out = cfg.BiasStore
 	}
-	return daemon.QuestionSecret(ctx, out, slog.New(plainLog{func(line string) { _, _ = fmt.Fprintln(terminal{std.Stderr}, line) }}))
+	return daemon.QuestionSecret(ctx, out, slog.New(plainLog{func(line string) {
+		_, _ = fmt.Fprintln(terminal{std.Stderr}, line)
+	}}))
 }
 
 // questions returns the questions, one for each block of the probe.
@@ -191,7 +199,8 @@ func (c runProbeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans 
 			p.Failed += len(s.Degradation)
 		}
 		if err != nil {
-			return p, fmt.Errorf("question %d of %d: %w; %s holds the records so far", i+1, len(plans), readable(err), c.Out)
+			return p, fmt.Errorf("question %d of %d: %w; %s holds the records so far",
+				i+1, len(plans), readable(err), c.Out)
 		}
 		if isTerminal(std.Stderr) {
 			_, _ = fmt.Fprintf(std.Stderr, "%d of %d questions done\n", i+1, len(plans))

@@ -93,8 +93,8 @@ is how far its scores of the same answers scatter, before > after. Nothing here 
 one in twenty intervals misses 0 by chance.
 `)
 	if err == nil && paired == 0 {
-		_, err = io.WriteString(w, "The questions are not known to be the same: with LLM_COUNCIL_BIAS_CONSENT=4 and one\n"+
-			"LLM_COUNCIL_HASH_SECRET for both, probes of the same questions are compared question by question.\n")
+		_, err = io.WriteString(w, "The questions are not known to be the same: with LLM_COUNCIL_BIAS_CONSENT=4 and "+
+			"one\nLLM_COUNCIL_HASH_SECRET for both, probes of the same questions are compared question by question.\n")
 	}
 	return err
 }

@@ -48,7 +48,8 @@ func (f recordFile) load() (config.Config, []string, error) {
 		return cfg, nil, usageError{errors.New("--sessions and --days take a whole number, 0 for no limit")}
 	}
 	if f.Language != "" && !council.IsLanguage(f.Language) {
-		return cfg, nil, usageError{fmt.Errorf("--language %q is not a language code: use two lower-case letters of ISO 639-1, such as en", f.Language)}
+		return cfg, nil, usageError{fmt.Errorf("--language %q is not a language code: "+
+			"use two lower-case letters of ISO 639-1, such as en", f.Language)}
 	}
 	if len(f.Input) == 0 {
 		return cfg, []string{cfg.BiasStore}, nil
@@ -60,8 +61,16 @@ func (f recordFile) load() (config.Config, []string, error) {
 // query returns what the flags ask for.
 func (f recordFile) query() bias.Query {
 	return bias.Query{
-		Sessions: f.Sessions, Days: f.Days, Since: f.Since.Time, Until: f.Until.Time, Reviewer: f.Reviewer, Model: f.Model,
-		ConfigVersion: f.ConfigVersion, ModelVersion: f.ModelVersion, Category: f.Category, Language: f.Language,
+		Sessions:      f.Sessions,
+		Days:          f.Days,
+		Since:         f.Since.Time,
+		Until:         f.Until.Time,
+		Reviewer:      f.Reviewer,
+		Model:         f.Model,
+		ConfigVersion: f.ConfigVersion,
+		ModelVersion:  f.ModelVersion,
+		Category:      f.Category,
+		Language:      f.Language,
 	}
 }
 
@@ -77,7 +86,8 @@ func recordFiles(inputs []string) ([]string, error) {
 			continue
 		}
 		if info, statErr := os.Stat(input); statErr == nil && info.IsDir() {
-			return nil, fmt.Errorf("reading the records: %s is a directory: name its files, as in --input '%s'", input, filepath.Join(input, "*.jsonl"))
+			return nil, fmt.Errorf("reading the records: %s is a directory: name its files, as in --input '%s'",
+				input, filepath.Join(input, "*.jsonl"))
 		}
 		if !strings.ContainsAny(input, "*?[") {
 			return nil, fmt.Errorf("reading the records: %w", err)
@@ -211,7 +221,8 @@ func (c *biasReportCmd) kinds() ([]bias.Kind, error) {
 		case "change":
 			kinds = append(kinds, bias.KindChange)
 		default:
-			return nil, usageError{fmt.Errorf("--fail-on does not know %q: use favour, level, change, or several with commas", word)}
+			return nil, usageError{fmt.Errorf("--fail-on does not know %q: "+
+				"use favour, level, change, or several with commas", word)}
 		}
 	}
 	return kinds, nil
@@ -232,9 +243,12 @@ func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 
 // monitor prints the monitor. Its error is a findingError when there is an alarm that it shall
 // fail on.
-func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, paths []string, failOn []bias.Kind) error {
+func (c *biasReportCmd) monitor(
+	ctx context.Context, std IO, cfg config.Config, paths []string, failOn []bias.Kind,
+) error {
 	if c.Sessions != nil || c.Days != nil || c.Split != "" {
-		return usageError{errors.New("--monitor takes all sessions: --sessions, --days and --split do not go with it, --since does")}
+		return usageError{errors.New("--monitor takes all sessions: " +
+			"--sessions, --days and --split do not go with it, --since does")}
 	}
 	evidence, err := c.evidenceFiles(cfg)
 	if err != nil {

@@ -26,7 +26,8 @@ type rosterCheckCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (rosterCheckCmd) Help() string {
-	return "Nothing is called. Exit code 2 says that something is wrong. councild serve reads its roster again on SIGHUP."
+	return "Nothing is called. Exit code 2 says that something is wrong. councild serve reads its roster " +
+		"again on SIGHUP."
 }
 
 // Run checks a roster.
@@ -35,7 +36,8 @@ func (c rosterCheckCmd) Run(_ context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.Stdout, "Nothing is wrong: %d models, %d councils.\n", len(shown.Models), len(shown.Councils))
+	_, err = fmt.Fprintf(std.Stdout, "Nothing is wrong: %d models, %d councils.\n",
+		len(shown.Models), len(shown.Councils))
 	return err
 }
 

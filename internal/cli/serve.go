@@ -51,8 +51,8 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 			case ctx.Err() != nil:
 				log.InfoContext(ctx, "SIGHUP is ignored: the daemon is shutting down")
 			case cfg.Roster == "":
-				log.InfoContext(ctx, "SIGHUP is ignored: there is no roster to read again; set LLM_COUNCIL_ROSTER to have one, "+
-					"or restart the daemon to change other settings")
+				log.InfoContext(ctx, "SIGHUP is ignored: there is no roster to read again; set LLM_COUNCIL_ROSTER to "+
+					"have one, or restart the daemon to change other settings")
 			default:
 				d.Reload(ctx)
 			}
@@ -90,7 +90,12 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	cfg.Addr = cmp.Or(c.Addr, cfg.Addr)
 	cfg.APITokens = nil // New makes a token where other machines can reach the address
 	o := daemon.Options{
-		Config: cfg, Simulated: simllm.Default(), Log: newLog(std.Stderr, cfg), Version: std.Version, Category: c.Category, Language: c.Language,
+		Config:    cfg,
+		Simulated: simllm.Default(),
+		Log:       newLog(std.Stderr, cfg),
+		Version:   std.Version,
+		Category:  c.Category,
+		Language:  c.Language,
 	}
 	d, err := daemon.New(ctx, o)
 	if errors.Is(err, syscall.EADDRINUSE) && !chosen {
@@ -153,6 +158,7 @@ type versionCmd struct{}
 
 // Run prints the version.
 func (versionCmd) Run(std IO) error {
-	_, err := fmt.Fprintf(std.Stdout, "councild %s (%s, %s/%s)\n", std.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(std.Stdout, "councild %s (%s, %s/%s)\n",
+		std.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }

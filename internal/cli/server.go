@@ -76,7 +76,8 @@ func explainRefusal(o client.Options, err error) error {
 			return fmt.Errorf("the daemon at %s does not speak TLS: write --server %s", address,
 				"http"+strings.TrimPrefix(address, "https"))
 		}
-		return fmt.Errorf("no daemon answers at %s: %w; start it with councild serve, or name another one with --server",
+		return fmt.Errorf("no daemon answers at %s: %w; start it with councild serve, "+
+			"or name another one with --server",
 			address, unreachable.Err)
 	}
 	refused, ok := errors.AsType[*client.Error](err)
@@ -84,14 +85,17 @@ func explainRefusal(o client.Options, err error) error {
 	case !ok || refused.Status == 0: // such as a session that failed
 		return err
 	case refused.Status == http.StatusUnauthorized && o.Token == "":
-		return fmt.Errorf("%w; LLM_COUNCIL_API_TOKENS is not set here: set it to a token of the daemon at %s", err, address)
+		return fmt.Errorf("%w; LLM_COUNCIL_API_TOKENS is not set here: set it to a token of the daemon at %s",
+			err, address)
 	case refused.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; the daemon at %s does not know the first of LLM_COUNCIL_API_TOKENS: set it to a token of that daemon",
+		return fmt.Errorf("%w; the daemon at %s does not know the first of LLM_COUNCIL_API_TOKENS: "+
+			"set it to a token of that daemon",
 			err, address)
 	case refused.Redirect != "":
 		return fmt.Errorf("%s redirects to %s: write --server %[2]s", address, refused.Redirect)
 	case refused.Cause == nil:
-		return fmt.Errorf("what answers at %s is no councild: %w; name a councild with --server http://HOST:PORT", address, err)
+		return fmt.Errorf("what answers at %s is no councild: %w; name a councild with --server http://HOST:PORT",
+			address, err)
 	case refused.Status == http.StatusNotFound:
 		return fmt.Errorf("%w; councild sessions list --server %s lists the sessions that are there", err, address)
 	default:
@@ -112,12 +116,14 @@ func daemonURL(text string) (string, error) {
 		return "", fmt.Errorf("--server: %q is no address of a daemon: %s", text, remedy)
 	}
 	if u.User != nil || strings.ContainsAny(address, "?#") {
-		return "", fmt.Errorf("--server: the address holds more than a host, a port and a path: %s, and set LLM_COUNCIL_API_TOKENS", remedy)
+		return "", fmt.Errorf("--server: the address holds more than a host, a port and a path: "+
+			"%s, and set LLM_COUNCIL_API_TOKENS", remedy)
 	}
 	address = strings.TrimRight(address, "/")
 	address = strings.TrimRight(strings.TrimSuffix(address, "/v1"), "/")
 	if slices.Contains(strings.Split(address, "/"), "v1") {
-		return "", fmt.Errorf("--server: %q names a place inside of the daemon's interface, not the daemon: write --server %s", text,
+		return "", fmt.Errorf("--server: %q names a place inside of the daemon's interface, not the daemon: "+
+			"write --server %s", text,
 			u.Scheme+"://"+u.Host)
 	}
 	return address, nil

@@ -144,9 +144,9 @@ type acceptSessionsCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (acceptSessionsCmd) Help() string {
-	return "A daemon that finds a damaged file copies it to a directory damaged-TIME beside the others, with a report, and goes on with what is " +
-		"whole. This command writes down that you accept that. The daemon may run, and notices it within 5 seconds. The copies stay: " +
-		"remove the directory when you do not need them."
+	return "A daemon that finds a damaged file copies it to a directory damaged-TIME beside the others, with a " +
+		"report, and goes on with what is whole. This command writes down that you accept that. The daemon may run, " +
+		"and notices it within 5 seconds. The copies stay: remove the directory when you do not need them."
 }
 
 // Run writes down that the operator accepts what is damaged.

@@ -53,8 +53,12 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: simllm.Default().With(c.Seed, instantCouncil()), Recorder: out,
-		QuestionSecret: questionSecret(ctx, std, cfg, c.Out, true), Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config:         cfg,
+		Simulated:      simllm.Default().With(c.Seed, instantCouncil()),
+		Recorder:       out,
+		QuestionSecret: questionSecret(ctx, std, cfg, c.Out, true),
+		Log:            slog.New(slog.DiscardHandler),
+		Version:        std.Version,
 	})
 	if err != nil {
 		return err
@@ -64,7 +68,8 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	start := time.Now()
 	for i := range c.Sessions {
 		plan, err := e.Prepare(council.Request{
-			Query:    fmt.Sprintf("Simulated question %d: how would you go about %s?", i+1, topics()[draws.IntN(len(topics()))]),
+			Query: fmt.Sprintf("Simulated question %d: how would you go about %s?",
+				i+1, topics()[draws.IntN(len(topics()))]),
 			Seed:     new(draws.Int64N(council.MaxSeed + 1)),
 			Category: turn(c.Category, i), Language: turn(c.Language, i/max(1, len(c.Category))),
 		})
@@ -134,12 +139,14 @@ func turn(list []string, i int) string {
 func checkSubjects(categories, languages []string) error {
 	for _, category := range categories {
 		if category != "" && !slices.Contains(council.Categories(), category) {
-			return usageError{fmt.Errorf("--category: %q is not a category: use %s", category, strings.Join(council.Categories(), ", "))}
+			return usageError{fmt.Errorf("--category: %q is not a category: use %s",
+				category, strings.Join(council.Categories(), ", "))}
 		}
 	}
 	for _, language := range languages {
 		if language != "" && !council.IsLanguage(language) {
-			return usageError{fmt.Errorf("--language: %q is not a language code: use two lower-case letters, such as en", language)}
+			return usageError{fmt.Errorf("--language: %q is not a language code: "+
+				"use two lower-case letters, such as en", language)}
 		}
 	}
 	return nil
@@ -156,7 +163,9 @@ func newFile(path string) error {
 
 func topics() []string {
 	return []string{
-		"splitting a monolith", "learning a language as an adult", "reading a paper with care", "choosing a database", "planning a garden",
-		"estimating a project", "teaching recursion", "finding a memory leak", "writing a short story", "preparing a long hike",
+		"splitting a monolith", "learning a language as an adult", "reading a paper with care", "choosing a database",
+		"planning a garden",
+		"estimating a project", "teaching recursion", "finding a memory leak", "writing a short story",
+		"preparing a long hike",
 	}
 }

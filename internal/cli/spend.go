@@ -28,10 +28,11 @@ type spendCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (spendCmd) Help() string {
-	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running daemon knows more: " +
-		"ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 if the ledger is damaged, until you accept the loss. " +
-		"Under hard limits of a day, no daemon starts on such a ledger. Stop the daemon and run councild report spend accept: it writes down " +
-		"what is lost, and then the daemon can start. What is lost counts against no limit."
+	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running " +
+		"daemon knows more: ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 if the " +
+		"ledger is damaged, until you accept the loss. Under hard limits of a day, no daemon starts on such a " +
+		"ledger. Stop the daemon and run councild report spend accept: it writes down what is lost, and then the " +
+		"daemon can start. What is lost counts against no limit."
 }
 
 // Run prints what sessions cost, or looks into the ledger.
@@ -61,7 +62,8 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 	}
 	noteMissing(std, path)
 	if c.Format == "csv" && r.Ledger.Damaged {
-		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: warning: these sums are too low, because the ledger is damaged: %s\n", r.Ledger.Problem())
+		_, _ = fmt.Fprintf(terminal{std.Stderr},
+			"councild: warning: these sums are too low, because the ledger is damaged: %s\n", r.Ledger.Problem())
 	}
 	return writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Spend)
 }
@@ -84,7 +86,8 @@ func (c spendCmd) verify(ctx context.Context, std IO, path string) error {
 		return err
 	}
 	if r.Ledger.Damaged {
-		return fmt.Errorf("the ledger of costs %s is damaged: %s; councild report spend accept takes the loss", path, r.Ledger.Problem())
+		return fmt.Errorf("the ledger of costs %s is damaged: %s; councild report spend accept takes the loss",
+			path, r.Ledger.Problem())
 	}
 	return nil
 }
@@ -122,8 +125,9 @@ type pricesCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (pricesCmd) Help() string {
-	return "The prices of the configured models, as of today or of the file's day, each as an entry of a roster and as one of LLM_COUNCIL_PRICES, " +
-		"and where they differ from those that are set. Look at them before you use them: a wrong price overspends in silence."
+	return "The prices of the configured models, as of today or of the file's day, each as an entry of a roster and " +
+		"as one of LLM_COUNCIL_PRICES, and where they differ from those that are set. Look at them before you use " +
+		"them: a wrong price overspends in silence."
 }
 
 // Run prints what models cost.

@@ -102,7 +102,8 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	case unreadable > 0:
 		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
 	case wrong > 0:
-		return fmt.Errorf("the summaries of %d files of the record store are wrong: reports may pass over what they hold", wrong)
+		return fmt.Errorf("the summaries of %d files of the record store are wrong: "+
+			"reports may pass over what they hold", wrong)
 	case skipped > 0:
 		return errors.New("the record store has lines that hold no record " +
 			"(an unterminated one at the very end may be a session being written)")
@@ -186,10 +187,13 @@ func withoutKey(l store.Line) store.Line {
 		return l
 	}
 	l.Text = bytes.Replace(l.Text, []byte(`"question_key":"`+*l.QuestionKey+`"`), []byte(`"question_key":null`), 1)
-	if again, err := store.ParseRecord(l.Text); err != nil || again.QuestionKey != nil { // another program wrote it in another form
+	if again, err := store.ParseRecord(l.Text); err != nil || again.QuestionKey != nil {
+		// Another program wrote it in another form.
 		var fields map[string]json.RawMessage
 		_ = json.Unmarshal(l.Text, &fields) // it was read as a record
-		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "question_key") })
+		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool {
+			return strings.EqualFold(name, "question_key")
+		})
 		l.Text, _ = json.Marshal(fields) // it holds valid JSON alone
 	}
 	l.QuestionKey = nil
@@ -208,7 +212,8 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 		return usageError{err}
 	}
 	if cfg.NatsURL == "" {
-		return usageError{errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL, and the other settings, as its daemons have them")}
+		return usageError{errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL, and the other settings, " +
+			"as its daemons have them")}
 	}
 	p, err := daemon.PublishStore(ctx, cfg, cmp.Or(c.File, cfg.BiasStore), newLog(std.Stderr, cfg))
 	if err != nil {
@@ -248,13 +253,16 @@ func row(l store.Line) ([]string, error) {
 	}
 	return []string{
 		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(raw.ConsentLevel),
-		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)), text(field(r.QueryMetadata.Language)),
+		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)),
+		text(field(r.QueryMetadata.Language)),
 		text(r.ReviewerID), text(r.ModelID), field(raw.Position),
-		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig), text(field(r.QueryHash)),
+		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig),
+		text(field(r.QueryHash)),
 		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
 		text(ids.Reviewer), text(ids.Candidate), field(r.StyleSimilarity), text(r.EmbeddingModel),
-		text(field(r.ModelVersions.Reviewer)), text(field(r.ModelVersions.Candidate)), field(r.ResponseReasoningTokens), field(r.QuestionKey),
+		text(field(r.ModelVersions.Reviewer)), text(field(r.ModelVersions.Candidate)), field(r.ResponseReasoningTokens),
+		field(r.QuestionKey),
 		field(r.Correct),
 	}, nil
 }
