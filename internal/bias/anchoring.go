@@ -47,7 +47,27 @@ func anchor(w window) anchoring {
 			leads = append(leads, x.leads())
 		}
 	}
-	raw := residuals(sessions, len(w.names), func(s, i, j int) float64 { return sessions[s].y[i][j] })
+	left, records := withoutPositions(sessions, len(w.names))
+	moved := residuals(sessions, len(w.names), func(s, i, j int) float64 {
+		f := slices.Index(sessions[s].position[i], 0)
+		if j == f || f < 0 || math.IsNaN(leads[s][i][f]) {
+			return 0
+		}
+		return leads[s][i][f]
+	})
+	sums := anchorSums{questions: map[int]float64{}}
+	for s, x := range sessions {
+		sums.add(x, leads[s], left[s], moved[s])
+	}
+	a := sums.estimate()
+	a.records = records
+	return a
+}
+
+// withoutPositions returns the residuals of all scores after the means of candidates, reviewers and positions, and how
+// many scores have one.
+func withoutPositions(sessions []*scores, members int) (left [][][]float64, records int) {
+	raw := residuals(sessions, members, func(s, i, j int) float64 { return sessions[s].y[i][j] })
 	places := map[int][]float64{} // residuals by position
 	for s, x := range sessions {
 		for i, row := range raw[s] {
@@ -59,77 +79,84 @@ func anchor(w window) anchoring {
 		}
 	}
 	effects := map[int]float64{}
-	records := 0
 	for p, r := range places {
 		effects[p] = stat.Mean(r)
 		records += len(r)
 	}
-	left := residuals(sessions, len(w.names), func(s, i, j int) float64 {
+	left = residuals(sessions, members, func(s, i, j int) float64 {
 		return sessions[s].y[i][j] - effects[sessions[s].position[i][j]]
 	})
-	moved := residuals(sessions, len(w.names), func(s, i, j int) float64 {
-		f := slices.Index(sessions[s].position[i], 0)
-		if j == f || f < 0 || math.IsNaN(leads[s][i][f]) {
-			return 0
-		}
-		return leads[s][i][f]
-	})
+	return left, records
+}
 
-	sums := map[int]float64{} // by question
-	var order []int           // questions in the order of their first sessions
-	used := 0
-	total := 0.0
-	weight := 0.0
-	for s, x := range sessions {
-		sum := 0.0
-		found := false
-		varies := false
-		for i, lead := range leads[s] {
-			f := slices.Index(x.position[i], 0)
-			if f < 0 || math.IsNaN(lead[f]) {
-				continue
-			}
-			all := stat.NaNSum(left[s][i])
-			mean := 0.0
-			shown := 0.0
-			after := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[s][i][j:j+1])) }
-			for j := range lead {
-				if !math.IsNaN(lead[j]) {
-					mean += after(j)
-					shown++
-				}
-			}
-			sum += after(f) - mean/shown
-			weight += lead[f] * stat.NaNSum(moved[s][i])
-			found = true
-			varies = varies || slices.ContainsFunc(lead, func(v float64) bool { return math.Abs(v) > tiny })
-		}
-		if !found {
+// anchorSums are the sums that kappa is made of. The comment of anchor has the formulas.
+type anchorSums struct {
+	questions map[int]float64 // sum of U_s by question
+	order     []int           // questions in the order of their first sessions
+	sessions  int             // sessions in which a reviewer has a lead
+	u, w      float64         // sums of U_s and W_s
+}
+
+// add adds a session, with its leads and what its residuals and an effect of one leave of themselves.
+func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
+	sum := 0.0
+	found := false
+	varies := false
+	for i, lead := range leads {
+		f := slices.Index(x.position[i], 0)
+		if f < 0 || math.IsNaN(lead[f]) {
 			continue
 		}
-		used++
-		// Where all leads are alike, such as that of the only answer that another reviewer scored, it
-		// makes no difference which one stood first.
-		if !varies {
-			continue
+		sum += lessMean(lead, left[i], f)
+		a.w += lead[f] * stat.NaNSum(moved[i])
+		found = true
+		varies = varies || slices.ContainsFunc(lead, func(v float64) bool { return math.Abs(v) > tiny })
+	}
+	if !found {
+		return
+	}
+	a.sessions++
+	// Where all leads are alike, such as that of the only answer that another reviewer scored, it
+	// makes no difference which one stood first.
+	if !varies {
+		return
+	}
+	if _, ok := a.questions[x.cluster]; !ok {
+		a.order = append(a.order, x.cluster)
+	}
+	a.questions[x.cluster] += sum
+	a.u += sum
+}
+
+// lessMean returns G of the answer f that a reviewer was shown first, less the mean of G over the answers shown.
+func lessMean(lead, left []float64, f int) float64 {
+	all := stat.NaNSum(left)
+	mean := 0.0
+	shown := 0.0
+	g := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[j:j+1])) }
+	for j := range lead {
+		if !math.IsNaN(lead[j]) {
+			mean += g(j)
+			shown++
 		}
-		if _, ok := sums[x.cluster]; !ok {
-			order = append(order, x.cluster)
-		}
-		sums[x.cluster] += sum
-		total += sum
 	}
-	a := anchoring{Effect: stat.Effect{DF: float64(len(order) - 1)}, questions: len(order), sessions: used, records: records}
-	u := make([]float64, len(order))
-	for k, cluster := range order {
-		u[k] = sums[cluster]
+	return g(f) - mean/shown
+}
+
+// estimate returns kappa and its error.
+func (a *anchorSums) estimate() anchoring {
+	n := len(a.order)
+	k := anchoring{Effect: stat.Effect{DF: float64(n - 1)}, questions: n, sessions: a.sessions}
+	u := make([]float64, n)
+	for i, cluster := range a.order {
+		u[i] = a.questions[cluster]
 	}
-	if len(u) < 2 || stat.Constant(u) || weight == 0 {
-		return a
+	if n < 2 || stat.Constant(u) || a.w == 0 {
+		return k
 	}
-	a.Estimate = total / weight
-	a.SE = math.Sqrt(float64(len(u))) * stat.StdDev(u) / math.Abs(weight)
-	return a
+	k.Estimate = a.u / a.w
+	k.SE = math.Sqrt(float64(n)) * stat.StdDev(u) / math.Abs(a.w)
+	return k
 }
 
 // leads returns for each reviewer and answer what the other reviewers gave the

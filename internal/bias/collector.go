@@ -156,7 +156,11 @@ func NewCollector(o Options) *Collector {
 	o.WindowSessions = *cmp.Or(o.Sessions, &o.WindowSessions)
 	o.WindowDays = *cmp.Or(o.Days, &o.WindowDays)
 	c := &Collector{
-		o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}, dropped: map[string]Filter{},
+		o:            o,
+		sessions:     map[string]*session{},
+		members:      map[string]int32{},
+		skipped:      map[string]Skipped{},
+		dropped:      map[string]Filter{},
 		versionIndex: map[versionPair]int32{},
 	}
 	if o.WindowDays > 0 {
@@ -178,9 +182,35 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
 		return
 	}
+	known := factsOf(&record)
+	versions := versionsOf(record.ModelVersions)
+	if c.leavesOut(record.Timestamp, &known, versions) {
+		return
+	}
+	r, ok := rowOf(&record)
+	if !ok {
+		c.skip(Skipped{Reason: reasonScore, Count: 1})
+		return
+	}
+	s := c.session(record.SessionID, record.Timestamp)
+	r.early = known.early
+	r.mention = s.tell(record.Timestamp, known)
+	r.versions = c.version(versions)
+	r.reviewer = c.member(record.ReviewerID)
+	r.candidate = c.member(record.ModelID)
+	if s.rows == nil {
+		s.rows = make([]row, 0, usualRows)
+	}
+	s.rows = append(s.rows, r)
+}
+
+// factsOf returns what a record says of its session.
+func factsOf(record *council.BiasMetricRecord) facts {
 	known := facts{
-		config: record.CouncilConfig, order: record.OrderDesign, embedder: record.EmbeddingModel,
-		early: council.EarlySchema(record.SchemaVersion),
+		config:   record.CouncilConfig,
+		order:    record.OrderDesign,
+		embedder: record.EmbeddingModel,
+		early:    council.EarlySchema(record.SchemaVersion),
 	}
 	if record.QueryMetadata.Category != nil {
 		known.category = *record.QueryMetadata.Category
@@ -198,27 +228,42 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.QuestionKey != nil {
 		known.key = keyMark + *record.QuestionKey
 	}
-	versions := versionsOf(record.ModelVersions)
-	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.drops("config_version", c.o.ConfigVersion, known.config) || c.drops("category", c.o.Category, known.category) ||
-		c.drops("language", c.o.Language, known.language) ||
-		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate) {
-		return
+	return known
+}
+
+// leavesOut reports whether a record with these facts is outside the window or the filters. It counts what a filter leaves out.
+func (c *Collector) leavesOut(at time.Time, known *facts, versions versionPair) bool {
+	if at.Before(c.oldest) || !c.o.Until.IsZero() && !at.Before(c.o.Until) {
+		return true
 	}
+	return c.drops("config_version", c.o.ConfigVersion, known.config) ||
+		c.drops("category", c.o.Category, known.category) ||
+		c.drops("language", c.o.Language, known.language) ||
+		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate)
+}
+
+// rowOf returns the row of a record, without the session's facts and what the Collector numbers. It reports false if the scale
+// does not explain the score.
+func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	r := row{
-		score: math.NaN(), rank: math.NaN(), position: -1, style: float32(math.NaN()), correct: -1,
-		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: known.early,
-		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
+		score:     math.NaN(),
+		rank:      math.NaN(),
+		length:    clamp(record.ResponseLengthChars),
+		position:  -1,
+		shown:     clamp(record.NShown),
+		reasoning: -1,
+		style:     float32(math.NaN()),
+		own:       record.Own,
+		family:    !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
+		correct:   -1,
 	}
 	if record.ScoreValue != nil {
 		score, ok := rescale(*record.ScoreValue, record.ScoreScale)
 		if !ok {
-			c.skip(Skipped{Reason: reasonScore, Count: 1})
-			return
+			return r, false
 		}
 		r.score = score
 	}
-	r.reasoning = -1
 	if n := record.ResponseReasoningTokens; n != nil {
 		r.reasoning = clamp(int(*n))
 	}
@@ -237,15 +282,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 			r.correct = 1
 		}
 	}
-	s := c.session(record.SessionID, record.Timestamp)
-	r.mention = s.tell(record.Timestamp, known)
-	r.versions = c.version(versions)
-	r.reviewer = c.member(record.ReviewerID)
-	r.candidate = c.member(record.ModelID)
-	if s.rows == nil {
-		s.rows = make([]row, 0, usualRows)
-	}
-	s.rows = append(s.rows, r)
+	return r, true
 }
 
 // drops reports whether a filter leaves out a record that has those values, and counts it.
@@ -305,7 +342,9 @@ func (c *Collector) Excludes(oldest, newest time.Time) bool {
 		return false
 	}
 	c.trim()
-	return newest.Before(c.oldest) || !c.o.Until.IsZero() && !oldest.Before(c.o.Until) || c.full() && newest.Before(c.order[0].start)
+	return newest.Before(c.oldest) ||
+		!c.o.Until.IsZero() && !oldest.Before(c.o.Until) ||
+		c.full() && newest.Before(c.order[0].start)
 }
 
 // AddBefore adds what another Collector of the same options took from records that

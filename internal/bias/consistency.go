@@ -109,7 +109,8 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 		if reviewers[record.ReviewerID] == nil {
 			reviewers[record.ReviewerID] = map[sitting]*review{}
 		}
-		question[*record.BlockID] = cmp.Or(question[*record.BlockID], *cmp.Or(record.QueryHash, record.QuestionKey, new("")))
+		asked := *cmp.Or(record.QueryHash, record.QuestionKey, new(""))
+		question[*record.BlockID] = cmp.Or(question[*record.BlockID], asked)
 		at := sitting{*record.BlockID, record.SessionID}
 		r := reviewers[record.ReviewerID][at]
 		if r == nil {
@@ -163,38 +164,17 @@ func selfConsistency(id string, blocks map[string][]*review, question map[string
 			if len(repeats) == 1 {
 				continue
 			}
-			most := 0
-			for i, a := range repeats {
-				same := 0
-				for j, b := range repeats {
-					if maps.Equal(a.score, b.score) {
-						same++
-					}
-					if j < i {
-						if t, ok := stat.KendallTau(shared(a.score, b.score)); ok {
-							tau += t
-							c.TauPairs++
-						}
-					}
-				}
-				most = max(most, same)
-			}
 			c.Repeated++
+			most := mostAlike(repeats)
 			modal += float64(most) / float64(len(repeats))
 			if most == len(repeats) {
 				identical++
 			}
-			for candidate := range strings.SplitSeq(order, "\x00") {
-				var given []float64
-				for _, r := range repeats {
-					if score, ok := r.score[candidate]; ok {
-						given = append(given, score)
-					}
-				}
-				if len(given) > 1 {
-					scores = append(scores, given)
-				}
+			for t := range taus(repeats) {
+				tau += t
+				c.TauPairs++
 			}
+			scores = append(scores, repeatedScores(order, repeats)...)
 		}
 		asked := cmp.Or(question[block], block)
 		byQuestion[asked] = byQuestion[asked].plus(compareOrders(blocks[block]))
@@ -211,12 +191,60 @@ func selfConsistency(id string, blocks map[string][]*review, question map[string
 	return c
 }
 
+// mostAlike returns how many repeats gave the most frequent scores.
+func mostAlike(repeats []*review) int {
+	most := 0
+	for _, a := range repeats {
+		same := 0
+		for _, b := range repeats {
+			if maps.Equal(a.score, b.score) {
+				same++
+			}
+		}
+		most = max(most, same)
+	}
+	return most
+}
+
+// taus yields Kendall's tau-b of the pairs of repeats in which it is defined.
+func taus(repeats []*review) iter.Seq[float64] {
+	return func(yield func(float64) bool) {
+		for i, a := range repeats {
+			for _, b := range repeats[:i] {
+				if t, ok := stat.KendallTau(shared(a.score, b.score)); ok && !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// repeatedScores returns the scores of each answer in an order that at least two repeats scored.
+func repeatedScores(order string, repeats []*review) (scores [][]float64) {
+	for candidate := range strings.SplitSeq(order, "\x00") {
+		var given []float64
+		for _, r := range repeats {
+			if score, ok := r.score[candidate]; ok {
+				given = append(given, score)
+			}
+		}
+		if len(given) > 1 {
+			scores = append(scores, given)
+		}
+	}
+	return scores
+}
+
 // bothOrders counts pairs of answers that were reviewed in both orders: those in conflict, and those that one order ties.
 type bothOrders struct{ pairs, primacy, recency, primacyTies, recencyTies int }
 
 func (o bothOrders) plus(p bothOrders) bothOrders {
 	return bothOrders{
-		o.pairs + p.pairs, o.primacy + p.primacy, o.recency + p.recency, o.primacyTies + p.primacyTies, o.recencyTies + p.recencyTies,
+		pairs:       o.pairs + p.pairs,
+		primacy:     o.primacy + p.primacy,
+		recency:     o.recency + p.recency,
+		primacyTies: o.primacyTies + p.primacyTies,
+		recencyTies: o.recencyTies + p.recencyTies,
 	}
 }
 
@@ -235,22 +263,26 @@ func compareOrders(reviews []*review) (o bothOrders) {
 	}
 	for p, forward := range differences {
 		backward := differences[pair{p.second, p.first}]
-		if p.first > p.second || backward == nil {
-			continue
-		}
-		o.pairs++
-		switch a, b := verdict(forward), verdict(backward); {
-		case a > 0 && b > 0:
-			o.primacy++
-		case a < 0 && b < 0:
-			o.recency++
-		case a+b > 0 && a*b == 0:
-			o.primacyTies++
-		case a+b < 0 && a*b == 0:
-			o.recencyTies++
+		if p.first < p.second && backward != nil {
+			o.add(verdict(forward), verdict(backward))
 		}
 	}
 	return o
+}
+
+// add counts a pair. Both verdicts are those on the answer that was shown first in the respective order.
+func (o *bothOrders) add(forward, backward int) {
+	o.pairs++
+	switch {
+	case forward > 0 && backward > 0:
+		o.primacy++
+	case forward < 0 && backward < 0:
+		o.recency++
+	case forward+backward > 0 && forward*backward == 0:
+		o.primacyTies++
+	case forward+backward < 0 && forward*backward == 0:
+		o.recencyTies++
+	}
 }
 
 // verdict returns the sign of the sum of differences, 0 where it is rounding.

@@ -35,12 +35,13 @@ const (
 // went on. The page docs/statistics.md has the formulas.
 type favours struct {
 	*models
-	oldest   int // is the index of the first session that the model takes
-	effects  favourEffects
-	fit      *stat.GradedFit
-	model    *stat.Graded
-	outside  []int           // see [stat.Graded.Outside]
-	marginal []float64       // says for each member of the model how many points on its own scale one point of an effect is
+	oldest  int // is the index of the first session that the model takes
+	effects favourEffects
+	fit     *stat.GradedFit
+	model   *stat.Graded
+	outside []int // see [stat.Graded.Outside]
+	// marginal says for each member of the model how many points on its own scale one point of an effect is.
+	marginal []float64
 	spread   *stat.GradedFit // is the fit with the spread of each reviewer. It is nil if there is none
 	reason   string          // says why there is no fit
 }
@@ -83,7 +84,8 @@ func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[m
 
 // pair returns the effect of a pair, and false if the pair cannot be tested.
 func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
-	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	compare := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
+	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, compare)
 	return e.pairFirst + k, ok
 }
 
@@ -232,7 +234,8 @@ func (f *favours) surest(promoted []int) int {
 		}
 		for k, q := range stat.BenjaminiHochberg(p) {
 			x := f.fit.Effects[of[k]]
-			if q < level(x.Informative) && math.Abs(x.Estimate) >= deltaEffect && p[k] < least && !slices.Contains(promoted, of[k]) {
+			passes := q < level(x.Informative) && math.Abs(x.Estimate) >= deltaEffect
+			if passes && p[k] < least && !slices.Contains(promoted, of[k]) {
 				best = of[k]
 				least = p[k]
 			}
@@ -330,57 +333,19 @@ func (f *favours) take() (members, number []int) {
 
 // scores returns the scores of the window for the model. It numbers the effects first, because scores name them.
 func (f *favours) scores() (all []stat.Score) {
-	places := 0
-	for s := range f.w.sessions {
-		for _, row := range f.w.sessions[s].position {
-			for _, place := range row {
-				places = max(places, place+1)
-			}
-		}
-	}
 	members, number := f.take()
 	pairs := slices.DeleteFunc(f.sortedPairs(), func(pair [2]int) bool {
 		return number[pair[0]] < 0 || number[pair[1]] < 0 || !f.pairs[pair].testable()
 	})
-	f.effects = newFavourEffects(members, number, min(places, commonPlaces), pairs)
+	f.effects = newFavourEffects(members, number, min(f.w.places(), commonPlaces), pairs)
 	usual := f.usualLengths()
 	var slates []float64
 	f.oldest = f.w.newest(mostFavourScores)
 	for _, k := range f.w.byTime()[f.oldest:] {
-		s := &f.w.sessions[k]
-		length := s.lengths()
-		middle := median(length)
-		isStub := func(j int) bool { return length[j]-middle < usual[s.candidates[j]]-stubDoublings }
-		mean := 0.
-		n := 0.
-		for j := range length {
-			if !math.IsNaN(length[j]) && !isStub(j) {
-				mean += length[j]
-				n++
-			}
-		}
-		mean /= max(n, 1)
-		from := len(all)
-		for i, reviewer := range s.reviewers {
-			alike := s.meanStyle(i)
-			for j, y := range s.y[i] {
-				if math.IsNaN(y) || isStub(j) || number[reviewer] < 0 || number[s.candidates[j]] < 0 {
-					continue
-				}
-				x := stat.Score{
-					Session: k, Question: s.cluster, Ballot: i, Answer: j, Reviewer: number[reviewer],
-					Candidate: number[s.candidates[j]], Points: y,
-					Slate: mean, Own: s.own[i][j],
-				}
-				if !math.IsNaN(length[j]) {
-					x.Length = length[j] - mean
-				}
-				x.Terms = f.effects.terms(s, i, j, alike)
-				all = append(all, x)
-			}
-		}
-		if len(all) > from {
-			slates = append(slates, mean)
+		n := len(all)
+		all = f.appendScores(all, k, usual)
+		if len(all) > n {
+			slates = append(slates, all[n].Slate)
 		}
 	}
 	centre := stat.Mean(slates)
@@ -388,6 +353,77 @@ func (f *favours) scores() (all []stat.Score) {
 		x := &all[k]
 		x.Slate -= centre
 		x.Terms = append(x.Terms, stat.Term{Effect: f.effects.slopeFirst + x.Reviewer, Value: x.Length + x.Slate})
+	}
+	return all
+}
+
+// places returns the number of places of the largest slate in the window.
+func (w *window) places() int {
+	places := 0
+	for s := range w.sessions {
+		for _, row := range w.sessions[s].position {
+			for _, place := range row {
+				places = max(places, place+1)
+			}
+		}
+	}
+	return places
+}
+
+// stubs reports which answers of a session are so short that they are refusals. Usual says how long the answers of each
+// member usually are.
+func (x *scores) stubs(length, usual []float64) []bool {
+	stubs := make([]bool, len(length))
+	middle := median(length)
+	for j := range length {
+		stubs[j] = length[j]-middle < usual[x.candidates[j]]-stubDoublings
+	}
+	return stubs
+}
+
+// meanLength returns the mean length of the answers that are no stubs. It is 0 if no length is known.
+func meanLength(length []float64, stubs []bool) float64 {
+	sum := 0.
+	n := 0.
+	for j := range length {
+		if !math.IsNaN(length[j]) && !stubs[j] {
+			sum += length[j]
+			n++
+		}
+	}
+	return sum / max(n, 1)
+}
+
+// appendScores appends the scores of session k. The slate of each is the mean length of the answers there.
+func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.Score {
+	s := &f.w.sessions[k]
+	length := s.lengths()
+	stubs := s.stubs(length, usual)
+	mean := meanLength(length, stubs)
+	number := f.effects.number
+	for i, reviewer := range s.reviewers {
+		alike := s.meanStyle(i)
+		for j, y := range s.y[i] {
+			if math.IsNaN(y) || stubs[j] || number[reviewer] < 0 || number[s.candidates[j]] < 0 {
+				continue
+			}
+			x := stat.Score{
+				Session:   k,
+				Question:  s.cluster,
+				Ballot:    i,
+				Answer:    j,
+				Reviewer:  number[reviewer],
+				Candidate: number[s.candidates[j]],
+				Points:    y,
+				Slate:     mean,
+				Own:       s.own[i][j],
+			}
+			if !math.IsNaN(length[j]) {
+				x.Length = length[j] - mean
+			}
+			x.Terms = f.effects.terms(s, i, j, alike)
+			all = append(all, x)
+		}
 	}
 	return all
 }
@@ -411,7 +447,8 @@ func (f *favours) method() string {
 	if f.oldest == 0 {
 		return graded
 	}
-	return fmt.Sprintf("%s; of the newest %d sessions, because it takes %d scores at most", graded, len(f.w.sessions)-f.oldest, mostFavourScores)
+	return fmt.Sprintf("%s; of the newest %d sessions, because it takes %d scores at most",
+		graded, len(f.w.sessions)-f.oldest, mostFavourScores)
 }
 
 // terms returns the effects on a score, other than that of the length. Mean is the mean similarity of the other answers on the ballot to

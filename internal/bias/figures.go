@@ -74,7 +74,9 @@ func (m *models) scorers() (members []int) {
 
 // reviewing returns the members whose scores the model takes.
 func (f *favours) reviewing() []int {
-	return slices.DeleteFunc(f.scorers(), func(member int) bool { return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0 })
+	return slices.DeleteFunc(f.scorers(), func(member int) bool {
+		return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0
+	})
 }
 
 func (h *findings) selfPreference() Metric {
@@ -157,7 +159,8 @@ func (h *findings) style() []Metric {
 	if h.w.embedder == "" {
 		return nil
 	}
-	m := h.metric(styleName, perTenth, h.favour.method()+"; similarity by "+h.w.embedder+", to which the same substance is alike too", h.alike, deltaStyle)
+	method := h.favour.method() + "; similarity by " + h.w.embedder + ", to which the same substance is alike too"
+	m := h.metric(styleName, perTenth, method, h.alike, deltaStyle)
 	if !h.alike.testable() {
 		m.missing(notSeparable)
 		return []Metric{m}
@@ -172,7 +175,9 @@ func (h *findings) slopes() Metric {
 	members := make([]Metric, 0, len(scorers))
 	for _, i := range scorers {
 		member := h.member(m, h.w.names[i], h.reviewers[i])
-		h.favour.set(&member, h.favour.lacksSlope(i), func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.slope(i)] }, i)
+		h.favour.set(&member, h.favour.lacksSlope(i), func() stat.Contrast {
+			return h.favour.fit.Effects[h.favour.effects.slope(i)]
+		}, i)
 		members = append(members, member)
 	}
 	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))
@@ -245,13 +250,17 @@ func (h *findings) position() Metric {
 			member := h.metric("position_effect|"+strconv.Itoa(p), points, m.Method, h.ordered, deltaPosition)
 			member.Subject = strconv.Itoa(p)
 			member.InCommon = true
-			h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, lessOthers(p, firsts)) }, estimable...)
+			h.favour.set(&member, "", func() stat.Contrast {
+				return h.favour.contrast(h.favour.fit, lessOthers(p, firsts))
+			}, estimable...)
 			members = append(members, member)
 		}
 	}
 	for k, i := range estimable {
 		member := h.member(m, h.w.names[i], h.placed[i])
-		h.favour.set(&member, "", func() stat.Contrast { return h.favour.contrast(h.favour.fit, lessOthers(0, firsts[k:k+1])) }, i)
+		h.favour.set(&member, "", func() stat.Contrast {
+			return h.favour.contrast(h.favour.fit, lessOthers(0, firsts[k:k+1]))
+		}, i)
 		members = append(members, member)
 	}
 	h.headline(&m, members, cmp.Or(h.favour.reason, notSeparable))

@@ -330,7 +330,9 @@ func (h *findings) sharedOrder() []Metric {
 	for size, t := range h.shared {
 		if t.testable() {
 			fits = append(fits, placed{h.w.fit(h.sharedPositionModel(size, level, levels)), size})
-			all = tally{clusters: all.clusters + t.clusters, sessions: all.sessions + t.sessions, records: all.records + t.records}
+			all.clusters += t.clusters
+			all.sessions += t.sessions
+			all.records += t.records
 		}
 	}
 	if len(fits) == 0 {

@@ -137,7 +137,8 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	l.Boards = c.boards(all, shown)
 	for _, name := range slices.Sorted(maps.Keys(byCategory)) {
 		sessions := byCategory[name]
-		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Boards: c.boards(sessions, shown)})
+		of := Category{Category: name, Sessions: len(sessions), Boards: c.boards(sessions, shown)}
+		l.Categories = append(l.Categories, of)
 	}
 	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
@@ -183,31 +184,19 @@ func ranked(rows []row) []row {
 // count adds one reviewer's ballot to the session's standings. It adds nothing, and
 // reports false, where a rank is not a place of the ballot.
 func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
-	m := 0
+	m := rankable(rows)
+	last := float64(m - 1)
 	ranked := 0
 	best := math.Inf(1)
 	for _, r := range rows {
-		if r.own {
+		switch {
+		case r.own || math.IsNaN(r.rank):
 			continue
+		case r.rank < 0 || r.rank > last:
+			return false
 		}
-		m++
-		if !math.IsNaN(r.rank) {
-			ranked++
-			best = min(best, r.rank)
-		}
-	}
-	// A slate may hold more than the records that could be read.
-	if shown := int(rows[0].shown); shown > 0 {
-		for _, r := range rows { // its own answer, and those of its twins
-			if r.own {
-				shown--
-			}
-		}
-		m = max(m, shown)
-	}
-	last := float64(m - 1)
-	if slices.ContainsFunc(rows, func(r row) bool { return !r.own && (r.rank < 0 || r.rank > last) }) {
-		return false
+		ranked++
+		best = min(best, r.rank)
 	}
 	if m < 2 || ranked == 0 {
 		return true
@@ -232,6 +221,17 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	return true
 }
 
+// rankable returns how many answers a ballot could rank. A slate may hold more than the records that could be read.
+func rankable(rows []row) int {
+	own := 0 // the reviewer's own answer, and those of its twins
+	for _, r := range rows {
+		if r.own {
+			own++
+		}
+	}
+	return max(len(rows), int(rows[0].shown)) - own
+}
+
 // worth says what the places of a leaderboard are worth.
 func worth(sessions int, entries []Entry) string {
 	if sessions == 1 {
@@ -249,7 +249,8 @@ func worth(sessions int, entries []Entry) string {
 	case open == len(entries):
 		return "No place is settled: the intervals leave more than one place open for every model."
 	case open > 0:
-		return fmt.Sprintf("%d of %d places are not settled: the intervals leave more than one place open.", open, len(entries))
+		return fmt.Sprintf("%d of %d places are not settled: the intervals leave more than one place open.",
+			open, len(entries))
 	default:
 		return "Every place is settled: no interval overlaps another."
 	}
@@ -304,7 +305,8 @@ func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	boards := []Board{}
 	for _, council := range order {
 		if entries := c.entries(held[council], shown); len(entries) > 0 {
-			boards = append(boards, Board{Sessions: len(held[council]), Note: worth(len(held[council]), entries), Entries: entries})
+			n := len(held[council])
+			boards = append(boards, Board{Sessions: n, Note: worth(n, entries), Entries: entries})
 		}
 	}
 	slices.SortStableFunc(boards, func(a, b Board) int {
@@ -354,9 +356,13 @@ func (c *Collector) entries(sessions []standings, shown []string) []Entry {
 			strings.Compare(a.Model, b.Model))
 	})
 	for i := range entries {
-		entries[i].Rank = i + 1
-		if i > 0 && entries[i].BordaNormalized == entries[i-1].BordaNormalized && entries[i].WinCount == entries[i-1].WinCount {
-			entries[i].Rank = entries[i-1].Rank
+		e := &entries[i]
+		e.Rank = i + 1
+		if i == 0 {
+			continue
+		}
+		if above := &entries[i-1]; e.BordaNormalized == above.BordaNormalized && e.WinCount == above.WinCount {
+			e.Rank = above.Rank
 		}
 	}
 	places(entries)

@@ -2,6 +2,7 @@ package bias
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -74,53 +75,27 @@ func zIntervals(reviewers []sums) (low, high []*float64) {
 	high = make([]*float64, len(reviewers))
 	n := make([]float64, len(reviewers))
 	total := make([]float64, len(reviewers))
+	means := make([]float64, len(reviewers))
 	for i, s := range reviewers {
 		n[i], total[i] = s.all()
-	}
-	z := func(means []float64) ([]float64, bool) {
-		if len(means) < 2 || stat.Constant(means) {
-			return nil, false
-		}
-		centre, sd := stat.MeanStdDev(means)
-		for i := range means {
-			means[i] = (means[i] - centre) / sd
-		}
-		return means, true
-	}
-	means := make([]float64, len(reviewers))
-	for i := range means {
 		means[i] = total[i] / n[i]
 	}
-	whole, ok := z(means)
+	whole, ok := zScores(means)
 	if !ok || len(reviewers) < 3 {
 		return low, high
 	}
 	squares := make([]float64, len(reviewers))
-	at := make([]int, len(reviewers))
 	left := make([]float64, len(reviewers))
 	questions := 0
-	for {
-		cluster := math.MaxInt // the next question that a reviewer scored
-		for i, s := range reviewers {
-			if at[i] < len(s) {
-				cluster = min(cluster, s[at[i]].cluster)
-			}
-		}
-		if cluster == math.MaxInt {
-			break
-		}
+	for question := range byQuestion(reviewers) {
 		questions++
-		for i, s := range reviewers {
-			left[i] = total[i] / n[i]
-			if at[i] < len(s) && s[at[i]].cluster == cluster {
-				q := s[at[i]]
-				if at[i]++; q.n == n[i] {
-					return low, high
-				}
-				left[i] = (total[i] - q.total) / (n[i] - q.n)
+		for i, q := range question {
+			if q.n > 0 && q.n == n[i] {
+				return low, high
 			}
+			left[i] = (total[i] - q.total) / (n[i] - q.n)
 		}
-		without, ok := z(left)
+		without, ok := zScores(left)
 		if !ok {
 			return low, high
 		}
@@ -144,6 +119,47 @@ func zIntervals(reviewers []sums) (low, high []*float64) {
 		}
 	}
 	return low, high
+}
+
+// zScores replaces means by how many standard deviations they lie from their centre. It reports false if they do not differ.
+func zScores(means []float64) ([]float64, bool) {
+	if len(means) < 2 || stat.Constant(means) {
+		return nil, false
+	}
+	centre, sd := stat.MeanStdDev(means)
+	for i := range means {
+		means[i] = (means[i] - centre) / sd
+	}
+	return means, true
+}
+
+// byQuestion yields for each question the sum of each reviewer's scores of it. The slice is valid until the next one.
+func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
+	return func(yield func([]questionSum) bool) {
+		at := make([]int, len(reviewers))
+		question := make([]questionSum, len(reviewers))
+		for {
+			cluster := math.MaxInt // the next question that a reviewer scored
+			for i, s := range reviewers {
+				if at[i] < len(s) {
+					cluster = min(cluster, s[at[i]].cluster)
+				}
+			}
+			if cluster == math.MaxInt {
+				return
+			}
+			for i, s := range reviewers {
+				question[i] = questionSum{cluster: cluster}
+				if at[i] < len(s) && s[at[i]].cluster == cluster {
+					question[i] = s[at[i]]
+					at[i]++
+				}
+			}
+			if !yield(question) {
+				return
+			}
+		}
+	}
 }
 
 // ModelPosition describes the scores that one model's answers got at one place (ADR-017).
@@ -315,7 +331,12 @@ func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
 		if n-to < step {
 			to = n // the last window takes what is left
 		}
-		p := SeriesPoint{Start: w.sessions[from].start, End: w.sessions[to-1].start, Sessions: to - from, Reviewers: []SeriesValue{}}
+		p := SeriesPoint{
+			Start:     w.sessions[from].start,
+			End:       w.sessions[to-1].start,
+			Sessions:  to - from,
+			Reviewers: []SeriesValue{},
+		}
 		var count, total float64
 		for s := from; s < to; s++ {
 			for _, row := range w.sessions[s].y {

@@ -24,16 +24,17 @@ type Metric struct {
 	Unit string `json:"unit"`
 	// Subject is who or what the figure is about where the metric has members: of a
 	// headline, the member that the figure is taken from; "" where there is none.
-	Subject       string     `json:"subject"`
-	PointEstimate *float64   `json:"point_estimate"`
-	CILower       *float64   `json:"ci_lower"` // of the 95 % interval; of a headline with members, one that holds for all at once
-	CIUpper       *float64   `json:"ci_upper"`
-	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
-	Records       int        `json:"records"`     // records that entered
-	WindowStart   *time.Time `json:"window_start"`
-	WindowEnd     *time.Time `json:"window_end"`
-	Method        string     `json:"method"`
-	Confidence    Confidence `json:"statistical_confidence"`
+	Subject       string   `json:"subject"`
+	PointEstimate *float64 `json:"point_estimate"`
+	// CILower and CIUpper are the 95 % interval. That of a headline with members holds for all of them at once.
+	CILower     *float64   `json:"ci_lower"`
+	CIUpper     *float64   `json:"ci_upper"`
+	SampleSize  int        `json:"sample_size"` // sessions with a record that entered
+	Records     int        `json:"records"`     // records that entered
+	WindowStart *time.Time `json:"window_start"`
+	WindowEnd   *time.Time `json:"window_end"`
+	Method      string     `json:"method"`
+	Confidence  Confidence `json:"statistical_confidence"`
 	// Kind says what the verdict is about.
 	Kind Kind `json:"kind"`
 	// Verdict is null for a figure that describes and is not tested, and for a

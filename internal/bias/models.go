@@ -55,8 +55,13 @@ type models struct {
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
-		w: w, placed: make([]tally, n),
-		reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), answered: make([]tally, n), pairs: map[[2]int]*tally{},
+		w:         w,
+		placed:    make([]tally, n),
+		reviewers: make([]tally, n),
+		judges:    make([]tally, n),
+		own:       make([]tally, n),
+		answered:  make([]tally, n),
+		pairs:     map[[2]int]*tally{},
 	}
 	var placed [maxSlate + 1]tally
 	var counted []*tally

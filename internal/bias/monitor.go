@@ -86,15 +86,18 @@ func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 	all := len(w.sessions)
 	version := w.keepNewestCouncil()
 	m := Monitor{
-		SchemaVersion: MonitorSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK, ConfigVersion: version, Filters: w.filters,
-		Window:         Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
+		SchemaVersion:  MonitorSchema,
+		GeneratedAt:    c.o.Now.UTC(),
+		Status:         StatusOK,
+		ConfigVersion:  version,
+		Filters:        w.filters,
+		Window:         c.span(&w),
 		OtherCouncils:  all - len(w.sessions),
-		SessionsNeeded: max(0, MonitorFrom-len(w.sessions)), RetentionDays: c.o.RetentionDays, Level: monitorLevel,
-		Skipped: c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates}), Watched: []Watched{},
-	}
-	if n := len(w.sessions); n > 0 {
-		m.Window.Start = new(w.sessions[0].start)
-		m.Window.End = new(w.sessions[n-1].start)
+		SessionsNeeded: max(0, MonitorFrom-len(w.sessions)),
+		RetentionDays:  c.o.RetentionDays,
+		Level:          monitorLevel,
+		Skipped:        c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates}),
+		Watched:        []Watched{},
 	}
 	if m.SessionsNeeded > 0 {
 		m.Filters = append(m.Filters, c.leftOut()...)
@@ -114,6 +117,16 @@ func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 	m.decide(figures)
 	m.Headline = m.summary()
 	return m
+}
+
+// span returns what a report says of the window that it is computed from.
+func (c *Collector) span(w *window) Window {
+	span := Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions}
+	if n := len(w.sessions); n > 0 {
+		span.Start = new(w.sessions[0].start)
+		span.End = new(w.sessions[n-1].start)
+	}
+	return span
 }
 
 // NewestCouncil returns the council_config_version of the sessions that [Collector.Monitor] takes.
@@ -212,7 +225,13 @@ func (w *Watched) show(m *Metric, among int) {
 
 // watchShadow returns the preference in shadow sessions without a decision.
 func watchShadow(shadow []float64) Watched {
-	w := Watched{Name: shadowPreference, Kind: KindFavour, Unit: "share for the synthesis", Clusters: len(shadow), Reason: "there are no shadow sessions"}
+	w := Watched{
+		Name:     shadowPreference,
+		Kind:     KindFavour,
+		Unit:     "share for the synthesis",
+		Clusters: len(shadow),
+		Reason:   "there are no shadow sessions",
+	}
 	if len(shadow) == 0 {
 		return w
 	}

@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -25,7 +26,7 @@ type orders struct {
 	ownShown   bool
 	candidates int
 
-	reviewing  []group   // candidates whose authors review and do not see them, by how many twins' answers these do not see either
+	reviewing  []group   // candidates whose authors review and do not see them, by how many answers of twins these do not see
 	twins      []group   // by candidate of reviewing: these answers of twins
 	others     group     // the other candidates
 	free       group     // reviewers whose row has nothing to do with an answer of their own
@@ -38,32 +39,20 @@ type orders struct {
 func newOrders(in AuditInput, scores []Score) orders {
 	shown := in.Shown
 	if shown == nil {
-		shown = map[string][]string{}
-		for _, s := range in.Scores {
-			row := shown[s.Reviewer]
-			for len(row) <= s.Position {
-				row = append(row, "")
-			}
-			row[s.Position] = s.Candidate
-			shown[s.Reviewer] = row
-		}
+		shown = shownIn(in.Scores)
 	}
-	reviewers := make([]string, 0, len(shown))
-	var candidates []string
-	positions := 0
-	for reviewer, row := range shown {
-		positions = max(positions, len(row))
-		reviewers = append(reviewers, reviewer)
-		candidates = append(candidates, row...)
-	}
-	slices.Sort(reviewers)
-	slices.Sort(candidates)
-	candidates = slices.DeleteFunc(slices.Compact(candidates), func(c string) bool { return c == "" })
+	reviewers, candidates := namesIn(shown)
 	o := orders{
-		design: in.Order, candidates: len(candidates), author: make([]int, len(reviewers)), at: make([][]int, len(reviewers)),
-		residual: stat.Matrix(len(reviewers), len(candidates), math.NaN()),
+		design:     in.Order,
+		at:         make([][]int, len(reviewers)),
+		residual:   stat.Matrix(len(reviewers), len(candidates), math.NaN()),
+		author:     make([]int, len(reviewers)),
+		candidates: len(candidates),
+		row:        make([]int, len(reviewers)),
+		column:     make([]int, len(candidates)),
 	}
 	hidden := make([]group, len(reviewers)) // hidden[i] are the candidates of the model of reviewer i
+	positions := 0
 	for i, reviewer := range reviewers {
 		for j, candidate := range candidates {
 			if in.Twins.Own(reviewer, candidate) {
@@ -73,6 +62,7 @@ func newOrders(in AuditInput, scores []Score) orders {
 		if o.author[i] = slices.Index(candidates, reviewer); o.author[i] < 0 && hidden[i] != nil {
 			o.author[i] = hidden[i][0]
 		}
+		positions = max(positions, len(shown[reviewer]))
 		o.at[i] = slices.Repeat([]int{-1}, len(candidates))
 		for position, candidate := range shown[reviewer] {
 			if j := slices.Index(candidates, candidate); j >= 0 {
@@ -81,6 +71,8 @@ func newOrders(in AuditInput, scores []Score) orders {
 			}
 		}
 	}
+	o.sum = make([]float64, positions)
+	o.n = make([]float64, positions)
 	for _, s := range scores {
 		i, reviews := slices.BinarySearch(reviewers, s.Reviewer)
 		j, seen := slices.BinarySearch(candidates, s.Candidate)
@@ -89,13 +81,40 @@ func newOrders(in AuditInput, scores []Score) orders {
 		}
 	}
 	stat.FitTwoWay(o.residual)
-	o.sum = make([]float64, positions)
-	o.n = make([]float64, positions)
-	o.row = make([]int, len(reviewers))
-	o.column = make([]int, len(candidates))
-	o.reviewerOf = slices.Repeat([]int{-1}, len(candidates))
-	o.twins = make([]group, len(candidates))
-	o.reviewing = make([]group, len(candidates))
+	o.setGroups(hidden)
+	return o
+}
+
+// shownIn returns the candidates that each reviewer was shown, by their positions in scores. An unknown one is "".
+func shownIn(scores []Score) map[string][]string {
+	shown := map[string][]string{}
+	for _, s := range scores {
+		row := shown[s.Reviewer]
+		for len(row) <= s.Position {
+			row = append(row, "")
+		}
+		row[s.Position] = s.Candidate
+		shown[s.Reviewer] = row
+	}
+	return shown
+}
+
+// namesIn returns the reviewers and the candidates of orders, sorted.
+func namesIn(shown map[string][]string) (reviewers, candidates []string) {
+	reviewers = slices.Sorted(maps.Keys(shown))
+	for _, row := range shown {
+		candidates = append(candidates, row...)
+	}
+	slices.Sort(candidates)
+	candidates = slices.DeleteFunc(slices.Compact(candidates), func(c string) bool { return c == "" })
+	return reviewers, candidates
+}
+
+// setGroups sets which reviewers and which candidates could have taken each other's places.
+func (o *orders) setGroups(hidden []group) {
+	o.reviewerOf = slices.Repeat([]int{-1}, o.candidates)
+	o.twins = make([]group, o.candidates)
+	o.reviewing = make([]group, o.candidates)
 	var follow []int // candidates that take the place of a twin of the one whose place their own twin takes
 	for i, author := range o.author {
 		if author < 0 || o.ownShown {
@@ -114,7 +133,6 @@ func newOrders(in AuditInput, scores []Score) orders {
 			o.others = append(o.others, j)
 		}
 	}
-	return o
 }
 
 // test returns p of a randomisation test (Fisher 1935): the share of alternative orders that make the positions differ at

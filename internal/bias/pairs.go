@@ -74,12 +74,10 @@ func (w *window) judgedPairs() []judged {
 			continue
 		}
 		for i, reviewer := range x.reviewers {
-			y := x.y[i]
-			at := x.position[i]
-			if math.IsNaN(y[0]) || math.IsNaN(y[1]) || at[0] < 0 || at[1] < 0 || at[0] == at[1] {
+			if !x.comparesPair(i) {
 				continue
 			}
-			if x.correct[i][0]+x.correct[i][1] == 1 && x.correct[i][0]*x.correct[i][1] == 0 {
+			if x.oneCorrect(i) {
 				all[reviewer].grade(x, i)
 			}
 			if x.block == "" {
@@ -88,8 +86,8 @@ func (w *window) judgedPairs() []judged {
 			b := block{x.block, reviewer}
 			r := &review{place: map[string]int{}, score: map[string]float64{}}
 			for j, candidate := range x.candidates {
-				r.place[w.names[candidate]] = at[j]
-				r.score[w.names[candidate]] = y[j]
+				r.place[w.names[candidate]] = x.position[i][j]
+				r.score[w.names[candidate]] = x.y[i][j]
 			}
 			reviews[b] = append(reviews[b], r)
 			question[b] = x.cluster
@@ -105,6 +103,18 @@ func (w *window) judgedPairs() []judged {
 		}
 	}
 	return all
+}
+
+// comparesPair reports whether a reviewer scored both answers and saw them at different places.
+func (x *scores) comparesPair(i int) bool {
+	at := x.position[i]
+	return !slices.ContainsFunc(x.y[i], math.IsNaN) && min(at[0], at[1]) >= 0 && at[0] != at[1]
+}
+
+// oneCorrect reports whether the records say that one of two answers is correct and the other one is not.
+func (x *scores) oneCorrect(i int) bool {
+	correct := x.correct[i]
+	return min(correct[0], correct[1]) == 0 && max(correct[0], correct[1]) == 1
 }
 
 // grade counts a review of two answers, of which one is correct.
@@ -141,7 +151,12 @@ func (w *window) pairs() []PairJudge {
 		if len(j.orders) == 0 && len(j.reviews) == 0 {
 			continue
 		}
-		p := PairJudge{ReviewerID: w.names[reviewer], Questions: len(j.orders), BothOrders: inBothOrders(j.orders), Accuracy: j.accuracy()}
+		p := PairJudge{
+			ReviewerID: w.names[reviewer],
+			Questions:  len(j.orders),
+			BothOrders: inBothOrders(j.orders),
+			Accuracy:   j.accuracy(),
+		}
 		p.Agree = p.Comparisons - p.Primacy - p.Recency - p.PrimacyTies - p.RecencyTies
 		all = append(all, p)
 	}

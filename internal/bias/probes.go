@@ -113,13 +113,9 @@ func (c *ProbeChange) set(change, se, df float64) {
 // what it adds to the mean scores of the same frozen answers, own answers left out. Blocks
 // of one question, as its key or hash tells, count once. Asked says which keys and hashes are of one question.
 func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) map[string]map[string]float64 {
-	type cell struct{ n, total float64 }
-	type block struct {
-		question string
-		scores   map[string]map[string]*cell // by reviewer and candidate, over the rounds
-	}
-	blocks := map[string]*block{}
-	for _, r := range records {
+	blocks := map[string]*scoredBlock{}
+	for i := range records {
+		r := &records[i]
 		if r.BlockID == nil || r.ScoreValue == nil || r.Own {
 			continue
 		}
@@ -127,64 +123,87 @@ func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) 
 		if !ok {
 			continue
 		}
-		b := blocks[*r.BlockID]
-		if b == nil {
-			b = &block{question: *r.BlockID, scores: map[string]map[string]*cell{}}
-			blocks[*r.BlockID] = b
+		if blocks[*r.BlockID] == nil {
+			blocks[*r.BlockID] = &scoredBlock{question: *r.BlockID, scores: map[string]meanByKey{}}
 		}
-		switch {
-		case r.QueryHash != nil:
-			b.question = asked.Of(*r.QueryHash)
-		case r.QuestionKey != nil:
-			b.question = asked.Of(keyMark + *r.QuestionKey)
-		}
-		if b.scores[r.ReviewerID] == nil {
-			b.scores[r.ReviewerID] = map[string]*cell{}
-		}
-		at := b.scores[r.ReviewerID][r.ModelID]
-		if at == nil {
-			at = &cell{}
-			b.scores[r.ReviewerID][r.ModelID] = at
-		}
-		at.n++
-		at.total += score
+		blocks[*r.BlockID].add(r, score, asked)
 	}
-	sums := map[string]map[string]cell{}
+	sums := map[string]meanByKey{} // by reviewer and question
 	for _, id := range slices.Sorted(maps.Keys(blocks)) {
 		b := blocks[id]
-		reviewers := slices.Sorted(maps.Keys(b.scores))
-		present := map[string]bool{}
-		for _, of := range b.scores {
-			for candidate := range of {
-				present[candidate] = true
+		for reviewer, effect := range b.effects() {
+			if sums[reviewer] == nil {
+				sums[reviewer] = meanByKey{}
 			}
-		}
-		candidates := slices.Sorted(maps.Keys(present))
-		y := stat.Matrix(len(reviewers), len(candidates), math.NaN())
-		for i, reviewer := range reviewers {
-			for j, candidate := range candidates {
-				if at := b.scores[reviewer][candidate]; at != nil {
-					y[i][j] = at.total / at.n
-				}
-			}
-		}
-		for i, effect := range stat.FitTwoWay(y).Effect {
-			if math.IsNaN(effect) {
-				continue
-			}
-			if sums[reviewers[i]] == nil {
-				sums[reviewers[i]] = map[string]cell{}
-			}
-			at := sums[reviewers[i]][b.question]
-			sums[reviewers[i]][b.question] = cell{at.n + 1, at.total + effect}
+			sums[reviewer].add(b.question, effect)
 		}
 	}
 	harshness := map[string]map[string]float64{}
 	for reviewer, of := range sums {
 		harshness[reviewer] = map[string]float64{}
 		for question, at := range of {
-			harshness[reviewer][question] = at.total / at.n
+			harshness[reviewer][question] = at.mean()
 		}
 	}
 	return harshness
+}
+
+// runningMean is a mean to which values are added.
+type runningMean struct{ n, total float64 }
+
+func (m runningMean) mean() float64 { return m.total / m.n }
+
+// meanByKey holds a mean for each key.
+type meanByKey map[string]runningMean
+
+func (m meanByKey) add(key string, value float64) {
+	at := m[key]
+	m[key] = runningMean{at.n + 1, at.total + value}
+}
+
+// scoredBlock holds the scores of one block of frozen answers.
+type scoredBlock struct {
+	question string
+	scores   map[string]meanByKey // by reviewer and candidate, over the rounds
+}
+
+// add adds a record with its score from 1 to 10.
+func (b *scoredBlock) add(r *council.BiasMetricRecord, score float64, asked stat.Groups) {
+	switch {
+	case r.QueryHash != nil:
+		b.question = asked.Of(*r.QueryHash)
+	case r.QuestionKey != nil:
+		b.question = asked.Of(keyMark + *r.QuestionKey)
+	}
+	if b.scores[r.ReviewerID] == nil {
+		b.scores[r.ReviewerID] = meanByKey{}
+	}
+	b.scores[r.ReviewerID].add(r.ModelID, score)
+}
+
+// effects returns the relative harshness of each reviewer in the block. A reviewer that cannot be compared has none.
+func (b *scoredBlock) effects() map[string]float64 {
+	reviewers := slices.Sorted(maps.Keys(b.scores))
+	present := map[string]bool{}
+	for _, of := range b.scores {
+		for candidate := range of {
+			present[candidate] = true
+		}
+	}
+	candidates := slices.Sorted(maps.Keys(present))
+	y := stat.Matrix(len(reviewers), len(candidates), math.NaN())
+	for i, reviewer := range reviewers {
+		for j, candidate := range candidates {
+			if at, ok := b.scores[reviewer][candidate]; ok {
+				y[i][j] = at.mean()
+			}
+		}
+	}
+	effects := map[string]float64{}
+	for i, effect := range stat.FitTwoWay(y).Effect {
+		if !math.IsNaN(effect) {
+			effects[reviewers[i]] = effect
+		}
+	}
+	return effects
 }

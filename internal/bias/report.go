@@ -175,27 +175,33 @@ func (p *pairs) append(cluster, session int, x, y float64) {
 func (c *Collector) Report(ctx context.Context) Report {
 	w := c.window()
 	r := Report{
-		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
-		Window:  Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
-		Filters: w.filters, Repeats: w.repeats, Versions: w.versionChanges(),
+		SchemaVersion:  ReportSchema,
+		GeneratedAt:    c.o.Now.UTC(),
+		Status:         StatusOK,
+		Window:         c.span(&w),
+		Filters:        w.filters,
+		Repeats:        w.repeats,
+		Versions:       w.versionChanges(),
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{
 			{styleName, "it takes embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
 				" names a model for them, and only their cosines are recorded (ADR-018)"},
 		},
-		Apart: []string{}, Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
-		ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},
-		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
+		Apart:          []string{},
+		Metrics:        []Metric{},
+		Reviewers:      []Profile{},
+		Prior:          weakPrior(),
+		Positions:      []Position{},
+		ModelPositions: []ModelPosition{},
+		Series:         []SeriesPoint{},
+		ChangePoints:   []ChangePoint{},
+		Anomalies:      Anomalies{Found: []Anomaly{}, Limits: anomalyLimits},
+		Calibrated:     []Calibrated{},
 	}
 	if w.embedder != "" {
 		r.NotMeasured = r.NotMeasured[1:]
 	}
-	if n := len(w.sessions); n > 0 {
-		r.Window.Start = new(w.sessions[0].start)
-		r.Window.End = new(w.sessions[n-1].start)
-	}
-
 	var length, position pairs
 	for cell := range w.cells(w.byCluster()) {
 		length.append(cell.cluster, cell.session, cell.length[cell.i][cell.j], cell.score)
@@ -398,7 +404,11 @@ func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []sta
 			continue
 		}
 		p := Profile{
-			ReviewerID: id, Mean: stat.Mean(scores), Reviews: len(scores), DriftSD: profileDrift(scores), Confidence: c.confidence(len(by[i])),
+			ReviewerID: id,
+			Mean:       stat.Mean(scores),
+			Reviews:    len(scores),
+			DriftSD:    profileDrift(scores),
+			Confidence: c.confidence(len(by[i])),
 		}
 		p.MeanLower, p.MeanUpper = by[i].interval()
 		known = append(known, by[i])
@@ -439,7 +449,12 @@ func calibrate(w *window, given [][]float64) []Calibrated {
 			if n == 0 {
 				continue
 			}
-			c := Calibrated{ReviewerID: w.names[reviewer], ModelID: w.names[candidate], Reviews: n, Mean: sums[reviewer][candidate] / float64(n)}
+			c := Calibrated{
+				ReviewerID: w.names[reviewer],
+				ModelID:    w.names[candidate],
+				Reviews:    n,
+				Mean:       sums[reviewer][candidate] / float64(n),
+			}
 			if !stat.Constant(scores) {
 				mean, std := stat.MeanStdDev(scores)
 				c.Z = new((c.Mean - mean) / std)

@@ -37,13 +37,14 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 		case m.Is(VerdictNotIdentified):
 			untested = append(untested, spaced(m.Name))
 		}
-		if m.Kind == KindFavour && m.Verdict != nil && *m.Verdict != VerdictInsufficient && *m.Verdict != VerdictNotIdentified {
+		if m.Kind == KindFavour && m.wasTested() {
 			tested++
 		}
 	}
 	most := ""
 	if 2*len(untested) > len(family) {
-		most = fmt.Sprintf("%s %d of %d figures untested", cmp.Or(c.o.filter(), "these records leave"), len(untested), len(family))
+		left := cmp.Or(c.o.filter(), "these records leave")
+		most = fmt.Sprintf("%s %d of %d figures untested", left, len(untested), len(family))
 	}
 	var parts []string
 	switch {
@@ -68,6 +69,11 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 	}
 	s.headline = strings.Join(parts, ". ")
 	return s
+}
+
+// wasTested reports whether the verdict on a metric says more than that there is no figure.
+func (m *Metric) wasTested() bool {
+	return m.Verdict != nil && *m.Verdict != VerdictInsufficient && *m.Verdict != VerdictNotIdentified
 }
 
 // filter returns how a sentence begins that says what the filters of the query leave. It is "" without any.
@@ -122,7 +128,8 @@ func couldFind(family []Metric, sessions int) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("With %d sessions these would have been found in four of five such windows: %s", sessions, strings.Join(parts, "; "))
+	return fmt.Sprintf("With %d sessions these would have been found in four of five such windows: %s",
+		sessions, strings.Join(parts, "; "))
 }
 
 // effects are the least and the largest of some effects in points. Those beyond the scale do not count.

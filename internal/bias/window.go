@@ -20,10 +20,11 @@ const maxPresent = 50
 // Filter says which members a part of an id stands for or, where too few sessions are left for figures, what another
 // filter left out.
 type Filter struct {
-	Field   string   `json:"field"`    // "reviewer", "model", "config_version", "model_version", "category" or "language"
-	Asked   string   `json:"asked"`    // the id or its beginning, or the value
-	Matches []string `json:"matches"`  // ids that begin with it, sorted
-	Present []string `json:"present"`  // where no id matches, the first 50 ids of the window, sorted; else the values of what was left out
+	Field   string   `json:"field"`   // "reviewer", "model", "config_version", "model_version", "category" or "language"
+	Asked   string   `json:"asked"`   // the id or its beginning, or the value
+	Matches []string `json:"matches"` // ids that begin with it, sorted
+	// Present holds the first 50 ids of the window, sorted, if no id matches. Otherwise it holds the values of what was left out.
+	Present []string `json:"present"`
 	LeftOut int      `json:"left_out"` // records that have another value, or none
 }
 
@@ -64,11 +65,12 @@ type scores struct {
 	// reasoning is how many tokens the author reasoned with; NaN when the record does not tell.
 	reasoning [][]float64
 	place     [][]float64 // on the ballot, own answers left out; NaN when not ranked
-	style     [][]float64 // similarity to the reviewer's own answer; NaN where it was not measured, or by another model than that of the window
-	position  [][]int     // 0-based place shown; -1 when unknown or not shown
-	own       [][]bool    // the reviewer wrote the candidate
-	family    [][]bool    // another model of the reviewer's provider wrote it
-	correct   [][]int8    // as in row
+	// style is the similarity to the reviewer's own answer. It is NaN if the window's embedder did not measure it.
+	style    [][]float64
+	position [][]int  // 0-based place shown; -1 when unknown or not shown
+	own      [][]bool // the reviewer wrote the candidate
+	family   [][]bool // another model of the reviewer's provider wrote it
+	correct  [][]int8 // as in row
 }
 
 // window returns the scores of the sessions in the window. They do not depend on the
@@ -148,7 +150,9 @@ func (c *Collector) sortRows() (names []string, rank []int) {
 			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
 		})
 		n := len(s.rows)
-		s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
+		s.rows = slices.CompactFunc(s.rows, func(a, b row) bool {
+			return a.reviewer == b.reviewer && a.candidate == b.candidate
+		})
 		s.duplicates += n - len(s.rows)
 	}
 	return names, rank
