@@ -356,27 +356,15 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
 	places := make([][]council.Label, 0, len(entries))
-	sharing := make(map[int]int) // entries by rank
-	ranked := rankedBy(entries)
 	for i, e := range entries {
 		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
 			places[len(places)-1] = append(places[len(places)-1], e.labels...)
 		} else {
 			places = append(places, slices.Clip(e.labels)) // a label that shares the place is appended to a copy
 		}
-		sharing[e.rank]++
 	}
-	for _, e := range entries {
-		if place, said := notePlace(e.note); said && e.rank > 0 && entries[0].rank > 0 && place != e.rank {
-			return nil, false
-		}
-		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
-		if alone && tieWord.MatchString(e.note) { // the other label of the tie is unknown
-			return nil, false
-		}
-		if slices.ContainsFunc(s.mentioned(e.note), func(l council.Label) bool { return !ranked[l] }) {
-			return nil, false
-		}
+	if s.notesAdd(entries) {
+		return nil, false
 	}
 	if len(entries) == 0 || entries[len(entries)-1].rank < 0 {
 		return places, true
@@ -384,6 +372,29 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	lowest := entries[0].rank
 	highest := entries[len(entries)-1].rank
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
+}
+
+// notesAdd reports whether a note of sorted entries says another place, a tie with a label that it does not name, or a
+// label that they do not rank.
+func (s labelSet) notesAdd(entries []entry) bool {
+	ranked := rankedBy(entries)
+	sharing := make(map[int]int) // entries by rank
+	for _, e := range entries {
+		sharing[e.rank]++
+	}
+	for _, e := range entries {
+		if place, said := notePlace(e.note); said && e.rank > 0 && entries[0].rank > 0 && place != e.rank {
+			return true
+		}
+		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
+		if alone && tieWord.MatchString(e.note) {
+			return true
+		}
+		if slices.ContainsFunc(s.mentioned(e.note), func(l council.Label) bool { return !ranked[l] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // rankedBy returns the labels that entries rank.

@@ -12,12 +12,19 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
+// ownBallot is the last complete ballot of the reviewer's own that was found so far.
+type ownBallot struct {
+	council.Ballot
+	end       int           // of what was read; 0 before a ballot was found
+	reason    InvalidReason // for there being no ballot
+	criterion string        // that the title of the ballot names
+}
+
 // fromJSON reads the last JSON value of text that is a complete ballot of the reviewer's own. A ballot that it quotes is
 // passed over. It returns the end of what it read.
-func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason InvalidReason) {
-	reason = InvalidNoBallot
+func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
+	found := ownBallot{reason: InvalidNoBallot}
 	blocks := quoting(text)
-	criterion := "" // of the ballot that was found, where its title names one
 	work := eachValue(text, func(v value, from, to int) bool {
 		before := text[:from]
 		b, r := s.read(v)
@@ -27,19 +34,12 @@ func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason I
 		own := !triesNext(r)
 		switch {
 		case !own:
-			if reason == InvalidNoBallot {
-				reason = r
+			if found.reason == InvalidNoBallot {
+				found.reason = r
 			}
-		case r == "" && (s.quoted(before, blocks) || end > 0 && reason == "" && (quotedBehind.MatchString(text[to:]) || s.shorter(b, found))):
+		case r == "" && (s.quoted(before, blocks) || found.staysBefore(s, b, text[to:])):
 		default:
-			title := titleOf(before)
-			if r == "" && reason == "" && title != "" && criterion != "" && !sameOrder(b, found) {
-				r = InvalidUnclear // one ballot for each criterion, and none over all
-			}
-			found = b
-			end = to
-			reason = r
-			criterion = title
+			found.replace(b, r, to, titleOf(before))
 		}
 		// A ballot may follow a bracket that was left open in prose.
 		return !v.cut || own
@@ -47,10 +47,24 @@ func (s labelSet) fromJSON(text string) (found council.Ballot, end int, reason I
 	if work > maxWork*len(text) {
 		return council.Ballot{}, 0, InvalidUnclear
 	}
-	if reason == "" && s.fromWorst(text[:end]) {
-		reason = InvalidUnclear
+	if found.reason == "" && s.fromWorst(text[:found.end]) {
+		found.reason = InvalidUnclear
 	}
-	return found, end, reason
+	return found.Ballot, found.end, found.reason
+}
+
+// staysBefore reports whether a later ballot does not replace this one, by what is said behind the later one.
+func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string) bool {
+	return o.end > 0 && o.reason == "" && (quotedBehind.MatchString(behind) || s.shorter(later, o.Ballot))
+}
+
+// replace puts a later result in the place of the last one.
+func (o *ownBallot) replace(b council.Ballot, reason InvalidReason, end int, criterion string) {
+	both := reason == "" && o.reason == ""
+	if both && criterion != "" && o.criterion != "" && !sameOrder(b, o.Ballot) {
+		reason = InvalidUnclear // one ballot for each criterion, and none over all
+	}
+	*o = ownBallot{Ballot: b, end: end, reason: reason, criterion: criterion}
 }
 
 // eachValue calls visit for each JSON value in text, in order, with where it begins and ends.
@@ -409,9 +423,8 @@ func (v value) nothing() bool {
 	if v.kind != scalar {
 		return v.kind == missing
 	}
-	return slices.Contains(
-		[]string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}, strings.ToLower(clean(v.text)),
-	)
+	none := []string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}
+	return slices.Contains(none, strings.ToLower(clean(v.text)))
 }
 
 // abstains returns the reason of an abstention from the value of "abstain": the reason itself, or a yes with the reason
@@ -438,10 +451,16 @@ func (v value) abstains(reason value) string {
 }
 
 // noAbstention matches words which say that the reviewer does not abstain.
-var noAbstention = regexp.MustCompile(`(?i)^(?:n/?a\b|no(?:ne|pe)?\b(?:[^\pL]*$|.*\babst|.*\bneed|.*\bnecess|[,;:. -]+(?:all|i|every|the)\b)|not (?:applicable|abstaining|needed|necessary)|` +
-	`i (?:do not|don'?t|did not|didn'?t|will not|won'?t|am not|have not) abst|(?:keine?\b|nein\b|nicht)(?:[^\pL]*$|.*enthalt|.*nötig)|` +
-	`ich enthalte mich nicht|aucune?\b.*|non\b(?:[^\pL]*$|.*abst)|ningun[oa]?\b.*|no me abst|nenhuma?\b.*|não\b(?:[^\pL]*$|.*abst)|` +
-	`нет\b.*|не воздерж|無し?$|无$|没有$|否$|不弃权|不棄權|なし$|いいえ$|棄権しません|없음$|아니[오요]?$|기권하지|لا$|नहीं$)`)
+var noAbstention = regexp.MustCompile(`(?i)^(?:n/?a\b|` +
+	`no(?:ne|pe)?\b(?:[^\pL]*$|.*\babst|.*\bneed|.*\bnecess|[,;:. -]+(?:all|i|every|the)\b)|` +
+	`not (?:applicable|abstaining|needed|necessary)|` +
+	`i (?:do not|don'?t|did not|didn'?t|will not|won'?t|am not|have not) abst|` +
+	`(?:keine?\b|nein\b|nicht)(?:[^\pL]*$|.*enthalt|.*nötig)|` +
+	`ich enthalte mich nicht|` +
+	`aucune?\b.*|non\b(?:[^\pL]*$|.*abst)|ningun[oa]?\b.*|no me abst|` +
+	`nenhuma?\b.*|não\b(?:[^\pL]*$|.*abst)|` +
+	`нет\b.*|не воздерж|` +
+	`無し?$|无$|没有$|否$|不弃权|不棄權|なし$|いいえ$|棄権しません|없음$|아니[오요]?$|기권하지|لا$|नहीं$)`)
 
 // rank returns the value as a place, 0 or more.
 func (v value) rank() (int, bool) {
@@ -591,15 +610,14 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 		}
 		separated = false
 		if k == object {
-			key, ok := p.scalar()
-			switch colon := p.peek(); {
-			case ok && (key.cut || colon == 0):
-				v.cut = true
-				return v, true
-			case !ok || colon != ':':
+			key, ok := p.key()
+			if !ok {
 				return value{}, false
 			}
-			p.pos += p.width
+			if key.cut {
+				v.cut = true
+				return v, true
+			}
 			if v.keys == nil {
 				v.keys = make([]string, 0, usualValues)
 			}
@@ -615,6 +633,18 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 			return v, ok
 		}
 	}
+}
+
+// key reads a key and the colon behind it. The key is cut where the text ends before the colon.
+func (p *scanner) key() (value, bool) {
+	key, ok := p.scalar()
+	colon := p.peek()
+	if ok && colon == ':' {
+		p.pos += p.width
+		return key, true
+	}
+	key.cut = key.cut || colon == 0
+	return key, ok && key.cut
 }
 
 // scalar reads a string, or a word or number without quotes. Peek must be called before.
@@ -682,7 +712,10 @@ func (p *scanner) word() (value, bool) {
 	for p.pos < len(p.text) {
 		rest := p.text[p.pos:]
 		r, width := utf8.DecodeRuneInString(rest)
-		if !isWord(r) && !strings.ContainsRune(" \t_-.+/", r) || strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*") {
+		if !isWord(r) && !strings.ContainsRune(" \t_-.+/", r) {
+			break
+		}
+		if strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*") {
 			break
 		}
 		p.pos += width

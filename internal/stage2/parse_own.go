@@ -15,23 +15,28 @@ var (
 	// overAll matches the key or title of a ballot that stands for the whole review.
 	overAll = regexp.MustCompile(`(?i)overall|final|total|ballot|ranking|result|verdict|summary|conclusion|gesamt|综合|总`)
 	// inTime matches a title that says when a ballot was made, or that it replaces another one.
-	inTime = regexp.MustCompile(`(?i)first|initial|draft|impression|thought|after|before|now|new|then|revis|correct|updat|instead|again|check|output|json|form|answer|vote`)
+	inTime = regexp.MustCompile(`(?i)first|initial|draft|impression|thought|after|before|now|new|then|` +
+		`revis|correct|updat|instead|again|check|output|json|form|answer|vote`)
 	// ownWords are words of a reviewer about its own ballot.
 	ownWords = regexp.MustCompile(`(?i)\b(?:I|my|mine|ich|mein\pL*|je|mon|ma|yo|mi|eu|meu|minha)\b|я |мой|我|私`)
 	// reports matches words that say that somebody wrote something.
-	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|include[sd]?|including|claim(?:s|ed)?|outputs?|` +
+	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|` +
+		`include[sd]?|including|claim(?:s|ed)?|outputs?|` +
 		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
 	// somebody matches words that name an answer or its author without a label, such as "the answer".
 	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
 	// quotedBehind matches words behind a ballot that say that it is not the reviewer's.
-	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
+	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}` +
+		`(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
 		`^[^\pL]*I (?:ignore|disregard|do not follow|don't follow)[^.\n]{0,10} (?:that|this|it)\b`)
 	// withdrawn matches words behind the last ballot which say that it does not hold any more.
-	withdrawn = regexp.MustCompile(`(?i)\b(?:on (?:second thoughts?|reflection)|scratch that|correction:|swap (?:the|response|answer|[A-Z]\b)|should be swapped|` +
+	withdrawn = regexp.MustCompile(`(?i)\b(?:on (?:second thoughts?|reflection)|scratch that|correction:|` +
+		`swap (?:the|response|answer|[A-Z]\b)|should be swapped|` +
 		`I (?:now |hereby |must |have to )*(?:change|withdraw|retract|revise|take back) (?:my|this|that|the|it))`)
 	// orderWord matches words for a ranking.
-	orderWord = regexp.MustCompile(`(?i)\b(?:rank\pL*|order\pL*|sort\pL*|list\pL*|ballot|reihenfolge|rangfolge|classement|orden\pL*|ordem|clasificación)\b|рейтинг|排序|排名|順位`)
+	orderWord = regexp.MustCompile(`(?i)\b(?:rank\pL*|order\pL*|sort\pL*|list\pL*|ballot|reihenfolge|rangfolge|classement|` +
+		`orden\pL*|ordem|clasificación)\b|рейтинг|排序|排名|順位`)
 	// orderBehind matches what follows a label in brackets if the label belongs to an order such as "[B] > [A]".
 	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
 )
@@ -112,7 +117,8 @@ func titleOf(before string) string {
 // worstStems are letters without which worstFirst cannot match.
 func worstStems() []string {
 	return []string{
-		"worst", "weakest", "lowest", "ascending", "reverse", "schlechteste", "pire", "peor", "pior", "худш", "差", "劣", "低", "悪", "최악", "낮은",
+		"worst", "weakest", "lowest", "ascending", "reverse", "schlechteste", "pire", "peor", "pior",
+		"худш", "差", "劣", "低", "悪", "최악", "낮은",
 	}
 }
 
@@ -133,7 +139,8 @@ func (s labelSet) fromWorst(before string) bool {
 // quicker to tell.
 func beginsWorst(text string) bool {
 	lower := strings.ToLower(text)
-	return slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) }) && worstFirst.MatchString(text)
+	hasStem := slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) })
+	return hasStem && worstFirst.MatchString(text)
 }
 
 // fromWorst reports whether a member of an object says that its ranking begins with the worst.

@@ -9,19 +9,38 @@ import (
 	"unicode/utf8"
 )
 
-// ordinals holds the words of the places, the best place first, in the languages of the corpus.
+// ordinals holds the words of the places in the languages of the corpus. Each place is a paragraph, the best one first.
 const ordinals = `
-first erster erste erstes ersten premier première primero primera primer primeiro primeira первый первая первое первом 第一 第一名 第一位 一位 첫 첫째 الأول الأولى पहला पहली प्रथम
-second zweiter zweite zweites zweiten zweitbester zweitbeste deuxième seconde segundo segunda второй вторая второе втором 第二 第二名 第二位 二位 두 둘째 الثاني الثانية दूसरा दूसरी द्वितीय
-third dritter dritte drittes dritten drittbester drittbeste troisième tercero tercera tercer terceiro terceira третий третья третье третьем 第三 第三名 第三位 三位 세 셋째 الثالث الثالثة तीसरा तीसरी तृतीय
-fourth vierter vierte viertes vierten quatrième cuarto cuarta quarto quarta четвёртый четвертый четвёртое четвертое 第四 第四名 第四位 四位 네 넷째 الرابع الرابعة चौथा चौथी चतुर्थ
-fifth fünfter fünfte fünftes fünften cinquième quinto quinta пятый пятая пятое 第五 第五名 第五位 五位 다섯째 الخامس الخامسة पाँचवा पांचवां
+first erster erste erstes ersten premier première primero primera primer primeiro primeira первый первая первое
+первом 第一 第一名 第一位 一位 첫 첫째 الأول الأولى पहला पहली प्रथम
+
+second zweiter zweite zweites zweiten zweitbester zweitbeste deuxième seconde segundo segunda второй вторая второе
+втором 第二 第二名 第二位 二位 두 둘째 الثاني الثانية दूसरा दूसरी द्वितीय
+
+third dritter dritte drittes dritten drittbester drittbeste troisième tercero tercera tercer terceiro terceira
+третий третья третье третьем 第三 第三名 第三位 三位 세 셋째 الثالث الثالثة तीसरा तीसरी तृतीय
+
+fourth vierter vierte viertes vierten quatrième cuarto cuarta quarto quarta четвёртый четвертый четвёртое четвертое
+第四 第四名 第四位 四位 네 넷째 الرابع الرابعة चौथा चौथी चतुर्थ
+
+fifth fünfter fünfte fünftes fünften cinquième quinto quinta пятый пятая пятое 第五 第五名 第五位 五位 다섯째 الخامس الخامسة
+पाँचवा पांचवां
+
 sixth sechster sechste sechstes sixième sexto sexta шестой шестая шестое 第六 第六名 第六位 六位 السادس السادسة छठा
-seventh siebter siebte siebtes septième séptimo séptima sétimo sétima седьмой седьмая седьмое 第七 第七名 第七位 七位 السابع السابعة सातवां
-eighth achter achte achtes huitième octavo octava oitavo oitava восьмой восьмая восьмое 第八 第八名 第八位 八位 الثامن الثامنة आठवां
-ninth neunter neunte neuntes neuvième noveno novena nono nona девятый девятая девятое 第九 第九名 第九位 九位 التاسع التاسعة नौवां
+
+seventh siebter siebte siebtes septième séptimo séptima sétimo sétima седьмой седьмая седьмое 第七 第七名 第七位 七位 السابع
+السابعة सातवां
+
+eighth achter achte achtes huitième octavo octava oitavo oitava восьмой восьмая восьмое 第八 第八名 第八位 八位 الثامن الثامنة
+आठवां
+
+ninth neunter neunte neuntes neuvième noveno novena nono nona девятый девятая девятое 第九 第九名 第九位 九位 التاسع التاسعة
+नौवां
+
 tenth zehnter zehnte zehntes dixième décimo décima десятый десятая десятое 第十 第十名 第十位 十位 العاشر العاشرة दसवां
+
 eleventh elfter elfte onzième undécimo 第十一 第十一名
+
 twelfth zwölfter zwölfte douzième duodécimo 第十二 第十二名`
 
 const (
@@ -33,17 +52,18 @@ const (
 	// placeFillers stand before a place and say nothing.
 	placeFillers = ` is comes takes in at the ist auf der die das den est le la en es el em é o a на `
 	// bestWords and worstWords say that an answer stands before or behind all others.
-	bestWords = ` best top winner strongest beste bester bestes meilleur meilleure mejor melhor лучший лучшая лучшее 最好 最佳 最优 最良 最高 최고 ` +
-		`الأفضل सर्वश्रेष्ठ `
-	worstWords = ` worst last weakest poorest schlechteste schlechtester schlechtestes letzte letzter letztes pire dernier dernière peor último ` +
+	bestWords = ` best top winner strongest beste bester bestes meilleur meilleure mejor melhor ` +
+		`лучший лучшая лучшее 最好 最佳 最优 最良 最高 최고 الأفضل सर्वश्रेष्ठ `
+	worstWords = ` worst last weakest poorest schlechteste schlechtester schlechtestes ` +
+		`letzte letzter letztes pire dernier dernière peor último ` +
 		`última pior худший худшая худшее последний последняя 最差 最后 最後 最悪 최악 الأسوأ `
 )
 
 // ordinal returns the places by their words.
 var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	places := map[string]int{}
-	for i, line := range strings.Split(strings.TrimSpace(ordinals), "\n") {
-		for word := range strings.FieldsSeq(line) {
+	for i, words := range strings.Split(ordinals, "\n\n") {
+		for word := range strings.FieldsSeq(words) {
 			places[word] = i + 1
 		}
 	}
@@ -94,7 +114,8 @@ func saidPlace(text string) (place int, rest string, ok bool) {
 		} else if n, err := strconv.Atoi(word); err == nil && len(word) <= 3 {
 			place = n
 			number = true
-			if ending, behind := token(strings.TrimLeft(text, ".")); listed(placeEndings, ending) && !strings.HasPrefix(text, " ") {
+			ending, behind := token(strings.TrimLeft(text, "."))
+			if listed(placeEndings, ending) && !strings.HasPrefix(text, " ") {
 				named = true
 				text = behind
 			}
@@ -133,21 +154,14 @@ func (s labelSet) said(entries []entry) bool {
 	asListed := true
 	brief := true
 	for i, e := range entries {
-		first, _ := token(e.note)
 		if place, ok := notePlace(e.note); ok {
 			places[i] = place
 			count++
 			asListed = asListed && place == i+1
-		} else if listed(bestWords, first) && i > 0 || listed(worstWords, first) && i < len(entries)-1 {
+		} else if misplaced(e.note, i == 0, i == len(entries)-1) {
 			return false
-		} else if listed(placeFillers, first) { // "the best", "am besten"
-			_, rest := token(e.note)
-			if next, _ := token(rest); listed(bestWords, next) && i > 0 || listed(worstWords, next) && i < len(entries)-1 {
-				return false
-			}
 		}
-		words := len(strings.Fields(e.note))
-		brief = brief && 0 < words && words <= 2 && !outOfTen.MatchString(e.note)
+		brief = brief && isBrief(e.note)
 	}
 	switch {
 	case count > 0 && asListed:
@@ -161,6 +175,22 @@ func (s labelSet) said(entries []entry) bool {
 		entries[i].rank = places[i]
 	}
 	return true
+}
+
+// isBrief reports whether a note has one or two words and no score.
+func isBrief(note string) bool {
+	words := len(strings.Fields(note))
+	return 0 < words && words <= 2 && !outOfTen.MatchString(note)
+}
+
+// misplaced reports whether a note calls an answer the best although it is not listed first, or the worst although it is
+// not listed last.
+func misplaced(note string, first, last bool) bool {
+	word, rest := token(note)
+	if listed(placeFillers, word) { // "the best", "am besten"
+		word, _ = token(rest)
+	}
+	return !first && listed(bestWords, word) || !last && listed(worstWords, word)
 }
 
 // slateOrder reports whether entries name one label each, in the order of the slate.
@@ -195,8 +225,11 @@ func ranks(places []int) bool {
 }
 
 // medals writes the signs of places as ordinals.
-var medals = strings.NewReplacer("🥇", "(1st) ", "🥈", "(2nd) ", "🥉", "(3rd) ", //nolint:gochecknoglobals // made once
-	"①", "(1st) ", "②", "(2nd) ", "③", "(3rd) ", "④", "(4th) ", "⑤", "(5th) ", "⑥", "(6th) ", "⑦", "(7th) ", "⑧", "(8th) ", "⑨", "(9th) ")
+var medals = strings.NewReplacer( //nolint:gochecknoglobals // made once
+	"🥇", "(1st) ", "🥈", "(2nd) ", "🥉", "(3rd) ",
+	"①", "(1st) ", "②", "(2nd) ", "③", "(3rd) ", "④", "(4th) ", "⑤", "(5th) ",
+	"⑥", "(6th) ", "⑦", "(7th) ", "⑧", "(8th) ", "⑨", "(9th) ",
+)
 
 // isMedal reports whether r is a sign that medals knows.
 func isMedal(r rune) bool { return '🥇' <= r && r <= '🥉' || '①' <= r && r <= '⑨' }

@@ -202,7 +202,6 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 	for _, line := range under {
 		text := unbullet(clean(line))
 		e, ok := s.entry(text)
-		rank, _ := number(text)
 		switch {
 		case text == "" && plain:
 			return entries, true
@@ -212,11 +211,9 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 			if turn*direction < 0 && repeats(entries, e) { // A second list begins here: its numbers start again.
 				return entries, true
 			}
-			if turn != 0 {
-				direction = turn
-			}
+			direction = cmp.Or(turn, direction)
 			entries = append(entries, e)
-		case !ok && s.mentions(text) && (numbered && rank >= 0 || !numbered && bullet.MatchString(line)):
+		case !ok && s.mentions(text) && looksListed(line, numbered):
 			return nil, false
 		case !numbered, fence(line), title(line):
 			return entries, true
@@ -225,9 +222,20 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 	return entries, true
 }
 
+// looksListed reports whether a line begins as an entry of a list does, with a number or a bullet.
+func looksListed(line string, numbered bool) bool {
+	if !numbered {
+		return bullet.MatchString(line)
+	}
+	rank, _ := number(unbullet(clean(line)))
+	return rank >= 0
+}
+
 // repeats reports whether e has the rank or the labels of one of entries.
 func repeats(entries []entry, e entry) bool {
-	return slices.ContainsFunc(entries, func(o entry) bool { return o.rank == e.rank || slices.Equal(o.labels, e.labels) })
+	return slices.ContainsFunc(entries, func(o entry) bool {
+		return o.rank == e.rank || slices.Equal(o.labels, e.labels)
+	})
 }
 
 // leavesOut reports whether a line begins with a label that entries do not rank: such a
@@ -474,6 +482,8 @@ var (
 // refusal: a longer one is a review.
 const maxRefusal = 16 << 10
 
+func endsSentence(r rune) bool { return strings.ContainsRune(".!?。！？", r) }
+
 // refusal returns the line in which the reviewer declines to rank. A refusal that is
 // quoted, or that is about one of the answers, is not the reviewer's.
 func refusal(text string) (string, bool) {
@@ -485,7 +495,7 @@ func refusal(text string) (string, bool) {
 		if strings.HasPrefix(line, ">") {
 			continue
 		}
-		for sentence := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(".!?。！？", r) }) {
+		for sentence := range strings.FieldsFuncSeq(line, endsSentence) {
 			at := findRefusal(sentence)
 			if at != nil && !strings.ContainsAny(sentence[:at[0]], `"“”„«「`) &&
 				!strongLabel.MatchString(sentence) && !comparative.MatchString(sentence[at[1]:]) {

@@ -59,8 +59,12 @@ func (in Shadow) ask(
 	slate := council.Slate{{Label: "Response A", Member: string(shown[0])}, {Label: "Response B", Member: string(shown[1])}}
 	texts := map[string]string{string(council.ChoiceSynthesis): in.Synthesis, string(council.ChoiceTop): in.Top}
 	completion, err := c.Complete(ctx, council.Call{
-		Stage: council.StageShadow, Seat: reviewer.ID, Model: reviewer.Model, Profile: reviewer.Profile,
-		Messages: messages(in.Question, slate, texts, in.NewMarkers(reviewer.ID), compare), Sampling: reviewer.Sampling(sampling),
+		Stage:    council.StageShadow,
+		Seat:     reviewer.ID,
+		Model:    reviewer.Model,
+		Profile:  reviewer.Profile,
+		Messages: messages(in.Question, slate, texts, in.NewMarkers(reviewer.ID), compare),
+		Sampling: reviewer.Sampling(sampling),
 	})
 	if err != nil {
 		return r

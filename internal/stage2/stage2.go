@@ -37,7 +37,12 @@ type Stage struct {
 
 // Prepare makes the first calls of the reviewers.
 func Prepare(in Input, o Options) *Stage {
-	s := &Stage{Calls: make([]council.Call, len(in.Reviewers)), in: in, o: o, defects: make([]*council.Failure, len(in.Reviewers))}
+	s := &Stage{
+		Calls:   make([]council.Call, len(in.Reviewers)),
+		in:      in,
+		o:       o,
+		defects: make([]*council.Failure, len(in.Reviewers)),
+	}
 	formats := map[int]*council.Format{} // by the length of the slate, which says what its labels are
 	for i, reviewer := range in.Reviewers {
 		slate := in.Slates[i]
@@ -154,6 +159,7 @@ func repair(ctx context.Context, c council.Completer, call council.Call, r *coun
 // promptCut returns why the ballot of a reviewer does not count whose prompt its provider cut.
 func promptCut() *council.Failure {
 	return &council.Failure{
-		Code: council.FailPromptCut, Message: "the server of the model cut the prompt: the reviewer has not seen all answers",
+		Code: council.FailPromptCut, Message: "the server of the model cut the prompt: " +
+			"the reviewer has not seen all answers",
 	}
 }
