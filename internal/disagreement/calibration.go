@@ -41,8 +41,8 @@ func Uncalibrated(c *council.Calibration, instrument council.Calibration, backen
 		if instrument.Lexicon != "" {
 			with += " and these terms"
 		}
-		return new(fmt.Sprintf("nothing is flagged: %s was not calibrated with %s on these axes; run councild report disagreement --backend %s --calibrate",
-			instrument.Model, with, backend))
+		return new(fmt.Sprintf("nothing is flagged: %s was not calibrated with %s on these axes; "+
+			"run councild report disagreement --backend %s --calibrate", instrument.Model, with, backend))
 	case !c.Passed:
 		return new(fmt.Sprintf("nothing is flagged: the calibration flagged %d of %d benign sessions, and the upper bound of "+
 			"their share, %.1f %%, is not below %.0f %%", c.Flagged, c.Sessions, 100*c.Bound, 100*maxShare))

@@ -93,30 +93,48 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 		return nil
 	}
 	draw := newUrn(lengths)
-	terms := make([]int, len(models))
 	hits := make([]int, len(models))
 	for i, name := range m.axes {
-		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
-		for j, model := range models {
-			of := found[j][i]
-			terms[j] = len(of.terms)
-			hits[j] = of.hits
-			axis.Hits += of.hits
-			if len(of.terms) > 0 {
-				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(of.terms))})
-			}
-		}
-		axis.Score = score(terms)
+		axis := newAxis(name, models, func(j int) coverage { return found[j][i] })
 		if axis.Hits >= minHits {
+			for j := range models {
+				hits[j] = found[j][i].hits
+			}
 			axis.X2, axis.PValue = compareRates(hits, lengths, draw, rand.NewPCG(uint64(in.Seed), uint64(i)))
 		}
 		d.Axes[i] = axis
 	}
 	adjust(d.Axes)
+	flag(d, in.Threshold)
+	if len(models) > 1 {
+		slices.SortStableFunc(d.Axes, func(a, b council.DemographicAxis) int { return cmp.Compare(*b.Score, *a.Score) })
+	}
+	return d
+}
+
+// newAxis returns an axis with its score and evidence. of says how the answer of each model covers it.
+func newAxis(name string, models []string, of func(j int) coverage) council.DemographicAxis {
+	axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
+	terms := make([]int, len(models))
+	for j, model := range models {
+		covered := of(j)
+		terms[j] = len(covered.terms)
+		axis.Hits += covered.hits
+		if len(covered.terms) > 0 {
+			evidence := council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(covered.terms))}
+			axis.Evidence = append(axis.Evidence, evidence)
+		}
+	}
+	axis.Score = score(terms)
+	return axis
+}
+
+// flag flags the axes that reach the threshold and pass their test, and says in words what was found.
+func flag(d *council.DemographicDisagreement, threshold float64) {
 	var untested []string
 	for i := range d.Axes {
 		axis := &d.Axes[i]
-		above := axis.Score != nil && *axis.Score >= in.Threshold
+		above := axis.Score != nil && *axis.Score >= threshold
 		axis.Flagged = above && axis.QValue != nil && *axis.QValue < level
 		d.Flagged = d.Flagged || axis.Flagged
 		if above && axis.QValue == nil && axis.Hits > 0 {
@@ -128,10 +146,6 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	} else if len(untested) > 0 {
 		d.Wording = "not tested: too few terms of " + strings.Join(untested, ", ")
 	}
-	if len(models) > 1 {
-		slices.SortStableFunc(d.Axes, func(a, b council.DemographicAxis) int { return cmp.Compare(*b.Score, *a.Score) })
-	}
-	return d
 }
 
 // score returns CouncilEx's score of an axis from the number of its terms in each

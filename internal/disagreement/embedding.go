@@ -25,7 +25,11 @@ type Coverage struct {
 // Cover returns how answers cover the axes, nil when ctx ends before. It takes time in proportion to the
 // length of the texts.
 func Cover(ctx context.Context, in Input) *Coverage {
-	c := &Coverage{in: in, ids: slices.Sorted(maps.Keys(in.Answers)), counts: stat.Matrix(len(in.Matcher.axes), len(in.Answers), 0)}
+	c := &Coverage{
+		in:     in,
+		ids:    slices.Sorted(maps.Keys(in.Answers)),
+		counts: stat.Matrix(len(in.Matcher.axes), len(in.Answers), 0),
+	}
 	asked := in.Matcher.mentioned(split(in.Question, ctx.Err))
 	for j, id := range c.ids {
 		for i, found := range in.Matcher.hits(ctx, split(in.Answers[id], ctx.Err), asked) {
@@ -50,7 +54,11 @@ type embedded struct {
 // Instrument is what a calibration for the flags of Cluster has to name.
 func (in Input) Instrument(model string) council.Calibration {
 	return council.Calibration{
-		Model: model, Prompt: clusterRule, Lexicon: in.Matcher.fingerprint(), Axes: in.Matcher.Axes(), Threshold: in.Threshold,
+		Model:     model,
+		Prompt:    clusterRule,
+		Lexicon:   in.Matcher.fingerprint(),
+		Axes:      in.Matcher.Axes(),
+		Threshold: in.Threshold,
 	}
 }
 
@@ -139,7 +147,8 @@ func (c *Coverage) test(lexical council.DemographicDisagreement, cosine func(a, 
 		case slices.Max(counts) == 0:
 			axis.Reason = new("not tested: no answer has a term of it")
 		default:
-			axis.Reason = new("not tested: the answers do not differ in the number of its terms, or all lie equally far apart")
+			axis.Reason = new("not tested: the answers do not differ in the number of its terms, " +
+				"or all lie equally far apart")
 		}
 		axes = append(axes, axis)
 	}

@@ -37,7 +37,11 @@ func (Embeddings) Name() string { return embeddingsName }
 // Plan implements council.Side.
 func (e Embeddings) Plan(plan council.Plan) *council.SidePlan {
 	side := &council.SidePlan{
-		Name: embeddingsName, Member: council.Member{Model: e.Model}, MoneyEnd: 0.8, Records: plan.Rules.Consent > 0, Threshold: e.Threshold,
+		Name:      embeddingsName,
+		Member:    council.Member{Model: e.Model},
+		MoneyEnd:  0.8,
+		Records:   plan.Rules.Consent > 0,
+		Threshold: e.Threshold,
 	}
 	if e.Clusters {
 		side.Version = clusterRule
@@ -58,7 +62,11 @@ func (e Embeddings) Look(ctx context.Context, in council.Seen, calls council.Com
 	found := similarity{side: in.Side, usage: council.NoUsage(), missing: in.Side.Refused}
 	if in.Side.Version == clusterRule && e.Matcher != nil {
 		terms := Input{
-			Question: in.Plan.Question(), Answers: in.Answers, Matcher: e.Matcher, Threshold: in.Side.Threshold, Seed: in.Plan.Seed,
+			Question:  in.Plan.Question(),
+			Answers:   in.Answers,
+			Matcher:   e.Matcher,
+			Threshold: in.Side.Threshold,
+			Seed:      in.Plan.Seed,
 		}
 		found.coverage = Cover(ctx, terms)
 		if e.Calibration != nil {
@@ -131,7 +139,8 @@ func readCosines(authors []string, text string) (map[[2]string]float64, error) {
 	cosines := make(map[[2]string]float64, len(rows)*len(rows))
 	for i, row := range rows {
 		if len(row) != len(authors) {
-			return nil, fmt.Errorf("the similarities in the log are of %d answers, and there are %d", len(row), len(authors))
+			return nil, fmt.Errorf("the similarities in the log are of %d answers, and there are %d",
+				len(row), len(authors))
 		}
 		for j, cosine := range row {
 			cosines[[2]string{authors[i], authors[j]}] = cosine
@@ -153,7 +162,8 @@ func (f similarity) AddTo(s *council.Session) {
 	if f.side.Records && f.missing != "" {
 		s.Metadata.Warnings = append(s.Metadata.Warnings, council.Warning{
 			Code: council.WarnNoStyle,
-			Message: "how alike the answers are was not measured, so that the session's records lack style_similarity: " +
+			Message: "how alike the answers are was not measured, so that the session's records lack " +
+				"style_similarity: " +
 				f.missing,
 		})
 	}
@@ -168,7 +178,10 @@ func (f similarity) clustering(lexical *council.DemographicDisagreement) council
 	if f.coverage == nil || lexical == nil {
 		return council.DemographicClustering{
 			Reason: new("not tested: the session ended before, or this daemon has another version of the rule, or no lexicon"),
-			Axes:   []council.ClusteredAxis{}, Model: f.side.Member.Model, Rule: f.side.Version, Usage: f.usage,
+			Axes:   []council.ClusteredAxis{},
+			Model:  f.side.Member.Model,
+			Rule:   f.side.Version,
+			Usage:  f.usage,
 		}
 	}
 	e := embedded{model: f.side.Member.Model, usage: f.usage, missing: f.missing, calibration: f.calibration}

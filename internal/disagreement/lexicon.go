@@ -168,7 +168,9 @@ func (l *Lexicon) readHead(head []member) (extend bool, problems []error) {
 }
 
 func isVersion(text string) bool {
-	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) })
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	})
 }
 
 // extending returns the terms of base and those of l, under both versions.

@@ -80,9 +80,14 @@ func (r Rater) Look(ctx context.Context, in council.Seen, calls council.Complete
 		}
 	}
 	asked := rating{
-		question: in.Plan.Question(), answers: in.Answers, axes: in.Side.Axes, rater: in.Side.Member,
-		sampling: in.Plan.Rules.ReviewSampling, seed: in.Plan.Seed, newMarkers: anonymize.MarkersFrom(in.Side.MarkerKey),
-		threshold: in.Side.Threshold,
+		question:   in.Plan.Question(),
+		answers:    in.Answers,
+		axes:       in.Side.Axes,
+		rater:      in.Side.Member,
+		sampling:   in.Plan.Rules.ReviewSampling,
+		seed:       in.Plan.Seed,
+		newMarkers: anonymize.MarkersFrom(in.Side.MarkerKey),
+		threshold:  in.Side.Threshold,
 	}
 	if r.Calibration != nil {
 		asked.calibration = r.Calibration(asked.instrument())
@@ -93,8 +98,11 @@ func (r Rater) Look(ctx context.Context, in council.Seen, calls council.Complete
 // Missing implements council.Side.
 func (r Rater) Missing(side council.SidePlan, reason string) council.Finding {
 	return judgement{
-		Reason: new("the judge was not asked: " + reason), Axes: []council.JudgedAxis{}, Model: side.Member.Model, Prompt: side.Version,
-		Usage: council.NoUsage(),
+		Reason: new("the judge was not asked: " + reason),
+		Axes:   []council.JudgedAxis{},
+		Model:  side.Member.Model,
+		Prompt: side.Version,
+		Usage:  council.NoUsage(),
 	}
 }
 
@@ -172,7 +180,9 @@ func rate(ctx context.Context, c council.Completer, in rating) council.Demograph
 		j.Flagged = j.Flagged || axis.Flagged
 		j.Axes = append(j.Axes, axis)
 	}
-	slices.SortStableFunc(j.Axes, func(a, b council.JudgedAxis) int { return cmp.Compare(known(b.Rating), known(a.Rating)) })
+	slices.SortStableFunc(j.Axes, func(a, b council.JudgedAxis) int {
+		return cmp.Compare(known(b.Rating), known(a.Rating))
+	})
 	return j
 }
 
@@ -287,26 +297,31 @@ func read(text, token string, axes []string, slate council.Slate, folded map[str
 	}
 	readings := map[string]reading{}
 	for _, name := range axes {
-		said, ok := r.Axes[name]
-		if !ok || said.Rating == nil || *said.Rating < 0 || *said.Rating > maxRating {
+		said := r.Axes[name]
+		if said.Rating == nil || *said.Rating < 0 || *said.Rating > maxRating {
 			return nil, fmt.Errorf("the reply has no rating from 0 to %d for %.50q", maxRating, name)
 		}
-		got := reading{said: *said.Rating, quotes: []council.JudgedQuote{}}
-		for _, q := range said.Quotes[:min(len(said.Quotes), maxQuotes)] {
-			author, known := authors[q.Answer]
-			quote := fold(q.Quote)
-			if known && utf8.RuneCountInString(quote) >= minQuote && strings.Contains(folded[author], quote) {
-				got.quotes = append(got.quotes, council.JudgedQuote{Model: author, Quote: quote})
-			} else {
-				got.invented++
-			}
-		}
-		if len(got.quotes) > 0 {
-			got.rating = got.said
-		}
-		readings[name] = got
+		readings[name] = said.reading(authors, folded)
 	}
 	return readings, nil
+}
+
+// reading returns the rating with the quotes that stand in the answers that they name.
+func (said replyOnAxis) reading(authors, folded map[string]string) reading {
+	got := reading{said: *said.Rating, quotes: []council.JudgedQuote{}}
+	for _, q := range said.Quotes[:min(len(said.Quotes), maxQuotes)] {
+		author, known := authors[q.Answer]
+		quote := fold(q.Quote)
+		if known && utf8.RuneCountInString(quote) >= minQuote && strings.Contains(folded[author], quote) {
+			got.quotes = append(got.quotes, council.JudgedQuote{Model: author, Quote: quote})
+		} else {
+			got.invented++
+		}
+	}
+	if len(got.quotes) > 0 {
+		got.rating = got.said
+	}
+	return got
 }
 
 // isEnd reports whether nothing but blanks follows what was decoded.
@@ -344,15 +359,15 @@ func combine(name string, one, two reading) council.JudgedAxis {
 	var reasons []string
 	for i, r := range []reading{one, two} {
 		if r.said > 0 && r.rating == 0 {
-			reasons = append(reasons, fmt.Sprintf(
-				"the rating %v of order %d has no quote of %d characters or more that stands in its answer, and counts as 0", r.said, i+1, minQuote,
-			))
+			reasons = append(reasons, fmt.Sprintf("the rating %v of order %d has no quote of %d characters or more "+
+				"that stands in its answer, and counts as 0", r.said, i+1, minQuote))
 		}
 	}
 	if math.Abs(one.rating-two.rating) <= maxApart {
 		axis.Rating = new((one.rating + two.rating) / 2)
 	} else {
-		reasons = append(reasons, fmt.Sprintf("the ratings of both orders, %v and %v, are more than %d apart", one.rating, two.rating, maxApart))
+		reasons = append(reasons, fmt.Sprintf("the ratings of both orders, %v and %v, are more than %d apart",
+			one.rating, two.rating, maxApart))
 	}
 	if len(reasons) > 0 {
 		axis.Reason = new(strings.Join(reasons, "; "))

@@ -35,69 +35,101 @@ type Rules struct {
 // Read returns what a request asks for. The error is a *council.Error of council.CodeInvalid
 // that lists the problems of the request, the first twenty where there are more.
 func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
-	in := Input{Question: request.Question, Answers: map[string]string{}, Matcher: r.Terms, Threshold: r.Threshold}
-	var fields []council.FieldError
-	add := func(field, message, fix string) {
-		if len(fields) < maxNamed {
-			fields = append(fields, council.FieldError{Field: field, Message: message, Fix: fix})
-		}
+	in := Input{
+		Question:  request.Question,
+		Answers:   map[string]string{},
+		Matcher:   r.Terms,
+		Threshold: r.Threshold,
 	}
-	tooLong := func(field, what string, text string, limit int64, setting council.Setting) {
-		if int64(len(text)) > limit {
-			add(field, fmt.Sprintf("%s has %d bytes, %d are allowed", what, len(text), limit), "shorten it, or raise "+r.Settings.Of(setting))
-		}
-	}
-	tooLong("question", "the question", request.Question, r.MaxQuestion, council.SettingMaxQueryBytes)
+	var p problems
+	r.checkLength(&p, "question", "the question", request.Question, r.MaxQuestion, council.SettingMaxQueryBytes)
 	if n := len(request.Answers); n < council.MinCompared || n > council.MaxCompared {
-		add("answers", fmt.Sprintf("there are %d answers", n), fmt.Sprintf("give %d to %d", council.MinCompared, council.MaxCompared))
+		fix := fmt.Sprintf("give %d to %d", council.MinCompared, council.MaxCompared)
+		p.add("answers", fmt.Sprintf("there are %d answers", n), fix)
 	}
 	for i, a := range request.Answers {
 		at := fmt.Sprintf("answers[%d]", i)
 		if _, ok := in.Answers[a.ID]; ok {
-			add(at+".id", fmt.Sprintf("%.50q is the id of another answer too", a.ID), "give each answer an id of its own")
+			p.add(at+".id", fmt.Sprintf("%.50q is the id of another answer too", a.ID), "give each answer an id of its own")
 		}
-		if a.ID == "" || len(a.ID) > maxID {
-			add(at+".id", fmt.Sprintf("the id has %d bytes", len(a.ID)), fmt.Sprintf("give one of 1 to %d bytes", maxID))
-		}
-		if strings.TrimSpace(a.Text) == "" {
-			add(at+".text", "the answer has no text", "give its text, or leave the answer out")
-		}
-		tooLong(at+".text", "the answer", a.Text, r.MaxAnswer, council.SettingMaxUpstreamBytes)
+		r.checkAnswer(&p, at, a)
 		in.Answers[a.ID] = a.Text
 	}
-	switch b := request.Backend; {
-	case b == "" || b == council.BackendLexicon || b == council.BackendJudge && r.HasJudge || b == council.BackendEmbedding && r.HasEmbedding:
-	case b == council.BackendJudge:
-		add("backend", "there is no judge here", "name a model in "+r.Settings.Of(council.SettingJudgeModel)+", or use "+string(council.BackendLexicon))
-	case b == council.BackendEmbedding:
-		add("backend", "there is no model that embeds here",
-			"name one in "+r.Settings.Of(council.SettingEmbeddingModel)+", or use "+string(council.BackendLexicon))
-	default:
-		add("backend", fmt.Sprintf("%.50q is no backend", b),
-			fmt.Sprintf("use %s, %s or %s", council.BackendLexicon, council.BackendJudge, council.BackendEmbedding))
-	}
+	r.checkBackend(&p, request.Backend)
 	if request.Threshold != nil {
 		if in.Threshold = *request.Threshold; in.Threshold < 0 || in.Threshold > 1 {
-			add("threshold", "the threshold is out of range", "give a number from 0 to 1")
+			p.add("threshold", "the threshold is out of range", "give a number from 0 to 1")
 		}
 	}
 	if request.Lexicon != nil {
-		l, err := ParseLexicon(request.Lexicon)
-		if err == nil {
-			err = l.bounded()
-		}
-		if err == nil {
-			in.Matcher = NewMatcher(l)
-		} else {
-			for problem := range strings.Lines(err.Error()) {
-				add("lexicon", strings.TrimSpace(problem), "see councild config lexicon print for the form, and councild config lexicon check for a file")
-			}
-		}
+		in.Matcher = readLexicon(&p, request.Lexicon)
 	}
-	if len(fields) > 0 {
-		return Input{}, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: fields}
+	if len(p) > 0 {
+		return Input{}, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: p}
 	}
 	return in, nil
+}
+
+// problems are the problems of a request that its error names.
+type problems []council.FieldError
+
+func (p *problems) add(field, message, fix string) {
+	if len(*p) < maxNamed {
+		*p = append(*p, council.FieldError{Field: field, Message: message, Fix: fix})
+	}
+}
+
+func (r Rules) checkLength(p *problems, field, what, text string, limit int64, setting council.Setting) {
+	if int64(len(text)) > limit {
+		message := fmt.Sprintf("%s has %d bytes, %d are allowed", what, len(text), limit)
+		p.add(field, message, "shorten it, or raise "+r.Settings.Of(setting))
+	}
+}
+
+func (r Rules) checkAnswer(p *problems, at string, a council.ComparedAnswer) {
+	if a.ID == "" || len(a.ID) > maxID {
+		p.add(at+".id", fmt.Sprintf("the id has %d bytes", len(a.ID)), fmt.Sprintf("give one of 1 to %d bytes", maxID))
+	}
+	if strings.TrimSpace(a.Text) == "" {
+		p.add(at+".text", "the answer has no text", "give its text, or leave the answer out")
+	}
+	r.checkLength(p, at+".text", "the answer", a.Text, r.MaxAnswer, council.SettingMaxUpstreamBytes)
+}
+
+func (r Rules) checkBackend(p *problems, backend council.DisagreementBackend) {
+	lexicon := string(council.BackendLexicon)
+	switch backend {
+	case "", council.BackendLexicon:
+	case council.BackendJudge:
+		if !r.HasJudge {
+			fix := "name a model in " + r.Settings.Of(council.SettingJudgeModel) + ", or use " + lexicon
+			p.add("backend", "there is no judge here", fix)
+		}
+	case council.BackendEmbedding:
+		if !r.HasEmbedding {
+			fix := "name one in " + r.Settings.Of(council.SettingEmbeddingModel) + ", or use " + lexicon
+			p.add("backend", "there is no model that embeds here", fix)
+		}
+	default:
+		p.add("backend", fmt.Sprintf("%.50q is no backend", backend),
+			fmt.Sprintf("use %s, %s or %s", council.BackendLexicon, council.BackendJudge, council.BackendEmbedding))
+	}
+}
+
+// readLexicon returns the matcher of a lexicon that a request brings, or nil if it has a problem.
+func readLexicon(p *problems, text []byte) *Matcher {
+	l, err := ParseLexicon(text)
+	if err == nil {
+		err = l.bounded()
+	}
+	if err == nil {
+		return NewMatcher(l)
+	}
+	for problem := range strings.Lines(err.Error()) {
+		p.add("lexicon", strings.TrimSpace(problem),
+			"see councild config lexicon print for the form, and councild config lexicon check for a file")
+	}
+	return nil
 }
 
 // bounded returns an error for a lexicon that would make texts slow to read.
@@ -117,7 +149,8 @@ func (l Lexicon) bounded() error {
 		}
 	}
 	if terms > maxTerms || len(l.Axes) > maxAxes {
-		return fmt.Errorf("the lexicon has %d terms on %d axes, %d on %d are allowed", terms, len(l.Axes), maxTerms, maxAxes)
+		return fmt.Errorf("the lexicon has %d terms on %d axes, %d on %d are allowed",
+			terms, len(l.Axes), maxTerms, maxAxes)
 	}
 	return nil
 }
@@ -128,5 +161,9 @@ func Report(ctx context.Context, in Input) (council.DisagreementReport, bool) {
 	if d == nil {
 		return council.DisagreementReport{}, false
 	}
-	return council.DisagreementReport{Backend: council.BackendLexicon, Threshold: in.Threshold, DemographicDisagreement: *d}, true
+	return council.DisagreementReport{
+		Backend:                 council.BackendLexicon,
+		Threshold:               in.Threshold,
+		DemographicDisagreement: *d,
+	}, true
 }

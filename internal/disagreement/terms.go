@@ -23,7 +23,11 @@ func (t Terms) Plan(council.Plan) *council.SidePlan {
 // Look implements council.Side.
 func (t Terms) Look(ctx context.Context, in council.Seen, _ council.Completer) council.Finding {
 	found := Detect(ctx, Input{
-		Question: in.Plan.Question(), Answers: in.Answers, Matcher: t.Matcher, Threshold: in.Side.Threshold, Seed: in.Plan.Seed,
+		Question:  in.Plan.Question(),
+		Answers:   in.Answers,
+		Matcher:   t.Matcher,
+		Threshold: in.Side.Threshold,
+		Seed:      in.Plan.Seed,
 	})
 	if found == nil {
 		return nil
