@@ -187,8 +187,16 @@ func differ(questions []Question, plan Plan, m missing, first, second string) (p
 // report compares without the figures of the arms.
 func report(questions []Question, plan Plan, m missing) Report {
 	r := Report{
-		Questions: len(questions), Clusters: countClusters(questions), Verdict: Undecided, Margin: plan.Margin, ValueUSD: plan.ValueUSD,
-		Treatment: plan.Treatment, Rivals: plan.Rivals(), Comparisons: []Comparison{}, Described: []Comparison{}, Power: []Power{},
+		Questions:   len(questions),
+		Clusters:    countClusters(questions),
+		Verdict:     Undecided,
+		Margin:      plan.Margin,
+		ValueUSD:    plan.ValueUSD,
+		Treatment:   plan.Treatment,
+		Rivals:      plan.Rivals(),
+		Comparisons: []Comparison{},
+		Described:   []Comparison{},
+		Power:       []Power{},
 	}
 	if plan.ValueUSD != nil {
 		r.Margin = 0
@@ -224,7 +232,9 @@ func report(questions []Question, plan Plan, m missing) Report {
 		sizes = append(sizes, r.Best.Size)
 	}
 	adjust(tested, func(c *Comparison) (*float64, **float64) { return c.PShort, &c.PShortAdjusted })
-	adjust(append(slices.Clone(tested), pointers(r.Described)...), func(c *Comparison) (*float64, **float64) { return c.P, &c.PAdjusted })
+	adjust(append(slices.Clone(tested), pointers(r.Described)...), func(c *Comparison) (*float64, **float64) {
+		return c.P, &c.PAdjusted
+	})
 	r.judge(tested, sizes, known)
 	return r
 }
@@ -266,7 +276,11 @@ func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 
 // comparison returns the figures of the treatment against one arm.
 func comparison(questions []Question, plan Plan, arm string, pairs []Pair, margin float64) Comparison {
-	c := Comparison{Arm: arm, Interval: Paired(pairs), CostPerAdditionalRight: additional(questions, plan.Treatment, arm)}
+	c := Comparison{
+		Arm:                    arm,
+		Interval:               Paired(pairs),
+		CostPerAdditionalRight: additional(questions, plan.Treatment, arm),
+	}
 	if c.Interval == nil {
 		return c
 	}
@@ -369,7 +383,9 @@ func foldOf(questions []Question, seed uint64) map[string]int {
 			all = append(all, ranked{q.Cluster, sha256.Sum256(append(append(text, 0), q.Cluster...))})
 		}
 	}
-	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(bytes.Compare(a.hash[:], b.hash[:]), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(bytes.Compare(a.hash[:], b.hash[:]), cmp.Compare(a.name, b.name))
+	})
 	fold := map[string]int{}
 	for rank, c := range all {
 		fold[c.name] = rank % min(folds, len(all))

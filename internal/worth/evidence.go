@@ -55,7 +55,11 @@ func share(pairs []Pair) *Share {
 	}
 	of := func(d float64) float64 { return min(max((d+1)/2, 0), 1) }
 	return &Share{
-		Clusters: i.Clusters, Estimate: of(i.Estimate), Lower: of(i.Lower), Upper: of(i.Upper), CI95: [2]float64{of(i.CI95[0]), of(i.CI95[1])},
+		Clusters: i.Clusters,
+		Estimate: of(i.Estimate),
+		Lower:    of(i.Lower),
+		Upper:    of(i.Upper),
+		CI95:     [2]float64{of(i.CI95[0]), of(i.CI95[1])},
 	}
 }
 
@@ -340,24 +344,61 @@ func compared(l council.LabelRecord) *float64 {
 }
 
 func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) People {
+	sessions := newAskedAbout(shadows)
 	p := People{Labels: len(labels)}
-	wanted := map[string]bool{}
-	judges := map[string]float64{} // of wanted sessions
-	var others []float64
+	p.addLabels(labels, sessions)
+	p.Wanted = len(sessions.wanted)
+	p.Labelled = len(sessions.votes)
+	people, low, high := sessions.pairs()
+	p.Synthesis = share(people)
+	p.Lowest = share(low)
+	p.Highest = share(high)
+	p.Verdict = TooFewSessions
+	if p.Labelled < PeopleFrom {
+		return p
+	}
+	main := *p.Synthesis
+	said, judged := sessions.judgedToo()
+	if len(said) >= PeopleFrom && len(sessions.others) > 0 {
+		if p.Powered = PredictionPowered(said, judged, sessions.others); p.Powered != nil {
+			p.JudgeAdds = new(p.Powered.Gain >= GainFrom)
+			main = Share{Lower: p.Powered.Lower, Upper: p.Powered.Upper, CI95: p.Powered.CI95}
+		}
+	}
+	// What is said of people must be true whatever those think who were asked and said nothing.
+	p.Verdict = preference(min(main.CI95[0], p.Lowest.CI95[0]), max(main.CI95[1], p.Highest.CI95[1]),
+		min(main.Lower, p.Lowest.Lower), max(main.Upper, p.Highest.Upper))
+	return p
+}
+
+// askedAbout are the sessions that people were asked about, and what the reviewers say of other sessions.
+type askedAbout struct {
+	wanted map[string]bool
+	judges map[string]float64   // the share of the synthesis among the reviewers of a wanted session
+	others []float64            // that share of sessions that are not wanted
+	votes  map[string][]float64 // the choices of people in a wanted session
+}
+
+func newAskedAbout(shadows []council.ShadowRecord) *askedAbout {
+	a := &askedAbout{wanted: map[string]bool{}, judges: map[string]float64{}, votes: map[string][]float64{}}
 	for _, s := range shadows {
 		judge, ok := judgeOf(s)
 		switch {
 		case s.Wanted && ok:
-			judges[s.SessionID] = judge
+			a.judges[s.SessionID] = judge
 		case !s.Wanted && ok:
-			others = append(others, judge)
+			a.others = append(a.others, judge)
 		}
 		if s.Wanted {
-			wanted[s.SessionID] = true
+			a.wanted[s.SessionID] = true
 		}
 	}
+	return a
+}
+
+// addLabels sets what the labels say of persons, ratings and agreement. It adds the choices of people to their sessions.
+func (p *People) addLabels(labels []council.LabelRecord, sessions *askedAbout) {
 	persons := map[string]int{}
-	votes := map[string][]float64{} // by wanted session
 	var unasked, asked []council.LabelRecord
 	var volunteers []float64
 	ratings := 0
@@ -374,9 +415,9 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 			continue
 		}
 		asked = append(asked, l)
-		wanted[l.SessionID] = true
+		sessions.wanted[l.SessionID] = true
 		if value != nil {
-			votes[l.SessionID] = append(votes[l.SessionID], *value)
+			sessions.votes[l.SessionID] = append(sessions.votes[l.SessionID], *value)
 		}
 		if l.Rating != nil {
 			ratings += *l.Rating
@@ -384,8 +425,6 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 		}
 	}
 	p.Persons = len(persons)
-	p.Wanted = len(wanted)
-	p.Labelled = len(votes)
 	if p.Ratings > 0 {
 		p.Rating = new(float64(ratings) / float64(p.Ratings))
 	}
@@ -394,41 +433,34 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 	if len(volunteers) > 0 {
 		p.Unasked.Synthesis = new(stat.Mean(volunteers))
 	}
-	var people, low, high []Pair
-	var said, judged []float64
-	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		if votes[id] == nil {
+}
+
+// pairs returns the choice of people in each session that has one. low and high also have the other sessions, as if people
+// preferred the top-ranked answer there, or the synthesis.
+func (a *askedAbout) pairs() (people, low, high []Pair) {
+	for _, id := range slices.Sorted(maps.Keys(a.wanted)) {
+		if a.votes[id] == nil {
 			low = append(low, pair(id, 0))
 			high = append(high, pair(id, 1))
 			continue
 		}
-		vote := pair(id, stat.Mean(votes[id]))
+		vote := pair(id, stat.Mean(a.votes[id]))
 		people = append(people, vote)
 		low = append(low, vote)
 		high = append(high, vote)
-		if judge, ok := judges[id]; ok {
-			said = append(said, stat.Mean(votes[id]))
+	}
+	return people, low, high
+}
+
+// judgedToo returns the shares of people and of reviewers in the sessions that have both.
+func (a *askedAbout) judgedToo() (said, judged []float64) {
+	for _, id := range slices.Sorted(maps.Keys(a.votes)) {
+		if judge, ok := a.judges[id]; ok {
+			said = append(said, stat.Mean(a.votes[id]))
 			judged = append(judged, judge)
 		}
 	}
-	p.Synthesis = share(people)
-	p.Lowest = share(low)
-	p.Highest = share(high)
-	p.Verdict = TooFewSessions
-	if p.Labelled < PeopleFrom {
-		return p
-	}
-	main := *p.Synthesis
-	if len(said) >= PeopleFrom && len(others) > 0 {
-		if p.Powered = PredictionPowered(said, judged, others); p.Powered != nil {
-			p.JudgeAdds = new(p.Powered.Gain >= GainFrom)
-			main = Share{Lower: p.Powered.Lower, Upper: p.Powered.Upper, CI95: p.Powered.CI95}
-		}
-	}
-	// What is said of people must be true whatever those think who were asked and said nothing.
-	p.Verdict = preference(min(main.CI95[0], p.Lowest.CI95[0]), max(main.CI95[1], p.Highest.CI95[1]),
-		min(main.Lower, p.Lowest.Lower), max(main.Upper, p.Highest.Upper))
-	return p
+	return said, judged
 }
 
 // agreement returns how often the council and each reviewer order two answers as people do, with an

@@ -118,8 +118,16 @@ func judgedReport(questions []JudgedQuestion, plan Plan, instead *float64) Repor
 		clusters[q.Cluster] = true
 	}
 	r := Report{
-		Questions: len(questions), Clusters: len(clusters), Verdict: Undecided, Margin: plan.Margin,
-		Treatment: plan.Treatment, Rivals: plan.Rivals(), Comparisons: []Comparison{}, Described: []Comparison{}, Arms: []ArmFigures{}, Power: []Power{},
+		Questions:   len(questions),
+		Clusters:    len(clusters),
+		Verdict:     Undecided,
+		Margin:      plan.Margin,
+		Treatment:   plan.Treatment,
+		Rivals:      plan.Rivals(),
+		Comparisons: []Comparison{},
+		Described:   []Comparison{},
+		Arms:        []ArmFigures{},
+		Power:       []Power{},
 	}
 	if len(questions) > 0 && r.Rivals > 0 {
 		r.Power = Powers(r.Clusters, plan.Margin, r.Rivals)

@@ -68,7 +68,14 @@ func Paired(pairs []Pair) *Interval {
 		return nil
 	}
 	centre, se := stat.AdjustedMean(sums, counts)
-	i := &Interval{N: len(pairs), Clusters: len(sums), Estimate: total / n, Centre: centre, SE: se, Discordance: squares / n}
+	i := &Interval{
+		N:           len(pairs),
+		Clusters:    len(sums),
+		Estimate:    total / n,
+		Centre:      centre,
+		SE:          se,
+		Discordance: squares / n,
+	}
 	limit := func(level float64) float64 { return stat.StudentQuantile(level, i.df()) * i.SE }
 	i.Lower = centre - limit(1-Level)
 	i.Upper = centre + limit(1-Level)

@@ -63,7 +63,11 @@ type SeatEffect struct {
 
 // Seats returns what the errors of so many seats have in common.
 func Seats(questions []SeatQuestion, seats int) SeatsReport {
-	r := SeatsReport{Questions: len(questions), Seats: make([]SeatFigure, seats), Phi: stat.Matrix(seats, seats, (*float64)(nil))}
+	r := SeatsReport{
+		Questions: len(questions),
+		Seats:     make([]SeatFigure, seats),
+		Phi:       stat.Matrix(seats, seats, (*float64)(nil)),
+	}
 	clusters := map[string][]SeatQuestion{}
 	var names []string
 	for _, q := range questions {
