@@ -31,7 +31,9 @@ func NormalCDF(z float64) float64 { return distuv.UnitNormal.CDF(z) }
 
 // NormalMean returns the mean of a smooth function of a standard normal variable, by Gauss-Legendre quadrature from -8 to 8.
 func NormalMean(of func(z float64) float64) float64 {
-	return quad.Fixed(func(z float64) float64 { return distuv.UnitNormal.Prob(z) * of(z) }, -8, 8, 64, quad.Legendre{}, 0)
+	return quad.Fixed(func(z float64) float64 {
+		return distuv.UnitNormal.Prob(z) * of(z)
+	}, -8, 8, 64, quad.Legendre{}, 0)
 }
 
 // ChiSquaredP returns the upper tail probability of the chi-square distribution.

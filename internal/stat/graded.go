@@ -223,36 +223,8 @@ func (m *Graded) categorise(scores []Score) []map[float64]int {
 	for _, s := range scores {
 		counts[s.Reviewer][s.Points]++
 	}
-	type group struct {
-		points     []float64
-		count, sum float64
-	}
 	for i, of := range counts {
-		var groups []group
-		total := 0.
-		for points, n := range of {
-			groups = append(groups, group{[]float64{points}, float64(n), points * float64(n)})
-			total += float64(n)
-		}
-		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.points[0], b.points[0]) })
-		for len(groups) > 1 {
-			least := 0
-			for k, g := range groups {
-				if g.count < groups[least].count {
-					least = k
-				}
-			}
-			if groups[least].count >= max(fewestInCategory, total/shareInCategory) && len(groups) <= maxCategories {
-				break
-			}
-			if least == len(groups)-1 || least > 0 && groups[least-1].count <= groups[least+1].count {
-				least--
-			}
-			to := &groups[least]
-			from := groups[least+1]
-			*to = group{append(to.points, from.points...), to.count + from.count, to.sum + from.sum}
-			groups = slices.Delete(groups, least+1, least+2)
-		}
+		groups := scoreGroups(of)
 		if len(groups) < 2 {
 			continue
 		}
@@ -265,6 +237,41 @@ func (m *Graded) categorise(scores []Score) []map[float64]int {
 		}
 	}
 	return all
+}
+
+// scoreGroup holds neighbouring scores that count as one category.
+type scoreGroup struct {
+	points     []float64
+	count, sum float64
+}
+
+// scoreGroups returns the categories of a reviewer, who gave each number of points so often.
+func scoreGroups(counts map[float64]int) (groups []scoreGroup) {
+	total := 0.
+	for points, n := range counts {
+		groups = append(groups, scoreGroup{[]float64{points}, float64(n), points * float64(n)})
+		total += float64(n)
+	}
+	slices.SortFunc(groups, func(a, b scoreGroup) int { return cmp.Compare(a.points[0], b.points[0]) })
+	for len(groups) > 1 {
+		least := 0
+		for k, g := range groups {
+			if g.count < groups[least].count {
+				least = k
+			}
+		}
+		if groups[least].count >= max(fewestInCategory, total/shareInCategory) && len(groups) <= maxCategories {
+			break
+		}
+		if least == len(groups)-1 || least > 0 && groups[least-1].count <= groups[least+1].count {
+			least--
+		}
+		to := &groups[least]
+		from := groups[least+1]
+		*to = scoreGroup{append(to.points, from.points...), to.count + from.count, to.sum + from.sum}
+		groups = slices.Delete(groups, least+1, least+2)
+	}
+	return groups
 }
 
 // arrange gives each parameter its place and its prior.

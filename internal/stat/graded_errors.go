@@ -106,7 +106,15 @@ func (m *Graded) fit(ctx context.Context, effects []int, n int) (*GradedFit, err
 	if err != nil {
 		return nil, err
 	}
-	f := &GradedFit{Effects: make([]Contrast, len(m.occurs)), Objective: objective, of: m, in: effects, n: n, theta: slices.Clone(m.theta), factor: factor}
+	f := &GradedFit{
+		Effects:   make([]Contrast, len(m.occurs)),
+		Objective: objective,
+		of:        m,
+		in:        effects,
+		n:         n,
+		theta:     slices.Clone(m.theta),
+		factor:    factor,
+	}
 	f.setOmitted()
 	return f, f.leaveOut(ctx)
 }
@@ -242,7 +250,14 @@ func (f *GradedFit) setOmitted() {
 			continue
 		}
 		of := whole[row*total.n:]
-		x := omitted{effect: e, row: row, between: f.of.effects+e >= f.of.between, b: slices.Clone(of[:n]), slopes: slices.Clone(of[:n]), Contrast: &f.Effects[e]}
+		x := omitted{
+			effect:   e,
+			row:      row,
+			between:  f.of.effects+e >= f.of.between,
+			b:        slices.Clone(of[:n]),
+			slopes:   slices.Clone(of[:n]),
+			Contrast: &f.Effects[e],
+		}
 		Solve(factor, n, x.slopes)
 		x.score = total.gradient[row] - Dot(x.slopes, total.gradient[:n])
 		x.information = of[row] - Dot(x.slopes, x.b)

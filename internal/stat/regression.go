@@ -177,7 +177,14 @@ func (r *Regression) Fit() *Fit {
 	n := r.Regressors
 	square := func() []float64 { return make([]float64, n*n) }
 	f := &Fit{
-		N: n, Clusters: len(r.clusters), CV3: square(), CR1: square(), unknown: square(), fragile: square(), of: r, factor: square(),
+		N:        n,
+		Clusters: len(r.clusters),
+		CV3:      square(),
+		CR1:      square(),
+		unknown:  square(),
+		fragile:  square(),
+		of:       r,
+		factor:   square(),
 	}
 	a := f.factor
 	part := square()
@@ -327,7 +334,10 @@ type Effect struct {
 // Effect returns a contrast of the coefficients, from that many clusters.
 func (f *Fit) Effect(c []float64, clusters int) Effect {
 	return Effect{
-		Estimate: Dot(c, f.Beta), SE: math.Sqrt(Quadratic(f.CV3, c)), CR1: math.Sqrt(Quadratic(f.CR1, c)), DF: float64(clusters - 1),
+		Estimate: Dot(c, f.Beta),
+		SE:       math.Sqrt(Quadratic(f.CV3, c)),
+		CR1:      math.Sqrt(Quadratic(f.CR1, c)),
+		DF:       float64(clusters - 1),
 	}
 }
 

@@ -32,44 +32,13 @@ func NewTwoWay(rows int) TwoWay {
 // no effect is known.
 func FitTwoWay(y [][]float64) TwoWay {
 	fit := NewTwoWay(len(y))
-	present := make([]int, 0, len(y))
-	n := 0 // rows with a value
-	for i := range y {
-		before := n
-		for _, v := range y[i] {
-			if !math.IsNaN(v) {
-				n++
-			}
-		}
-		if n > before {
-			present = append(present, i)
-		}
-	}
+	present, n := known(y)
 	columns := CentreColumns(y)
 	fit.ColumnSquares = Squares(y)
 	if len(present) < 2 {
 		return fit
 	}
-
-	// The normal equations of the rows, columns swept out. Adding 1 to every cell makes
-	// them regular and the solution's sum zero.
-	normal := mat.NewSymDense(len(present), nil)
-	sums := mat.NewVecDense(len(present), nil)
-	for a, i := range present {
-		for b, k := range present[:a+1] {
-			shared := 1.0
-			for j, count := range columns {
-				if !math.IsNaN(y[i][j]) && !math.IsNaN(y[k][j]) {
-					shared -= 1 / float64(count)
-					if a == b {
-						shared++
-					}
-				}
-			}
-			normal.SetSym(a, b, shared)
-		}
-		sums.SetVec(a, NaNSum(y[i]))
-	}
+	normal, sums := normalEquations(y, present, columns)
 	var chol mat.Cholesky
 	const singular = 1e9 // condition of equations that fall apart into two
 	if !chol.Factorize(normal) || chol.Cond() > singular {
@@ -97,6 +66,46 @@ func FitTwoWay(y [][]float64) TwoWay {
 	fit.Squares = Squares(y)
 	fit.leaveOneOut(present, y, &inverse)
 	return fit
+}
+
+// known returns the rows with a value, and the number of values.
+func known(y [][]float64) (rows []int, values int) {
+	rows = make([]int, 0, len(y))
+	for i := range y {
+		before := values
+		for _, v := range y[i] {
+			if !math.IsNaN(v) {
+				values++
+			}
+		}
+		if values > before {
+			rows = append(rows, i)
+		}
+	}
+	return rows, values
+}
+
+// normalEquations returns the normal equations of the rows, columns swept out. Adding 1 to every cell makes
+// them regular and the solution's sum zero. Columns holds the number of values of each.
+func normalEquations(y [][]float64, rows, columns []int) (*mat.SymDense, *mat.VecDense) {
+	normal := mat.NewSymDense(len(rows), nil)
+	sums := mat.NewVecDense(len(rows), nil)
+	for a, i := range rows {
+		for b, k := range rows[:a+1] {
+			shared := 1.0
+			for j, count := range columns {
+				if !math.IsNaN(y[i][j]) && !math.IsNaN(y[k][j]) {
+					shared -= 1 / float64(count)
+					if a == b {
+						shared++
+					}
+				}
+			}
+			normal.SetSym(a, b, shared)
+		}
+		sums.SetVec(a, NaNSum(y[i]))
+	}
+	return normal, sums
 }
 
 // MeanTwoWay returns the mean of fits with the same rows: of each row over the fits in
