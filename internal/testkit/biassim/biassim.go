@@ -162,7 +162,8 @@ func Members() []string { return Council(5) }
 // Council returns the ids of n members, 1 to 12. The first two have the same maker.
 func Council(n int) []string {
 	all := []string{
-		"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4", "mistral/m5", "qwen/m6", "deepseek/m7", "microsoft/m8",
+		"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4", "mistral/m5", "qwen/m6",
+		"deepseek/m7", "microsoft/m8",
 		"amazon/m9", "nvidia/m10", "ibm/m11",
 	}
 	return all[:n]
@@ -291,8 +292,13 @@ type chances struct {
 func newGenerator(o Options) *generator {
 	w := o.World
 	g := &generator{
-		o: o, members: o.Members, base: cmp.Or(w.Base, plainBase), step: cmp.Or(w.Step, 1), gap: cmp.Or(w.Gap, qualitySD),
-		correlated: w.LongerBetter, shared: 0.5,
+		o:          o,
+		members:    o.Members,
+		base:       cmp.Or(w.Base, plainBase),
+		step:       cmp.Or(w.Step, 1),
+		gap:        cmp.Or(w.Gap, qualitySD),
+		correlated: w.LongerBetter,
+		shared:     0.5,
 	}
 	if g.members == nil {
 		g.members = Members()
@@ -310,7 +316,11 @@ func newGenerator(o Options) *generator {
 	g.noise = stream(streamNoise)
 	g.plain = source{draws: stream(streamPlain), runs: stream(streamRuns), repeats: stream(streamQuestions)}
 	further := func(number uint64) *source {
-		return &source{draws: stream(number), runs: stream(number + streamsOfRuns), repeats: stream(number + streamsOfQuestions)}
+		return &source{
+			draws:   stream(number),
+			runs:    stream(number + streamsOfRuns),
+			repeats: stream(number + streamsOfQuestions),
+		}
 	}
 	g.refusals = further(streamRefusals)
 	g.taste = further(streamTaste)
@@ -392,7 +402,12 @@ func deal(draws *rand.Rand, n int, of func(x float64) float64) []float64 {
 // chances draws the random parts of a session or a question.
 func (g *generator) chances(draws *rand.Rand) chances {
 	n := len(g.members)
-	c := chances{difficulty: draws.NormFloat64(), length: draws.NormFloat64(), answers: normals(draws, n), lengths: normals(draws, n)}
+	c := chances{
+		difficulty: draws.NormFloat64(),
+		length:     draws.NormFloat64(),
+		answers:    normals(draws, n),
+		lengths:    normals(draws, n),
+	}
 	for range g.reviewers {
 		c.shifts = append(c.shifts, draws.NormFloat64())
 		c.noise = append(c.noise, normals(draws, n))

@@ -56,10 +56,20 @@ func (p Pairs) Generate() []council.BiasMetricRecord {
 				}
 				for candidate := range 2 {
 					r := council.BiasMetricRecord{
-						SchemaVersion: council.RecordSchema, SessionID: block + "-" + strconv.Itoa(order), Timestamp: at, ConsentLevel: 1,
-						ReviewerID: "judge/" + strconv.Itoa(i), ModelID: [2]string{"one/a", "two/b"}[candidate], Position: new(candidate ^ order),
-						ResponseLengthChars: lengths[candidate], ScoreScale: "0-1", CouncilConfig: "pairs", NShown: 2,
-						OrderDesign: council.OrderPerReviewer, Status: council.BallotOK, BlockID: &block,
+						SchemaVersion:       council.RecordSchema,
+						SessionID:           block + "-" + strconv.Itoa(order),
+						Timestamp:           at,
+						ConsentLevel:        1,
+						ReviewerID:          "judge/" + strconv.Itoa(i),
+						ModelID:             [2]string{"one/a", "two/b"}[candidate],
+						Position:            new(candidate ^ order),
+						ResponseLengthChars: lengths[candidate],
+						ScoreScale:          "0-1",
+						CouncilConfig:       "pairs",
+						NShown:              2,
+						OrderDesign:         council.OrderPerReviewer,
+						Status:              council.BallotOK,
+						BlockID:             &block,
 					}
 					score := 0.0
 					if candidate == winner {

@@ -213,7 +213,9 @@ func Late(slates func(session int) []council.Slate, reviewer int, member string,
 			return all
 		}
 		for i, slate := range all {
-			all[i] = slices.DeleteFunc(slices.Clone(slate), func(shown council.Shown) bool { return shown.Member == member })
+			all[i] = slices.DeleteFunc(slices.Clone(slate), func(shown council.Shown) bool {
+				return shown.Member == member
+			})
 		}
 		all[reviewer] = nil
 		return all

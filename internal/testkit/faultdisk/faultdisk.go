@@ -127,7 +127,8 @@ func (d *Disk) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, err
 
 // Rename implements disk.Disk.
 func (d *Disk) Rename(from, to string) error {
-	return d.do(Op{Kind: Rename, Name: filepath.Base(from), To: filepath.Base(to)}, 0, func(int) error { return os.Rename(from, to) })
+	op := Op{Kind: Rename, Name: filepath.Base(from), To: filepath.Base(to)}
+	return d.do(op, 0, func(int) error { return os.Rename(from, to) })
 }
 
 // Remove implements disk.Disk.
@@ -150,7 +151,8 @@ type file struct {
 }
 
 func (f *file) Write(data []byte) (n int, err error) {
-	err = f.disk.do(Op{Kind: Write, Inode: f.inode, Name: f.name, Data: string(data)}, len(data), func(written int) (err error) {
+	op := Op{Kind: Write, Inode: f.inode, Name: f.name, Data: string(data)}
+	err = f.disk.do(op, len(data), func(written int) (err error) {
 		n, err = f.File.Write(data[:written])
 		return err
 	})
@@ -166,7 +168,8 @@ func (f *file) Stat() (info fs.FileInfo, err error) {
 }
 
 func (f *file) Truncate(size int64) error {
-	return f.disk.do(Op{Kind: Truncate, Inode: f.inode, Name: f.name, Size: size}, 0, func(int) error { return f.File.Truncate(size) })
+	op := Op{Kind: Truncate, Inode: f.inode, Name: f.name, Size: size}
+	return f.disk.do(op, 0, func(int) error { return f.File.Truncate(size) })
 }
 
 func (f *file) Sync() error {
@@ -191,42 +194,49 @@ func Crashes() (all []Crash) {
 // After returns the content of the files, by name, that a crash after these operations
 // leaves.
 func (c Crash) After(ops []Op) map[string]string {
-	names := map[string]int{}
-	namesOnDisk := map[string]int{}
-	data := map[int]string{}
-	dataOnDisk := map[int]string{}
+	s := state{names: map[string]int{}, data: map[int]string{}, dataOnDisk: map[int]string{}}
 	for _, o := range ops {
 		if o.Failed && o.Kind != Write && (o.Kind != Sync || !c.failed) {
 			continue
 		}
-		switch o.Kind {
-		case Open:
-			names[o.Name] = o.Inode
-		case Write:
-			data[o.Inode] += o.Data
-		case Truncate:
-			data[o.Inode] = data[o.Inode][:o.Size]
-		case Sync:
-			dataOnDisk[o.Inode] = data[o.Inode]
-		case Rename:
-			names[o.To] = names[o.Name]
-			delete(names, o.Name)
-		case Remove:
-			delete(names, o.Name)
-		case SyncDir:
-			namesOnDisk = maps.Clone(names)
-		case Stat:
-		}
+		s.apply(o)
 	}
 	if c.names {
-		namesOnDisk = names
+		s.namesOnDisk = s.names
 	}
 	if c.data {
-		dataOnDisk = data
+		s.dataOnDisk = s.data
 	}
 	left := map[string]string{}
-	for name, inode := range namesOnDisk {
-		left[name] = dataOnDisk[inode]
+	for name, inode := range s.namesOnDisk {
+		left[name] = s.dataOnDisk[inode]
 	}
 	return left
+}
+
+// state holds the inodes of names and the data of inodes, as programs see them and as a sync left them on the disk.
+type state struct {
+	names, namesOnDisk map[string]int
+	data, dataOnDisk   map[int]string
+}
+
+func (s *state) apply(o Op) {
+	switch o.Kind {
+	case Open:
+		s.names[o.Name] = o.Inode
+	case Write:
+		s.data[o.Inode] += o.Data
+	case Truncate:
+		s.data[o.Inode] = s.data[o.Inode][:o.Size]
+	case Sync:
+		s.dataOnDisk[o.Inode] = s.data[o.Inode]
+	case Rename:
+		s.names[o.To] = s.names[o.Name]
+		delete(s.names, o.Name)
+	case Remove:
+		delete(s.names, o.Name)
+	case SyncDir:
+		s.namesOnDisk = maps.Clone(s.names)
+	case Stat:
+	}
 }
