@@ -62,19 +62,34 @@ func (c Comparison) document() document {
 	})
 	if b := c.Best; b != nil {
 		add(section{
-			Title: "The council less the best member", Notes: c.bestNotes(), Plot: c.plot(b.Members, b.Size), Tables: c.tables(b.Members, b.Size),
+			Title:  "The council less the best member",
+			Notes:  c.bestNotes(),
+			Plot:   c.plot(b.Members, b.Size),
+			Tables: c.tables(b.Members, b.Size),
 		})
 	}
 	if len(c.Described) > 0 || slices.ContainsFunc(c.Comparisons, isSynthesis) {
 		reviews := slices.Concat(c.Described, only(c.Comparisons, isSynthesis))
-		add(section{Title: "Do the reviews matter?", Notes: c.reviewNotes(reviews), Plot: c.plot(reviews, nil), Tables: c.tables(reviews, nil)})
+		add(section{
+			Title:  "Do the reviews matter?",
+			Notes:  c.reviewNotes(reviews),
+			Plot:   c.plot(reviews, nil),
+			Tables: c.tables(reviews, nil),
+		})
 	}
 	if len(c.Arms) > 0 {
-		add(section{Title: "Cost and score", Notes: c.costNotes(), Plot: c.costPlot(), Tables: []grid{c.costs(), c.further()}})
+		add(section{
+			Title:  "Cost and score",
+			Notes:  c.costNotes(),
+			Plot:   c.costPlot(),
+			Tables: []grid{c.costs(), c.further()},
+		})
 	}
 	if len(c.Power) > 0 {
 		add(section{
-			Title: "What could have been seen", Notes: powerNotes(), Power: newPowerPlot(c.Clusters, c.Margin, c.Rivals, c.Power),
+			Title:  "What could have been seen",
+			Notes:  powerNotes(),
+			Power:  newPowerPlot(c.Clusters, c.Margin, c.Rivals, c.Power),
 			Tables: []grid{powers(c.Power)},
 		})
 	}
@@ -135,8 +150,9 @@ func (c Comparison) facts() []string {
 func (c Comparison) unit() string {
 	switch {
 	case c.Judged:
-		return "A difference of 100 points says that the council's answer was preferred every time, 0 that both were preferred as often, " +
-			"and -100 the contrary. Each judge saw both orders, and where the two disagree it is a tie."
+		return "A difference of 100 points says that the council's answer was preferred every time, 0 that both " +
+			"were preferred as often, and -100 the contrary. Each judge saw both orders, and where the two " +
+			"disagree it is a tie."
 	case c.ValueUSD != nil:
 		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these over $%s, "+
 			"the worth of a right answer.", usd(*c.ValueUSD))
@@ -175,7 +191,8 @@ func (c Comparison) bestNotes() []string {
 		}
 	}
 	times := make([]string, 0, len(picked))
-	for _, arm := range slices.SortedFunc(maps.Keys(picked), func(a, b string) int { return cmp.Or(picked[b]-picked[a], cmp.Compare(a, b)) }) {
+	oftenFirst := func(a, b string) int { return cmp.Or(picked[b]-picked[a], cmp.Compare(a, b)) }
+	for _, arm := range slices.SortedFunc(maps.Keys(picked), oftenFirst) {
 		times = append(times, fmt.Sprintf("%s %d times", clip(arm), picked[arm]))
 	}
 	return append(notes, fmt.Sprintf("Against whoever was the best in the other parts of the questions the difference is %s points%s "+
@@ -210,10 +227,12 @@ func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 		case *r.PAdjusted < worth.Level:
 			outcome = "the council's own reviews make it worse"
 		case r.PEquivalent != nil && *r.PEquivalent < worth.Level:
-			outcome = fmt.Sprintf("the two are within %s of each other (two one-sided tests, p %s)", points(c.Margin), readableP(r.PEquivalent))
+			outcome = fmt.Sprintf("the two are within %s of each other (two one-sided tests, p %s)",
+				points(c.Margin), readableP(r.PEquivalent))
 		}
-		notes = append(notes, fmt.Sprintf("%s%s points%s (90 %% interval %s, p %s): %s.", what, signed(r.Interval.Estimate), c.net(),
-			limits(r.Interval.Lower, r.Interval.Upper), readableP(r.PAdjusted), outcome))
+		notes = append(notes, fmt.Sprintf("%s%s points%s (90 %% interval %s, p %s): %s.",
+			what, signed(r.Interval.Estimate), c.net(), limits(r.Interval.Lower, r.Interval.Upper),
+			readableP(r.PAdjusted), outcome))
 	}
 	return notes
 }
@@ -345,9 +364,11 @@ func (c Comparison) ensembleNote() string {
 	case c.EnsembleCost == nil:
 		return "Nobody knows what the ensemble costs beside the council, so it is no comparison at equal cost."
 	case c.equalCost():
-		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s times as much as the council.", rough(*c.EnsembleCost))
+		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s times as much as the council.",
+			rough(*c.EnsembleCost))
 	default:
-		return fmt.Sprintf("The ensemble is no comparison at equal cost: it costs %s times as much as the council.", rough(*c.EnsembleCost))
+		return fmt.Sprintf("The ensemble is no comparison at equal cost: it costs %s times as much as the council.",
+			rough(*c.EnsembleCost))
 	}
 }
 
@@ -413,8 +434,8 @@ func (c Comparison) costPlot() *plot {
 	across := scaleOf(plotLeft, middle, 0.5, scores)
 	p := &plot{
 		Label: "Score and cost of each way. The table that follows holds the same figures.",
-		Caption: "Dots are scores in percent, with a line through those on the frontier. Bars are the cost of a question. " +
-			"The cheapest way is first.",
+		Caption: "Dots are scores in percent, with a line through those on the frontier. Bars are the cost of a " +
+			"question. The cheapest way is first.",
 		Ticks: across.ticks(),
 	}
 	last := -1
@@ -446,9 +467,10 @@ func (c Comparison) costPlot() *plot {
 
 func powerNotes() []string {
 	return []string{
-		"The least true difference to every other way in the plan, and to the best member, that is called pays in four of five such runs. " +
-			"It depends on the share of questions at which the scores differ, which is unknown before the run. A true difference of just the " +
-			"margin is called pays half of the time at most, however many questions you ask.",
+		"The least true difference to every other way in the plan, and to the best member, that is called pays in " +
+			"four of five such runs. It depends on the share of questions at which the scores differ, which is " +
+			"unknown before the run. A true difference of just the margin is called pays half of the time at most, " +
+			"however many questions you ask.",
 	}
 }
 
@@ -496,7 +518,8 @@ func PlanText(questions int, all []worth.Power, settings [][2]string, hash strin
 // missing says which answers are missing, and how they count.
 func (c Comparison) missing() (notes []string, counts grid) {
 	counts = grid{Columns: []column{
-		{"Way", "WAY", true}, {"No answer", "NO ANSWER", false}, {"Ungradable", "UNGRADABLE", false}, {"Fallback", "FALLBACK", false},
+		{"Way", "WAY", true}, {"No answer", "NO ANSWER", false}, {"Ungradable", "UNGRADABLE", false},
+		{"Fallback", "FALLBACK", false},
 	}}
 	for _, one := range slices.Concat([]worth.Comparison{{Arm: c.Treatment}}, c.tested(), c.Described) {
 		name := one.Arm
@@ -531,10 +554,13 @@ func (c Comparison) notClaimed() []string {
 // allows, or a setting. Differences are shares, not points. An undefined figure is an empty cell.
 func ComparisonCSV(c Comparison) []byte {
 	columns := []string{
-		"record", "name", "value", "n", "clusters", "estimate", "lower_one_sided", "upper_one_sided", "ci95_lower", "ci95_upper", "discordance",
-		"p", "p_adjusted", "p_short_of_margin", "p_short_of_margin_adjusted", "p_equivalent", "cost_per_additional_right_usd",
+		"record", "name", "value", "n", "clusters", "estimate", "lower_one_sided", "upper_one_sided",
+		"ci95_lower", "ci95_upper", "discordance",
+		"p", "p_adjusted", "p_short_of_margin", "p_short_of_margin_adjusted", "p_equivalent",
+		"cost_per_additional_right_usd",
 		"at_equal_length", "at_equal_length_lower_one_sided", "at_equal_length_upper_one_sided", "unstable", "missing",
-		"score", "cost_usd", "cost_per_right_usd", "cost_per_right_usd_ci_lower", "cost_per_right_usd_ci_upper", "frontier", "dominated_by",
+		"score", "cost_usd", "cost_per_right_usd", "cost_per_right_usd_ci_lower",
+		"cost_per_right_usd_ci_upper", "frontier", "dominated_by",
 		"failed", "ungradable", "fallbacks", "mde80", "needed",
 	}
 	var rows []map[string]string
@@ -584,10 +610,18 @@ func ComparisonCSV(c Comparison) []byte {
 	add("described", c.Described...)
 	for _, a := range c.Arms {
 		row := map[string]string{
-			"record": "arm", "name": a.Arm, "score": number(&a.Score), "missing": strconv.Itoa(a.Missing), "cost_usd": number(a.CostUSD),
-			"cost_per_right_usd": number(a.CostPerRight.Value), "dominated_by": a.DominatedBy,
-			"cost_per_right_usd_ci_lower": number(a.CostPerRight.Lower), "cost_per_right_usd_ci_upper": number(a.CostPerRight.Upper),
-			"failed": strconv.Itoa(c.Failed[a.Arm]), "ungradable": strconv.Itoa(c.Ungradable[a.Arm]), "fallbacks": strconv.Itoa(c.Fallbacks[a.Arm]),
+			"record":                      "arm",
+			"name":                        a.Arm,
+			"score":                       number(&a.Score),
+			"missing":                     strconv.Itoa(a.Missing),
+			"cost_usd":                    number(a.CostUSD),
+			"cost_per_right_usd":          number(a.CostPerRight.Value),
+			"dominated_by":                a.DominatedBy,
+			"cost_per_right_usd_ci_lower": number(a.CostPerRight.Lower),
+			"cost_per_right_usd_ci_upper": number(a.CostPerRight.Upper),
+			"failed":                      strconv.Itoa(c.Failed[a.Arm]),
+			"ungradable":                  strconv.Itoa(c.Ungradable[a.Arm]),
+			"fallbacks":                   strconv.Itoa(c.Fallbacks[a.Arm]),
 		}
 		if a.Frontier != nil {
 			row["frontier"] = strconv.FormatBool(*a.Frontier)
@@ -596,7 +630,10 @@ func ComparisonCSV(c Comparison) []byte {
 	}
 	for _, p := range c.Power {
 		rows = append(rows, map[string]string{
-			"record": "power", "discordance": number(&p.Discordance), "mde80": number(&p.MDE80), "needed": strconv.Itoa(p.Needed),
+			"record":      "power",
+			"discordance": number(&p.Discordance),
+			"mde80":       number(&p.MDE80),
+			"needed":      strconv.Itoa(p.Needed),
 		})
 	}
 	for _, s := range c.Settings {
@@ -611,9 +648,14 @@ func intervalCells(i *worth.Interval) map[string]string {
 		return map[string]string{}
 	}
 	return map[string]string{
-		"n": strconv.Itoa(i.N), "clusters": strconv.Itoa(i.Clusters), "estimate": number(&i.Estimate), "discordance": number(&i.Discordance),
-		"lower_one_sided": number(&i.Lower), "upper_one_sided": number(&i.Upper),
-		"ci95_lower": number(&i.CI95[0]), "ci95_upper": number(&i.CI95[1]),
+		"n":               strconv.Itoa(i.N),
+		"clusters":        strconv.Itoa(i.Clusters),
+		"estimate":        number(&i.Estimate),
+		"discordance":     number(&i.Discordance),
+		"lower_one_sided": number(&i.Lower),
+		"upper_one_sided": number(&i.Upper),
+		"ci95_lower":      number(&i.CI95[0]),
+		"ci95_upper":      number(&i.CI95[1]),
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 // not be used. An undefined figure is an empty cell.
 func CSV(r bias.Report) []byte {
 	rows := [][]string{{
-		"metric_name", "subject", "headline", "unit", "point_estimate", "ci_lower", "ci_upper", "sample_size", "records",
+		"metric_name", "subject", "headline", "unit", "point_estimate", "ci_lower", "ci_upper",
+		"sample_size", "records",
 		"window_start", "window_end", "statistical_confidence", "kind", "verdict", "reason", "p_value", "q_value",
 		"minimum_detectable_effect", "detectable_single", "delta", "method",
 	}}
@@ -37,8 +38,14 @@ func CSV(r bias.Report) []byte {
 	for _, p := range r.Pairs {
 		add := func(name string, e stat.Estimate, records int) {
 			rows = append(rows, cells(bias.Metric{
-				Name: name, Subject: p.ReviewerID, Unit: "share", PointEstimate: e.Value, CILower: e.Lower, CIUpper: e.Upper, Records: records,
-				Reason: "described, not tested",
+				Name:          name,
+				Subject:       p.ReviewerID,
+				Unit:          "share",
+				PointEstimate: e.Value,
+				CILower:       e.Lower,
+				CIUpper:       e.Upper,
+				Records:       records,
+				Reason:        "described, not tested",
 			}, ""))
 		}
 		add("pair_conflict_rate", p.ConflictRate, p.Comparisons)
@@ -65,8 +72,14 @@ func CSV(r bias.Report) []byte {
 func described(r bias.Report) (all []bias.Metric) {
 	add := func(name, subject, unit string, figure, low, high *float64, records int) {
 		all = append(all, bias.Metric{
-			Name: name, Subject: subject, Unit: unit, PointEstimate: figure, CILower: low, CIUpper: high, Records: records,
-			Reason: "described, not tested",
+			Name:          name,
+			Subject:       subject,
+			Unit:          unit,
+			PointEstimate: figure,
+			CILower:       low,
+			CIUpper:       high,
+			Records:       records,
+			Reason:        "described, not tested",
 		})
 	}
 	for _, p := range r.Reviewers {
@@ -79,7 +92,8 @@ func described(r bias.Report) (all []bias.Metric) {
 		add("place_mean", fmt.Sprint("place ", p.Position+1), "points", &p.Mean, p.CILower, p.CIUpper, p.Count)
 	}
 	for _, p := range r.ModelPositions {
-		add("model_place_mean", fmt.Sprintf("%s at place %d", p.ModelID, p.Position+1), "points", &p.Mean, p.CILower, p.CIUpper, p.Count)
+		subject := fmt.Sprintf("%s at place %d", p.ModelID, p.Position+1)
+		add("model_place_mean", subject, "points", &p.Mean, p.CILower, p.CIUpper, p.Count)
 	}
 	for _, p := range r.Series {
 		for _, v := range p.Reviewers {
@@ -92,7 +106,8 @@ func described(r bias.Report) (all []bias.Metric) {
 	}
 	for _, s := range r.Splits {
 		for _, m := range s.Models {
-			add("split_mean", fmt.Sprintf("%s, %s", m.ModelID, named(s)), "points", &m.Mean, m.CILower, m.CIUpper, m.Count)
+			subject := fmt.Sprintf("%s, %s", m.ModelID, named(s))
+			add("split_mean", subject, "points", &m.Mean, m.CILower, m.CIUpper, m.Count)
 			all[len(all)-1].SampleSize = s.Sessions
 		}
 	}
@@ -111,7 +126,8 @@ func LeaderboardCSV(l bias.Leaderboard) []byte {
 		for i, board := range boards {
 			for _, e := range board.Entries {
 				rows = append(rows, []string{
-					Cell(category), strconv.Itoa(i + 1), strconv.Itoa(e.Rank), strconv.Itoa(e.PlaceLower), strconv.Itoa(e.PlaceUpper), Cell(e.Model),
+					Cell(category), strconv.Itoa(i + 1), strconv.Itoa(e.Rank),
+					strconv.Itoa(e.PlaceLower), strconv.Itoa(e.PlaceUpper), Cell(e.Model),
 					number(&e.BordaNormalized), number(e.CILower), number(e.CIUpper),
 					strconv.Itoa(e.Appearances), strconv.Itoa(e.VoteCount), number(&e.WinCount), string(e.Confidence),
 				})

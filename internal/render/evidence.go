@@ -27,8 +27,8 @@ type Evidence struct {
 // evidenceTitle heads the evidence, and evidenceNote says what it can never say.
 const (
 	evidenceTitle = "Does the council pay?"
-	evidenceNote  = "How often the final answer is preferred to the answer that the council ranked first. That is taste, of the " +
-		"council's own members or of people, and never what is right."
+	evidenceNote  = "How often the final answer is preferred to the answer that the council ranked first. That is " +
+		"taste, of the council's own members or of people, and never what is right."
 )
 
 // preferenceRow is one share of the evidence.
@@ -119,11 +119,12 @@ func sentences(e *Evidence) []string {
 	all := []string{say("Reviewers that wrote neither text", shadow.Verdict, shadow.Sessions, worth.ShadowFrom)}
 	if people.Wanted > 0 {
 		all = append(all, say("People", people.Verdict, people.Labelled, worth.PeopleFrom),
-			fmt.Sprintf("%d of %d sessions that people were asked about have their word on both answers.", people.Labelled, people.Wanted))
+			fmt.Sprintf("%d of %d sessions that people were asked about have their word on both answers.",
+				people.Labelled, people.Wanted))
 	}
 	if people.JudgeAdds != nil && !*people.JudgeAdds {
-		all = append(all, fmt.Sprintf("The reviewers add nothing to what people say: with them it is as if there were %.2f times as many labels.",
-			people.Powered.Gain))
+		all = append(all, fmt.Sprintf("The reviewers add nothing to what people say: "+
+			"with them it is as if there were %.2f times as many labels.", people.Powered.Gain))
 	}
 	if people.Dominant != nil {
 		all = append(all, fmt.Sprintf("More than half of the labels are of one person, %s.", clip(*people.Dominant)))
@@ -133,7 +134,8 @@ func sentences(e *Evidence) []string {
 			*people.Rating, people.Ratings))
 	}
 	if n := people.Unasked.Labels; n > 0 {
-		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They stand for those who gave them alone.", n)
+		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They stand for those who gave them alone.",
+			n)
 		if s := people.Unasked.Synthesis; s != nil {
 			text += fmt.Sprintf(" Their share for the final answer is %.2f.", *s)
 		}
@@ -141,7 +143,8 @@ func sentences(e *Evidence) []string {
 	}
 	if e.LeftOut > 0 {
 		all = append(all, fmt.Sprintf(
-			"Left out, because they are of another council or prompt than the newest record, or older than 10,000 others: %d.", e.LeftOut))
+			"Left out, because they are of another council or prompt than the newest record, "+
+				"or older than 10,000 others: %d.", e.LeftOut))
 	}
 	return all
 }

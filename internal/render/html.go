@@ -141,7 +141,12 @@ func plotMetrics(metrics []bias.Metric) *plot {
 	spans := make([]span, len(metrics))
 	for i, m := range metrics {
 		spans[i] = span{
-			Label: label(m), Point: m.PointEstimate, Low: m.CILower, High: m.CIUpper, Delta: m.Delta, Flagged: flagged(m),
+			Label:   label(m),
+			Point:   m.PointEstimate,
+			Low:     m.CILower,
+			High:    m.CIUpper,
+			Delta:   m.Delta,
+			Flagged: flagged(m),
 		}
 		if m.PointEstimate == nil {
 			spans[i].Side = cmp.Or(words(verdict(m)), "no figure")

@@ -34,7 +34,8 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 	const header = "HEADLINE\tESTIMATE\t95 % AT ANY TIME\tLOG E\tSESSIONS\tALARM"
 	writeTable(&b, "\n", header, m.Watched, func(w bias.Watched) string {
 		return strings.Join([]string{
-			watchedLabel(w), estimated("%.2f", w), watchedInterval("%.2f", w), figure("%.1f", w.LogE), strconv.Itoa(w.Clusters), alarm(w),
+			watchedLabel(w), estimated("%.2f", w), watchedInterval("%.2f", w),
+			figure("%.1f", w.LogE), strconv.Itoa(w.Clusters), alarm(w),
 		}, "\t")
 	})
 	for _, w := range m.Watched {
@@ -51,12 +52,14 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 // field names of the JSON form. An undefined figure is an empty cell.
 func MonitorCSV(m bias.Monitor) []byte {
 	rows := append(make([][]string, 0, 1+len(m.Watched)), []string{
-		"headline", "kind", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e", "members", "clusters", "delta", "found",
+		"headline", "kind", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e",
+		"members", "clusters", "delta", "found",
 		"alarm", "reason",
 	})
 	for _, w := range m.Watched {
 		rows = append(rows, []string{
-			w.Name, string(w.Kind), Cell(w.Subject), w.Unit, number(w.PointEstimate), number(w.CILower), number(w.CIUpper), number(w.LogE),
+			w.Name, string(w.Kind), Cell(w.Subject), w.Unit, number(w.PointEstimate),
+			number(w.CILower), number(w.CIUpper), number(w.LogE),
 			strconv.Itoa(w.Members), strconv.Itoa(w.Clusters), number(w.Delta), strconv.FormatBool(w.Found),
 			strconv.FormatBool(w.Alarm), w.Reason,
 		})
@@ -82,8 +85,8 @@ func monitorNotes(m bias.Monitor) []string {
 			"--config-version watches one of them.", clip(m.ConfigVersion), counted(m.OtherCouncils, "session")))
 	}
 	if m.RetentionDays != nil {
-		notes = append(notes, fmt.Sprintf("Records older than %d days are deleted: the monitor begins anew with the oldest that are left.",
-			*m.RetentionDays))
+		notes = append(notes, fmt.Sprintf("Records older than %d days are deleted: "+
+			"the monitor begins anew with the oldest that are left.", *m.RetentionDays))
 	}
 	if m.Status == bias.StatusCollecting {
 		return notes

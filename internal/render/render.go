@@ -79,9 +79,11 @@ func filterNote(f bias.Filter) string {
 	asked := f.Field + " " + clip(f.Asked)
 	switch {
 	case f.LeftOut > 0 && len(f.Present) > 0:
-		return fmt.Sprintf("%s leaves out %s, of %s. Without that filter they count.", asked, counted(f.LeftOut, "record"), list(f.Present))
+		return fmt.Sprintf("%s leaves out %s, of %s. Without that filter they count.",
+			asked, counted(f.LeftOut, "record"), list(f.Present))
 	case f.LeftOut > 0:
-		return fmt.Sprintf("%s leaves out %s, which do not tell theirs. Without that filter they count.", asked, counted(f.LeftOut, "record"))
+		return fmt.Sprintf("%s leaves out %s, which do not tell theirs. Without that filter they count.",
+			asked, counted(f.LeftOut, "record"))
 	case len(f.Matches) > 0:
 		return asked + " stands for " + list(f.Matches) + "."
 	case len(f.Present) > 0:

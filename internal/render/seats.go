@@ -34,8 +34,8 @@ func (s Seats) document() document {
 	}
 	add(section{
 		Title: "Errors in common", Tables: s.correlations(), Notes: []string{
-			"phi is the correlation of the errors of two seats: 1 where they are always wrong together, 0 where one says nothing of the other. " +
-				"It is not defined for a seat that is always right or always wrong.",
+			"phi is the correlation of the errors of two seats: 1 where they are always wrong together, 0 where " +
+				"one says nothing of the other. It is not defined for a seat that is always right or always wrong.",
 		},
 	})
 	add(section{Title: "What a majority makes of them", Notes: s.majorityNotes(), Tables: []grid{s.seats()}})
@@ -70,7 +70,8 @@ func (s Seats) document() document {
 func (s Seats) headline() string {
 	e := s.Effective
 	if e.Value == nil {
-		return fmt.Sprintf("How many independent seats %s are worth is not defined: %s.", counted(len(s.Seats), "seat"), s.whyNone())
+		return fmt.Sprintf("How many independent seats %s are worth is not defined: %s.",
+			counted(len(s.Seats), "seat"), s.whyNone())
 	}
 	worthOf := "are"
 	if s.Varying == 1 {
@@ -85,7 +86,8 @@ func (s Seats) headline() string {
 		text += fmt.Sprintf(" Left out: %s that made no error, or nothing else.", counted(left, "seat"))
 	}
 	if e.Lower == nil {
-		text += " There is no interval: it takes 15 errors and 15 right answers of each seat, and more than one cluster."
+		text += " There is no interval: it takes 15 errors and 15 right answers of each seat, " +
+			"and more than one cluster."
 	}
 	return text
 }
@@ -161,7 +163,8 @@ func (s Seats) majorityNotes() []string {
 		gap = fmt.Sprintf("errors that exclude each other gain %.1f points", -100**s.Gap)
 	}
 	return []string{
-		fmt.Sprintf("Most seats are right at %s of the questions, ties counted half. If the errors were independent it would be %s: %s.",
+		fmt.Sprintf("Most seats are right at %s of the questions, ties counted half. "+
+			"If the errors were independent it would be %s: %s.",
 			share(*s.Majority), share(*s.Independent), gap),
 		fmt.Sprintf("At %s of the questions every seat is wrong. No vote and no ranking of these answers can therefore score more than %s. "+
 			"That is no ceiling for a synthesis.", share(*s.AllWrong), share(*s.Ceiling)),
@@ -210,7 +213,8 @@ func (s Seats) effects(of func(worth.SeatFigure) *worth.SeatEffect) (*plot, []gr
 // one, or of two. Differences are shares, not points. An undefined figure is an empty cell.
 func SeatsCSV(s Seats) []byte {
 	columns := []string{
-		"figure", "seat", "other", "estimate", "ci95_lower", "ci95_upper", "lower_one_sided", "upper_one_sided", "n", "clusters", "discordance",
+		"figure", "seat", "other", "estimate", "ci95_lower", "ci95_upper", "lower_one_sided",
+		"upper_one_sided", "n", "clusters", "discordance",
 		"p", "p_adjusted",
 	}
 	var rows []map[string]string

@@ -19,7 +19,8 @@ func Spend(r spend.Report) []byte {
 	var b bytes.Buffer
 	writeSpent(&b, r)
 	if l := r.Ledger; l != nil && l.Damaged {
-		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild report spend verify shows what is left.\n", l.Problem())
+		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild report spend verify shows what is left.\n",
+			l.Problem())
 	} else if l != nil && len(l.Accepted) > 0 {
 		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. councild report spend verify shows what is left.\n",
 			l.Accepted[len(l.Accepted)-1].At.Format(time.DateOnly))
@@ -80,7 +81,8 @@ func Ledger(r spend.Report) []byte {
 	}
 	fmt.Fprintf(&b, "Lines that cannot be read: %d.\n", l.Unreadable)
 	for _, s := range l.Reasons {
-		fmt.Fprintf(&b, "  %s: %d, the first in %s at line %d\n", printable(s.Reason), s.Count, printable(s.File), s.Line)
+		fmt.Fprintf(&b, "  %s: %d, the first in %s at line %d\n",
+			printable(s.Reason), s.Count, printable(s.File), s.Line)
 	}
 	for _, day := range slices.Sorted(maps.Keys(l.MissingUSD)) {
 		fmt.Fprintf(&b, "Lost: at least %v US dollars of %s.\n", l.MissingUSD[day], printable(day))
@@ -89,7 +91,8 @@ func Ledger(r spend.Report) []byte {
 		b.WriteString("The last line is not complete: a crash cut it, or it is being written. That is no damage.\n")
 	}
 	for _, a := range l.Accepted {
-		fmt.Fprintf(&b, "Accepted on %s: %d lines cannot be read, at least %d lines are missing", a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
+		fmt.Fprintf(&b, "Accepted on %s: %d lines cannot be read, at least %d lines are missing",
+			a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
 		for _, day := range slices.Sorted(maps.Keys(a.MissingUSD)) {
 			fmt.Fprintf(&b, ", at least %v US dollars of %s", a.MissingUSD[day], printable(day))
 		}
@@ -107,7 +110,8 @@ func SpendCSV(r spend.Report) []byte {
 		[]string{string(r.By), "sessions", "calls", "total_usd", "uncertain_usd", "unknown_calls"})
 	for _, row := range r.Rows {
 		rows = append(rows, []string{
-			Cell(row.Key), strconv.Itoa(row.Sessions), strconv.Itoa(row.Calls), row.Total.String(), row.Uncertain.String(), strconv.Itoa(row.Unknown),
+			Cell(row.Key), strconv.Itoa(row.Sessions), strconv.Itoa(row.Calls), row.Total.String(),
+			row.Uncertain.String(), strconv.Itoa(row.Unknown),
 		})
 	}
 	return table(rows)
@@ -151,6 +155,7 @@ func usdOrUnknown(amount *spend.USD) string {
 
 func writeLimits(b *bytes.Buffer, limits []spend.Limit) {
 	for _, l := range limits {
-		fmt.Fprintf(b, "Limit of the %s: %v used and %v reserved of %v, %v left\n", l.Scope, l.Used, l.Reserved, l.Limit, l.Left)
+		fmt.Fprintf(b, "Limit of the %s: %v used and %v reserved of %v, %v left\n",
+			l.Scope, l.Used, l.Reserved, l.Limit, l.Left)
 	}
 }

@@ -120,7 +120,8 @@ func writeBoards(b *bytes.Buffer, title string, boards []bias.Board, notes bool)
 }
 
 // boardsApart says why there is more than one board.
-const boardsApart = "Some models were never ranked together, not even through others. The records cannot compare them, so each council has its own list."
+const boardsApart = "Some models were never ranked together, not even through others. " +
+	"The records cannot compare them, so each council has its own list."
 
 // boardTitle names one of several boards, counted from 0.
 func boardTitle(i, of, sessions int) string {
@@ -129,8 +130,9 @@ func boardTitle(i, of, sessions int) string {
 
 func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {
 	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tPLACES\tSESSIONS\tVOTES\tWINS\tTIER", entries, func(e bias.Entry) string {
-		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d-%d\t%d\t%d\t%.4g\t%s", e.Rank, clip(e.Model), e.BordaNormalized,
-			interval("%.3f", e.CILower, e.CIUpper), e.PlaceLower, e.PlaceUpper, e.Appearances, e.VoteCount, e.WinCount, e.Confidence)
+		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d-%d\t%d\t%d\t%.4g\t%s",
+			e.Rank, clip(e.Model), e.BordaNormalized, interval("%.3f", e.CILower, e.CIUpper),
+			e.PlaceLower, e.PlaceUpper, e.Appearances, e.VoteCount, e.WinCount, e.Confidence)
 	})
 }
 
@@ -160,7 +162,9 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 		b.WriteString(wrap("High volatility: a few more sessions may change these figures a lot: "+strings.Join(names, ", ")+".", "") + "\n")
 	}
 	favours := only(r.Metrics, func(m bias.Metric) bool { return m.Kind == bias.KindFavour })
-	apart := only(r.Metrics, func(m bias.Metric) bool { return m.Kind != bias.KindFavour && m.Kind != bias.KindDescription })
+	apart := only(r.Metrics, func(m bias.Metric) bool {
+		return m.Kind != bias.KindFavour && m.Kind != bias.KindDescription
+	})
 	described := only(r.Metrics, func(m bias.Metric) bool { return m.Kind == bias.KindDescription })
 
 	writeTested(b, "\nFavours (FINDS: the effect found in four of five such windows):\n\n", favours, verbose)
@@ -179,7 +183,8 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	}
 	const calibrated = "\nCalibrated view (raw mean in points; z in standard deviations of the reviewer):\n\n"
 	writeTable(b, calibrated, "REVIEWER\tMODEL\tRAW\tZ\tREVIEWS", r.Calibrated, func(c bias.Calibrated) string {
-		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
+		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d",
+			clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
 	})
 	writeSplits(b, r.Splits)
 }
@@ -230,7 +235,8 @@ func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 
 // writeReason says why the verdict on a metric is what it is.
 func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
-	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n%s\n", label(m), m.SampleSize, m.Confidence, wrap(m.Reason, "  "))
+	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n%s\n",
+		label(m), m.SampleSize, m.Confidence, wrap(m.Reason, "  "))
 	if verbose && m.Method != "" {
 		b.WriteString(wrap(m.Method, "  ") + "\n")
 	}
@@ -239,19 +245,23 @@ func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
 // writePairs writes how the reviewers judged pairs of answers.
 func writePairs(b *bytes.Buffer, pairs []bias.PairJudge) {
 	const (
-		both  = "\nPairs of answers that were shown in both orders. A pair is in conflict when\nthe order decides which answer wins: the one shown first in both orders, or the\none shown last. Tied are pairs that one order alone ties.\n\n"
+		both = "\nPairs of answers that were shown in both orders. A pair is in conflict when\n" +
+			"the order decides which answer wins: the one shown first in both orders, or the\n" +
+			"one shown last. Tied are pairs that one order alone ties.\n\n"
 		right = "\nHow often the correct one of two answers won, with 95 % intervals:\n\n"
 	)
 	share := func(e stat.Estimate) string { return figure("%.2f", e.Value) + within("%.2f", e.Lower, e.Upper) }
 	ordered := only(pairs, func(p bias.PairJudge) bool { return p.Comparisons > 0 })
 	writeTable(b, both, "REVIEWER\tPAIRS\tAGREE\tCONFLICTS\tFIRST\tLAST\tTIED", ordered, func(p bias.PairJudge) string {
-		return fmt.Sprintf("%s\t%d\t%d\t%s\t%d\t%d\t%d", clip(p.ReviewerID), p.Comparisons, p.Agree, share(p.ConflictRate), p.Primacy,
-			p.Recency, p.PrimacyTies+p.RecencyTies)
+		return fmt.Sprintf("%s\t%d\t%d\t%s\t%d\t%d\t%d",
+			clip(p.ReviewerID), p.Comparisons, p.Agree, share(p.ConflictRate),
+			p.Primacy, p.Recency, p.PrimacyTies+p.RecencyTies)
 	})
 	graded := only(pairs, func(p bias.PairJudge) bool { return p.Accuracy != nil })
 	writeTable(b, right, "REVIEWER\tREVIEWS\tCORRECT\tSHOWN FIRST\tSHOWN LAST", graded, func(p bias.PairJudge) string {
 		a := p.Accuracy
-		return fmt.Sprintf("%s\t%d\t%s\t%s\t%s", clip(p.ReviewerID), a.Reviews, share(a.Share), share(a.ShownFirst), share(a.ShownLast))
+		return fmt.Sprintf("%s\t%d\t%s\t%s\t%s",
+			clip(p.ReviewerID), a.Reviews, share(a.Share), share(a.ShownFirst), share(a.ShownLast))
 	})
 }
 
@@ -294,7 +304,8 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	})
 	const places = "\nPlaces (1 is shown first; mean with its 95 % interval):\n\n"
 	writeTable(b, places, "PLACE\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
-		return fmt.Sprintf("%d\t%s\t%d", p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
+		return fmt.Sprintf("%d\t%s\t%d",
+			p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
 	})
 	writeTable(b, "\nModels at each place, own answers left out:\n\n", "MODEL\tPLACE\tMEAN\tSCORES", r.ModelPositions,
 		func(p bias.ModelPosition) string {
@@ -325,7 +336,8 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.ReviewerID, b.ReviewerID) })
 	const title = "\nRelative harshness over rolling windows, each of which shares half of its\nsessions with the next:\n\n"
 	writeTable(b, title, "REVIEWER\tFROM\tSESSIONS\tHARSHNESS", rows, func(r row) string {
-		return fmt.Sprintf("%s\t%s\t%d\t%+.2f", clip(r.ReviewerID), r.from.Format(time.DateOnly), r.Sessions, r.RelativeHarshness)
+		return fmt.Sprintf("%s\t%s\t%d\t%+.2f",
+			clip(r.ReviewerID), r.from.Format(time.DateOnly), r.Sessions, r.RelativeHarshness)
 	})
 }
 
@@ -338,7 +350,8 @@ func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	for _, s := range splits {
 		title := fmt.Sprintf("\n%s: %d sessions, %d scores\n\n", named(s), s.Sessions, s.Records)
 		writeTable(b, title, "MODEL\tMEAN\tSCORES", s.Models, func(m bias.SplitMean) string {
-			return fmt.Sprintf("%s\t%s\t%d", clip(m.ModelID), figure("%.2f", &m.Mean)+within("%.2f", m.CILower, m.CIUpper), m.Count)
+			return fmt.Sprintf("%s\t%s\t%d",
+				clip(m.ModelID), figure("%.2f", &m.Mean)+within("%.2f", m.CILower, m.CIUpper), m.Count)
 		})
 	}
 }

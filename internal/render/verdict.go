@@ -27,7 +27,9 @@ func (c Comparison) headline() string {
 
 // pays says what the council has beaten, by the comparison with the lowest limit.
 func (c Comparison) pays() string {
-	nearest := slices.MinFunc(c.tested(), func(a, b worth.Comparison) int { return cmp.Compare(a.Interval.Lower, b.Interval.Lower) })
+	nearest := slices.MinFunc(c.tested(), func(a, b worth.Comparison) int {
+		return cmp.Compare(a.Interval.Lower, b.Interval.Lower)
+	})
 	cost := ""
 	if times := c.times(nearest.Arm); times != "" {
 		cost = ", at " + times + " its cost"
@@ -51,14 +53,17 @@ func (c Comparison) times(arm string) string {
 
 // doesNotPay says which arms the council is not enough better than.
 func (c Comparison) doesNotPay() string {
-	short := only(c.tested(), func(one worth.Comparison) bool { return one.PShortAdjusted != nil && *one.PShortAdjusted < worth.Level })
+	short := only(c.tested(), func(one worth.Comparison) bool {
+		return one.PShortAdjusted != nil && *one.PShortAdjusted < worth.Level
+	})
 	against := make([]string, len(short))
 	for i, one := range short {
-		against[i] = fmt.Sprintf("%s (%s, upper limit %s)", clip(one.Arm), signed(one.Interval.Estimate), signed(one.Interval.Upper))
+		against[i] = fmt.Sprintf("%s (%s, upper limit %s)",
+			clip(one.Arm), signed(one.Interval.Estimate), signed(one.Interval.Upper))
 	}
 	if c.ValueUSD != nil {
-		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, in points net of costs, beside %s.",
-			usd(*c.ValueUSD), list(against))
+		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, "+
+			"in points net of costs, beside %s.", usd(*c.ValueUSD), list(against))
 	}
 	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
 }
@@ -103,8 +108,8 @@ func (c Comparison) insufficient() string {
 			least = min(least, one.Interval.Clusters)
 		}
 	}
-	return fmt.Sprintf("a verdict takes %s, and there are %s. Questions of one group are one cluster, and others are one each.",
-		counted(worth.LeastClusters, "cluster"), grouped(least))
+	return fmt.Sprintf("a verdict takes %s, and there are %s. Questions of one group are one cluster, "+
+		"and others are one each.", counted(worth.LeastClusters, "cluster"), grouped(least))
 }
 
 // shortOfMargin says which arms are beaten, but by less than the margin.
@@ -112,7 +117,8 @@ func (c Comparison) shortOfMargin() string {
 	var by []string
 	add := func(name string, i *worth.Interval) {
 		if i != nil && i.Estimate < c.Margin {
-			by = append(by, fmt.Sprintf("%s by %.1f (90 %% interval %s)", name, 100*i.Estimate, limits(i.Lower, i.Upper)))
+			by = append(by, fmt.Sprintf("%s by %.1f (90 %% interval %s)",
+				name, 100*i.Estimate, limits(i.Lower, i.Upper)))
 		}
 	}
 	for _, one := range c.Comparisons {
@@ -121,7 +127,8 @@ func (c Comparison) shortOfMargin() string {
 	if c.Best != nil {
 		add("the best member", c.Best.Size)
 	}
-	return fmt.Sprintf("the council beats every simpler way in the plan, but not each by %s: %s.", points(c.Margin), list(by))
+	return fmt.Sprintf("the council beats every simpler way in the plan, but not each by %s: %s.",
+		points(c.Margin), list(by))
 }
 
 // notBeaten says which arms leave too few questions undecided, "" for none.

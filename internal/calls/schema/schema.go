@@ -117,8 +117,8 @@ func refuse(value any, place string) error {
 				}
 			case "$ref":
 				if isText && !strings.HasPrefix(text, "#") {
-					return fmt.Errorf("%s: the $ref %q leaves the schema; put what it names into $defs, and write #/$defs/NAME",
-						at(place), shorten(text))
+					return fmt.Errorf("%s: the $ref %q leaves the schema; put what it names into $defs, "+
+						"and write #/$defs/NAME", at(place), shorten(text))
 				}
 			}
 			if err := refuse(member, place+"/"+shorten(name)); err != nil {

@@ -44,7 +44,8 @@ const (
 // ownMembers returns the members of a request that councild sets or refuses.
 func ownMembers() []string {
 	return []string{
-		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "function_call", "response_format",
+		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions",
+		"function_call", "response_format",
 		"temperature", "max_tokens", "max_completion_tokens", "reasoning_effort", "usage",
 	}
 }
@@ -52,7 +53,9 @@ func ownMembers() []string {
 // Parse reads a roster. Its error is Problems.
 func Parse(data []byte, env Environment) (*Roster, error) {
 	if len(data) > MaxBytes {
-		return nil, Problems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, or remove what is not used", MaxBytes)}}
+		return nil, Problems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, "+
+			"or remove what is not used",
+			MaxBytes)}}
 	}
 	root, err := load(data)
 	if err != nil {
@@ -85,7 +88,8 @@ func load(data []byte) (*yaml.Node, *Problem) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(
 		noAnchors{}, loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *yaml.DepthContext) error {
 			if depth > maxDepth {
-				return fmt.Errorf("mappings and lists stand in each other more than %d deep: a roster needs no more", maxDepth)
+				return fmt.Errorf("mappings and lists stand in each other more than %d deep: a roster needs no more",
+					maxDepth)
 			}
 			return nil
 		})),
@@ -365,10 +369,12 @@ func (r *reader) model(id string, n *yaml.Node) {
 		m.Member.Model = m.Provider + ":" + name
 	}
 	if council.ModelOf(name) != name {
-		r.add(n, "the model %s ends in \"#\" and a number, which names a further seat: list the id twice in a council instead", quoted(name))
+		r.add(n, "the model %s ends in \"#\" and a number, which names a further seat: "+
+			"list the id twice in a council instead", quoted(name))
 	}
 	if profile.ReasoningEffort != "" && profile.Body["reasoning"] != nil {
-		r.add(n, "the model %s has reasoning_effort and reasoning in its body, which providers may hold for the same: remove one of them", id)
+		r.add(n, "the model %s has reasoning_effort and reasoning in its body, "+
+			"which providers may hold for the same: remove one of them", id)
 	}
 	m.Member.Profile = &profile
 	i := len(r.roster.Models)
@@ -415,13 +421,15 @@ func (r *reader) council(name string, n *yaml.Node) {
 				r.add(n, "members names one model: list two or more; one may stand twice")
 			}
 			if len(c.Members) > r.env.MaxModels {
-				r.add(n, "members names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", len(c.Members), r.env.MaxModels)
+				r.add(n, "members names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
+					len(c.Members), r.env.MaxModels)
 			}
 		},
 		"reviewers": func(n *yaml.Node) {
 			r.seats("reviewers", &c.Reviewers)(n)
 			if len(c.Reviewers) > r.env.MaxModels {
-				r.add(n, "reviewers names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", len(c.Reviewers), r.env.MaxModels)
+				r.add(n, "reviewers names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
+					len(c.Reviewers), r.env.MaxModels)
 			}
 		},
 		"chairman": func(n *yaml.Node) {
@@ -467,7 +475,8 @@ func (r *reader) council(name string, n *yaml.Node) {
 		"audience": r.list("audience", &c.Audience, func(n *yaml.Node) {
 			r.later = append(r.later, func() {
 				if !r.tokens[n.Value] {
-					r.add(n, "audience names %s, which is no token: add it to tokens, or name one of LLM_COUNCIL_API_TOKENS", quoted(n.Value))
+					r.add(n, "audience names %s, which is no token: add it to tokens, "+
+						"or name one of LLM_COUNCIL_API_TOKENS", quoted(n.Value))
 				}
 			})
 		}),
@@ -486,7 +495,8 @@ func (r *reader) token(name string, n *yaml.Node) {
 		"sha256": func(n *yaml.Node) {
 			sum, err := hex.DecodeString(n.Value)
 			if err != nil || len(sum) != len(t.SHA256) || n.Value != strings.ToLower(n.Value) {
-				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, as councild config token %s prints them", name)
+				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, "+
+					"as councild config token %s prints them", name)
 				return
 			}
 			copy(t.SHA256[:], sum)
@@ -516,7 +526,8 @@ func (r *reader) token(name string, n *yaml.Node) {
 func (r *reader) provider(name string, n *yaml.Node) {
 	p := Provider{Name: name}
 	if r.providers[name] {
-		r.add(n, "the provider %s stands in the settings too, or is built in: choose another name, or remove one of them", quoted(name))
+		r.add(n, "the provider %s stands in the settings too, or is built in: choose another name, "+
+			"or remove one of them", quoted(name))
 	}
 	r.providers[name] = true
 	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
@@ -560,7 +571,9 @@ var secretValue = regexp.MustCompile(`(?i)^(bearer|basic|token) |\b(sk|rk|gsk|xa
 
 // LooksSecret reports whether the text of a header or parameter looks like a secret.
 func LooksSecret(name, text string) bool {
-	words := strings.FieldsFunc(strings.ToLower(camel.ReplaceAllString(name, "$1-$2")), func(r rune) bool { return r == '-' || r == '_' })
+	words := strings.FieldsFunc(strings.ToLower(camel.ReplaceAllString(name, "$1-$2")), func(r rune) bool {
+		return r == '-' || r == '_'
+	})
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
@@ -571,7 +584,8 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 		var v Value
 		switch {
 		case !entryName.MatchString(key.Value):
-			r.add(key, "%s is no name for an entry of %s: write 1 to 64 letters, digits, - and _", quoted(key.Value), what)
+			r.add(key, "%s is no name for an entry of %s: write 1 to 64 letters, digits, - and _",
+				quoted(key.Value), what)
 		case value.Kind == yaml.MappingNode:
 			r.fields(value, what+" "+key.Value, map[string]func(*yaml.Node){
 				"file": r.text("file", &v.File), "variable": r.text("variable", &v.Variable),
@@ -580,9 +594,11 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 				r.add(value, "%s %s needs file or variable, and not both: say where its text is", what, key.Value)
 			}
 		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
-			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}", what, key.Value)
+			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}",
+				what, key.Value)
 		case LooksSecret(key.Value, value.Value):
-			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}", what, key.Value)
+			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}",
+				what, key.Value)
 		default:
 			v.Text = value.Value
 		}
@@ -596,12 +612,14 @@ func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
 		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // some providers read names in any case
-			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; body is for what councild does not know", key.Value)
+			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; "+
+				"body is for what councild does not know", key.Value)
 			return
 		}
 		text, err := json.Marshal(r.json(value))
 		if err != nil {
-			r.add(value, "body %s is nothing that JSON can hold: write texts, numbers, true, false, lists and mappings", quoted(key.Value))
+			r.add(value, "body %s is nothing that JSON can hold: write texts, numbers, true, false, lists and mappings",
+				quoted(key.Value))
 			return
 		}
 		body[key.Value] = text
@@ -687,7 +705,8 @@ func (r *reader) onePrice(m Model, n *yaml.Node) {
 	case !known:
 		r.prices[m.Member.Model] = m
 	case !reflect.DeepEqual(before.Price, m.Price):
-		r.add(n, "%s has another price in %s: give it the same, because a model has one price", quoted(m.Member.Model), before.ID)
+		r.add(n, "%s has another price in %s: give it the same, because a model has one price",
+			quoted(m.Member.Model), before.ID)
 	}
 }
 
