@@ -214,8 +214,10 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 // agree, nil where that is undefined.
 func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators {
 	i := council.BiasIndicators{
-		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement,
-		Flags: []string{},
+		PositionVariance:  a.PositionScoreVariance,
+		LengthCorrelation: a.LengthScoreCorrelation,
+		ReviewerAgreement: agreement,
+		Flags:             []string{},
 	}
 	if a.LengthAssociation != nil && *a.LengthAssociation {
 		i.Flags = append(i.Flags, "LENGTH_ASSOCIATION")

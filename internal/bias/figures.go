@@ -118,7 +118,9 @@ func (h *findings) family() Metric {
 	if !h.favour.tellsFamily() {
 		lacks = notSeparable
 	}
-	h.favour.set(&m, lacks, func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.family] }, h.favour.reviewing()...)
+	h.favour.set(&m, lacks, func() stat.Contrast {
+		return h.favour.fit.Effects[h.favour.effects.family]
+	}, h.favour.reviewing()...)
 	return m
 }
 
@@ -165,7 +167,9 @@ func (h *findings) style() []Metric {
 		m.missing(notSeparable)
 		return []Metric{m}
 	}
-	h.favour.set(&m, "", func() stat.Contrast { return h.favour.fit.Effects[h.favour.effects.style] }, h.favour.reviewing()...)
+	h.favour.set(&m, "", func() stat.Contrast {
+		return h.favour.fit.Effects[h.favour.effects.style]
+	}, h.favour.reviewing()...)
 	return []Metric{m}
 }
 

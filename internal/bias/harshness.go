@@ -427,10 +427,18 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			first := w.sessions[asked[at[k]].first]
 			of = append(of, part)
 			points = append(points, ChangePoint{
-				Verdict: VerdictInconclusive, AlsoChanged: []Alongside{},
-				ReviewerID: id, SessionID: first.id, Start: first.start,
-				Before: stat.Mean(h[:k]), After: stat.Mean(h[k:]), Statistic: statistic, Sessions: len(sessions), Clusters: len(h),
-				WindowStart: w.sessions[part[0]].start, WindowEnd: w.sessions[part[len(part)-1]].start,
+				Verdict:     VerdictInconclusive,
+				AlsoChanged: []Alongside{},
+				ReviewerID:  id,
+				SessionID:   first.id,
+				Start:       first.start,
+				Before:      stat.Mean(h[:k]),
+				After:       stat.Mean(h[k:]),
+				Statistic:   statistic,
+				Sessions:    len(sessions),
+				Clusters:    len(h),
+				WindowStart: w.sessions[part[0]].start,
+				WindowEnd:   w.sessions[part[len(part)-1]].start,
 			})
 		}
 		factors, df := excesses(residuals)

@@ -31,8 +31,9 @@ const (
 	points      = "points"
 	perDoubling = "points per doubling of the length"
 	perTenth    = "points per 0.1 of similarity"
-	graded      = "the graded-response model of all scores at once (M1): how each reviewer uses the scale, what the answers are worth, and the " +
-		"effects of favour, in points as if the scale went on; errors by leaving out one question at a time (CR3)"
+	graded      = "the graded-response model of all scores at once (M1): how each reviewer uses the scale, what " +
+		"the answers are worth, and the effects of favour, in points as if the scale went on; errors by leaving " +
+		"out one question at a time (CR3)"
 	leastSquares   = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions    = "no session tells the position at which each answer was shown"
 	sharedOrder    = "the reviewers of each session saw one order, so position cannot be told from quality"
@@ -198,7 +199,9 @@ func (h *findings) harshness() Metric {
 		return m
 	}
 	f := h.w.fit(h.harshnessModel(level, n))
-	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.N, 0, only(n, level[member])) }), notComparable)
+	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 {
+		return contrast(f.N, 0, only(n, level[member]))
+	}), notComparable)
 	return m
 }
 
@@ -206,8 +209,8 @@ func (h *findings) harshness() Metric {
 func (h *findings) askForOwn(family []Metric) {
 	for i := range family {
 		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
-			m.Reason += fmt.Sprintf("; own answers are on slates in %d of %d sessions: raise %s, or widen the window", h.self.sessions,
-				len(h.w.sessions), h.c.o.Settings.Of(council.SettingSelfReviewRate))
+			m.Reason += fmt.Sprintf("; own answers are on slates in %d of %d sessions: raise %s, or widen the window",
+				h.self.sessions, len(h.w.sessions), h.c.o.Settings.Of(council.SettingSelfReviewRate))
 		}
 	}
 }
@@ -381,7 +384,9 @@ func (h *findings) judgeOne(m *Metric) {
 	})
 	// The member of the least p may be too small to count where another is not, or have
 	// too few sessions for the level at which another counts.
-	inCommon := slices.ContainsFunc(passing, func(member *Metric) bool { return member.InCommon && *member.QValue <= *m.PValue })
+	inCommon := slices.ContainsFunc(passing, func(member *Metric) bool {
+		return member.InCommon && *member.QValue <= *m.PValue
+	})
 	if len(passing) > 0 && !inCommon {
 		m.showMember(largest(passing))
 	}

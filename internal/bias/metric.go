@@ -221,8 +221,8 @@ func (c *Collector) describe(m *Metric, what string) bool {
 		m.Verdict = new(VerdictInsufficient)
 		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
 		if m.Clusters < m.SampleSize {
-			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what,
-				preliminaryFrom)
+			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed",
+				m.SampleSize, m.Clusters, what, preliminaryFrom)
 		}
 		return false
 	case m.Clusters < c.o.MinSessions:
@@ -277,8 +277,17 @@ const tiny = 1e-10
 // metric returns a metric of the window without a figure.
 func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
 	return Metric{
-		Name: name, Unit: unit, Method: method, Kind: KindDescription, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
-		WindowStart: w.Start, WindowEnd: w.End, Confidence: c.confidence(t.clusters), Members: []Metric{},
+		Name:        name,
+		Unit:        unit,
+		Method:      method,
+		Kind:        KindDescription,
+		SampleSize:  t.sessions,
+		Records:     t.records,
+		Clusters:    t.clusters,
+		WindowStart: w.Start,
+		WindowEnd:   w.End,
+		Confidence:  c.confidence(t.clusters),
+		Members:     []Metric{},
 	}
 }
 
@@ -501,7 +510,8 @@ func (m *Metric) notShown() string {
 		return fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
 			"and one of %.2f that a single reviewer has", *m.MinimumDetectableEffect, m.Unit, *s)
 	}
-	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
+	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows",
+		*m.MinimumDetectableEffect, m.Unit)
 }
 
 // negligible reports whether the 90 % interval lies within delta: of a headline

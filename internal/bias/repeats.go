@@ -49,8 +49,8 @@ func (c *Collector) repeats(in []*session) Repeats {
 	var notes []string
 	if r.Alike > 0 {
 		notes = append(notes, fmt.Sprintf("The report cannot tell whether questions were asked again: of %d sessions that do not say what they asked, "+
-			"%d have answers exactly as long as those of an earlier one. Each counts as a question of its own, so errors may be too small.",
-			r.Unknown, r.Alike))
+			"%d have answers exactly as long as those of an earlier one. Each counts as a question of its own, "+
+			"so errors may be too small.", r.Unknown, r.Alike))
 	}
 	if before && after {
 		r.SecretMade = new(c.o.SecretMade)

@@ -264,7 +264,8 @@ func (c *Collector) skips(besides ...Skipped) []Skipped {
 	return skipped
 }
 
-const pearsonMethod = "Pearson r over records; interval by leaving out one question at a time on Fisher's scale, from 20 questions on, descriptive"
+const pearsonMethod = "Pearson r over records; interval by leaving out one question at a time on Fisher's scale, " +
+	"from 20 questions on, descriptive"
 
 // correlation returns Pearson's r of the pairs, named after what x is, with an interval
 // over questions: records of one question are not independent, so that Fisher's interval over records, which

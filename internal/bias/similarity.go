@@ -48,7 +48,8 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 		all.entered += len(entered)
 	}
 	m := c.similar("ballot_similarity", all, span)
-	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) }) {
+	compare := func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) }
+	for _, pair := range slices.SortedFunc(maps.Keys(pairs), compare) {
 		subject := w.names[pair[0]] + " and " + w.names[pair[1]]
 		member := c.similar(m.Name+"|"+subject, pairs[pair], span)
 		member.Subject = subject
@@ -72,7 +73,8 @@ func (c *Collector) similar(name string, l *likeness, span Window) Metric {
 		m.PointEstimate = &mean
 		m.CILower, m.CIUpper = l.taus.within(-1, 1)
 		if m.Verdict == nil {
-			m.Reason = "descriptive: likeness, never accuracy; ballots that are alike may be right together, or wrong together"
+			m.Reason = "descriptive: likeness, never accuracy; ballots that are alike may be right together, " +
+				"or wrong together"
 		}
 	}
 	return m

@@ -20,8 +20,8 @@ type VersionChange struct {
 
 // String says the change in a sentence.
 func (v VersionChange) String() string {
-	return fmt.Sprintf("%s was served as %s until %s, then as %s in %d sessions", v.Member, v.From, v.Start.UTC().Format("2 January 2006"), v.To,
-		v.Sessions)
+	return fmt.Sprintf("%s was served as %s until %s, then as %s in %d sessions",
+		v.Member, v.From, v.Start.UTC().Format("2 January 2006"), v.To, v.Sessions)
 }
 
 // served is a version of a member that replied in a session.
