@@ -88,11 +88,13 @@ func turns(round int, run ...func() error) error {
 func compare(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
-	rounds := flags.Int("rounds", 9, "rounds of most figures, in three parts of the run; T3, T6, T8 and T16 have twice as many, T10 three times, T1 and T2 six times")
+	rounds := flags.Int("rounds", 9, "rounds of most figures, in three parts of the run; T3, T6, "+
+		"T8 and T16 have twice as many, T10 three times, T1 and T2 six times")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
 	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
-	env := flags.String("env", "", "comma list of variables for the daemon beside what it has by default, such as GOMEMLIMIT=1GiB")
+	env := flags.String("env", "", "comma list of variables for the daemon beside what it has by default, "+
+		"such as GOMEMLIMIT=1GiB")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -112,44 +114,12 @@ func compare(ctx context.Context, args []string) error {
 	time.Sleep(5 * time.Second)
 	start := processorTimes()
 	others := start.since(before).busy
-	type group struct {
-		names string
-		measurement
-		err error
-	}
-	var groups []*group
-	for _, g := range []group{
-		{names: "T14", measurement: b.page(ctx)}, // first, because its browser may be missing
-		{names: "T1 T2 T4", measurement: b.open(ctx)},
-		{names: "T3 T6 T1", measurement: b.capacity(ctx)},
-		{names: "T5", measurement: b.inFlight(ctx)},
-		{names: "T7", measurement: b.connections(ctx)},
-		{names: "T8", measurement: b.chunks(ctx)},
-		{names: "T16", measurement: b.streamed(ctx)},
-		{names: "T10", measurement: b.report(ctx)},
-		{names: "T15", measurement: b.start(ctx)},
-		{names: "T4 T8 T9 T11 T12 T13", measurement: b.benchmarks(ctx)},
-	} {
-		if wanted := strings.Split(*only, ","); *only != "" && !slices.ContainsFunc(strings.Fields(g.names), func(name string) bool {
-			return slices.Contains(wanted, name)
-		}) || b.quick && *only == "" && strings.HasSuffix(g.names, "T13") { // benchmarks take a minute however few their turns
-			continue
-		}
-		groups = append(groups, &g)
-	}
+	groups := b.groups(ctx, *only)
 	if len(groups) == 0 {
 		return fmt.Errorf("no figure has a name of %q", *only)
 	}
 	for part := range parts {
-		for _, g := range groups {
-			if g.err != nil || ctx.Err() != nil {
-				continue
-			}
-			fmt.Fprintf(os.Stderr, "%s part %d of %d: %s\n", time.Now().Format(time.TimeOnly), part+1, parts, g.names)
-			if g.err = g.part(); g.err != nil && ctx.Err() == nil {
-				fmt.Fprintf(os.Stderr, "%s: %s\n", g.names, oneLine(g.err))
-			}
-		}
+		measureAll(ctx, groups, part)
 	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted: no figure has all its rounds")
@@ -163,10 +133,11 @@ func compare(ctx context.Context, args []string) error {
 		invalid = errors.Join(invalid, fmt.Errorf("%s: %w", g.names, g.err))
 		b.add(figure{Name: strings.Fields(g.names)[0], What: g.names, Problem: oneLine(g.err)})
 	}
-	b.Machine = fmt.Sprintf("%s; other programs had %.1f %% of the processors just before, other guests of the host %.1f %% during the run",
-		begun, 100*others, 100*processorTimes().since(start).stolen)
+	b.Machine = fmt.Sprintf("%s; other programs had %.1f %% of the processors just before, "+
+		"other guests of the host %.1f %% during the run", begun, 100*others, 100*processorTimes().since(start).stolen)
 	b.print(os.Stdout)
-	fmt.Printf("\n%s\n\nIn brackets: the interval of the estimate, 95 %% and more; of fewer than six rounds, their range.\n", b.Machine)
+	fmt.Printf("\n%s\n\nIn brackets: the interval of the estimate, 95 %% and more; of fewer than six rounds, their range.\n",
+		b.Machine)
 	if others > 0.25 {
 		fmt.Printf("\n**Other programs had the processors before this run: figures of time (T2, T3, T6, T10, T11, T15) mean nothing.**\n")
 	}
@@ -178,6 +149,50 @@ func compare(ctx context.Context, args []string) error {
 		err = os.WriteFile(*out, append(text, '\n'), 0o600)
 	}
 	return errors.Join(invalid, err)
+}
+
+// group is a measurement with the names of its figures. Its error ends it, but no other group.
+type group struct {
+	names string
+	measurement
+	err error
+}
+
+// groups returns the measurements of the figures that are wanted, by a comma list of names; all for "".
+func (b *bencher) groups(ctx context.Context, only string) []*group {
+	all := []*group{
+		{names: "T14", measurement: b.page(ctx)}, // first, because its browser may be missing
+		{names: "T1 T2 T4", measurement: b.open(ctx)},
+		{names: "T3 T6 T1", measurement: b.capacity(ctx)},
+		{names: "T5", measurement: b.inFlight(ctx)},
+		{names: "T7", measurement: b.connections(ctx)},
+		{names: "T8", measurement: b.chunks(ctx)},
+		{names: "T16", measurement: b.streamed(ctx)},
+		{names: "T10", measurement: b.report(ctx)},
+		{names: "T15", measurement: b.start(ctx)},
+		{names: "T4 T8 T9 T11 T12 T13", measurement: b.benchmarks(ctx)},
+	}
+	wanted := strings.Split(only, ",")
+	return slices.DeleteFunc(all, func(g *group) bool {
+		if only == "" {
+			// Benchmarks take a minute however few their turns.
+			return b.quick && strings.HasSuffix(g.names, "T13")
+		}
+		return !slices.ContainsFunc(strings.Fields(g.names), func(name string) bool { return slices.Contains(wanted, name) })
+	})
+}
+
+// measureAll measures one part of the rounds of each group.
+func measureAll(ctx context.Context, groups []*group, part int) {
+	for _, g := range groups {
+		if g.err != nil || ctx.Err() != nil {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s part %d of %d: %s\n", time.Now().Format(time.TimeOnly), part+1, parts, g.names)
+		if g.err = g.part(); g.err != nil && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", g.names, oneLine(g.err))
+		}
+	}
 }
 
 func machine(root string) string {
@@ -234,7 +249,8 @@ func (p processors) since(earlier processors) processors {
 // whole returns an error when not every session of an outcome succeeded.
 func whole(o outcome, err error) (outcome, error) {
 	if err == nil && o.Failed+o.Refused > 0 {
-		err = fmt.Errorf("%d of %d sessions failed, %d were refused: %s", o.Failed, o.Sessions+o.Failed+o.Refused, o.Refused, o.Why)
+		err = fmt.Errorf("%d of %d sessions failed, %d were refused: %s",
+			o.Failed, o.Sessions+o.Failed+o.Refused, o.Refused, o.Why)
 	}
 	return o, err
 }
@@ -355,7 +371,8 @@ func (b *bencher) open(ctx context.Context) measurement {
 				o, err := a.reference(ctx, p)
 				return errors.Join(err, took(&r1, o, o.CPU))
 			}, func() error {
-				o, err := a.reference(ctx, plan{Rate: rate, During: during / 3, Seed: p.Seed}, "-raw") // no ratio has it
+				// No figure is a ratio to R0, so its rounds are short.
+				o, err := a.reference(ctx, plan{Rate: rate, During: during / 3, Seed: p.Seed}, "-raw")
 				return errors.Join(err, took(&r0, o, o.CPU))
 			}, func() error {
 				before, err := metric(a.daemon.url, "go_memstats_mallocs_total")
@@ -377,23 +394,42 @@ func (b *bencher) open(ctx context.Context) measurement {
 	}, figures: func() {
 		load := fmt.Sprintf("arrivals at random, %.2f of what R1 reaches", loadShare)
 		b.add(figure{
-			Name: "T1", What: "CPU of a session, whole daemon / R1, " + load, Reach: "<= 1.2", Then: "<= 0.9", Values: ours.cpu.over(r1.cpu),
-			Beside: fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); requests of %d, %d and %d bytes",
+			Name:   "T1",
+			What:   "CPU of a session, whole daemon / R1, " + load,
+			Reach:  "<= 1.2",
+			Then:   "<= 0.9",
+			Values: ours.cpu.over(r1.cpu),
+			Beside: fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); "+
+				"requests of %d, %d and %d bytes",
 				short(r1.cpu.pseudomedian()), short(r0.cpu.pseudomedian()), short(ours.cpu.pseudomedian()),
 				seen.DwellP50, seen.DwellP99, seen.Bytes[0], seen.Bytes[1], seen.Bytes[2]),
 		})
 		b.add(figure{
-			Name: "T2", What: "added p50 over the critical path, 20 ms provider, " + load + " / R1", Reach: "<= 1.25", Then: "<= 1.05",
+			Name:   "T2",
+			What:   "added p50 over the critical path, 20 ms provider, " + load + " / R1",
+			Reach:  "<= 1.25",
+			Then:   "<= 1.05",
 			Values: ours.p50.over(r1.p50),
 			Beside: fmt.Sprintf("%s sessions/s; R1 %s ms, R0 %s ms, daemon %s ms",
 				short(rates.pseudomedian()), short(r1.p50.pseudomedian()), short(r0.p50.pseudomedian()), short(ours.p50.pseudomedian())),
 		})
 		b.add(figure{
-			Name: "T2", What: "added p99 / R1's added p50, " + load, Reach: "<= 3", Then: "<= 2", Values: ours.p99.over(r1.p50), Local: true,
+			Name:   "T2",
+			What:   "added p99 / R1's added p50, " + load,
+			Reach:  "<= 3",
+			Then:   "<= 2",
+			Values: ours.p99.over(r1.p50),
+			Local:  true,
 			Beside: "R1's p99 / its p50 " + r1.p99.over(r1.p50).String(),
 		})
 		b.add(figure{Name: "T2", What: "added p99 / R1's added p99, " + load, Values: ours.p99.over(r1.p99)})
-		b.add(figure{Name: "T4", What: "allocations of a session", Reach: "<= 2,200", Then: "<= 1,500", Values: allocated})
+		b.add(figure{
+			Name:   "T4",
+			What:   "allocations of a session",
+			Reach:  "<= 2,200",
+			Then:   "<= 1,500",
+			Values: allocated,
+		})
 	}}
 }
 
@@ -455,14 +491,27 @@ func (b *bencher) capacity(ctx context.Context) measurement {
 			Beside: fmt.Sprintf("R1 %s us, daemon %s us", short(r1CPU.pseudomedian()), short(ourCPU.pseudomedian())),
 		})
 		b.add(figure{
-			Name: "T3", What: "sessions/s, 256 clients, 20 ms provider / R1's", Reach: ">= 0.8", Then: ">= 1.0", Values: ours.over(r1),
+			Name:   "T3",
+			What:   "sessions/s, 256 clients, 20 ms provider / R1's",
+			Reach:  ">= 0.8",
+			Then:   ">= 1.0",
+			Values: ours.over(r1),
 			Beside: fmt.Sprintf("R1 %s/s, daemon %s/s", short(r1.pseudomedian()), short(ours.pseudomedian())),
 		})
 		b.add(figure{
-			Name: "T6", What: "accepted rate at twice the load / at capacity, MAX_SESSIONS=64", Reach: ">= 0.95", Then: ">= 0.98",
-			Values: accepted, Local: true, Beside: "the load generator, which has the same processors, sends what is refused, too",
+			Name:   "T6",
+			What:   "accepted rate at twice the load / at capacity, MAX_SESSIONS=64",
+			Reach:  ">= 0.95",
+			Then:   ">= 0.98",
+			Values: accepted,
+			Local:  true,
+			Beside: "the load generator, which has the same processors, sends what is refused, too",
 		})
-		b.add(figure{Name: "T6", What: "the same, sessions accepted for each second of the daemon's processor time", Values: worth})
+		b.add(figure{
+			Name:   "T6",
+			What:   "the same, sessions accepted for each second of the daemon's processor time",
+			Values: worth,
+		})
 	}}
 }
 
@@ -509,9 +558,13 @@ func (b *bencher) inFlight(ctx context.Context) measurement {
 		return err
 	}, figures: func() {
 		b.add(figure{
-			Name: "T5", What: "peak memory per session in flight, 5 s provider, 3,500 sessions / R1", Reach: "<= 1.9", Then: "<= 1.4",
+			Name:   "T5",
+			What:   "peak memory per session in flight, 5 s provider, 3,500 sessions / R1",
+			Reach:  "<= 1.9",
+			Then:   "<= 1.4",
 			Values: ours.over(r1),
-			Beside: fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; a finished session that can be fetched %s KB of heap",
+			Beside: fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; "+
+				"a finished session that can be fetched %s KB of heap",
 				short(r1.pseudomedian()), short(r0.pseudomedian()), short(ours.pseudomedian()), short(kept.pseudomedian())),
 		})
 	}}
@@ -588,8 +641,12 @@ func (b *bencher) connections(ctx context.Context) measurement {
 	}, figures: func() {
 		for i, what := range []string{"plain", "streamed"} {
 			b.add(figure{
-				Name: "T7", What: "new connections per 1,000 calls with late terminators, " + what + " sessions", Reach: "0", Then: "0",
-				Values: opened[names[i]], Beside: "R1 " + short(opened[names[2+i]].pseudomedian()),
+				Name:   "T7",
+				What:   "new connections per 1,000 calls with late terminators, " + what + " sessions",
+				Reach:  "0",
+				Then:   "0",
+				Values: opened[names[i]],
+				Beside: "R1 " + short(opened[names[2+i]].pseudomedian()),
 			})
 		}
 	}}
@@ -711,16 +768,33 @@ func (b *bencher) streamed(ctx context.Context) measurement {
 		const load = "arrivals at random, 40/s"
 		ratio := func(one, to string) series { return cost[one].over(cost[to]) }
 		b.add(figure{
-			Name: "T16", What: "CPU of a streamed session, every text in 50 chunks 20 ms apart, " + load + " / a plain one", Reach: "<= 1.25", Then: "<= 1.15",
-			Values: ratio("stream", "plain"), Local: true,
-			Beside: fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s", short(cost["plain"].pseudomedian()), ratio("R1 stream", "R1")),
+			Name:   "T16",
+			What:   "CPU of a streamed session, every text in 50 chunks 20 ms apart, " + load + " / a plain one",
+			Reach:  "<= 1.25",
+			Then:   "<= 1.15",
+			Values: ratio("stream", "plain"),
+			Local:  true,
+			Beside: fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s",
+				short(cost["plain"].pseudomedian()), ratio("R1 stream", "R1")),
 		})
-		b.add(figure{Name: "T16", What: "CPU of a streamed session / R1, streamed, " + load, Values: ratio("stream", "R1 stream")})
 		b.add(figure{
-			Name: "T16", What: "CPU of a session that is kept and streamed / a plain one, " + load, Reach: "<= 1.6", Then: "<= 1.4",
-			Values: ratio("kept", "plain"), Local: true,
+			Name:   "T16",
+			What:   "CPU of a streamed session / R1, streamed, " + load,
+			Values: ratio("stream", "R1 stream"),
 		})
-		b.add(figure{Name: "T16", What: "CPU of a session that is kept and streamed / a streamed one, " + load, Values: ratio("kept", "stream")})
+		b.add(figure{
+			Name:   "T16",
+			What:   "CPU of a session that is kept and streamed / a plain one, " + load,
+			Reach:  "<= 1.6",
+			Then:   "<= 1.4",
+			Values: ratio("kept", "plain"),
+			Local:  true,
+		})
+		b.add(figure{
+			Name:   "T16",
+			What:   "CPU of a session that is kept and streamed / a streamed one, " + load,
+			Values: ratio("kept", "stream"),
+		})
 	}}
 }
 
@@ -759,12 +833,18 @@ func (b *bencher) report(ctx context.Context) measurement {
 		return nil
 	}, figures: func() {
 		b.add(figure{
-			Name: "T10", What: "whole report, all models, 1,000 sessions x 12, cold process / start of the process", Reach: "<= 4.2", Then: "<= 3",
-			Values: wall[1].over(wall[0]), Local: true,
-			Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].pseudomedian()), short(wall[1].pseudomedian())),
+			Name:   "T10",
+			What:   "whole report, all models, 1,000 sessions x 12, cold process / start of the process",
+			Reach:  "<= 4.2",
+			Then:   "<= 3",
+			Values: wall[1].over(wall[0]),
+			Local:  true,
+			Beside: fmt.Sprintf("start %s ms, report %s ms",
+				short(wall[0].pseudomedian()), short(wall[1].pseudomedian())),
 		})
 		b.add(figure{
-			Name: "T10", What: "CPU of the whole report / R2 reading the same records, each without the start of its process",
+			Name:   "T10",
+			What:   "CPU of the whole report / R2 reading the same records, each without the start of its process",
 			Values: cpu[1].less(cpu[0]).over(cpu[3].less(cpu[2])),
 			Beside: fmt.Sprintf("start and report %s and %s ms, start and R2 %s and %s ms",
 				short(cpu[0].pseudomedian()), short(cpu[1].pseudomedian()), short(cpu[2].pseudomedian()), short(cpu[3].pseudomedian())),
@@ -851,15 +931,21 @@ func (b *bencher) page(ctx context.Context) measurement {
 		return err
 	}, figures: func() {
 		b.add(figure{
-			Name: "T14", What: "the page's first paint, bytes of the bodies over the wire", Reach: "<= 60 KB", Values: series{float64(total)},
+			Name:   "T14",
+			What:   "the page's first paint, bytes of the bodies over the wire",
+			Reach:  "<= 60 KB",
+			Values: series{float64(total)},
 			Beside: fmt.Sprintf("%d files", files),
 		})
 		if b.quick {
 			return
 		}
 		b.add(figure{
-			Name: "T14", What: "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)", Reach: "<= 50",
-			Values: longest, Local: true,
+			Name:   "T14",
+			What:   "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)",
+			Reach:  "<= 50",
+			Values: longest,
+			Local:  true,
 		})
 	}}
 }
@@ -919,7 +1005,8 @@ func (b *bencher) benchmarks(ctx context.Context) measurement {
 			"T4": {"BenchmarkComplete/answer/councild allocs/op", "BenchmarkComplete/answer/go-openai allocs/op"},
 			"T8": {"BenchmarkStreamChunk/plain ns/chunk", "BenchmarkStreamChunk/plain recv-ns/chunk"},
 			"T9": {
-				"BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record", "BenchmarkRead/bytes cpu-ns/record",
+				"BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record",
+				"BenchmarkRead/bytes cpu-ns/record",
 				"BenchmarkReportWindow/old=1000008 reading-cpu-ms",
 			},
 			"T11": {"BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s"},
@@ -936,13 +1023,19 @@ func (b *bencher) benchmarks(ctx context.Context) measurement {
 	}, figures: func() {
 		library := values["BenchmarkComplete/answer/go-openai allocs/op"]
 		b.add(figure{
-			Name: "T4", What: "allocations of `llm.Complete` / go-openai alone", Reach: "<= 1.0", Then: "<= 0.6",
-			Values: values["BenchmarkComplete/answer/councild allocs/op"].over(library), Beside: "go-openai " + short(library.pseudomedian()),
+			Name:   "T4",
+			What:   "allocations of `llm.Complete` / go-openai alone",
+			Reach:  "<= 1.0",
+			Then:   "<= 0.6",
+			Values: values["BenchmarkComplete/answer/councild allocs/op"].over(library),
+			Beside: "go-openai " + short(library.pseudomedian()),
 		})
 		receive := values["BenchmarkStreamChunk/plain recv-ns/chunk"]
 		b.add(figure{
-			Name: "T8", What: "of that the client alone, time in one process (`BenchmarkStreamChunk`)",
-			Values: values["BenchmarkStreamChunk/plain ns/chunk"].over(receive), Beside: fmt.Sprintf("Recv %s us", short(receive.pseudomedian()/1000)),
+			Name:   "T8",
+			What:   "of that the client alone, time in one process (`BenchmarkStreamChunk`)",
+			Values: values["BenchmarkStreamChunk/plain ns/chunk"].over(receive),
+			Beside: fmt.Sprintf("Recv %s us", short(receive.pseudomedian()/1000)),
 		})
 		decode := values["BenchmarkRead/encoding/json cpu-ns/record"]
 		window := values["BenchmarkReportWindow/old=1000008 reading-cpu-ms"]
@@ -950,20 +1043,30 @@ func (b *bencher) benchmarks(ctx context.Context) measurement {
 			window[i] /= 1_001_208 * 1e-6 * decode.pseudomedian() // ms of each million of records / (ns * a million)
 		}
 		b.add(figure{
-			Name: "T9", What: "reading of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it, CPU / R2", Reach: "<= 0.01",
-			Then: "<= 0.002", Values: window,
-			Beside: fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it", short(decode.pseudomedian()/1000),
-				short(values["BenchmarkRead/bytes cpu-ns/record"].over(decode).pseudomedian())),
+			Name:   "T9",
+			What:   "reading of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it, CPU / R2",
+			Reach:  "<= 0.01",
+			Then:   "<= 0.002",
+			Values: window,
+			Beside: fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it",
+				short(decode.pseudomedian()/1000), short(values["BenchmarkRead/bytes cpu-ns/record"].over(decode).pseudomedian())),
 		})
 		b.add(figure{
-			Name: "T9", What: "the same, all sessions, in one file, without a window", Reach: "<= 0.15", Then: "<= 0.06",
+			Name:   "T9",
+			What:   "the same, all sessions, in one file, without a window",
+			Reach:  "<= 0.15",
+			Then:   "<= 0.06",
 			Values: values["BenchmarkRead/read cpu-ns/record"].over(decode),
 		})
 		each := values["BenchmarkAppend/writers=512/fsync_each sessions/s"]
 		b.add(figure{
-			Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
+			Name:   "T11",
+			What:   "durable sessions/s at 512 writers / one fsync each",
+			Reach:  ">= 20",
+			Then:   ">= 60",
 			Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each),
-			Beside: fmt.Sprintf("one fsync each %s/s", short(each.pseudomedian())), Local: true, // how long an fsync takes is the disk's matter
+			Beside: fmt.Sprintf("one fsync each %s/s", short(each.pseudomedian())),
+			Local:  true, // the time of an fsync depends on the disk
 		})
 		b.add(figure{
 			Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",
@@ -973,7 +1076,13 @@ func (b *bencher) benchmarks(ctx context.Context) measurement {
 		for i := range audit {
 			audit[i] /= 1e6
 		}
-		b.add(figure{Name: "T13", What: "audit per session, resampling included, ms", Reach: "0.03: kept", Values: audit, Local: true})
+		b.add(figure{
+			Name:   "T13",
+			What:   "audit per session, resampling included, ms",
+			Reach:  "0.03: kept",
+			Values: audit,
+			Local:  true,
+		})
 	}}
 }
 

@@ -34,7 +34,12 @@ func growth(ctx context.Context, args []string) error {
 		return err
 	}
 	defer w.close()
-	g := &grower{bencher: &bencher{workplace: w, root: *root}, quick: *quick, most: *most, out: csv.NewWriter(os.Stdout)}
+	g := &grower{
+		bencher: &bencher{workplace: w, root: *root},
+		quick:   *quick,
+		most:    *most,
+		out:     csv.NewWriter(os.Stdout),
+	}
 	fmt.Printf("# %s\n", machine(*root))
 	start := processorTimes()
 	g.point("curve", "x", "y", "unit")

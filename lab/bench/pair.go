@@ -37,7 +37,8 @@ func pair(ctx context.Context, args []string) error {
 		os.Exit(2)
 	}
 	if len(slower) > 0 {
-		return fmt.Errorf("the new binary takes more than %v of what the old one takes: %s", tolerated, strings.Join(slower, ", "))
+		return fmt.Errorf("the new binary takes more than %v of what the old one takes: %s",
+			tolerated, strings.Join(slower, ", "))
 	}
 	return err
 }
@@ -51,7 +52,8 @@ type pairing struct {
 // measurePair returns the figures of which the new binary takes too much.
 func measurePair(ctx context.Context, args []string) (slower []string, err error) {
 	flags := flag.NewFlagSet("pair", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 6, "rounds of T5, at least 6 for an interval; T16 has twice as many, T1 and T2 three times")
+	rounds := flags.Int("rounds", 6, "rounds of T5, at least 6 for an interval; T16 has twice as many, "+
+		"T1 and T2 three times")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -100,7 +102,8 @@ func measurePair(ctx context.Context, args []string) (slower []string, err error
 func printPaired(w io.Writer, all []*paired) {
 	fmt.Fprintln(w, "| # | figure | rounds | old / R1 | new / R1 | new / old |\n|---|---|---|---|---|---|")
 	for _, p := range all {
-		fmt.Fprintf(w, "| %s | %s | %d | %s | %s | %s |\n", p.name, p.what, len(p.new), p.old.over(p.r1), p.new.over(p.r1), p.new.over(p.old))
+		fmt.Fprintf(w, "| %s | %s | %d | %s | %s | %s |\n",
+			p.name, p.what, len(p.new), p.old.over(p.r1), p.new.over(p.r1), p.new.over(p.old))
 	}
 	fmt.Fprintln(w, "\nIn brackets: the interval of the estimate, 95 % and more; of fewer than six rounds, their range.")
 }
@@ -155,7 +158,11 @@ func (b *pairing) open(ctx context.Context) ([]*paired, error) {
 		return nil, err
 	}
 	for round := range 3 * b.rounds {
-		p := plan{Rate: loadShare * float64(best.Sessions) / best.Seconds, During: b.during(4 * time.Second), Seed: round}
+		p := plan{
+			Rate:   loadShare * float64(best.Sessions) / best.Seconds,
+			During: b.during(4 * time.Second),
+			Seed:   round,
+		}
 		ask := func(a *arena, cpu, added *series) func() error {
 			return func() error {
 				o, spent, err := a.asked(ctx, p)

@@ -46,8 +46,8 @@ func taskOf(body []byte) int {
 
 // prose returns a text of n bytes in paragraphs.
 func prose(n int) string {
-	const paragraph = "A plan needs an owner, a date and a way back. Most of the risk hides in the step that nobody wants to take, " +
-		"and the \"obvious\" step is seldom it.\n\n"
+	const paragraph = "A plan needs an owner, a date and a way back. Most of the risk hides in the step that " +
+		"nobody wants to take, and the \"obvious\" step is seldom it.\n\n"
 	return strings.Repeat(paragraph, n/len(paragraph)+1)[:n]
 }
 
@@ -160,7 +160,8 @@ func provider(ctx context.Context, args []string) error {
 	members := flags.Int("members", 4, "members of the council")
 	chunks := flags.Int("chunks", 40, "chunks of a streamed reply, spread over the dwell")
 	burst := flags.Bool("burst", false, "all chunks of a streamed reply come together, after the dwell")
-	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes, and [DONE] than the last chunk")
+	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes, "+
+		"and [DONE] than the last chunk")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

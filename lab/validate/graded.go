@@ -93,9 +93,23 @@ func powerScenarios() []Scenario {
 				if !ok {
 					continue
 				}
-				s := Scenario{what: p.what + ", " + world.what, sessions: sessions, members: 5, own: true, percent: 20, effects: p.effects, world: world.world}
+				s := Scenario{
+					what:     p.what + ", " + world.what,
+					sessions: sessions,
+					members:  5,
+					own:      true,
+					percent:  20,
+					effects:  p.effects,
+					world:    world.world,
+				}
 				s.lines = []line{{
-					table: tablePower, row: s.what, column: strconv.Itoa(sessions), low: least, high: 1, errors: 2, count: verdict(p.headline),
+					table:  tablePower,
+					row:    s.what,
+					column: strconv.Itoa(sessions),
+					low:    least,
+					high:   1,
+					errors: 2,
+					count:  verdict(p.headline),
 				}}
 				all = append(all, s)
 			}

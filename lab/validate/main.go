@@ -42,7 +42,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	replicates := flags.Int("replicates", 1000, "data sets behind most figures")
 	seed := flags.Uint64("seed", 1, "the same seed gives the same data sets")
 	widen := flags.Float64("widen", 0, "widen every bound by at least this many binomial standard errors")
-	comparing := flags.Bool("worth", false, "simulate comparisons of a council with others, and the monitor, instead of the bias report")
+	comparing := flags.Bool("worth", false, "simulate comparisons of a council with others, and the monitor, "+
+		"instead of the bias report")
 	only := flags.String("only", "", "run the scenarios whose name matches this regular expression, such as '^ceiling'")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -52,17 +53,23 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	chosen, err := regexp.Compile(*only)
 	if *replicates < 1 || *replicates > maxReplicates || *widen < 0 || err != nil || flags.NArg() > 0 {
-		_, _ = fmt.Fprintf(stderr, "-replicates takes a whole number from 1 to %d, -widen a number from 0 on, -only a regular expression\n", maxReplicates)
+		_, _ = fmt.Fprintf(stderr, "-replicates takes a whole number from 1 to %d, -widen a number from 0 on, -only a regular expression\n",
+			maxReplicates)
 		return exitUsage
 	}
 	start := time.Now()
-	figures, err := simulate(ctx, stderr, chosen, *comparing, Options{Replicates: *replicates, Seed: *seed, Widen: *widen})
+	figures, err := simulate(ctx, stderr, chosen, *comparing, Options{
+		Replicates: *replicates,
+		Seed:       *seed,
+		Widen:      *widen,
+	})
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, err)
 		return exitFailure
 	}
 	if len(figures) == 0 {
-		_, _ = fmt.Fprintf(stderr, "-only %q matches no scenario. Without -only, the name of each scenario is printed when it ends.\n", *only)
+		_, _ = fmt.Fprintf(stderr, "-only %q matches no scenario. Without -only, the name of each scenario is printed when it ends.\n",
+			*only)
 		return exitUsage
 	}
 	_, _ = fmt.Fprintf(stderr, "took %s\n", time.Since(start).Round(time.Second))

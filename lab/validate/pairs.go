@@ -6,8 +6,8 @@ import (
 	"github.com/councild/councild/internal/testkit/biassim"
 )
 
-const tablePairs = "Reports on pairs of answers with a verdict of favour, %, where reviewers judge right unlike often and " +
-	"nobody is favoured. Columns: sessions x reviewers."
+const tablePairs = "Reports on pairs of answers with a verdict of favour, %, where reviewers judge right unlike " +
+	"often and nobody is favoured. Columns: sessions x reviewers."
 
 // pairScenarios are judgements of pairs by reviewers of unlike accuracy: the accurate ones prefer the better candidate more
 // often than the others do, which is no favour.
@@ -26,9 +26,20 @@ func pairScenarios() []Scenario {
 	} {
 		world.pairs.Accuracy = unlike
 		for _, sessions := range []int{50, 200} {
-			s := Scenario{what: "pairs, " + world.what, members: len(unlike), sessions: sessions, own: true, pairs: &world.pairs}
+			s := Scenario{
+				what:     "pairs, " + world.what,
+				members:  len(unlike),
+				sessions: sessions,
+				own:      true,
+				pairs:    &world.pairs,
+			}
 			s.lines = []line{{
-				table: tablePairs, row: world.what, column: fmt.Sprintf("%dx%d", sessions, s.members), high: 0.05, errors: 2, count: favouring(),
+				table:  tablePairs,
+				row:    world.what,
+				column: fmt.Sprintf("%dx%d", sessions, s.members),
+				high:   0.05,
+				errors: 2,
+				count:  favouring(),
 			}}
 			all = append(all, s)
 		}

@@ -141,7 +141,13 @@ func worlds() []Scenario {
 		{what: scale(0.3) + ", longer better", world: biassim.World{Spread: 0.3, LongerBetter: 0.6}},
 		{what: "gaps", world: biassim.World{Gap: 1.5}},
 		{what: "gaps, levels", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2}},
-		{what: "gaps, levels, " + scale(0.3) + ", longer better", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2, Spread: 0.3, LongerBetter: 0.6}},
+		{what: "gaps, levels, " + scale(0.3) + ", longer better", world: biassim.World{
+			Base:         7.5,
+			Gap:          1.5,
+			Levels:       2,
+			Spread:       0.3,
+			LongerBetter: 0.6,
+		}},
 		{what: "gaps, curves", world: biassim.World{Gap: 1.5, Curve: 1}},
 		{what: "gaps, S-curves", world: biassim.World{Gap: 1.5, SCurve: 0.75}},
 		{what: "constant reviewer", world: biassim.World{Constant: []float64{planted: 7}}},
@@ -169,7 +175,12 @@ func seldomScenarios() []Scenario {
 				s.sessions = sessions
 				s.members = members
 				s.lines = []line{{
-					table: tableSeldom, row: s.row(), column: fmt.Sprintf("%dx%d", sessions, members), high: 0.05, errors: 2, count: favouring(),
+					table:  tableSeldom,
+					row:    s.row(),
+					column: fmt.Sprintf("%dx%d", sessions, members),
+					high:   0.05,
+					errors: 2,
+					count:  favouring(),
 				}}
 				all = append(all, s)
 			}
@@ -200,7 +211,12 @@ func repeatedScenarios() []Scenario {
 			s.what = fmt.Sprintf("repeated questions %d", questions)
 			s.world.Questions = questions
 			s.lines = []line{{
-				table: tableRepeat, row: s.what, column: fmt.Sprintf("%dx%d", s.sessions, s.members), high: 0.05, errors: 2, count: favouring(),
+				table:  tableRepeat,
+				row:    s.what,
+				column: fmt.Sprintf("%dx%d", s.sessions, s.members),
+				high:   0.05,
+				errors: 2,
+				count:  favouring(),
 			}}
 			all = append(all, s)
 		}
@@ -247,8 +263,12 @@ func plantings() []planting {
 			truth: always(0.35), power: map[int]float64{20: 0, 50: 0, 100: 0},
 		},
 		{
-			what: "length slope +0.4", effects: biassim.Effects{LengthSlope: one(0.4)}, metric: "length_slope_deviation|anthropic/m2",
-			truth: always(0.4), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
+			what:    "length slope +0.4",
+			effects: biassim.Effects{LengthSlope: one(0.4)},
+			metric:  "length_slope_deviation|anthropic/m2",
+			truth:   always(0.4),
+			power:   map[int]float64{20: 0, 50: 0, 100: 0, 200: 0},
+			scale:   []int{50, 100, 200},
 		},
 		{
 			what: "pair +0.5", effects: pair(0.5), metric: "pair|anthropic/m2>google/m3",
@@ -299,7 +319,13 @@ func plantedScenarios() []Scenario {
 			plain = append(plain, s)
 		}
 		for _, sessions := range p.scale {
-			s := Scenario{what: p.what + differentScales, sessions: sessions, members: 5, own: p.own, effects: p.effects}
+			s := Scenario{
+				what:     p.what + differentScales,
+				sessions: sessions,
+				members:  5,
+				own:      p.own,
+				effects:  p.effects,
+			}
 			s.world.Spread = 0.2
 			s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
 			scaled = append(scaled, s)
@@ -313,7 +339,14 @@ const differentScales = ", scale +-20 %"
 
 // add adds a line of a table whose columns are sessions.
 func (s *Scenario) add(table, what string, low, high float64, count counter) {
-	l := line{table: table, row: s.row() + ": " + what, column: strconv.Itoa(s.sessions), low: low, high: high, count: count}
+	l := line{
+		table:  table,
+		row:    s.row() + ": " + what,
+		column: strconv.Itoa(s.sessions),
+		low:    low,
+		high:   high,
+		count:  count,
+	}
 	s.lines = append(s.lines, l)
 }
 
@@ -337,14 +370,26 @@ func seenScenarios() []Scenario {
 	apart := func(points float64) []float64 { return one(points / (1 - 1/float64(members))) }
 	var all []Scenario
 	for _, seen := range []detectable{
-		{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }},
-		{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
-		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: one(x)} }},
+		{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects {
+			return biassim.Effects{Length: x}
+		}},
+		{headline: "position", effects: func(x float64) biassim.Effects {
+			return biassim.Effects{Position: []float64{x}}
+		}},
+		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects {
+			return biassim.Effects{LengthSlope: one(x)}
+		}},
 		{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
 		{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }},
-		{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }},
+		{headline: "harshness", effects: func(x float64) biassim.Effects {
+			return biassim.Effects{Harshness: apart(-x)}
+		}},
 		{headline: "affinity", effects: pair},
-		{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true},
+		{
+			headline: "anchoring",
+			effects:  func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} },
+			shrinks:  true,
+		},
 		{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }},
 	} {
 		self := seen.headline == "self_preference"
@@ -361,7 +406,12 @@ func seenScenarios() []Scenario {
 				continue // it takes own answers
 			}
 			for _, sessions := range []int{50, 100} {
-				s := Scenario{what: seen.headline + variant.suffix, sessions: sessions, members: members, own: variant.own}
+				s := Scenario{
+					what:     seen.headline + variant.suffix,
+					sessions: sessions,
+					members:  members,
+					own:      variant.own,
+				}
 				s.world = variant.world
 				s.seen = &seen
 				s.percent = 50

@@ -84,7 +84,8 @@ func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options
 			shares.WriteString(" " + strings.TrimSpace(done[i].String()))
 		}
 		took := time.Since(start).Round(100 * time.Millisecond)
-		_, err = fmt.Fprintf(progress, "%d/%d %s: %d streams, %s:%s\n", k+1, len(all), s.name(), replicates, took, shares.String())
+		_, err = fmt.Fprintf(progress, "%d/%d %s: %d streams, %s:%s\n",
+			k+1, len(all), s.name(), replicates, took, shares.String())
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +114,9 @@ func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure,
 		mu.Lock()
 		defer mu.Unlock()
 		for i, l := range s.lines {
-			if slices.ContainsFunc(monitors, func(m bias.Monitor) bool { return m.Window.Sessions <= l.most && l.finds(s, m) }) {
+			if slices.ContainsFunc(monitors, func(m bias.Monitor) bool {
+				return m.Window.Sessions <= l.most && l.finds(s, m)
+			}) {
 				figures[i].hits++
 			}
 		}
@@ -245,7 +248,13 @@ func streams() []Stream {
 			level = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
 		}
 		add := func(column string, bound float64, finds finding) {
-			l := line{table: tableStreams, row: fmt.Sprintf("%s, %d members", data.row(), members), column: column, high: bound, errors: 2}
+			l := line{
+				table:  tableStreams,
+				row:    fmt.Sprintf("%s, %d members", data.row(), members),
+				column: column,
+				high:   bound,
+				errors: 2,
+			}
 			s.lines = append(s.lines, streamLine{l, streamSessions, finds})
 		}
 		add("alarm", 0.05, otherAlarm)

@@ -59,7 +59,12 @@ func styleScenarios() []Scenario {
 	const points = 0.3 // per tenth of similarity
 	for _, spread := range []float64{0, 0.2} {
 		for _, sessions := range []int{20, 50, 100, 200} {
-			s := Scenario{what: fmt.Sprintf("style %+.1f", points), sessions: sessions, members: 5, effects: biassim.Effects{Style: points}}
+			s := Scenario{
+				what:     fmt.Sprintf("style %+.1f", points),
+				sessions: sessions,
+				members:  5,
+				effects:  biassim.Effects{Style: points},
+			}
 			s.world.Embedded = true
 			s.world.Spread = spread
 			s.percent = percent

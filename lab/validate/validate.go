@@ -85,7 +85,8 @@ func Run(ctx context.Context, progress io.Writer, scenarios []Scenario, o Option
 			shares.WriteString(" " + strings.TrimSpace(f.String()))
 		}
 		took := time.Since(start).Round(100 * time.Millisecond)
-		_, err = fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n", k+1, len(scenarios), s.name(), replicates, took, shares.String())
+		_, err = fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n",
+			k+1, len(scenarios), s.name(), replicates, took, shares.String())
 		if err != nil {
 			return nil, err
 		}

@@ -27,8 +27,8 @@ const (
 	tableLost   = "Comparisons with the verdict does_not_pay where the council is better by the margin, %. Columns: questions."
 	tableCover  = "95 % intervals that hold the planted difference, %. Columns: questions."
 	tableSeats  = "95 % intervals that hold the number of effective seats, four of .7, %. Columns: questions."
-	tablePeople = "95 % intervals that hold the share of people who prefer the synthesis (.6), with 300 sessions judged by reviewers alone, %. " +
-		"Columns: labels."
+	tablePeople = "95 % intervals that hold the share of people who prefer the synthesis (.6), with 300 sessions " +
+		"judged by reviewers alone, %. Columns: labels."
 )
 
 const (
@@ -60,7 +60,8 @@ func RunWorth(ctx context.Context, progress io.Writer, all []Comparison, o Optio
 		}
 		took := time.Since(start).Round(100 * time.Millisecond)
 		text := strings.TrimSpace(f.String())
-		_, err = fmt.Fprintf(progress, "%d/%d %s, %s: %d data sets, %s: %s\n", k+1, len(all), c.row, c.column, o.Replicates, took, text)
+		_, err = fmt.Fprintf(progress, "%d/%d %s, %s: %d data sets, %s: %s\n",
+			k+1, len(all), c.row, c.column, o.Replicates, took, text)
 		if err != nil {
 			return nil, err
 		}
@@ -213,15 +214,31 @@ func missing(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool)
 
 // comparisons returns all kinds, in the order in which they run.
 func comparisons() []Comparison {
-	var all []Comparison
-	add := func(c Comparison) {
-		c.errors = max(c.errors, 3)
-		if c.world.Common == 0 {
-			c.world.Common = common
-		}
-		c.column = strconv.Itoa(c.world.Questions)
-		all = append(all, c)
+	var all kinds
+	all.noGain()
+	all.otherWorlds()
+	all.gains()
+	all.shownGains()
+	all.losses()
+	all.intervals()
+	all.people()
+	return all
+}
+
+// kinds are the kinds of comparisons so far.
+type kinds []Comparison
+
+func (all *kinds) add(c Comparison) {
+	c.errors = max(c.errors, 3)
+	if c.world.Common == 0 {
+		c.world.Common = common
 	}
+	c.column = strconv.Itoa(c.world.Questions)
+	*all = append(*all, c)
+}
+
+// noGain adds councils that are as good as their best member.
+func (all *kinds) noGain() {
 	row := func(accuracy []float64) string {
 		texts := make([]string, len(accuracy))
 		for i, a := range accuracy {
@@ -231,12 +248,17 @@ func comparisons() []Comparison {
 	}
 	for _, members := range [][]float64{{0.7, 0.7, 0.7, 0.7}, {0.75, 0.7, 0.7, 0.7}, {0.72, 0.7, 0.7, 0.7}, {0.75, 0.72, 0.65, 0.6}} {
 		for _, n := range []int{50, 100, 200, 400, 1000} {
-			add(Comparison{
+			all.add(Comparison{
 				line:  line{table: tableNoGain, row: "members " + row(members), high: 0.05},
-				world: biassim.Graded{Questions: n, Accuracy: slices.Concat(members[:1], members)}, count: decided(worth.Pays),
+				world: biassim.Graded{Questions: n, Accuracy: slices.Concat(members[:1], members)},
+				count: decided(worth.Pays),
 			})
 		}
 	}
+}
+
+// otherWorlds adds worlds that differ from the model.
+func (all *kinds) otherWorlds() {
 	equal := []float64{0.7, 0.7}
 	for _, w := range []struct {
 		name  string
@@ -259,10 +281,21 @@ func comparisons() []Comparison {
 			if count == nil {
 				count = decided(worth.Pays)
 			}
-			add(Comparison{line: line{table: tableWorlds, row: w.name, high: 0.05}, world: w.world, few: 1, count: count})
+			all.add(Comparison{
+				line:  line{table: tableWorlds, row: w.name, high: 0.05},
+				world: w.world,
+				few:   1,
+				count: count,
+			})
 		}
 	}
-	several := []float64{0.7, 0.7, 0.7, 0.65, 0.65, 0.6} // ranked, ensemble, and four members
+}
+
+// several are the accuracies of ranked, ensemble, and four members.
+func several() []float64 { return []float64{0.7, 0.7, 0.7, 0.65, 0.65, 0.6} }
+
+// gains adds councils that are better by a number of points.
+func (all *kinds) gains() {
 	for _, kind := range []struct {
 		row    string
 		gain   float64
@@ -272,63 +305,101 @@ func comparisons() []Comparison {
 		shares [4]float64
 	}{
 		{"pays, gain 0, one comparator", 0, worth.Pays, []float64{0.7}, 1, [4]float64{0.04, 0.04, 0.04, 0.03}},
-		{"pays, gain 0, best and two more", 0, worth.Pays, several, 2, [4]float64{}},
+		{"pays, gain 0, best and two more", 0, worth.Pays, several(), 2, [4]float64{}},
 		{"pays, +10 points, one comparator", 0.1, worth.Pays, []float64{0.7}, 1, [4]float64{0.36, 0.64, 0.91, 0.98}},
-		{"pays, +10 points, best and two more", 0.1, worth.Pays, several, 2, [4]float64{0.12, 0.39, 0.76, 0.95}},
+		{"pays, +10 points, best and two more", 0.1, worth.Pays, several(), 2, [4]float64{0.12, 0.39, 0.76, 0.95}},
 		{"pays, +15 points, one comparator", 0.15, worth.Pays, []float64{0.7}, 1, [4]float64{0.68, 0.93, 1, 1}},
-		{"pays, +15 points, best and two more", 0.15, worth.Pays, several, 2, [4]float64{0.40, 0.83, 0.99, 1}},
+		{"pays, +15 points, best and two more", 0.15, worth.Pays, several(), 2, [4]float64{0.40, 0.83, 0.99, 1}},
 		{"does_not_pay, gain 0, one comparator", 0, worth.DoesNotPay, []float64{0.7}, 1, [4]float64{0.15, 0.25, 0.40, 0.63}},
-		{"does_not_pay, gain 0, best and two more", 0, worth.DoesNotPay, several, 2, [4]float64{0.10, 0.15, 0.33, 0.57}},
+		{"does_not_pay, gain 0, best and two more", 0, worth.DoesNotPay, several(), 2, [4]float64{0.10, 0.15, 0.33, 0.57}},
 	} {
 		for i, n := range []int{50, 100, 200, 400} {
 			const rounding = 0.01
-			add(Comparison{
+			all.add(Comparison{
 				line: line{
-					table: tableGain, row: kind.row, low: max(0, kind.shares[i]-rounding), high: min(1, kind.shares[i]+rounding),
+					table: tableGain,
+					row:   kind.row,
+					low:   max(0, kind.shares[i]-rounding),
+					high:  min(1, kind.shares[i]+rounding),
 				},
 				world: biassim.Graded{Questions: n, Accuracy: append([]float64{0.7 + kind.gain}, kind.others...)},
 				few:   kind.few, count: decided(kind.want),
 			})
 		}
 	}
+}
+
+// shownGains adds councils that are better by the gain that can be shown.
+func (all *kinds) shownGains() {
 	for _, kind := range []struct {
 		row    string
 		others []float64
 		few    int
 	}{
 		{"pays, 80 % promised, one comparator", []float64{0.7}, 1},
-		{"pays, 80 % promised, best and two more", several, 2},
+		{"pays, 80 % promised, best and two more", several(), 2},
 	} {
 		for _, n := range []int{100, 200, 400, 1000} {
 			world := biassim.Graded{Questions: n, Accuracy: append([]float64{0}, kind.others...), Common: common}
-			c := Comparison{line: line{table: tableShown, row: kind.row, low: 0.78, high: 0.82}, world: world, few: kind.few, count: decided(worth.Pays)}
+			c := Comparison{
+				line:  line{table: tableShown, row: kind.row, low: 0.78, high: 0.82},
+				world: world,
+				few:   kind.few,
+				count: decided(worth.Pays),
+			}
 			c.world.Accuracy[0] = kind.others[0] + c.shown()
-			add(c)
+			all.add(c)
 		}
 	}
+}
+
+// losses adds councils that are better by the margin. Few of them may get the verdict does_not_pay.
+func (all *kinds) losses() {
 	for _, n := range []int{50, 100, 200, 400} {
-		add(Comparison{
+		all.add(Comparison{
 			line:  line{table: tableLost, row: "one comparator", high: 0.06},
-			world: biassim.Graded{Questions: n, Accuracy: []float64{0.75, 0.7}}, few: 1, count: decided(worth.DoesNotPay),
+			world: biassim.Graded{Questions: n, Accuracy: []float64{0.75, 0.7}},
+			few:   1,
+			count: decided(worth.DoesNotPay),
 		})
-		add(Comparison{
+		all.add(Comparison{
 			line:  line{table: tableLost, row: "best of four, ranked and ensemble", high: 0.06},
-			world: biassim.Graded{Questions: n, Accuracy: []float64{0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7}}, few: 2, count: decided(worth.DoesNotPay),
+			world: biassim.Graded{Questions: n, Accuracy: []float64{0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7}},
+			few:   2,
+			count: decided(worth.DoesNotPay),
 		})
 	}
+}
+
+// intervals adds intervals of differences and of effective seats.
+func (all *kinds) intervals() {
 	cover := func(row string, w biassim.Graded) {
-		add(Comparison{line: line{table: tableCover, row: row, low: 0.93, high: 0.97}, world: w, count: covers})
+		all.add(Comparison{line: line{table: tableCover, row: row, low: 0.93, high: 0.97}, world: w, count: covers})
 	}
 	for _, n := range []int{100, 200, 400, 1000} {
 		cover(".80 and .70", biassim.Graded{Questions: n, Accuracy: []float64{0.8, 0.7}})
 		cover(".95 and .60", biassim.Graded{Questions: n, Accuracy: []float64{0.95, 0.6}})
-		cover("15 unequal groups", biassim.Graded{Questions: n, Accuracy: []float64{0.8, 0.7}, Groups: 15, Grouped: 0.3})
-		cover("60 unequal groups", biassim.Graded{Questions: n, Accuracy: []float64{0.8, 0.7}, Groups: 60, Grouped: 0.3})
-		add(Comparison{
+		cover("15 unequal groups", biassim.Graded{
+			Questions: n,
+			Accuracy:  []float64{0.8, 0.7},
+			Groups:    15,
+			Grouped:   0.3,
+		})
+		cover("60 unequal groups", biassim.Graded{
+			Questions: n,
+			Accuracy:  []float64{0.8, 0.7},
+			Groups:    60,
+			Grouped:   0.3,
+		})
+		all.add(Comparison{
 			line:  line{table: tableSeats, row: "intervals", low: 0.93, high: 0.97},
 			world: biassim.Graded{Questions: n, Accuracy: []float64{0.7, 0.7, 0.7, 0.7}}, count: coversSeats,
 		})
 	}
+}
+
+// people adds intervals of what people prefer.
+func (all *kinds) people() {
 	for _, people := range []struct {
 		row       string
 		reviewers []float64
@@ -339,12 +410,12 @@ func comparisons() []Comparison {
 		{"three reviewers who like it less", []float64{0.3, 0.4, 0.5}},
 	} {
 		for _, labels := range []int{50, 100, 400} {
-			add(Comparison{
+			all.add(Comparison{
 				line:  line{table: tablePeople, row: people.row, low: 0.93, high: 0.97},
-				world: biassim.Graded{Questions: unlabelled + labels, Accuracy: append([]float64{0.6}, people.reviewers...)}, count: coversPeople,
+				world: biassim.Graded{Questions: unlabelled + labels, Accuracy: append([]float64{0.6}, people.reviewers...)},
+				count: coversPeople,
 			})
-			all[len(all)-1].column = strconv.Itoa(labels)
+			(*all)[len(*all)-1].column = strconv.Itoa(labels)
 		}
 	}
-	return all
 }
