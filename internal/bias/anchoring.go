@@ -64,8 +64,8 @@ func anchor(w window) anchoring {
 	return a
 }
 
-// withoutPositions returns the residuals of all scores after the means of candidates, reviewers and positions, and how
-// many scores have one.
+// withoutPositions removes the means of candidates, reviewers and positions from all scores. It returns what is left of
+// each score, and the number of scores with a known position.
 func withoutPositions(sessions []*scores, members int) (left [][][]float64, records int) {
 	raw := residuals(sessions, members, func(s, i, j int) float64 { return sessions[s].y[i][j] })
 	places := map[int][]float64{} // residuals by position
@@ -97,7 +97,7 @@ type anchorSums struct {
 	u, w      float64         // sums of U_s and W_s
 }
 
-// add adds a session, with its leads and what its residuals and an effect of one leave of themselves.
+// add adds a session. left holds its residuals without positions, and moved those of an effect of one.
 func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 	sum := 0.0
 	found := false

@@ -242,8 +242,8 @@ func (c *Collector) leavesOut(at time.Time, known *facts, versions versionPair) 
 		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate)
 }
 
-// rowOf returns the row of a record, without the session's facts and what the Collector numbers. It reports false if the scale
-// does not explain the score.
+// rowOf returns the row of a record. Its indices and its field early are not set yet. It reports false if the scale does not
+// explain the score.
 func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	r := row{
 		score:     math.NaN(),

@@ -206,7 +206,7 @@ func mostAlike(repeats []*review) int {
 	return most
 }
 
-// taus yields Kendall's tau-b of the pairs of repeats in which it is defined.
+// taus yields Kendall's tau-b of each pair of repeats that has one.
 func taus(repeats []*review) iter.Seq[float64] {
 	return func(yield func(float64) bool) {
 		for i, a := range repeats {
@@ -270,7 +270,7 @@ func compareOrders(reviews []*review) (o bothOrders) {
 	return o
 }
 
-// add counts a pair. Both verdicts are those on the answer that was shown first in the respective order.
+// add counts a pair. A verdict is positive if the answer that was shown first in that order won.
 func (o *bothOrders) add(forward, backward int) {
 	o.pairs++
 	switch {

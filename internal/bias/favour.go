@@ -394,7 +394,7 @@ func meanLength(length []float64, stubs []bool) float64 {
 	return sum / max(n, 1)
 }
 
-// appendScores appends the scores of session k. The slate of each is the mean length of the answers there.
+// appendScores appends the scores of session k. The field Slate of each is the mean length of the answers there.
 func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.Score {
 	s := &f.w.sessions[k]
 	length := s.lengths()

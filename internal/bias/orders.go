@@ -85,7 +85,7 @@ func newOrders(in AuditInput, scores []Score) orders {
 	return o
 }
 
-// shownIn returns the candidates that each reviewer was shown, by their positions in scores. An unknown one is "".
+// shownIn returns for each reviewer which candidate stood at which position. A position without a score has "".
 func shownIn(scores []Score) map[string][]string {
 	shown := map[string][]string{}
 	for _, s := range scores {

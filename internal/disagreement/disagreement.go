@@ -112,7 +112,7 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	return d
 }
 
-// newAxis returns an axis with its score and evidence. of says how the answer of each model covers it.
+// newAxis returns an axis with its score and evidence. of returns how the answer of model j covers the axis.
 func newAxis(name string, models []string, of func(j int) coverage) council.DemographicAxis {
 	axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 	terms := make([]int, len(models))

@@ -518,7 +518,9 @@ func PlanText(questions int, all []worth.Power, settings [][2]string, hash strin
 // missing says which answers are missing, and how they count.
 func (c Comparison) missing() (notes []string, counts grid) {
 	counts = grid{Columns: []column{
-		{"Way", "WAY", true}, {"No answer", "NO ANSWER", false}, {"Ungradable", "UNGRADABLE", false},
+		{"Way", "WAY", true},
+		{"No answer", "NO ANSWER", false},
+		{"Ungradable", "UNGRADABLE", false},
 		{"Fallback", "FALLBACK", false},
 	}}
 	for _, one := range slices.Concat([]worth.Comparison{{Arm: c.Treatment}}, c.tested(), c.Described) {

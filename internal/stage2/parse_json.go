@@ -16,7 +16,7 @@ import (
 type ownBallot struct {
 	council.Ballot
 	end       int           // of what was read; 0 before a ballot was found
-	reason    InvalidReason // for there being no ballot
+	reason    InvalidReason // says why there is no ballot
 	criterion string        // that the title of the ballot names
 }
 
@@ -53,7 +53,8 @@ func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	return found.Ballot, found.end, found.reason
 }
 
-// staysBefore reports whether a later ballot does not replace this one, by what is said behind the later one.
+// staysBefore reports whether this ballot counts and a later one does not: the text after the later one calls it a
+// quotation, or it ranks fewer labels.
 func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string) bool {
 	return o.end > 0 && o.reason == "" && (quotedBehind.MatchString(behind) || s.shorter(later, o.Ballot))
 }
@@ -635,7 +636,7 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 	}
 }
 
-// key reads a key and the colon behind it. The key is cut where the text ends before the colon.
+// key reads a key and the colon after it. The key is cut if the text ends before the colon.
 func (p *scanner) key() (value, bool) {
 	key, ok := p.scalar()
 	colon := p.peek()

@@ -245,7 +245,7 @@ type scoreGroup struct {
 	count, sum float64
 }
 
-// scoreGroups returns the categories of a reviewer, who gave each number of points so often.
+// scoreGroups returns the categories of a reviewer. counts says how often the reviewer gave each number of points.
 func scoreGroups(counts map[float64]int) (groups []scoreGroup) {
 	total := 0.
 	for points, n := range counts {

@@ -375,7 +375,7 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 type askedAbout struct {
 	wanted map[string]bool
 	judges map[string]float64   // the share of the synthesis among the reviewers of a wanted session
-	others []float64            // that share of sessions that are not wanted
+	others []float64            // the same share in each session that is not wanted
 	votes  map[string][]float64 // the choices of people in a wanted session
 }
 
@@ -435,8 +435,8 @@ func (p *People) addLabels(labels []council.LabelRecord, sessions *askedAbout) {
 	}
 }
 
-// pairs returns the choice of people in each session that has one. low and high also have the other sessions, as if people
-// preferred the top-ranked answer there, or the synthesis.
+// pairs returns the choice of people in each session that has one. low and high hold the other sessions too: low as if
+// people preferred the top-ranked answer there, high as if they preferred the synthesis.
 func (a *askedAbout) pairs() (people, low, high []Pair) {
 	for _, id := range slices.Sorted(maps.Keys(a.wanted)) {
 		if a.votes[id] == nil {

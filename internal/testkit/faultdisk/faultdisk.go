@@ -214,7 +214,7 @@ func (c Crash) After(ops []Op) map[string]string {
 	return left
 }
 
-// state holds the inodes of names and the data of inodes, as programs see them and as a sync left them on the disk.
+// state maps names to inodes, and inodes to data. Programs see names and data. The other two maps hold what syncs wrote.
 type state struct {
 	names, namesOnDisk map[string]int
 	data, dataOnDisk   map[int]string
