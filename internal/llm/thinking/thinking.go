@@ -135,8 +135,8 @@ func markAt(text string) (m mark, ok bool) {
 	if len(text) < 2 {
 		return mark{}, false
 	}
-	if m, ok := tagAt(text); ok {
-		return m, true
+	if end, form, closing := tagAt(text); end > 0 {
+		return mark{end: end, form: form, closing: closing}, true
 	}
 	switch second := text[1]; {
 	case text[0] == '<' && second != '|' && second != 'c',
@@ -157,22 +157,24 @@ func markAt(text string) (m mark, ok bool) {
 	return mark{}, false
 }
 
-// tagAt reads the tag at the beginning of text, which has two bytes or more.
-func tagAt(text string) (m mark, ok bool) {
+// tagAt returns the end and the form of the tag at the beginning of text, which has two bytes or more. The end is 0 where
+// there is none.
+func tagAt(text string) (end, form int, closing bool) {
 	if c := text[1] | 0x20; text[0] != '<' || c != '/' && (c < 'a' || c > 'z') {
-		return mark{}, false
+		return 0, 0, false
 	}
 	inner, _, ok := strings.Cut(text[1:min(len(text), maxTag)], ">")
 	if !ok {
-		return mark{}, false
+		return 0, 0, false
 	}
 	name, closing := strings.CutPrefix(inner, "/")
-	for i, f := range forms {
-		if f.tag && len(f.open) == len("<>")+len(name) && strings.EqualFold(f.open[1:len(name)+1], name) {
-			return mark{end: len("<>") + len(inner), form: i, closing: closing}, true
+	for i := len(pairs); i < len(forms); i++ { // the tags stand behind the pairs
+		open := forms[i].open
+		if len(open) == len("<>")+len(name) && strings.EqualFold(open[1:len(name)+1], name) {
+			return len("<>") + len(inner), i, closing
 		}
 	}
-	return mark{}, false
+	return 0, 0, false
 }
 
 // header reads the header of a channel: its name, and where the header ends. The end is 0 where there is none, and -1
