@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,23 +9,6 @@ import (
 	"strings"
 	"unicode"
 )
-
-// topics names what figures are about, where that is not their name.
-var topics = map[string]string{
-	positionName:                      "effect of the place",
-	"position_effect":                 "effect of the place",
-	selfName:                          "self-preference",
-	familyName:                        "preference for the own provider",
-	affinityName:                      "affinity between two models",
-	"pair":                            "affinity between two models",
-	lengthAssociation:                 "effect of length",
-	reasoningName:                     "effect of reasoning",
-	slopesName:                        "reward for length of its own",
-	styleName:                         "favour for answers like the own one",
-	"ballot_similarity":               "likeness of ballots",
-	"pooled_length_score_correlation": "length and score",
-	"position_score_correlation":      "place and score",
-}
 
 // base returns the name of a figure's headline.
 func (m *Metric) base() string {
@@ -34,10 +18,22 @@ func (m *Metric) base() string {
 
 // topic returns what a figure is about, in words.
 func (m *Metric) topic() string {
-	if topic := topics[m.base()]; topic != "" {
-		return topic
+	topics := map[string]string{
+		positionName:                      "effect of the place",
+		"position_effect":                 "effect of the place",
+		selfName:                          "self-preference",
+		familyName:                        "preference for the own provider",
+		affinityName:                      "affinity between two models",
+		"pair":                            "affinity between two models",
+		lengthAssociation:                 "effect of length",
+		reasoningName:                     "effect of reasoning",
+		slopesName:                        "reward for length of its own",
+		styleName:                         "favour for answers like the own one",
+		"ballot_similarity":               "likeness of ballots",
+		"pooled_length_score_correlation": "length and score",
+		"position_score_correlation":      "place and score",
 	}
-	return spaced(m.base())
+	return cmp.Or(topics[m.base()], spaced(m.base()))
 }
 
 // speak gives metrics, and their members, their topics and sentences.

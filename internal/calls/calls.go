@@ -274,8 +274,9 @@ func (c *Calls) Resume(ctx context.Context) {
 		c.Memory.Hold(int64(len(l.Completion.Text) + len(l.Completion.Reasoning)))
 		c.Account.Count(l.Stage, l.Model, l.Completion.Usage)
 	}
-	var lost []spend.Lost
-	for _, b := range c.State.InFlight() {
+	inFlight := c.State.InFlight()
+	lost := make([]spend.Lost, 0, len(inFlight))
+	for _, b := range inFlight {
 		lost = append(lost, spend.Lost{Stage: b.Stage, Seat: b.Seat, Model: b.Model, Bound: (*spend.USD)(b.Bound), Tokens: b.Tokens})
 	}
 	c.Account.Recover(ctx, landed, lost)

@@ -171,9 +171,9 @@ const (
 	reviewsTime, reviewsMoney = 0.8, 0.8
 )
 
-// CouncilStages returns the stages of a council: the members answer, the reviewers rank, and the first of the chairmen that
+// Stages returns the stages of a council: the members answer, the reviewers rank, and the first of the chairmen that
 // succeeds writes.
-func CouncilStages(members, reviewers, chairmen []Member) []StagePlan {
+func Stages(members, reviewers, chairmen []Member) []StagePlan {
 	return []StagePlan{
 		{Kind: KindAnswers, Seats: members, TimeEnd: answersTime, MoneyEnd: answersMoney},
 		{Kind: KindReviews, Seats: reviewers, TimeEnd: reviewsTime, MoneyEnd: reviewsMoney},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"

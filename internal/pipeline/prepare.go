@@ -72,7 +72,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	} else {
 		chairmen := p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
 		plan.Answer = council.SourceSynthesis
-		plan.Stages = council.CouncilStages(members, reviewers, chairmen)
+		plan.Stages = council.Stages(members, reviewers, chairmen)
 		plan.Stages[1].Prompt = stage2.PromptVersion
 		plan.Stages[2].Prompt = plan.Versions.Synthesis
 	}

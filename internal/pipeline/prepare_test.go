@@ -37,7 +37,7 @@ func TestPrepareDefaults(t *testing.T) {
 
 // stages returns the stages of a council with the prompts of this build.
 func stages(members, reviewers, chairmen []council.Member) []council.StagePlan {
-	all := council.CouncilStages(members, reviewers, chairmen)
+	all := council.Stages(members, reviewers, chairmen)
 	all[1].Prompt, all[2].Prompt = "review-1", "synthesis-1"
 	return all
 }

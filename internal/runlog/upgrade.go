@@ -85,7 +85,7 @@ func (a *Accepted) upgrade(data []byte) error {
 		return nil
 	}
 	plan.Answer = council.SourceSynthesis
-	plan.Stages = council.CouncilStages(old.Plan.Members, old.Plan.Reviewers, old.Plan.Chairmen)
+	plan.Stages = council.Stages(old.Plan.Members, old.Plan.Reviewers, old.Plan.Chairmen)
 	plan.Stages[1].Prompt = rules.ReviewPrompt
 	plan.Stages[2].Prompt = plan.Versions.Synthesis
 	if rules.Demographics {

@@ -146,51 +146,51 @@ func NewBook(o Options) *Book {
 }
 
 // HasDayLimit reports whether there is a limit of all sessions of a day.
-func (a *Book) HasDayLimit() bool {
-	return a.o.Day != nil || a.o.TokenDay != nil || a.o.TokenLimit != nil
+func (b *Book) HasDayLimit() bool {
+	return b.o.Day != nil || b.o.TokenDay != nil || b.o.TokenLimit != nil
 }
 
 // dayLimits returns the limits of a day, of all sessions and of those of a token, nil where there is none.
-func (a *Book) dayLimits(token string) [2]*USD {
-	limits := [2]*USD{a.o.Day, a.o.TokenDay}
-	if a.o.TokenLimit != nil {
-		limits[1] = cmp.Or(a.o.TokenLimit(token), a.o.TokenDay)
+func (b *Book) dayLimits(token string) [2]*USD {
+	limits := [2]*USD{b.o.Day, b.o.TokenDay}
+	if b.o.TokenLimit != nil {
+		limits[1] = cmp.Or(b.o.TokenLimit(token), b.o.TokenDay)
 	}
 	return limits
 }
 
-func (a *Book) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
+func (b *Book) today() string { return b.o.Now().UTC().Format(time.DateOnly) }
 
 // limits reports whether a limit of cost concerns the session.
-func (a *Book) limits(s *Account) bool { return s.Limit != nil || a.HasDayLimit() }
+func (b *Book) limits(s *Account) bool { return s.Limit != nil || b.HasDayLimit() }
 
 // resetsAt returns when the limits of the day of a time begin again: at the next midnight (UTC).
 func resetsAt(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
 // scopesLocked returns the scopes of a day and of a token on it.
-func (a *Book) scopesLocked(day, token string) [2]*scope {
-	if a.days[day] == nil {
-		a.days[day] = &scope{}
+func (b *Book) scopesLocked(day, token string) [2]*scope {
+	if b.days[day] == nil {
+		b.days[day] = &scope{}
 	}
-	a.recent = moveToEnd(a.recent, day)
+	b.recent = moveToEnd(b.recent, day)
 	key := [2]string{day, token}
-	if a.tokens[key] == nil {
-		a.tokens[key] = &scope{}
+	if b.tokens[key] == nil {
+		b.tokens[key] = &scope{}
 	}
-	return [2]*scope{a.days[day], a.tokens[key]}
+	return [2]*scope{b.days[day], b.tokens[key]}
 }
 
 // changeLocked does what changes the account of a session, and adds the change to the scopes of
 // its day.
-func (a *Book) changeLocked(s *Account, change func()) {
+func (b *Book) changeLocked(s *Account, change func()) {
 	before := s.scope
-	held := a.hold(s)
+	held := b.hold(s)
 	change()
-	for _, scope := range a.scopesLocked(s.day, s.Token) {
+	for _, scope := range b.scopesLocked(s.day, s.Token) {
 		scope.certain = scope.certain.Plus(s.certain - before.certain)
 		scope.uncertain = scope.uncertain.Plus(s.uncertain - before.uncertain)
 		scope.unknown += s.unknown - before.unknown
-		scope.held += a.hold(s) - held
+		scope.held += b.hold(s) - held
 	}
 }
 
@@ -198,12 +198,12 @@ func (a *Book) changeLocked(s *Account, change func()) {
 // ledger holds a session of this id without an end, the session goes on in that account: what
 // it had spent must be told with [Account.Recover]. Under a limit of a day, the line of the ledger
 // is on disk when Open returns. Opening a session again that is open returns its account.
-func (a *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
-	s, old, failure := a.begin(o)
-	if failure != nil || old || a.o.Ledger == nil {
+func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
+	s, old, failure := b.begin(o)
+	if failure != nil || old || b.o.Ledger == nil {
 		return s, failure
 	}
-	a.mu.Lock()
+	b.mu.Lock()
 	line := entry{
 		Type:    entryOpen,
 		Day:     s.day,
@@ -214,116 +214,116 @@ func (a *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 		Limit:   s.Limit,
 		Upper:   s.Upper,
 	}
-	a.mu.Unlock()
-	err := a.o.Ledger.Append(ctx, a.HasDayLimit(), line.line())
-	if err != nil && a.HasDayLimit() {
+	b.mu.Unlock()
+	err := b.o.Ledger.Append(ctx, b.HasDayLimit(), line.line())
+	if err != nil && b.HasDayLimit() {
 		s.Close(ctx, false)
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
 			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; " +
 				"the log says why, look at the disk of " +
-				a.o.Names.Of(council.SettingSpendStore),
+				b.o.Names.Of(council.SettingSpendStore),
 		}
 	}
 	return s, nil
 }
 
 // begin is Open without the ledger. old says that the ledger needs no line.
-func (a *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if open := a.sessions[o.Session]; open != nil {
+func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if open := b.sessions[o.Session]; open != nil {
 		return open, true, nil
 	}
-	s = a.limited(&Account{b: a, sums: noSums(), Opening: o, day: a.today()})
-	orphan, resumed := a.orphans[o.Session]
+	s = b.limited(&Account{b: b, sums: noSums(), Opening: o, day: b.today()})
+	orphan, resumed := b.orphans[o.Session]
 	if resumed {
 		s.day = orphan.Day
 		s.Token = orphan.Token
 		s.Limit = orphan.Limit
-	} else if failure := a.refusalLocked(s); failure != nil {
+	} else if failure := b.refusalLocked(s); failure != nil {
 		if s.over != nil {
 			s.over.refused++
 		}
 		return nil, false, failure
 	}
-	a.noteTariffs(s)
+	b.noteTariffs(s)
 	if resumed {
-		delete(a.orphans, o.Session)
-		for _, scope := range a.scopesLocked(s.day, s.Token) {
+		delete(b.orphans, o.Session)
+		for _, scope := range b.scopesLocked(s.day, s.Token) {
 			orphan.addWhole(scope, -1)
 		}
 	}
-	for _, scope := range a.scopesLocked(s.day, s.Token) {
-		scope.held = scope.held.Plus(a.hold(s))
+	for _, scope := range b.scopesLocked(s.day, s.Token) {
+		scope.held = scope.held.Plus(b.hold(s))
 	}
 	for _, c := range orphan.Calls {
-		a.changeLocked(s, func() { c.addTo(&s.scope) })
+		b.changeLocked(s, func() { c.addTo(&s.scope) })
 	}
-	a.sessions[s.Session] = s
-	a.openBillsLocked(s)
-	a.forgetLocked()
+	b.sessions[s.Session] = s
+	b.openBillsLocked(s)
+	b.forgetLocked()
 	return s, resumed, nil
 }
 
 // limited gives a session the limit that hard limits of a day need, where it has none of its own:
 // the most that it is thought to cost.
-func (a *Book) limited(s *Account) *Account {
-	if a.o.Hard && s.Limit == nil && a.HasDayLimit() {
+func (b *Book) limited(s *Account) *Account {
+	if b.o.Hard && s.Limit == nil && b.HasDayLimit() {
 		s.Limit = s.Upper
 	}
 	return s
 }
 
 // refusalLocked returns why a session must not begin.
-func (a *Book) refusalLocked(s *Account) *council.Error {
-	if e := a.withoutPrices(s); e != nil {
+func (b *Book) refusalLocked(s *Account) *council.Error {
+	if e := b.withoutPrices(s); e != nil {
 		return e
 	}
-	scopes := a.scopesLocked(s.day, s.Token)
-	for i, limit := range a.dayLimits(s.Token) {
+	scopes := b.scopesLocked(s.day, s.Token)
+	for i, limit := range b.dayLimits(s.Token) {
 		if limit == nil {
 			continue
 		}
-		if e := a.overDay(s, scopes[i], *limit, i == 1); e != nil {
+		if e := b.overDay(s, scopes[i], *limit, i == 1); e != nil {
 			return e
 		}
 	}
-	return a.tooLittle(s)
+	return b.tooLittle(s)
 }
 
 // withoutPrices refuses a session with a hard limit whose models have no known price.
-func (a *Book) withoutPrices(s *Account) *council.Error {
-	if !a.o.Hard || s.Limit == nil && !a.HasDayLimit() {
+func (b *Book) withoutPrices(s *Account) *council.Error {
+	if !b.o.Hard || s.Limit == nil && !b.HasDayLimit() {
 		return nil
 	}
-	unpriced := a.unpriced(s.Models)
+	unpriced := b.unpriced(s.Models)
 	if len(unpriced) == 0 {
 		return nil
 	}
 	return &council.Error{
 		Code: council.CodeUnpriced,
 		Detail: "there is a hard limit of cost, and nobody knows what these models cost: " +
-			strings.Join(unpriced, ", ") + "; give their prices in " + a.o.Names.Of(council.SettingPrices),
+			strings.Join(unpriced, ", ") + "; give their prices in " + b.o.Names.Of(council.SettingPrices),
 	}
 }
 
 // overDay refuses a session for which the limit of a day leaves no room: that of its token, or that of all sessions.
-func (a *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
+func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
 	whose := "all sessions"
-	name := a.o.Names.Of(council.SettingMaxCostUSDPerDay)
+	name := b.o.Names.Of(council.SettingMaxCostUSDPerDay)
 	if ofToken {
 		whose = "the sessions of this token"
-		name = a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
-		if a.o.TokenLimit != nil && a.o.TokenLimit(s.Token) != nil {
+		name = b.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
+		if b.o.TokenLimit != nil && b.o.TokenLimit(s.Token) != nil {
 			name = "max_cost_usd_per_day in the roster"
 		}
 	}
 	over := day.spent() >= limit
 	why := ""
-	if a.o.Hard {
+	if b.o.Hard {
 		if s.Limit == nil {
-			return a.withoutLimit()
+			return b.withoutLimit()
 		}
 		over = *s.Limit > limit-min(day.used(), limit)
 		why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", day.held, *s.Limit)
@@ -331,7 +331,7 @@ func (a *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	if !over {
 		return nil
 	}
-	now := a.o.Now()
+	now := b.o.Now()
 	s.over = day
 	return &council.Error{
 		Code:       council.CodeOverBudget,
@@ -343,8 +343,8 @@ func (a *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 }
 
 // tooLittle refuses a session whose hard limit does not pay for the first calls.
-func (a *Book) tooLittle(s *Account) *council.Error {
-	if !a.o.Hard || s.Limit == nil || s.First == nil {
+func (b *Book) tooLittle(s *Account) *council.Error {
+	if !b.o.Hard || s.Limit == nil || s.First == nil {
 		return nil
 	}
 	percent := s.share(council.Stage1)
@@ -361,27 +361,27 @@ func (a *Book) tooLittle(s *Account) *council.Error {
 				"that are theirs",
 				*s.Limit, *s.First, percent),
 			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
-				least, a.o.Names.Of(council.SettingMaxOutputTokens)),
+				least, b.o.Names.Of(council.SettingMaxOutputTokens)),
 		}},
 	}
 }
 
-func (a *Book) withoutLimit() *council.Error {
+func (b *Book) withoutLimit() *council.Error {
 	return &council.Error{
 		Code:   council.CodeInvalid,
 		Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd", Message: "the session has no limit of cost",
-			Fix: "give one, or set " + a.o.Names.Of(council.SettingMaxCostUSD),
+			Fix: "give one, or set " + b.o.Names.Of(council.SettingMaxCostUSD),
 		}},
 	}
 }
 
 // unpriced returns the models, each once, of which nobody knows what they cost.
-func (a *Book) unpriced(models []string) []string {
+func (b *Book) unpriced(models []string) []string {
 	var unpriced []string
 	for _, model := range models {
-		if _, ok := a.o.Tariff(model); !ok && !slices.Contains(unpriced, model) {
+		if _, ok := b.o.Tariff(model); !ok && !slices.Contains(unpriced, model) {
 			unpriced = append(unpriced, model)
 		}
 	}
@@ -391,9 +391,9 @@ func (a *Book) unpriced(models []string) []string {
 // oldAfter is the age from which prices are called old.
 const oldAfter = 45 * 24 * time.Hour
 
-func (a *Book) noteTariffs(s *Account) {
+func (b *Book) noteTariffs(s *Account) {
 	for _, model := range s.Models {
-		if t, ok := a.o.Tariff(model); ok && !t.AsOf.IsZero() && a.o.Now().Sub(t.AsOf) > oldAfter {
+		if t, ok := b.o.Tariff(model); ok && !t.AsOf.IsZero() && b.o.Now().Sub(t.AsOf) > oldAfter {
 			s.warn(council.WarnPriceOld, model)
 		}
 	}
@@ -410,24 +410,24 @@ func (s *Account) warn(code council.WarningCode, model string) {
 
 // forgetLocked forgets all days but those that counted last, and those on which a session that runs began. It does not ask the
 // clock which days are old: a clock that jumps ahead and back must not lose what today has cost.
-func (a *Book) forgetLocked() {
-	if len(a.recent) <= daysKept {
+func (b *Book) forgetLocked() {
+	if len(b.recent) <= daysKept {
 		return
 	}
 	keep := map[string]bool{}
-	for _, s := range a.sessions {
+	for _, s := range b.sessions {
 		keep[s.day] = true
 	}
-	for _, o := range a.orphans {
+	for _, o := range b.orphans {
 		keep[o.Day] = true
 	}
-	for _, day := range a.recent[len(a.recent)-daysKept:] {
+	for _, day := range b.recent[len(b.recent)-daysKept:] {
 		keep[day] = true
 	}
 	isOld := func(day string) bool { return !keep[day] }
-	a.recent = slices.DeleteFunc(a.recent, isOld)
-	maps.DeleteFunc(a.days, func(day string, _ *scope) bool { return isOld(day) })
-	maps.DeleteFunc(a.tokens, func(key [2]string, _ *scope) bool { return isOld(key[0]) })
+	b.recent = slices.DeleteFunc(b.recent, isOld)
+	maps.DeleteFunc(b.days, func(day string, _ *scope) bool { return isOld(day) })
+	maps.DeleteFunc(b.tokens, func(key [2]string, _ *scope) bool { return isOld(key[0]) })
 }
 
 // Attempt is one request to a provider, before it is sent.
@@ -587,7 +587,7 @@ func (s *Account) Lose(ctx context.Context, lost ...Lost) {
 		}
 		s.lost[[2]string{string(l.Stage), l.Seat}] = true
 		s.lostTokens += l.Tokens
-		s.sums.lose(l)
+		s.lose(l)
 	}
 	a.mu.Unlock()
 	a.save(ctx, s)
@@ -605,12 +605,12 @@ func (s *Account) holdLocked(at Attempt) *Hold {
 }
 
 // reserveLocked is Reserve without the lock.
-func (a *Book) reserveLocked(r *Hold) *council.Failure {
+func (b *Book) reserveLocked(r *Hold) *council.Failure {
 	at := r.at
-	if !a.o.Hard && r.s.Limit != nil {
-		r.expected, _ = a.costsLocked(at.Model, string(at.Stage)).median()
+	if !b.o.Hard && r.s.Limit != nil {
+		r.expected, _ = b.costsLocked(at.Model, string(at.Stage)).median()
 	}
-	refusal := a.roomLocked(r)
+	refusal := b.roomLocked(r)
 	if refusal == "" && r.s.MaxTokens != nil {
 		refusal = r.tokenRoomLocked()
 	}
@@ -618,7 +618,7 @@ func (a *Book) reserveLocked(r *Hold) *council.Failure {
 		return &council.Failure{Code: council.FailBudget, Message: "not called: " + refusal}
 	}
 	r.s.tokensHeld += r.tokens
-	a.changeLocked(r.s, func() {
+	b.changeLocked(r.s, func() {
 		r.s.held += r.bound
 		r.s.expected = r.s.expected.Plus(r.expected)
 	})
@@ -626,7 +626,7 @@ func (a *Book) reserveLocked(r *Hold) *council.Failure {
 }
 
 // roomLocked returns why there is no room for an attempt, or "".
-func (a *Book) roomLocked(r *Hold) string {
+func (b *Book) roomLocked(r *Hold) string {
 	s := r.s
 	if r.bound > math.MaxInt64/2-s.held { // so that no sum of what is in flight overflows
 		return fmt.Sprintf("the request can cost %v US dollars", r.bound)
@@ -634,7 +634,7 @@ func (a *Book) roomLocked(r *Hold) string {
 	if s.Limit == nil {
 		return ""
 	}
-	if !a.o.Hard {
+	if !b.o.Hard {
 		if s.certain >= *s.Limit {
 			return budgetSpent
 		}
@@ -664,9 +664,9 @@ const budgetSpent = "the session's budget is spent"
 const maxTokens = 1 << 40
 
 // tokenRoomLocked is roomLocked for the limit of tokens. Under hard limits it sets how many are reserved.
-func (r *Hold) tokenRoomLocked() string {
-	s := r.s
-	at := r.at
+func (h *Hold) tokenRoomLocked() string {
+	s := h.s
+	at := h.at
 	lost := s.lostTokens
 	if s.lost[[2]string{string(at.Stage), at.Seat}] {
 		lost = 0 // it may be the very call that was lost
@@ -685,10 +685,10 @@ func (r *Hold) tokenRoomLocked() string {
 	if at.Bytes > maxTokens || int64(*at.OutputLimit) > maxTokens {
 		return "the request can take more tokens than can be counted"
 	}
-	if r.tokens = at.Bytes + int64(*at.OutputLimit); r.tokens > most-min(s.tokens+s.lostTokens+s.tokensHeld, most) {
+	if h.tokens = at.Bytes + int64(*at.OutputLimit); h.tokens > most-min(s.tokens+s.lostTokens+s.tokensHeld, most) {
 		return fmt.Sprintf("the request can take %d tokens; %d of the session's %d are spent or reserved, "+
 			"and %s may take %d %%",
-			r.tokens, s.tokens+s.lostTokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
+			h.tokens, s.tokens+s.lostTokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
 	}
 	return ""
 }
@@ -772,11 +772,11 @@ func (h *Hold) chargeLocal(o Outcome) Charge {
 
 // save writes the uncertain costs of a session that the ledger does not have yet. The others stand in
 // the log of a session that is kept.
-func (a *Book) save(ctx context.Context, s *Account) {
-	if a.o.Ledger == nil || !a.o.Hard && !a.HasDayLimit() {
+func (b *Book) save(ctx context.Context, s *Account) {
+	if b.o.Ledger == nil || !b.o.Hard && !b.HasDayLimit() {
 		return
 	}
-	a.mu.Lock()
+	b.mu.Lock()
 	var uncertain, others []Charge
 	for _, c := range s.calls {
 		if c.Source == SourceBound {
@@ -787,69 +787,69 @@ func (a *Book) save(ctx context.Context, s *Account) {
 	}
 	lines := s.lines(uncertain, entryCalls)
 	s.calls = others
-	a.mu.Unlock()
-	_ = a.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
+	b.mu.Unlock()
+	_ = b.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
 }
 
 // undercharged reports whether the tokens of an attempt count at the known price, although the provider says that the
 // attempt cost less. Another provider may charge as well: a gateway reports 0 if the caller's own key pays there. Under
 // hard limits the greater amount always counts. Under soft limits a discount is believed, such as that of a cheaper tier,
 // but not a cost of 0 for a model that has a price.
-func (r *Hold) undercharged(o Outcome) bool {
-	return o.Tokens != nil && r.priced && (r.s.b.o.Hard || *o.CostUSD == 0) && r.tariff.Cost(*o.Tokens) > *o.CostUSD
+func (h *Hold) undercharged(o Outcome) bool {
+	return o.Tokens != nil && h.priced && (h.s.b.o.Hard || *o.CostUSD == 0) && h.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
 
 // charge returns what an attempt cost.
-func (r *Hold) charge(o Outcome) Charge {
-	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Attempt: r.at.Number, Tokens: o.Tokens}
+func (h *Hold) charge(o Outcome) Charge {
+	c := Charge{Stage: h.at.Stage, Model: h.at.Model, Provider: h.at.Provider, Attempt: h.at.Number, Tokens: o.Tokens}
 	switch {
 	case o.Free:
 		c.USD = new(USD)
-	case o.CostUSD != nil && !r.undercharged(o):
+	case o.CostUSD != nil && !h.undercharged(o):
 		c.USD = o.CostUSD
 		c.Source = SourceProvider
-	case o.Tokens != nil && r.priced:
-		c.USD = new(r.tariff.Cost(*o.Tokens))
+	case o.Tokens != nil && h.priced:
+		c.USD = new(h.tariff.Cost(*o.Tokens))
 		c.Source = SourceTariff
 	default:
-		c = r.lost()
-		c.Attempt = r.at.Number
+		c = h.lost()
+		c.Attempt = h.at.Number
 	}
 	return c
 }
 
 // lost returns the charge of a request whose outcome nobody knows: its bound, if it has one.
-func (r *Hold) lost() Charge {
-	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Source: SourceBound}
-	if r.bounded {
-		c.USD = &r.bound
+func (h *Hold) lost() Charge {
+	c := Charge{Stage: h.at.Stage, Model: h.at.Model, Provider: h.at.Provider, Source: SourceBound}
+	if h.bounded {
+		c.USD = &h.bound
 	}
 	return c
 }
 
 // noteLocked notes what is odd about a bill.
-func (r *Hold) noteLocked(o Outcome, c Charge) {
-	a := r.s.b
-	s := r.s
-	model := r.at.Model
+func (h *Hold) noteLocked(o Outcome, c Charge) {
+	a := h.s.b
+	s := h.s
+	model := h.at.Model
 	if c.Source == SourceBound && c.USD != nil && *c.USD > 0 {
 		s.warn(council.WarnCostUncertain, model)
 	}
 	if c.Source == SourceBound || c.USD == nil {
 		return
 	}
-	if o.CostUSD != nil && o.Tokens != nil && r.priced {
+	if o.CostUSD != nil && o.Tokens != nil && h.priced {
 		figure := *o.CostUSD
-		ours := r.tariff.Cost(*o.Tokens)
+		ours := h.tariff.Cost(*o.Tokens)
 		const percent = 2
 		if max(figure, ours)-min(figure, ours) > max(figure, ours).share(percent) {
 			s.warn(council.WarnPriceDiffers, model)
 		}
 	}
-	if r.bounded && *c.USD > r.bound {
+	if h.bounded && *c.USD > h.bound {
 		s.warn(council.WarnCostOverBound, model)
 		over := a.over[model]
-		unscaled := r.tariff.Bound(r.at.Bytes, int64(*r.at.OutputLimit))
+		unscaled := h.tariff.Bound(h.at.Bytes, int64(*h.at.OutputLimit))
 		if over.worse(*c.USD, unscaled) {
 			over.bill = *c.USD
 			over.bound = unscaled
@@ -857,17 +857,17 @@ func (r *Hold) noteLocked(o Outcome, c Charge) {
 		over.count++
 		a.over[model] = over
 	}
-	a.costsLocked(model, string(r.at.Stage)).add(*c.USD)
+	a.costsLocked(model, string(h.at.Stage)).add(*c.USD)
 }
 
 // chargeLocked adds a charge to a session.
-func (a *Book) chargeLocked(s *Account, c Charge) {
-	a.changeLocked(s, func() { c.addTo(&s.scope) })
+func (b *Book) chargeLocked(s *Account, c Charge) {
+	b.changeLocked(s, func() { c.addTo(&s.scope) })
 	if s.calls == nil {
 		s.calls = make([]Charge, 0, 2*len(s.Models)+1) // as a session has whose seats are of different models
 	}
 	s.calls = append(s.calls, c)
-	if c.USD == nil && a.limits(s) {
+	if c.USD == nil && b.limits(s) {
 		s.warn(council.WarnCostUnknown, c.Model)
 	}
 }
@@ -918,7 +918,7 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 }
 
 // explain returns what a warning says, before the models.
-func (a *Book) explain(code council.WarningCode, s *Account) string {
+func (b *Book) explain(code council.WarningCode, s *Account) string {
 	switch code {
 	case council.WarnPriceOld:
 		return "prices were read more than 45 days ago, and may have changed since: "
@@ -934,7 +934,7 @@ func (a *Book) explain(code council.WarningCode, s *Account) string {
 	default:
 		return "there is a limit of cost, and nobody knows what these models cost, " +
 			"so that their calls count as nothing; give their prices in " +
-			a.o.Names.Of(council.SettingPrices) + ": "
+			b.o.Names.Of(council.SettingPrices) + ": "
 	}
 }
 
@@ -956,12 +956,12 @@ type Limit struct {
 }
 
 // Limits returns the limits of today, of all sessions and of a token, where there are any.
-func (a *Book) Limits(token string) []Limit {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (b *Book) Limits(token string) []Limit {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	limits := []Limit{}
-	today := a.today()
-	reset := resetsAt(a.o.Now())
+	today := b.today()
+	reset := resetsAt(b.o.Now())
 	add := func(name string, limit *USD, s *scope) {
 		if limit != nil {
 			limits = append(limits, Limit{
@@ -974,16 +974,16 @@ func (a *Book) Limits(token string) []Limit {
 			})
 		}
 	}
-	add(ScopeDay, a.o.Day, cmp.Or(a.days[today], &scope{}))
-	add(ScopeToken, a.dayLimits(token)[1], cmp.Or(a.tokens[[2]string{today, token}], &scope{}))
+	add(ScopeDay, b.o.Day, cmp.Or(b.days[today], &scope{}))
+	add(ScopeToken, b.dayLimits(token)[1], cmp.Or(b.tokens[[2]string{today, token}], &scope{}))
 	return limits
 }
 
 // Account returns the account of a session, or nil if it is not open.
-func (a *Book) Account(session string) *Account {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sessions[session]
+func (b *Book) Account(session string) *Account {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sessions[session]
 }
 
 // costs are what the latest calls of a model in a stage cost.
@@ -1014,10 +1014,10 @@ func (c *costs) median() (USD, bool) {
 	return *c.middle, true
 }
 
-func (a *Book) costsLocked(model, stage string) *costs {
+func (b *Book) costsLocked(model, stage string) *costs {
 	key := [2]string{model, stage}
-	if a.costs[key] == nil {
-		a.costs[key] = &costs{}
+	if b.costs[key] == nil {
+		b.costs[key] = &costs{}
 	}
-	return a.costs[key]
+	return b.costs[key]
 }

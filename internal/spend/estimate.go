@@ -166,28 +166,28 @@ func textSize(texts map[string]string) (bytes int64) {
 }
 
 // upper returns the most that the calls cost together, nil where that is not known of one.
-func (a *Book) upper(all []planned) *USD {
+func (b *Book) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {
-		tariff, ok := a.o.Tariff(c.model)
+		tariff, ok := b.o.Tariff(c.model)
 		if !ok || c.limit == nil || c.bytes < 0 {
 			return nil
 		}
-		a.mu.Lock()
-		over := a.over[c.model]
-		a.mu.Unlock()
+		b.mu.Lock()
+		over := b.over[c.model]
+		b.mu.Unlock()
 		sum = sum.Plus(over.raise(tariff.Bound(c.bytes, int64(*c.limit))))
 	}
 	return &sum
 }
 
 // expected returns what the calls cost together, as earlier ones did, nil where too few are known.
-func (a *Book) expected(all []planned) *USD {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (b *Book) expected(all []planned) *USD {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var sum USD
 	for _, c := range all {
-		median, ok := a.costsLocked(c.model, string(c.stage)).median()
+		median, ok := b.costsLocked(c.model, string(c.stage)).median()
 		if !ok {
 			return nil
 		}
@@ -197,7 +197,7 @@ func (a *Book) expected(all []planned) *USD {
 }
 
 // Opening returns what is known of the session of a plan before its first call.
-func (a *Book) Opening(plan council.Plan) Opening {
+func (b *Book) Opening(plan council.Plan) Opening {
 	o := Opening{
 		Session:   plan.SessionID,
 		Token:     plan.Token,
@@ -228,40 +228,40 @@ func (a *Book) Opening(plan council.Plan) Opening {
 			o.Models = append(o.Models, m.Model)
 		}
 	}
-	if !a.o.Hard && !a.HasDayLimit() {
+	if !b.o.Hard && !b.HasDayLimit() {
 		return o // nobody needs the rest
 	}
 	all := calls(plan)
-	o.Upper = a.upper(all)
-	o.First = a.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != council.Stage1 }))
+	o.Upper = b.upper(all)
+	o.First = b.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != council.Stage1 }))
 	return o
 }
 
 // Estimate returns what the session of a plan may cost.
-func (a *Book) Estimate(plan council.Plan) Estimate {
+func (b *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
-	o := a.Opening(plan)
+	o := b.Opening(plan)
 	e := Estimate{
 		Calls:    len(all),
-		Upper:    a.upper(all),
-		Expected: a.expected(all),
+		Upper:    b.upper(all),
+		Expected: b.expected(all),
 		ByStage:  map[string]Figure{},
 		ByModel:  map[string]Figure{},
-		Unpriced: append([]string{}, a.unpriced(o.Models)...),
-		Limits:   a.Limits(plan.Token),
+		Unpriced: append([]string{}, b.unpriced(o.Models)...),
+		Limits:   b.Limits(plan.Token),
 	}
 	part := func(is func(planned) bool) Figure {
 		some := slices.DeleteFunc(slices.Clone(all), func(c planned) bool { return !is(c) })
-		return Figure{Calls: len(some), Upper: a.upper(some), Expected: a.expected(some)}
+		return Figure{Calls: len(some), Upper: b.upper(some), Expected: b.expected(some)}
 	}
 	for _, c := range all {
 		e.ByStage[string(c.stage)] = part(func(d planned) bool { return d.stage == c.stage })
 		e.ByModel[c.model] = part(func(d planned) bool { return d.model == c.model })
 	}
-	s := &Account{Opening: o, day: a.today()}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if failure := a.refusalLocked(a.limited(s)); failure != nil {
+	s := &Account{Opening: o, day: b.today()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if failure := b.refusalLocked(b.limited(s)); failure != nil {
 		e.Refusal = new(failure.Explain())
 	}
 	e.Fits = e.Refusal == nil

@@ -22,27 +22,27 @@ type bill struct {
 
 // openBillsLocked begins the bills of a session at 0, so that whoever reads them before its first call
 // is charged and afterwards sees what they grew by.
-func (a *Book) openBillsLocked(s *Account) {
+func (b *Book) openBillsLocked(s *Account) {
 	s.billed = s.Council
-	if !a.councils[s.Council] {
-		if len(a.councils) < maxCouncils {
-			a.councils[s.Council] = true
+	if !b.councils[s.Council] {
+		if len(b.councils) < maxCouncils {
+			b.councils[s.Council] = true
 		} else {
 			s.billed = OtherCouncils
 		}
 	}
 	for _, model := range s.Models {
 		for _, source := range []Source{SourceProvider, SourceTariff, SourceBound} {
-			a.bills[bill{s.billed, model, source}] += 0
+			b.bills[bill{s.billed, model, source}] += 0
 		}
 	}
 }
 
 // billLocked adds the charge of a request of this process.
-func (a *Book) billLocked(s *Account, c Charge) {
+func (b *Book) billLocked(s *Account, c Charge) {
 	if c.USD != nil {
 		key := bill{s.billed, c.Model, c.Source}
-		a.bills[key] = a.bills[key].Plus(*c.USD)
+		b.bills[key] = b.bills[key].Plus(*c.USD)
 	}
 }
 
@@ -56,11 +56,11 @@ type Bill struct {
 
 // Bills returns what the requests of this process cost since it began, in the order of councils, models
 // and sources. What was replayed is not in them, and requests whose cost nobody knows are not.
-func (a *Book) Bills() []Bill {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := make([]Bill, 0, len(a.bills))
-	for key, usd := range a.bills {
+func (b *Book) Bills() []Bill {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Bill, 0, len(b.bills))
+	for key, usd := range b.bills {
 		all = append(all, Bill{key.council, key.model, key.source, usd})
 	}
 	slices.SortFunc(all, func(x, y Bill) int {
@@ -81,17 +81,17 @@ type Budget struct {
 
 // Budgets returns what counts today: of all sessions, and of each token that began a session today, in
 // the order of their names.
-func (a *Book) Budgets() []Budget {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	today := a.today()
+func (b *Book) Budgets() []Budget {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	today := b.today()
 	budget := func(name, token string, limit *USD, s *scope) Budget {
 		return Budget{name, token, limit, s.spent(), s.held, s.refused}
 	}
-	all := []Budget{budget(ScopeDay, "", a.o.Day, cmp.Or(a.days[today], &scope{}))}
-	for _, key := range slices.SortedFunc(maps.Keys(a.tokens), func(x, y [2]string) int { return cmp.Compare(x[1], y[1]) }) {
+	all := []Budget{budget(ScopeDay, "", b.o.Day, cmp.Or(b.days[today], &scope{}))}
+	for _, key := range slices.SortedFunc(maps.Keys(b.tokens), func(x, y [2]string) int { return cmp.Compare(x[1], y[1]) }) {
 		if key[0] == today {
-			all = append(all, budget(ScopeToken, key[1], a.dayLimits(key[1])[1], a.tokens[key]))
+			all = append(all, budget(ScopeToken, key[1], b.dayLimits(key[1])[1], b.tokens[key]))
 		}
 	}
 	return all
@@ -99,12 +99,12 @@ func (a *Book) Budgets() []Budget {
 
 // OverBounds returns how many bills of each model were above the bounds of their requests, of the models
 // of all sessions that began in this process.
-func (a *Book) OverBounds() map[string]int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (b *Book) OverBounds() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	counts := map[string]int{}
-	for key := range a.bills {
-		counts[key.model] = a.over[key.model].count
+	for key := range b.bills {
+		counts[key.model] = b.over[key.model].count
 	}
 	return counts
 }

@@ -123,9 +123,9 @@ func (e entry) addWhole(s *scope, sign int) {
 // again.
 //
 // The days should be [State.Recent], the last ones of the ledger. The clock does not choose them, because it may be wrong.
-func (a *Book) Replay(lines Lines, days []string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (b *Book) Replay(lines Lines, days []string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	closed := map[string]bool{}
 	calls := map[string][]Charge{} // of sessions whose end has not come
 	for line, err := range lines {
@@ -141,21 +141,21 @@ func (a *Book) Replay(lines Lines, days []string) error {
 		switch e := line.entry(); e.Type {
 		case entryOpen:
 			if !closed[e.Session] {
-				a.orphans[e.Session] = e
+				b.orphans[e.Session] = e
 			}
 		case entryCalls:
 			calls[e.Session] = append(calls[e.Session], e.Calls...)
 		case entryClose:
-			a.replayLocked(e, append(calls[e.Session], e.Calls...))
+			b.replayLocked(e, append(calls[e.Session], e.Calls...))
 			closed[e.Session] = true
 			delete(calls, e.Session)
-			delete(a.orphans, e.Session)
+			delete(b.orphans, e.Session)
 		}
 	}
-	for id, e := range a.orphans {
+	for id, e := range b.orphans {
 		e.Calls = calls[id]
-		a.orphans[id] = e
-		for _, scope := range a.scopesLocked(e.Day, e.Token) {
+		b.orphans[id] = e
+		for _, scope := range b.scopesLocked(e.Day, e.Token) {
 			e.addWhole(scope, 1)
 		}
 	}
@@ -163,13 +163,13 @@ func (a *Book) Replay(lines Lines, days []string) error {
 }
 
 // replayLocked takes in a session that ended.
-func (a *Book) replayLocked(e entry, calls []Charge) {
+func (b *Book) replayLocked(e entry, calls []Charge) {
 	for _, c := range calls {
-		for _, scope := range a.scopesLocked(e.Day, e.Token) {
+		for _, scope := range b.scopesLocked(e.Day, e.Token) {
 			c.addTo(scope)
 		}
 		if c.USD != nil && c.Source != SourceBound {
-			a.costsLocked(c.Model, string(c.Stage)).add(*c.USD)
+			b.costsLocked(c.Model, string(c.Stage)).add(*c.USD)
 		}
 	}
 }

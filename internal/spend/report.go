@@ -129,19 +129,19 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 }
 
 // limitsOf returns the limits that concern a token. Without a token, they are those of all sessions.
-func (a *Book) limitsOf(token *string) []Limit {
+func (b *Book) limitsOf(token *string) []Limit {
 	if token != nil {
-		return a.Limits(*token)
+		return b.Limits(*token)
 	}
-	return slices.DeleteFunc(a.Limits(""), func(l Limit) bool { return l.Scope == ScopeToken })
+	return slices.DeleteFunc(b.Limits(""), func(l Limit) bool { return l.Scope == ScopeToken })
 }
 
 // running returns the sessions that run, with their calls so far.
-func (a *Book) running() []entry {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := make([]entry, 0, len(a.sessions))
-	for _, s := range a.sessions {
+func (b *Book) running() []entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]entry, 0, len(b.sessions))
+	for _, s := range b.sessions {
 		all = append(all, entry{
 			Type:    entryClose,
 			Day:     s.day,

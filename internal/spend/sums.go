@@ -33,8 +33,8 @@ func Nothing() *Account { return &Account{sums: noSums()} }
 
 // Count adds what a call consumed.
 func (s *Account) Count(stage council.Stage, model string, u council.Usage) {
-	s.sums.mu.Lock()
-	defer s.sums.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.addLocked(stage, model, u)
 }
 
@@ -69,8 +69,8 @@ func (s *sums) lose(l Lost) {
 
 // Usage returns what the calls of the session consumed so far.
 func (s *Account) Usage() council.TotalUsage {
-	s.sums.mu.Lock()
-	defer s.sums.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return council.TotalUsage{
 		ByStage: maps.Clone(s.byStage),
 		ByModel: maps.Clone(s.byModel),
@@ -81,15 +81,15 @@ func (s *Account) Usage() council.TotalUsage {
 
 // Paid returns how many calls so far a provider may have billed.
 func (s *Account) Paid() int {
-	s.sums.mu.Lock()
-	defer s.sums.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.paid
 }
 
 // Unknown reports whether the cost of a call is not known, and whether its tokens are not.
 func (s *Account) Unknown() (cost, tokens bool) {
-	s.sums.mu.Lock()
-	defer s.sums.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.costUnknown, s.tokensUnknown
 }
 

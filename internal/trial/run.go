@@ -302,7 +302,7 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	if limit(longest) == math.MaxInt {
 		return nil
 	}
-	session.Stages = council.CouncilStages([]council.Member{longest, longest}, p.Judges, nil)
+	session.Stages = council.Stages([]council.Member{longest, longest}, p.Judges, nil)
 	session.Rules.BallotRepair = false
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }

@@ -49,7 +49,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -58,6 +57,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/councild/councild/internal/runlog"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/runlog"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/runlog"
 )
 
 // prepared is a Council that keeps the plan and runs nothing.

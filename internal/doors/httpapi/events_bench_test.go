@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions"
 )
 
