@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"io"
 	"net/http"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 )

@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"os"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/google/go-cmp/cmp"
 )
 
