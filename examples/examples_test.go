@@ -16,8 +16,8 @@ import (
 
 	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/trial/grade"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/trial/grade"
 )
 
 type question struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"io"
 	"log/slog"
 	"math"
@@ -19,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
 

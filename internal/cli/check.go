@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"io"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/simllm"
 )
 
 type checkCmd struct {

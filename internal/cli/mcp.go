@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"net/http"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/doors/mcpserver"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
 

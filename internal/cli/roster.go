@@ -6,13 +6,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"io"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/simllm"
 )
 
 type rosterCmd struct {

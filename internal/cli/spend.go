@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/simllm"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 )

@@ -3,11 +3,11 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"github.com/councild/councild/internal/runlog"
 	"slices"
 
 	"github.com/councild/councild/internal/calls/schema"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 )

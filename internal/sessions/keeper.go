@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions/journal"
 )
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/councild/councild/internal/runlog"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions/journal"
 )
 

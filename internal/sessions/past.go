@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions/journal"
 )
 

@@ -3,12 +3,12 @@ package sessions
 import (
 	"context"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 )
 
 // Start is what a session starts from. Plan is required. Owner is required where

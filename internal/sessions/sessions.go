@@ -37,7 +37,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/runlog"
 	"log/slog"
 	"maps"
 	"math"
@@ -47,6 +46,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
