@@ -24,6 +24,7 @@ func (p Provider) With(seed uint64, models []Model) Provider {
 }
 
 // closed returns the questions of examples.
+//
 //nolint:gochecknoglobals // they are read once
 var closed = sync.OnceValue(func() []Closed {
 	questions, err := ReadClosed(examples.Questions())
