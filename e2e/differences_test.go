@@ -56,7 +56,7 @@ func passed(t *testing.T, c council.Calibration) string {
 	if err := os.WriteFile(file, append(line, '\n'), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file
+	return filepath.Dir(file)
 }
 
 // judging is a daemon with a judge that replies so, calibrated or not. Its chairman takes his time, so that the judge
@@ -71,7 +71,7 @@ func judging(t *testing.T, calibrated bool, reply func(simllm.Task) (string, boo
 	}
 	if calibrated {
 		axes := disagreement.NewMatcher(disagreement.DefaultLexicon()).Axes()
-		env["CALIBRATION_STORE"] = passed(t, council.Calibration{Model: "judge", Prompt: "judge-1", Axes: axes, Threshold: 0.3})
+		env["DATA_DIR"] = passed(t, council.Calibration{Model: "judge", Prompt: "judge-1", Axes: axes, Threshold: 0.3})
 	}
 	return daemon(t, env, models...)
 }
@@ -93,7 +93,7 @@ func embedding(t *testing.T, calibrated bool) string {
 	env := map[string]string{"MODELS": strings.Join(names, ","), "EMBEDDING_MODEL": "embed", "DEMOGRAPHICS_BACKEND": "embedding"}
 	if calibrated {
 		in := disagreement.Input{Matcher: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3}
-		env["CALIBRATION_STORE"] = passed(t, in.Instrument("embed"))
+		env["DATA_DIR"] = passed(t, in.Instrument("embed"))
 	}
 	return daemon(t, env, models...)
 }

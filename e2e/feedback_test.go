@@ -174,7 +174,7 @@ func TestReportOfPreferences(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, daemon(t, map[string]string{"EVIDENCE_STORE": path}, members()...), "")
+	p := open(t, daemon(t, map[string]string{"DATA_DIR": filepath.Dir(path)}, members()...), "")
 	p.show("report")
 	for _, sentence := range []string{
 		"Reviewers that wrote neither text prefer the final answer to the answer that was ranked first.",

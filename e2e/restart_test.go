@@ -185,7 +185,7 @@ func TestKilledInTheAnswer(t *testing.T) {
 // a restart, as the page has said, and that the page says that, too.
 func TestKilledWithoutADirectory(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, map[string]string{"SESSIONS_DIR": "off"})
+	p := startProcess(t, map[string]string{"DATA_DIR": "off"})
 	page := cutInStage2(p, "What is in memory only?")
 	p.start()
 	page.says("#session .notice.bad", "there is no session")

@@ -68,7 +68,7 @@ func natsHolding(t *testing.T, stream jetstream.StreamConfig) string {
 func keptIn(t *testing.T, key string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "sessions")
-	d := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_SESSIONS_DIR="+dir, "LLM_COUNCIL_SESSIONS_KEY="+key)
+	d := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_DATA_DIR="+filepath.Dir(dir), "LLM_COUNCIL_SESSIONS_KEY="+key)
 	d.call(t, "POST", "/v1/council", question, "Idempotency-Key", "k")
 	d.terminate(t)
 	d.ended(t, 0)
@@ -114,12 +114,15 @@ func TestBadStart(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
+	sessions := filepath.Join(t.TempDir(), "sessions")
+	for _, path := range []string{file, sessions} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	keyDir, otherDir := keptIn(t, key), keptIn(t, key) // one for each case: a daemon holds its directory
-	heldDir := filepath.Join(t.TempDir(), "held")
-	held := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_SESSIONS_DIR="+heldDir)
+	heldDir := t.TempDir()
+	held := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_DATA_DIR="+heldDir)
 	t.Cleanup(func() { _ = held.Wait() }) // the end of the test's context kills it
 	secured := natsWith(t, func(o *server.Options) { o.Username, o.Password = "user", "geheim" })
 	good := natsWith(t, func(*server.Options) {})
@@ -155,13 +158,12 @@ func TestBadStart(t *testing.T) {
 		{"other subjects", "NATS_REPLICAS=1 NATS_URL=" + subjects, 1, []string{"NATS_PREFIX", "subjects", "another prefix"}},
 		{"in memory", "NATS_REPLICAS=1 NATS_URL=" + inMemory, 1, []string{"NATS_PREFIX", "storage", "another prefix"}},
 		{"other replicas", "NATS_URL=" + single, 1, []string{"NATS_REPLICAS", "replicas: 1 instead of 3"}},
-		{"a cluster and a directory", "NATS_URL=" + good + " SESSIONS_DIR=" + file, 2, []string{"SESSIONS_DIR", "unset one"}},
 		{"a cluster and a key", "NATS_URL=" + good + " SESSIONS_KEY=" + key, 2, []string{"SESSIONS_KEY", "unset one"}},
-		{"held", "SESSIONS_DIR=" + heldDir, 1, []string{"SESSIONS_DIR", "another daemon holds"}},
-		{"a file", "SESSIONS_DIR=" + file, 1, []string{"SESSIONS_DIR", "name a directory"}},
-		{"below a file", "SESSIONS_DIR=" + file + "/sessions", 1, []string{"SESSIONS_DIR", "name a directory"}},
-		{"a wrong key", "SESSIONS_DIR=" + keyDir + " SESSIONS_KEY=another-" + key, 1, []string{"SESSIONS_KEY", "it was written with"}},
-		{"no key", "SESSIONS_DIR=" + otherDir, 1, []string{"SESSIONS_KEY", "it was written with"}},
+		{"held", "DATA_DIR=" + heldDir, 1, []string{"DATA_DIR", "is held by process"}},
+		{"a file", "DATA_DIR=" + file, 1, []string{"DATA_DIR", "not a directory"}},
+		{"sessions in a file", "DATA_DIR=" + filepath.Dir(sessions), 1, []string{"DATA_DIR", "name a directory"}},
+		{"a wrong key", "DATA_DIR=" + filepath.Dir(keyDir) + " SESSIONS_KEY=another-" + key, 1, []string{"SESSIONS_KEY", "it was written with"}},
+		{"no key", "DATA_DIR=" + filepath.Dir(otherDir), 1, []string{"SESSIONS_KEY", "it was written with"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,7 +222,7 @@ func TestKeyGivenLater(t *testing.T) {
 	if len(readable()) == 0 {
 		t.Fatal("the question is not kept")
 	}
-	d := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_SESSIONS_DIR="+dir, "LLM_COUNCIL_SESSIONS_KEY=0123456789abcdef")
+	d := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_DATA_DIR="+filepath.Dir(dir), "LLM_COUNCIL_SESSIONS_KEY=0123456789abcdef")
 	if _, body := d.call(t, "POST", "/v1/council", question, "Idempotency-Key", "k"); !strings.Contains(body, marker) {
 		t.Errorf("got %s", body)
 	}
@@ -253,7 +255,7 @@ func TestDamagedStart(t *testing.T) {
 					if err := os.WriteFile(filepath.Join(damaged, name), []byte(content), 0o600); err != nil {
 						t.Fatal(err)
 					}
-					env := []string{"LLM_COUNCIL_SESSIONS_DIR=" + damaged, "LLM_COUNCIL_SESSIONS_KEY=" + key}
+					env := []string{"LLM_COUNCIL_DATA_DIR=" + filepath.Dir(damaged), "LLM_COUNCIL_SESSIONS_KEY=" + key}
 					if key != "" {
 						judge(t, env, 1, "SESSIONS_KEY", "move the directory away")
 						return
@@ -277,7 +279,7 @@ func TestDamagedStart(t *testing.T) {
 // warning.
 func TestQuietAfterKill(t *testing.T) {
 	t.Parallel()
-	dir := "LLM_COUNCIL_SESSIONS_DIR=" + filepath.Join(t.TempDir(), "sessions")
+	dir := "LLM_COUNCIL_DATA_DIR=" + t.TempDir()
 	d := startDaemon(t, daemontest.Members()[:2], dir)
 	d.call(t, "POST", "/v1/council", question, "Idempotency-Key", "k")
 	if err := d.Process.Kill(); err != nil {

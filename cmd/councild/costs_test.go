@@ -222,10 +222,10 @@ func TestCosts(t *testing.T) {
 	servers := direct(t)
 	none := &cluster{}
 	dir := t.TempDir()
-	inside := c.daemon(t, nil, "LLM_COUNCIL_SESSIONS_DIR="+dir)
+	inside := c.daemon(t, nil, "LLM_COUNCIL_DATA_DIR="+dir)
 	c.load(t, 1, 1, false, true, inside) // starts the engine
 	kinds := []*kind{
-		{name: "plain, SESSIONS_DIR=off", node: c.daemon(t, nil, "LLM_COUNCIL_SESSIONS_DIR=off"), on: none},
+		{name: "plain, DATA_DIR=off", node: c.daemon(t, nil, "LLM_COUNCIL_DATA_DIR=off"), on: none},
 		{name: "plain, with the store", node: inside, on: none},
 		{name: "kept, inside", node: inside, kept: true, on: none},
 		{name: "kept, on a cluster", node: c.daemon(t, servers), kept: true, on: servers},
@@ -336,7 +336,7 @@ func TestCostsOfStarting(t *testing.T) {
 	c := newCosts(t)
 	used := t.TempDir()
 	j, err := journal.Open(t.Context(), journal.Options{
-		Dir: used, MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
+		Dir: filepath.Join(used, "sessions"), MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func TestCostsOfStarting(t *testing.T) {
 	for range *costsRounds {
 		for name, dir := range map[string]string{"off": "off", "new": filepath.Join(t.TempDir(), "new"), "used": used} {
 			begun := time.Now()
-			n := c.daemon(t, nil, "LLM_COUNCIL_SESSIONS_DIR="+dir)
+			n := c.daemon(t, nil, "LLM_COUNCIL_DATA_DIR="+dir)
 			took[name] = append(took[name], time.Since(begun))
 			memory[name] = max(memory[name], metric(t, n, "process_resident_memory_bytes"))
 			if name == "used" && metric(t, n, "councild_kept_sessions") != float64(c.used) {
@@ -377,7 +377,7 @@ func TestCostsOfStarting(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"off", "new", "used"} {
-		t.Logf("costs: | start, SESSIONS_DIR %s | p50 %.0f ms, added %.0f ms | %.1f MiB, added %.1f MiB |",
+		t.Logf("costs: | start, DATA_DIR %s | p50 %.0f ms, added %.0f ms | %.1f MiB, added %.1f MiB |",
 			name, ms(quantile(took[name], 0.5)),
 			ms(quantile(took[name], 0.5)-quantile(took["off"], 0.5)), memory[name]/(1<<20), (memory[name]-memory["off"])/(1<<20))
 	}

@@ -72,6 +72,17 @@ The variables of OpenTelemetry say where traces are sent; others for OTLP over H
 	for _, s := range config.Tracing() {
 		text.WriteString(row(s.Name, s))
 	}
+	text.WriteString(`
+## Names of earlier versions
+
+A start with one of these ends with what to do instead.
+
+| earlier name | what to do |
+|---|---|
+`)
+	for _, r := range config.ReplacedNames() {
+		fmt.Fprintf(&text, "| `%s` | %s |\n", r.Name, strings.ReplaceAll(r.Remedy, "LLM_COUNCIL_", ""))
+	}
 	for name, want := range map[string]string{"docs/settings.md": text.String(), ".env.example": env.String()} {
 		if *update {
 			if err := os.WriteFile(filepath.Join("../..", name), []byte(want), 0o644); err != nil {

@@ -35,7 +35,7 @@ func flooded(t *testing.T) (d *daemon, other daemontest.Caller, arrived chan str
 	models, arrived, release := waiting()
 	models = append(models, simllm.Model{Name: "quick", Noise: 0.5}, simllm.Model{Name: "fast", Noise: 0.5})
 	d = startDaemon(t, models, "GOMEMLIMIT=921MiB", "GOGC=400", "LLM_COUNCIL_API_TOKENS="+token+","+otherToken, "LLM_COUNCIL_LOG_LEVEL=info",
-		"LLM_COUNCIL_SESSIONS_DIR=off")
+		"LLM_COUNCIL_DATA_DIR=off")
 	t.Cleanup(release)
 	other = d.Caller
 	other.Token, other.Client = otherToken, nil // each request has a connection of its own

@@ -205,7 +205,7 @@ func (r recording) record(t *testing.T, first int, rng *rand.Rand) killedDaemon 
 	dir := t.TempDir()
 	all := map[string]string{
 		"MODELS": "a,b,c", "PRICES": "a=1.25/10,b=1.25/10,c=1.25/10,d=1.25/10,e=1.25/10,f=1/0", "MAX_OUTPUT_TOKENS": "300",
-		"BIAS_STORE": "$DIR/records.jsonl", "SESSIONS_DIR": "$DIR/sessions", "TIMEOUT": "60s",
+		"BIAS_STORE": "$DIR/records.jsonl", "TIMEOUT": "60s",
 	}
 	maps.Copy(all, r.env)
 	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_LOG_FORMAT=json", "LLM_COUNCIL_BASE_URL=" + provider.URL + "/v1"}

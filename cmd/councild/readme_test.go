@@ -50,7 +50,7 @@ func TestReadme(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "sh", "-euc", lines)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "LLM_COUNCIL_BASE_URL="+d.sim.URL(), "LLM_COUNCIL_SESSIONS_DIR=off")
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "LLM_COUNCIL_BASE_URL="+d.sim.URL())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v: %s\n%s", err, lines, out)

@@ -14,6 +14,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -89,7 +90,7 @@ func usedDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	j, err := journal.Open(t.Context(), journal.Options{
-		Dir: dir, MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
+		Dir: filepath.Join(dir, "sessions"), MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -419,7 +420,7 @@ func unless(kept bool, format string, args ...any) []string {
 func TestRealTime(t *testing.T) {
 	testkit.Slow(t)
 	const members = 4
-	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_SESSIONS_DIR="+usedDirectory(t),
+	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_DATA_DIR="+usedDirectory(t),
 		"LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",
 		"LLM_COUNCIL_TIMEOUT=15m", "LLM_COUNCIL_ATTEMPT_TIMEOUT=12m", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=128")
 	d.before.descriptors++ // the file that the engine writes to, once it has written

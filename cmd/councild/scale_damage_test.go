@@ -26,7 +26,7 @@ func TestScaleS20(t *testing.T) {
 	const sessions = 40
 	p := newPaid()
 	sim := daemontest.Provider(t, p.models()...)
-	whole := t.TempDir()
+	whole := filepath.Join(t.TempDir(), "sessions")
 	caller, kill := servedHere(t, sim, t.TempDir(), whole)
 	bodies := map[string]string{}
 	begin := func(question string) string {
@@ -70,7 +70,7 @@ func TestScaleS20(t *testing.T) {
 	var longest time.Duration
 	for round := range rounds {
 		kind := kinds[round%len(kinds)]
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "sessions")
 		block := filepath.Join(dir, "jetstream", "$G", "streams", "COUNCIL_SESSIONS", "msgs", "1.blk")
 		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
 			t.Fatal(err)

@@ -220,13 +220,13 @@ var moments = []struct {
 	{"at the end", simllm.Synthesis, "scribe", 380 * time.Millisecond},
 }
 
-// servedHere starts a daemon of four members alone on this machine, and returns how to
-// kill it.
+// servedHere starts a daemon of four members alone on this machine, and returns how to kill it. The directory of
+// sessions must be named "sessions".
 func servedHere(t *testing.T, sim *simllm.Running, records, sessions string) (caller daemontest.Caller, kill func()) {
 	t.Helper()
 	d := start(t, []string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(records, "records.jsonl"), "LLM_COUNCIL_SESSIONS_DIR=" + sessions,
+		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(records, "records.jsonl"), "LLM_COUNCIL_DATA_DIR=" + filepath.Dir(sessions),
 		"LLM_COUNCIL_LOG_FORMAT=json",
 	}, "serve")
 	url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`) // or it does not start
@@ -379,7 +379,7 @@ func TestScaleS09(t *testing.T) {
 	serve := func(dir string) (daemontest.Caller, func()) { return servedHere(t, sim, t.TempDir(), dir) }
 
 	// Two sessions that have ended, and one in stage 2.
-	whole := t.TempDir()
+	whole := filepath.Join(t.TempDir(), "sessions")
 	caller, kill := serve(whole)
 	bodies := map[string]string{}
 	var ids []string
@@ -418,7 +418,7 @@ func TestScaleS09(t *testing.T) {
 		}
 	})
 	for range *scaleRounds {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "sessions")
 		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
 			t.Fatal(err)
 		}

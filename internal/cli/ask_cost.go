@@ -61,7 +61,7 @@ func openLedger(
 	case err != nil:
 		return nil, err.Error(), nil //nolint:nilerr // the caller says why the question is not counted
 	case path == "":
-		return nil, "LLM_COUNCIL_SPEND_STORE is off", nil
+		return nil, "LLM_COUNCIL_DATA_DIR is off", nil
 	default:
 		return l, "", nil
 	}

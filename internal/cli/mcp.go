@@ -68,7 +68,7 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	cfg.SessionsDir = "off"
+	cfg.SessionsInMemory = true
 	cfg.NatsURL = ""
 	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
 	cfg.MCP = false

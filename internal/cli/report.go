@@ -148,7 +148,7 @@ type biasReportCmd struct {
 	Format  string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
 	Monitor bool   `help:"Say whether bias has begun, over all sessions of the council since it last changed: you may look each morning."`
 
-	Evidence []string `help:"Evidence file to read (repeatable, read as one); default LLM_COUNCIL_EVIDENCE_STORE, and none with --input." placeholder:"FILE" sep:"none"`
+	Evidence []string `help:"Evidence file to read (repeatable, read as one); default evidence.jsonl in LLM_COUNCIL_DATA_DIR, and none with --input." placeholder:"FILE" sep:"none"`
 
 	FailOn  []string `name:"fail-on" help:"End with exit code 3 when a favour, another level of scores or a change is found, or with --monitor on an alarm: favour, level, change, or several. bias is another word for favour." placeholder:"A,B"`
 	Verbose bool     `help:"Show the reviewers' profiles and the positions in full."`

@@ -139,7 +139,7 @@ func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
 }
 
 type acceptSessionsCmd struct {
-	Dir string `help:"Directory of the kept sessions; default LLM_COUNCIL_SESSIONS_DIR." placeholder:"DIR"`
+	Dir string `help:"Directory of the kept sessions; default sessions in LLM_COUNCIL_DATA_DIR." placeholder:"DIR"`
 }
 
 // Help returns what the help of the command says below its summary.
@@ -157,8 +157,8 @@ func (c acceptSessionsCmd) Run(std IO) error {
 		if err != nil {
 			return usageError{err}
 		}
-		if dir, _ = cfg.KeepsSessions(); dir == "" {
-			return usageError{errors.New("LLM_COUNCIL_SESSIONS_DIR is off: name a directory with --dir")}
+		if dir, _ = cfg.SessionsDir(); dir == "" {
+			return usageError{errors.New("LLM_COUNCIL_DATA_DIR is off: name a directory with --dir")}
 		}
 	}
 	if _, err := os.Stat(dir); err != nil {

@@ -181,8 +181,8 @@ two      complete  2026-08-01 09:30  1m23s  $1.2500  Why?
 
 // The loss of damaged files is taken on the command line, while the daemon may run.
 func TestSessionsAccept(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("LLM_COUNCIL_SESSIONS_DIR", filepath.Join(dir, "none"))
+	dir := filepath.Join(t.TempDir(), "sessions")
+	t.Setenv("LLM_COUNCIL_DATA_DIR", filepath.Dir(dir))
 	check := func(want int, says string, args ...string) {
 		t.Helper()
 		code, stdout, stderr := command(t, append([]string{"sessions", "accept"}, args...)...)
@@ -191,17 +191,16 @@ func TestSessionsAccept(t *testing.T) {
 		}
 	}
 	check(exitError, "there are no kept sessions")
-	check(exitOK, "Nothing to accept", "--dir", dir)
+	check(exitOK, "Nothing to accept", "--dir", filepath.Dir(dir))
 	report := filepath.Join(dir, "damaged-20260102T030405.000000000Z", "report.json")
-	if err := os.Mkdir(filepath.Dir(report), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(report), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(report, []byte(`{"at":"2026-01-02T03:04:05Z","lost":[{"Owner":"","Session":"a"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	check(exitOK, "Accepted: 1 session that had ended is gone.", "--dir", dir)
-	t.Setenv("LLM_COUNCIL_SESSIONS_DIR", dir)
 	check(exitOK, "Nothing to accept")
-	t.Setenv("LLM_COUNCIL_SESSIONS_DIR", "off")
+	t.Setenv("LLM_COUNCIL_DATA_DIR", "off")
 	check(exitUsage, "name a directory with --dir")
 }

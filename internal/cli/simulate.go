@@ -112,7 +112,7 @@ func simulatedCouncil(cfg config.Config, records string) config.Config {
 	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
 	cfg.BiasPersistence = true
 	cfg.BiasStore = records
-	cfg.SessionsDir = ""
+	cfg.DataDir = ""
 	cfg.BiasConsent = max(cfg.BiasConsent, 1)
 	return cfg
 }

@@ -19,7 +19,7 @@ import (
 
 type spendCmd struct {
 	What   string  `arg:"" optional:"" help:"What to do: ${enum}. Verify says what the ledger holds and what is lost, and accept takes a loss." enum:"report,verify,accept" default:"report"`
-	Input  string  `help:"Ledger to read; default LLM_COUNCIL_SPEND_STORE." placeholder:"FILE"`
+	Input  string  `help:"Ledger to read; default spend.jsonl in LLM_COUNCIL_DATA_DIR." placeholder:"FILE"`
 	Days   int     `help:"Today (UTC) and the days before it, 0 for all." default:"30" placeholder:"N"`
 	By     string  `help:"What the rows are of: ${enum}." enum:"day,token,user,council,model" default:"day"`
 	Token  *string `help:"Only the sessions of the token with this name." placeholder:"NAME"`
@@ -47,7 +47,7 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 	path := c.Input
 	if path == "" {
 		if path, _ = cfg.SpendFile(); path == "" {
-			return usageError{errors.New("LLM_COUNCIL_SPEND_STORE is off: name a file with --input")}
+			return usageError{errors.New("LLM_COUNCIL_DATA_DIR is off: name a file with --input")}
 		}
 	}
 	switch c.What {

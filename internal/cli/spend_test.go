@@ -57,7 +57,7 @@ func TestSpend(t *testing.T) {
 func TestSpendVerify(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"BASE_URL": priced(t), "MODELS": "a,b"})
 	path := filepath.Join(t.TempDir(), "spend.jsonl")
-	t.Setenv("LLM_COUNCIL_SPEND_STORE", path)
+	t.Setenv("LLM_COUNCIL_DATA_DIR", filepath.Dir(path))
 	check := func(want int, parts string, args ...string) {
 		t.Helper()
 		code, stdout, stderr := command(t, append([]string{"report", "spend"}, args...)...)
@@ -171,11 +171,11 @@ func TestAskCounts(t *testing.T) {
 	}
 	daemontest.Setenv(t, env)
 	t.Setenv("LLM_COUNCIL_MAX_COST_USD_PER_DAY", "")
-	t.Setenv("LLM_COUNCIL_SPEND_STORE", "off")
-	if code, stderr = ask(); code != 0 || !strings.Contains(stderr, "not counted in the ledger of costs: LLM_COUNCIL_SPEND_STORE is off") {
+	t.Setenv("LLM_COUNCIL_DATA_DIR", "off")
+	if code, stderr = ask(); code != 0 || !strings.Contains(stderr, "not counted in the ledger of costs: LLM_COUNCIL_DATA_DIR is off") {
 		t.Errorf("without a ledger: exit code %d: %s", code, stderr)
 	}
-	t.Setenv("LLM_COUNCIL_SPEND_STORE", filepath.Join(os.DevNull, "spend.jsonl"))
+	t.Setenv("LLM_COUNCIL_DATA_DIR", os.DevNull)
 	if code, stderr = ask(); code != 0 || strings.Count(stderr, "not counted in the ledger of costs: ") != 1 {
 		t.Errorf("a ledger that cannot be written: exit code %d: %s", code, stderr)
 	}

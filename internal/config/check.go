@@ -55,21 +55,32 @@ func (c *Config) complete(p *problems) {
 		}
 	}
 	for variable, path := range map[string]*string{
-		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
-		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
-		"LLM_COUNCIL_EVIDENCE_STORE": &c.EvidenceStore, "LLM_COUNCIL_EVENT_STORE": &c.EventStore, "LLM_COUNCIL_EVENT_SINK": &c.EventSink,
-		"LLM_COUNCIL_CALIBRATION_STORE": &c.CalibrationStore,
+		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_DATA_DIR": &c.DataDir, "LLM_COUNCIL_EVENT_SINK": &c.EventSink,
+		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster,
 	} {
-		rest, ok := strings.CutPrefix(*path, "~")
-		if !ok {
-			continue
-		}
-		home, err := os.UserHomeDir()
-		if err != nil || !strings.HasPrefix(rest, "/") {
-			p.add(variable, "%q has no known home directory: write an absolute path", *path)
-		}
-		*path = filepath.Join(home, rest)
+		expand(p, variable, path)
 	}
+	if c.BiasStore == "" {
+		dir := c.DataDir
+		if dir == "" || dir == off {
+			dir = "~/.llm-council"
+		}
+		c.BiasStore = filepath.Join(dir, "bias_metrics.jsonl")
+		expand(p, "LLM_COUNCIL_BIAS_STORE", &c.BiasStore)
+	}
+}
+
+// expand replaces ~ at the beginning of a path by the home directory.
+func expand(p *problems, variable string, path *string) {
+	rest, ok := strings.CutPrefix(*path, "~")
+	if !ok {
+		return
+	}
+	home, err := os.UserHomeDir()
+	if err != nil || !strings.HasPrefix(rest, "/") {
+		p.add(variable, "%q has no known home directory: write an absolute path", *path)
+	}
+	*path = filepath.Join(home, rest)
 }
 
 // trim removes the blanks around the entries of a comma list.
@@ -154,8 +165,8 @@ func (c *Config) check(p *problems) {
 			"needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{
-			c.SpendStore != "off" || !c.HasDayLimit(), "LLM_COUNCIL_SPEND_STORE",
-			"leaves a limit of a day without the file that it needs: name a file, or unset it",
+			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",
+			"leaves a limit of a day without the file that it needs: name a directory, or unset it",
 		},
 		{within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange + "use 1 or more"},
 		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},
@@ -332,6 +343,9 @@ func (c *Config) checkEvents(p *problems) {
 			p.add("LLM_COUNCIL_EVENT_ALLOW", "entry %d is no network: write it as in 10.1.0.0/16, without bits behind the length", i+1)
 		}
 	}
+	if c.DataDir == off && (c.EventSink != "" || c.EventsIntake) {
+		p.invalid("LLM_COUNCIL_DATA_DIR", "leaves events without the files that they need: name a directory, or unset it")
+	}
 	if !isVisible(c.EventToken) {
 		p.add("LLM_COUNCIL_EVENT_TOKEN", useVisible+": write the token alone, without blanks or line breaks")
 	}
@@ -371,9 +385,6 @@ func (c *Config) checkCluster(p *problems) {
 			p.add(variable, "entry %d is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, "+
 				"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS", i+1)
 		}
-	}
-	if c.SessionsDir != "" {
-		p.add("LLM_COUNCIL_SESSIONS_DIR", "is set, and %s says that a cluster keeps the sessions: unset one of them", variable)
 	}
 	if c.SessionsKey != "" {
 		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, and %s says that a cluster keeps the sessions, which encrypts by its own settings: "+
@@ -421,7 +432,7 @@ func (c *Config) checkCouncil(p *problems) {
 		for variable, rate := range map[string]float64{"LLM_COUNCIL_SHADOW_RATE": c.ShadowRate, "LLM_COUNCIL_LABEL_RATE": c.LabelRate} {
 			if rate > 0 {
 				p.add(variable, "is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept "+
-					"and LLM_COUNCIL_EVIDENCE_STORE name a file")
+					"and LLM_COUNCIL_DATA_DIR name a directory")
 			}
 		}
 	}

@@ -14,7 +14,6 @@
 package config
 
 import (
-	"cmp"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -32,6 +31,7 @@ const (
 	keyPrefix  = prefix + "API_KEY_"
 	keyPattern = keyPrefix + "<NAME>"
 	fileSuffix = "_FILE"
+	off        = "off"
 )
 
 // SimProvider is the name of the built-in simulated provider. PROVIDERS cannot
@@ -48,6 +48,8 @@ const SimProvider = "sim"
 type Config struct {
 	Addr      string `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
 	APITokens Tokens `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
+
+	DataDir string `envconfig:"LLM_COUNCIL_DATA_DIR" desc:"directory of sessions, costs, calibrations, feedback, events that wait and, without BIAS_STORE, bias records; a directory that is set must be writable; unset: the directory of BIAS_STORE, or ~/.llm-council; off: only bias records are kept"`
 
 	CORSOrigins []string `envconfig:"LLM_COUNCIL_CORS_ORIGINS" desc:"comma list of origins, such as https://chat.example.com, whose pages may call the interface from a browser; unset: none but the daemon's own"`
 
@@ -89,7 +91,6 @@ type Config struct {
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
 	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
 	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; +request:0.005 and further prices may follow (docs/costs.md); @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
-	SpendStore            string   `envconfig:"LLM_COUNCIL_SPEND_STORE" desc:"file of what sessions cost; unset: spend.jsonl beside BIAS_STORE; off: none is written, and limits of a day are refused"`
 
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
@@ -113,11 +114,10 @@ type Config struct {
 
 	DemographicsBackend council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_BACKEND" default:"lexicon" desc:"what says in each session how the answers differ: lexicon, or llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), beside the reviewers and within the limits of the session, if DEMOGRAPHICS is on"`
 
-	JudgeModel       string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
-	CalibrationStore string `envconfig:"LLM_COUNCIL_CALIBRATION_STORE" desc:"file of the calibrations of JUDGE_MODEL and EMBEDDING_MODEL, which flag nothing without one; unset: calibrations.jsonl beside BIAS_STORE"`
+	JudgeModel string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
 
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
-	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
+	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" desc:"file of the bias records; ~ is the home directory; unset: bias_metrics.jsonl in DATA_DIR, or in ~/.llm-council"`
 	BiasConsent        int            `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
 	BiasWindowSessions int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
 	BiasWindowDays     int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
@@ -130,30 +130,27 @@ type Config struct {
 	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
 
-	EvidenceStore string  `envconfig:"LLM_COUNCIL_EVIDENCE_STORE" desc:"file of what reviewers and people say of whole sessions (SHADOW_RATE, feedback), kept while bias records are; unset: evidence.jsonl beside BIAS_STORE; off: none is written"`
-	ShadowRate    float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
-	LabelRate     float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
+	ShadowRate float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
+	LabelRate  float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
 
 	EventSink  string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventStore string   `envconfig:"LLM_COUNCIL_EVENT_STORE" desc:"file of the events that wait for EVENT_SINK, beside which EVENTS_INTAKE keeps its own; each day has a file, with the day before the ending of the name; unset: events.jsonl beside BIAS_STORE"`
 	EventAllow []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
 
 	EventsIntake bool `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 
 	EventsMinOrgs int `envconfig:"LLM_COUNCIL_EVENTS_MIN_ORGS" default:"5" desc:"organisations, with 5 sessions each, that a row of the board over events needs, at least 3"`
 
-	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
-	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
-	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of SESSIONS_DIR; unset: this daemon is alone"`
+	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
+	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
 	NatsCreds         Secret        `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
 	NatsCA            string        `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
 	NatsPrefix        string        `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
 	NatsReplicas      int           `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
 	Lease             time.Duration `envconfig:"LLM_COUNCIL_LEASE" default:"20s" desc:"silence after which the other daemons take over the sessions of a daemon, 1s to 10m; longer than an election of the cluster takes"`
 	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
-	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in SESSIONS_DIR and of those in memory; 0: none"`
-	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first, in SESSIONS_DIR and in memory; 0: none"`
+	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in DATA_DIR and of those in memory; 0: none"`
+	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first, in DATA_DIR and in memory; 0: none"`
 
 	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
 	MaxMessages      int   `envconfig:"LLM_COUNCIL_MAX_MESSAGES" default:"1000" desc:"most messages of a request's conversation"`
@@ -169,6 +166,8 @@ type Config struct {
 	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
 
+	// SessionsInMemory says that no session is kept in the data directory.
+	SessionsInMemory bool `ignored:"true"`
 	// CouncilLimits says that councils of the roster have limits of cost of their own.
 	CouncilLimits bool `ignored:"true"`
 	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
@@ -192,17 +191,25 @@ func (c Config) ProviderNames() []string {
 	return names
 }
 
-// KeepsSessions returns the directory in which sessions are kept, "" for none, and
-// whether somebody named it: it must be usable then.
-func (c Config) KeepsSessions() (dir string, named bool) {
-	switch c.SessionsDir {
+// file returns the path of what is kept under a name, "" if only bias records are kept. It also reports whether
+// DATA_DIR names the directory: it must be usable then.
+func (c Config) file(name string) (path string, named bool) {
+	switch c.DataDir {
 	case "":
-		return filepath.Join(filepath.Dir(c.BiasStore), "sessions"), false
-	case "off":
+		return filepath.Join(filepath.Dir(c.BiasStore), name), false
+	case off:
 		return "", false
 	default:
-		return c.SessionsDir, true
+		return filepath.Join(c.DataDir, name), true
 	}
+}
+
+// SessionsDir returns the directory in which sessions are kept, "" for none, and whether it must be usable.
+func (c Config) SessionsDir() (dir string, named bool) {
+	if c.SessionsInMemory {
+		return "", false
+	}
+	return c.file("sessions")
 }
 
 // HasDayLimit reports whether there is a limit of cost of a day.
@@ -210,34 +217,22 @@ func (c Config) HasDayLimit() bool {
 	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil || c.TokenDayLimits
 }
 
-// SpendFile returns the file of what sessions cost, "" for none, and whether somebody named it.
-func (c Config) SpendFile() (path string, named bool) {
-	switch c.SpendStore {
-	case "":
-		return filepath.Join(filepath.Dir(c.BiasStore), "spend.jsonl"), false
-	case "off":
-		return "", false
-	default:
-		return c.SpendStore, true
-	}
-}
+// SpendFile returns the file of what sessions cost, "" for none, and whether it must be usable.
+func (c Config) SpendFile() (path string, named bool) { return c.file("spend.jsonl") }
 
-// CalibrationFile returns the file of the calibrations of judges and of models that embed.
+// CalibrationFile returns the file of the calibrations of judges and of models that embed, "" for none.
 func (c Config) CalibrationFile() string {
-	return cmp.Or(c.CalibrationStore, filepath.Join(filepath.Dir(c.BiasStore), "calibrations.jsonl"))
+	path, _ := c.file("calibrations.jsonl")
+	return path
 }
 
-// EvidenceFile returns the file of what reviewers and people say of sessions, "" for none, and whether
-// somebody named it.
+// EvidenceFile returns the file of what reviewers and people say of sessions, "" for none, and whether it must be
+// usable.
 func (c Config) EvidenceFile() (path string, named bool) {
-	switch {
-	case c.EvidenceStore == "off" || !c.KeepsRecords():
+	if !c.KeepsRecords() {
 		return "", false
-	case c.EvidenceStore == "":
-		return filepath.Join(filepath.Dir(c.BiasStore), "evidence.jsonl"), false
-	default:
-		return c.EvidenceStore, true
 	}
+	return c.file("evidence.jsonl")
 }
 
 // SendsEvents reports whether events of sessions leave this process.
@@ -248,16 +243,16 @@ func (c Config) SendsEvents() bool {
 // EventsGoToURL reports whether EVENT_SINK is an address, and no file.
 func (c Config) EventsGoToURL() bool { return strings.Contains(c.EventSink, "://") }
 
-// EventFile returns the file of the events that wait.
+// EventFile returns the file of the events that wait, "" for none.
 func (c Config) EventFile() string {
-	return cmp.Or(c.EventStore, filepath.Join(filepath.Dir(c.BiasStore), "events.jsonl"))
+	path, _ := c.file("events.jsonl")
+	return path
 }
 
-// IntakeFile returns the file of the events that are taken in.
+// IntakeFile returns the file of the events that are taken in, "" for none.
 func (c Config) IntakeFile() string {
-	path := c.EventFile()
-	ending := filepath.Ext(path)
-	return strings.TrimSuffix(path, ending) + "-intake" + ending
+	path, _ := c.file("events-intake.jsonl")
+	return path
 }
 
 // EventNetworks returns the networks of EVENT_ALLOW.

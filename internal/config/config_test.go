@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +128,10 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 	}{
 		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
 		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) { c.APITokens = config.Tokens{{Secret: token}, {"ada_1-B", token + ":g"}} }},
+		{"DATA_DIR", "~/council", nil, func(c *config.Config) {
+			c.DataDir = home + "/council"
+			c.BiasStore = home + "/council/bias_metrics.jsonl"
+		}},
 		{
 			"CORS_ORIGINS", "https://chat.example.com, http://localhost:5173,HTTPS://A.Example:443/," +
 				"http://b.example:80,http://c.example:443,https://[0:0::1]:0443,http://xn--mnchen-3ya.example:8080", nil,
@@ -177,7 +182,6 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"MAX_COST_USD_PER_DAY", "12.5", nil, func(c *config.Config) { c.MaxCostUSDPerDay = new(12.5) }},
 		{"MAX_COST_USD_PER_TOKEN_DAY", "2.5", nil, func(c *config.Config) { c.MaxCostUSDPerTokenDay = new(2.5) }},
 		{"PRICES", "a=1/2, b=free", nil, func(c *config.Config) { c.Prices = []string{"a=1/2", "b=free"} }},
-		{"SPEND_STORE", "/srv/spend.jsonl", nil, func(c *config.Config) { c.SpendStore = "/srv/spend.jsonl" }},
 		{"TEMPERATURE", "0", nil, func(c *config.Config) { c.Temperature = new(0.0) }},
 		{"REVIEW_TEMPERATURE", "2", nil, func(c *config.Config) { c.ReviewTemperature = new(2.0) }},
 		{"MAX_OUTPUT_TOKENS", "4096", nil, func(c *config.Config) { c.MaxOutputTokens = new(4096) }},
@@ -199,7 +203,6 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 			func(c *config.Config) { c.DemographicsBackend, c.JudgeModel = council.BackendJudge, "x" },
 		},
 		{"JUDGE_MODEL", "openai/gpt-5", nil, func(c *config.Config) { c.JudgeModel = "openai/gpt-5" }},
-		{"CALIBRATION_STORE", "~/c.jsonl", nil, func(c *config.Config) { c.CalibrationStore = home + "/c.jsonl" }},
 		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
 		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
 		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "a-secret-of-sixteen"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "a-secret-of-sixteen" }},
@@ -213,7 +216,6 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"EMBEDDING_MODEL", "ollama:nomic-embed-text", nil, func(c *config.Config) { c.EmbeddingModel = "ollama:nomic-embed-text" }},
 		{"HASH_SECRET", "a-secret-of-sixteen", nil, func(c *config.Config) { c.HashSecret = "a-secret-of-sixteen" }},
-		{"EVIDENCE_STORE", "~/evidence.jsonl", nil, func(c *config.Config) { c.EvidenceStore = home + "/evidence.jsonl" }},
 		{"SHADOW_RATE", "0.1", nil, func(c *config.Config) { c.ShadowRate = 0.1 }},
 		{"LABEL_RATE", "1", vars{"HASH_SECRET": "a-secret-of-sixteen"}, func(c *config.Config) { c.LabelRate, c.HashSecret = 1, "a-secret-of-sixteen" }},
 		{"EVENT_SINK", "https://events.example.com/v1/events", nil, func(c *config.Config) { c.EventSink = "https://events.example.com/v1/events" }},
@@ -222,11 +224,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 			vars{"EVENT_SINK": "https://a.example"},
 			func(c *config.Config) { c.EventToken, c.EventSink = "a-secret-of-sixteen", "https://a.example" },
 		},
-		{"EVENT_STORE", "~/waiting.jsonl", nil, func(c *config.Config) { c.EventStore = home + "/waiting.jsonl" }},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
 		{"EVENTS_INTAKE", "true", nil, func(c *config.Config) { c.EventsIntake = true }},
 		{"EVENTS_MIN_ORGS", "3", nil, func(c *config.Config) { c.EventsMinOrgs = 3 }},
-		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
 		{"NATS_CREDS", "two\nlines", nil, func(c *config.Config) { c.NatsCreds = "two\nlines" }},
@@ -432,6 +432,7 @@ func TestInvalid(t *testing.T) {
 		quoted("POSITION_VARIANCE_THRESHOLD", "x", number),
 		quoted("POSITION_VARIANCE_THRESHOLD", "-1", atLeast0),
 		quoted("BIAS_PERSISTENCE", "yes", " is neither true nor false: write one of them"),
+		quoted("DATA_DIR", "~root/x", " has no known home directory: write an absolute path"),
 		quoted("BIAS_STORE", "~root/x", " has no known home directory: write an absolute path"),
 		quoted("BIAS_CONSENT", "research", whole),
 		quoted("BIAS_CONSENT", "5", " is out of range: use 0 to 4"),
@@ -512,8 +513,8 @@ func TestRelations(t *testing.T) {
 		{"hard limits with one", vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_DAY": "1", "MAX_OUTPUT_TOKENS": "100"}, ""},
 		{
 			"a limit of a day without a file",
-			vars{"SPEND_STORE": "off", "MAX_COST_USD_PER_DAY": "1"},
-			`LLM_COUNCIL_SPEND_STORE: "off" leaves a limit of a day without the file that it needs: name a file, or unset it`,
+			vars{"DATA_DIR": "off", "MAX_COST_USD_PER_DAY": "1"},
+			`LLM_COUNCIL_DATA_DIR: "off" leaves a limit of a day without the file that it needs: name a directory, or unset it`,
 		},
 		{
 			"a judge of every session without a model",
@@ -534,8 +535,13 @@ func TestRelations(t *testing.T) {
 		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},
 		{
 			"events to the file in which they wait",
-			vars{"EVENT_SINK": "/srv/events.jsonl", "EVENT_STORE": "/srv/events.jsonl"},
+			vars{"EVENT_SINK": "/srv/events.jsonl", "DATA_DIR": "/srv"},
 			"LLM_COUNCIL_EVENT_SINK: is the file of the events that wait: name another file",
+		},
+		{
+			"events without a directory",
+			vars{"EVENTS_INTAKE": "true", "DATA_DIR": "off"},
+			`LLM_COUNCIL_DATA_DIR: "off" leaves events without the files that they need: name a directory, or unset it`,
 		},
 		{
 			"events without encryption",
@@ -575,13 +581,13 @@ func TestRelations(t *testing.T) {
 			"a shadow rate without records",
 			vars{"SHADOW_RATE": "0.1", "BIAS_PERSISTENCE": "false"},
 			"LLM_COUNCIL_SHADOW_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
-				"LLM_COUNCIL_EVIDENCE_STORE name a file",
+				"LLM_COUNCIL_DATA_DIR name a directory",
 		},
 		{
-			"a label rate without a file",
-			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "a-secret-of-sixteen", "EVIDENCE_STORE": "off"},
+			"a label rate without a directory",
+			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "a-secret-of-sixteen", "DATA_DIR": "off"},
 			"LLM_COUNCIL_LABEL_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
-				"LLM_COUNCIL_EVIDENCE_STORE name a file",
+				"LLM_COUNCIL_DATA_DIR name a directory",
 		},
 		{
 			"a key without a provider",
@@ -594,11 +600,7 @@ func TestRelations(t *testing.T) {
 			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, " +
 				"without blanks or line breaks",
 		},
-		{
-			"a cluster and a directory",
-			vars{"NATS_URL": "nats://a:4222", "SESSIONS_DIR": "off"},
-			"LLM_COUNCIL_SESSIONS_DIR: is set, and LLM_COUNCIL_NATS_URL says that a cluster keeps the sessions: unset one of them",
-		},
+		{"a cluster and a directory", vars{"NATS_URL": "nats://a:4222", "DATA_DIR": "/data"}, ""},
 		{
 			"a cluster and a key",
 			vars{"NATS_URL": "nats://a:4222", "SESSIONS_KEY": "sixteen letters."},
@@ -710,6 +712,71 @@ func TestUnknown(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A name of an earlier version ends the start with what replaces it. None of these is a setting, and no remedy names one.
+func TestReplacedNames(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range (config.Config{}).Settings() {
+		known[s.Name] = true
+	}
+	for _, r := range config.ReplacedNames() {
+		_, err := load(t, vars{r.Name: "0123456789abcdef"})
+		want := "LLM_COUNCIL_" + r.Name + ": is no setting any more: " + r.Remedy + ", and unset this variable"
+		if d := cmp.Diff(want, text(err)); d != "" {
+			t.Error(d)
+		}
+		for _, name := range regexp.MustCompile(`LLM_COUNCIL_[A-Z_]*[A-Z]`).FindAllString(r.Remedy, -1) {
+			if !known[name] {
+				t.Errorf("the remedy of %s names %s, which is no setting", r.Name, name)
+			}
+		}
+		if known["LLM_COUNCIL_"+r.Name] {
+			t.Errorf("%s is a setting", r.Name)
+		}
+	}
+}
+
+// What councild keeps lies in DATA_DIR, without it beside the records.
+func TestDataDir(t *testing.T) {
+	for name, tt := range map[string]struct {
+		vars         vars
+		records, dir string
+		named        bool
+	}{
+		"nothing is set":     {nil, home + "/.llm-council/bias_metrics.jsonl", home + "/.llm-council", false},
+		"BIAS_STORE":         {vars{"BIAS_STORE": "/data/b.jsonl"}, "/data/b.jsonl", "/data", false},
+		"DATA_DIR":           {vars{"DATA_DIR": "/data"}, "/data/bias_metrics.jsonl", "/data", true},
+		"both":               {vars{"DATA_DIR": "/data", "BIAS_STORE": "/b.jsonl"}, "/b.jsonl", "/data", true},
+		"off":                {vars{"DATA_DIR": "off"}, home + "/.llm-council/bias_metrics.jsonl", "", false},
+		"off and BIAS_STORE": {vars{"DATA_DIR": "off", "BIAS_STORE": "/b.jsonl"}, "/b.jsonl", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := mustLoad(t, tt.vars)
+			sessions, mustKeep := c.SessionsDir()
+			costs, mustCount := c.SpendFile()
+			evidence, mustGather := c.EvidenceFile()
+			got := []any{c.BiasStore, mustKeep, mustCount, mustGather, sessions, costs, evidence, c.CalibrationFile(), c.EventFile(), c.IntakeFile()}
+			want := []any{tt.records, tt.named, tt.named, tt.named}
+			for _, file := range []string{
+				"sessions", "spend.jsonl", "evidence.jsonl", "calibrations.jsonl", "events.jsonl", "events-intake.jsonl",
+			} {
+				if tt.dir == "" {
+					want = append(want, "")
+				} else {
+					want = append(want, filepath.Join(tt.dir, file))
+				}
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	c := mustLoad(t, nil)
+	c.SessionsInMemory = true
+	if dir, _ := c.SessionsDir(); dir != "" {
+		t.Errorf("sessions in memory are kept in %q", dir)
 	}
 }
 

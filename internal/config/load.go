@@ -289,11 +289,14 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 			known = append(known, row.Name+fileSuffix)
 		}
 	}
+	replaced := ReplacedNames()
 	for variable := range given {
 		if slices.Contains(known, variable) {
 			continue
 		}
-		if strings.HasPrefix(variable, keyPrefix) {
+		if i := slices.IndexFunc(replaced, func(r Replaced) bool { return prefix+r.Name == variable }); i >= 0 {
+			p.add(variable, "is no setting any more: %s, and unset this variable", replaced[i].Remedy)
+		} else if strings.HasPrefix(variable, keyPrefix) {
 			p.add(variable, "LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable")
 		} else if name := Nearest(variable, known, 2); name != "" {
 			p.add(variable, "there is no such setting: did you mean %s?", name)

@@ -15,8 +15,8 @@ const (
 	SettingBiasConsent           Setting = "BiasConsent"
 	SettingBiasPersistence       Setting = "BiasPersistence"
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
+	SettingDataDir               Setting = "DataDir"
 	SettingEmbeddingModel        Setting = "EmbeddingModel"
-	SettingEvidenceStore         Setting = "EvidenceStore"
 	SettingEventsIntake          Setting = "EventsIntake"
 	SettingHashSecret            Setting = "HashSecret"
 	SettingJudgeModel            Setting = "JudgeModel"
@@ -40,7 +40,6 @@ const (
 	SettingRateLimit             Setting = "RateLimit"
 	SettingSelfReviewRate        Setting = "SelfReviewRate"
 	SettingSideRequests          Setting = "SideRequests"
-	SettingSpendStore            Setting = "SpendStore"
 	SettingStragglerGrace        Setting = "StragglerGrace"
 	SettingTools                 Setting = "Tools"
 )

@@ -58,11 +58,11 @@ func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 	t.Helper()
 	env := map[string]string{
 		"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1", "API_KEY": "sk-a-secret-key",
-		"SESSIONS_DIR": "off", // an engine is no part of a bubble
 	}
 	maps.Copy(env, w.env)
 	daemontest.Setenv(t, env)
 	o := daemontest.Options(t)
+	o.Config.SessionsInMemory = true // an engine is no part of a bubble
 	race.Bubble(t, func(t *testing.T) {
 		over, end := context.WithCancel(t.Context())
 		defer end()
@@ -383,7 +383,7 @@ func TestTimers(t *testing.T) {
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
 		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) scenario {
-			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s", "SPEND_STORE": "off"}}
+			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s", "DATA_DIR": "off"}}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)

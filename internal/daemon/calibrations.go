@@ -25,7 +25,7 @@ func calibration(cfg config.Config, instrument council.Calibration) (*council.Ca
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	var newest *council.Calibration
@@ -40,7 +40,7 @@ func calibration(cfg config.Config, instrument council.Calibration) (*council.Ca
 			return newest, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+			return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 		}
 	}
 }
@@ -51,9 +51,12 @@ func keepCalibration(cfg config.Config, c council.Calibration) (err error) {
 	path := cfg.CalibrationFile()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+			err = fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 		}
 	}()
+	if path == "" {
+		return errors.New("is off, and a calibration is kept there: name a directory")
+	}
 	line, err := json.Marshal(c)
 	if err != nil {
 		return err

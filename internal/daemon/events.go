@@ -33,7 +33,7 @@ func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	}
 	o, err := consent.OpenOutbox(ctx, consent.OutboxOptions{Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events")})
 	if err != nil {
-		return nil, fmt.Errorf("LLM_COUNCIL_EVENT_STORE: %w", err)
+		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	}
 	log.InfoContext(ctx, "events of sessions are sent", "sink", cfg.EventSink, "consent", cfg.BiasConsent)
 	return o, nil

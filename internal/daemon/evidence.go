@@ -39,9 +39,9 @@ func openEvidence(ctx context.Context, cfg config.Config, on disk.Disk, log *slo
 	case err == nil:
 		return &evidence{s, cfg.HashSecret.Reveal()}, nil
 	case named || cfg.ShadowRate > 0 || cfg.LabelRate > 0:
-		return nil, fmt.Errorf("LLM_COUNCIL_EVIDENCE_STORE: %w", err)
+		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	default:
-		log.WarnContext(ctx, "feedback is not kept: name a file in LLM_COUNCIL_EVIDENCE_STORE, or off", "error", err)
+		log.WarnContext(ctx, "feedback is not kept: name a directory in LLM_COUNCIL_DATA_DIR, or off", "error", err)
 		return nil, nil
 	}
 }
@@ -86,7 +86,7 @@ func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, erro
 			if bad, ok := errors.AsType[*store.LineError](err); ok {
 				g.skip(bad)
 			} else if err != nil {
-				return nil, fmt.Errorf("LLM_COUNCIL_EVIDENCE_STORE: %w", err)
+				return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 			} else {
 				g.add(e)
 			}

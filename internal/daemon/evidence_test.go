@@ -193,7 +193,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	d := daemontest.Start(t, env)
 	d.Ask(t, anyQuestion)
 	if status, data := d.Call(t, "POST", "/v1/council/x/feedback", `{"rating":1}`); status != http.StatusNotFound ||
-		!strings.Contains(string(data), "LLM_COUNCIL_EVIDENCE_STORE") {
+		!strings.Contains(string(data), "LLM_COUNCIL_DATA_DIR") {
 		t.Errorf("%d %s", status, data)
 	}
 	d.End(t)
@@ -201,7 +201,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	daemontest.Setenv(t, env)
 	o := daemontest.Options(t)
 	o.Log = slog.New(slog.DiscardHandler)
-	if _, err := daemon.New(t.Context(), o); err == nil || !strings.Contains(err.Error(), "LLM_COUNCIL_EVIDENCE_STORE") {
+	if _, err := daemon.New(t.Context(), o); err == nil || !strings.Contains(err.Error(), "LLM_COUNCIL_DATA_DIR") {
 		t.Errorf("%v, want that the file is named", err)
 	}
 }

@@ -70,11 +70,11 @@ func over(t *testing.T, d *daemontest.Daemon, id string) (body string) {
 	return body
 }
 
-// keptDaemon starts a daemon that keeps its sessions in a directory.
+// keptDaemon starts a daemon that keeps its sessions in a directory, which must be named "sessions".
 func keptDaemon(t *testing.T, url, dir string) *daemontest.Daemon {
 	t.Helper()
 	return daemontest.Start(t, map[string]string{
-		"BASE_URL": url, "MODELS": "a,b,c", "SESSIONS_DIR": dir, "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+		"BASE_URL": url, "MODELS": "a,b,c", "DATA_DIR": filepath.Dir(dir), "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 		"DRAIN_TIMEOUT": "100ms",
 	})
 }
@@ -243,7 +243,7 @@ func TestFaultF61(t *testing.T) {
 		if log := d.Log.String(); !strings.Contains(log, "somebody removed or replaced") || !strings.Contains(log, "kept again") {
 			t.Errorf("%s: the log says nothing", name)
 		}
-		killed := filepath.Join(t.TempDir(), "killed")
+		killed := filepath.Join(t.TempDir(), "sessions")
 		if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}

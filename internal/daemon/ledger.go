@@ -91,19 +91,19 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	switch {
 	case err == nil:
 	case named || cfg.HasDayLimit():
-		return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	default:
-		log.WarnContext(ctx, "what sessions cost is not kept: name a file in LLM_COUNCIL_SPEND_STORE, or off", "error", err)
+		log.WarnContext(ctx, "what sessions cost is not kept: name a directory in LLM_COUNCIL_DATA_DIR, or off", "error", err)
 		return nil, nil
 	}
 	if recovery.CutBytes > 0 {
 		log.WarnContext(ctx, "cut an unfinished last line off the ledger of costs, left by a crash", "bytes", recovery.CutBytes)
 	}
 	if err := l.look(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err), l.store.Close())
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err), l.store.Close())
 	}
 	if l.state.Damaged && isHard(cfg) && cfg.HasDayLimit() {
-		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: in %s, %s; put the lost file back, or see councild report spend verify "+
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w: in %s, %s; put the lost file back, or see councild report spend verify "+
 			"and take the loss with councild report spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
 	}
 	l.writer.Go(func() { l.keepEnd(context.WithoutCancel(ctx)) })
@@ -287,7 +287,7 @@ func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	days := l.state.Recent
 	l.endMu.Unlock()
 	if err := a.Replay(ledgerLines(ctx, l.path), days); err != nil {
-		return fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+		return fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 // keptIn returns the settings of a daemon that keeps its ledger in a directory.
 func keptIn(b *daemontest.Biller, dir string, more map[string]string) map[string]string {
 	env := hardSettings(b, map[string]string{
-		"COST_LIMITS": "soft", "BIAS_STORE": filepath.Join(dir, "records.jsonl"), "SESSIONS_DIR": "off",
+		"COST_LIMITS": "soft", "BIAS_STORE": filepath.Join(dir, "records.jsonl"),
 	})
 	maps.Copy(env, more)
 	return env

@@ -60,9 +60,9 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 	cfg.CouncilLimits = slices.ContainsFunc(r.Councils, func(c roster.Council) bool { return c.MaxCostUSD != nil })
 	cfg.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t roster.Token) bool { return t.MaxCostUSDPerDay != nil })
 	switch {
-	case cfg.TokenDayLimits && cfg.SpendStore == "off":
-		err = errors.New("LLM_COUNCIL_SPEND_STORE: leaves the limits of a day of the roster's tokens without the file that they need: " +
-			"name a file, or unset it")
+	case cfg.TokenDayLimits && cfg.DataDir == "off":
+		err = errors.New("LLM_COUNCIL_DATA_DIR: leaves the limits of a day of the roster's tokens without the file that they need: " +
+			"name a directory, or unset it")
 	case cfg.TokenDayLimits && isHard(cfg) && cfg.MaxCostUSD == nil && cfg.MaxOutputTokens == nil:
 		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a bound of each session under the limits of a day of the roster's tokens: " +
 			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")

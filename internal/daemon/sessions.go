@@ -25,7 +25,7 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	if cfg.NatsURL != "" {
 		return openCluster(ctx, cfg, o)
 	}
-	dir, named := cfg.KeepsSessions()
+	dir, named := cfg.SessionsDir()
 	if dir == "" {
 		return nil, nil
 	}
@@ -33,12 +33,12 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	o.Key = cfg.SessionsKey.Reveal()
 	j, err := journal.Open(ctx, o)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable && !named {
-		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_SESSIONS_DIR, or off",
+		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_DATA_DIR, or off",
 			"error", err)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the directory of LLM_COUNCIL_SESSIONS_DIR (with SESSIONS_KEY): %w", err)
+		return nil, fmt.Errorf("the sessions in LLM_COUNCIL_DATA_DIR (with SESSIONS_KEY): %w", err)
 	}
 	return j, nil
 }

@@ -136,7 +136,7 @@ func TestDrainInBackground(t *testing.T) {
 		drain, want := tt.drain, tt.want
 		url, arrived, release := daemontest.Held(t)
 		env := map[string]string{
-			"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain, "SESSIONS_DIR": tt.dir,
+			"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain, "DATA_DIR": tt.dir,
 			"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 		}
 		d := daemontest.Start(t, env)

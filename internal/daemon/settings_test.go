@@ -552,16 +552,6 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, cost(""), cost("a=1/10,b=1/10"), false, true)
 	},
-	"SPEND_STORE": func(t *testing.T) {
-		kept := func(file string) bool {
-			d := onTap(t, tap(t), "SPEND_STORE", file)
-			d.Ask(t, anyQuestion)
-			d.End(t)
-			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl"))
-			return err == nil
-		}
-		differ(t, kept(""), kept("off"), true, false)
-	},
 	"EVENT_SINK": func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "sent.jsonl")
 		found := func() bool {
@@ -588,22 +578,6 @@ var settings = map[string]func(t *testing.T){
 			return <-got
 		}
 		differ(t, header(""), header("a-secret-of-sixteen"), "", "Bearer a-secret-of-sixteen")
-	},
-	"EVENT_STORE": func(t *testing.T) {
-		waits := func(name string) int {
-			dir := t.TempDir()
-			d := onTapWith(t, tap(t), map[string]string{
-				"BIAS_STORE": filepath.Join(dir, "records.jsonl"), "BIAS_CONSENT": "2", "EVENT_SINK": filepath.Join(dir, "sent"), "EVENT_STORE": name,
-			})
-			d.Ask(t, anyQuestion)
-			d.End(t)
-			files, err := filepath.Glob(filepath.Join(dir, "events-*.jsonl"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return len(files)
-		}
-		differ(t, waits(""), waits(filepath.Join(t.TempDir(), "waiting.jsonl")), 1, 0)
 	},
 	"EVENTS_INTAKE": func(t *testing.T) {
 		took := func(intake string) int {
@@ -808,19 +782,53 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, asked(""), asked("b"), 422, 200)
 	},
-	"CALIBRATION_STORE": func(t *testing.T) {
-		sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
-		kept := func(file string) bool {
-			d := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "CALIBRATION_STORE": file})
-			r, _ := sessionsOf(t, "everyday.txt")
-			calibrate(t, d, r[:1])
-			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "calibrations.jsonl"))
-			return err == nil
-		}
-		differ(t, kept(""), kept(filepath.Join(t.TempDir(), "deep", "er.jsonl")), true, false)
-	},
 	"BIAS_PERSISTENCE": func(t *testing.T) {
 		differ(t, session(t, "", "").Persisted, session(t, "BIAS_PERSISTENCE", "false").Persisted, true, false)
+	},
+	"DATA_DIR": func(t *testing.T) {
+		// kept returns the names of what a daemon keeps, and with which status another daemon knows a session.
+		kept := func(dir string) (names []string, status int) {
+			sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
+			env := map[string]string{
+				"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "DATA_DIR": dir,
+			}
+			if dir != "off" {
+				env["BIAS_CONSENT"] = "2"
+				env["EVENT_SINK"] = filepath.Join(t.TempDir(), "sent")
+				env["EVENTS_INTAKE"] = "true"
+			}
+			d := daemontest.Start(t, env)
+			id := background(t, d, "Is it kept?")
+			if dir != "off" {
+				r, _ := sessionsOf(t, "everyday.txt")
+				calibrate(t, d, r[:1])
+			}
+			d.End(t)
+			if dir == "" || dir == "off" {
+				dir = filepath.Dir(d.Config.BiasStore)
+			}
+			found, err := os.ReadDir(dir)
+			equal(t, err, nil)
+			for _, e := range found {
+				if name, _, _ := strings.Cut(e.Name(), "."); !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+			status, _ = daemontest.Start(t, env).Call(t, "GET", "/v1/council/"+id, "")
+			return names, status
+		}
+		beside, afterwards := kept("")
+		equal(t, afterwards, 200)
+		elsewhere, afterwards := kept(filepath.Join(t.TempDir(), "deep", "er"))
+		equal(t, afterwards, 200)
+		nowhere, afterwards := kept("off")
+		equal(t, afterwards, 404)
+		for _, name := range []string{"calibrations", "evidence", "events", "sessions", "spend"} {
+			is := func(n string) bool { return strings.HasPrefix(n, name) }
+			differ(t, slices.ContainsFunc(beside, is), slices.ContainsFunc(nowhere, is), true, false)
+			equal(t, slices.ContainsFunc(elsewhere, is), true)
+		}
+		equal(t, slices.Contains(elsewhere, "records"), false)
 	},
 	"BIAS_STORE": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "deep", "er.jsonl")
@@ -901,15 +909,6 @@ var settings = map[string]func(t *testing.T){
 		one, again := hash("the first of two secrets"), hash("the first of two secrets")
 		differ(t, one == hash("the second of two secrets"), one == again, false, true)
 	},
-	"EVIDENCE_STORE": func(t *testing.T) {
-		kept := func(file string) bool {
-			d := onTap(t, tap(t), "EVIDENCE_STORE", file)
-			d.End(t)
-			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "evidence.jsonl"))
-			return err == nil
-		}
-		differ(t, kept(""), kept("off"), true, false)
-	},
 	"SHADOW_RATE": func(t *testing.T) {
 		compared := func(rate string) int {
 			d := onTap(t, tap(t), "SHADOW_RATE", rate)
@@ -927,24 +926,10 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, wanted(""), wanted("1"), false, true)
 	},
-	"SESSIONS_DIR": func(t *testing.T) {
-		afterwards := func(dir string) int {
-			env := map[string]string{
-				"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "SESSIONS_DIR": dir,
-			}
-			first := daemontest.Start(t, env)
-			id := background(t, first, "Is it kept?")
-			first.End(t)
-			status, _ := daemontest.Start(t, env).Call(t, "GET", "/v1/council/"+id, "")
-			return status
-		}
-		differ(t, afterwards(""), afterwards("off"), 200, 404)
-		equal(t, afterwards(filepath.Join(t.TempDir(), "elsewhere")), 200)
-	},
 	"SESSIONS_KEY": func(t *testing.T) {
 		readable := func(key string) bool {
 			dir := t.TempDir()
-			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "SESSIONS_DIR": dir, "SESSIONS_KEY": key})
+			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "DATA_DIR": dir, "SESSIONS_KEY": key})
 			background(t, d, "Who can read this question?")
 			d.End(t)
 			found := false

@@ -294,7 +294,7 @@ func TestLedgerNotWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, data := d.Call(t, "POST", "/v1/council", anyQuestion)
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), "SPEND_STORE") || billed(b) > 0 {
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), "DATA_DIR") || billed(b) > 0 {
 		t.Errorf("%d %s, %v billed", status, data, billed(b))
 	}
 }

@@ -77,7 +77,7 @@ func TestNewListensFirst(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, "listening: ", map[string]string{
 		"ADDR": taken.Addr().String(), "MODELS": "sim:amber,sim:birch",
-		"BIAS_STORE": filepath.Join(dir, "records", "bias.jsonl"), "SESSIONS_DIR": filepath.Join(dir, "sessions"),
+		"BIAS_STORE": filepath.Join(dir, "records", "bias.jsonl"), "DATA_DIR": filepath.Join(dir, "data"),
 	})
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
 		t.Errorf("made %v, %v", found, err)
@@ -93,13 +93,14 @@ func TestNewReleasesWhatItTook(t *testing.T) {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "file")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sessions")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, "the directory of LLM_COUNCIL_SESSIONS_DIR ", map[string]string{
+	fails(t, "the sessions in LLM_COUNCIL_DATA_DIR ", map[string]string{
 		"ADDR": free.Addr().String(), "MODELS": "sim:amber,sim:birch",
-		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "SESSIONS_DIR": file,
+		"DATA_DIR": dir,
 	})
 }
 

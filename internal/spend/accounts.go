@@ -222,7 +222,7 @@ func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
 			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; " +
 				"the log says why, look at the disk of " +
-				b.o.Names.Of(council.SettingSpendStore),
+				b.o.Names.Of(council.SettingDataDir),
 		}
 	}
 	return s, nil

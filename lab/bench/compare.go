@@ -572,7 +572,7 @@ func (b *bencher) inFlight(ctx context.Context) measurement {
 
 // kept returns how many KB of the heap a finished session takes that can still be fetched.
 func (b *bencher) kept(ctx context.Context) (float64, error) {
-	a, err := b.arena(ctx, 4, []string{"-dwell", "1ms"}, "LLM_COUNCIL_SESSIONS_DIR=off")
+	a, err := b.arena(ctx, 4, []string{"-dwell", "1ms"}, "LLM_COUNCIL_DATA_DIR=off")
 	if err != nil {
 		return 0, err
 	}

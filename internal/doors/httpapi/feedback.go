@@ -27,7 +27,7 @@ type Labels interface {
 func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if a.o.Labels == nil {
 		return nothing(r, "to have feedback kept, let bias records be kept ("+a.o.Settings.Of(council.SettingBiasPersistence)+
-			") and "+a.o.Settings.Of(council.SettingEvidenceStore)+" name a file")
+			") and "+a.o.Settings.Of(council.SettingDataDir)+" name a directory")
 	}
 	s, err := a.find(r)
 	if err != nil {

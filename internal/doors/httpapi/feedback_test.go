@@ -209,7 +209,7 @@ func TestFeedbackThatIsRefused(t *testing.T) {
 func TestFeedbackThatNobodyKeeps(t *testing.T) {
 	s := start(t, nil)
 	if status, data := s.feedback(t, "x", `{"rating":3}`); status != http.StatusNotFound ||
-		!strings.Contains(string(data), "LLM_COUNCIL_EVIDENCE_STORE") {
+		!strings.Contains(string(data), "LLM_COUNCIL_DATA_DIR") {
 		t.Errorf("%d, %s", status, data)
 	}
 }

@@ -85,8 +85,8 @@ func Setenv(tb testing.TB, env map[string]string) {
 // environment is held while Load changes the variables of the process, which parallel tests share.
 var environment sync.Mutex
 
-// Load returns the settings that Setenv would make. Afterwards the variables are what they were.
-func Load(tb testing.TB, env map[string]string) config.Config {
+// Load returns the settings that Setenv would make, adjusted. Afterwards the variables are what they were.
+func Load(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) config.Config {
 	tb.Helper()
 	environment.Lock()
 	defer environment.Unlock()
@@ -106,6 +106,9 @@ func Load(tb testing.TB, env map[string]string) config.Config {
 	cfg, err := config.Load()
 	if err != nil {
 		tb.Fatal(err)
+	}
+	for _, a := range adjust {
+		a(&cfg)
 	}
 	return cfg
 }
@@ -180,16 +183,16 @@ type Daemon struct {
 	served chan error
 }
 
-// Start starts a daemon with these settings. It is stopped with the test.
-func Start(tb testing.TB, env map[string]string) *Daemon {
+// Start starts a daemon with these settings, adjusted. It is stopped with the test.
+func Start(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) *Daemon {
 	tb.Helper()
-	return StartOn(tb, nil, env)
+	return StartOn(tb, nil, env, adjust...)
 }
 
 // StartOn is Start with the records on a disk of its own; nil is the operating system's.
-func StartOn(tb testing.TB, on disk.Disk, env map[string]string) *Daemon {
+func StartOn(tb testing.TB, on disk.Disk, env map[string]string, adjust ...func(*config.Config)) *Daemon {
 	tb.Helper()
-	return StartWith(tb, daemon.Options{Config: Load(tb, env), Disk: on, Simulated: simllm.Default(), Version: "test"})
+	return StartWith(tb, daemon.Options{Config: Load(tb, env, adjust...), Disk: on, Simulated: simllm.Default(), Version: "test"})
 }
 
 // Options returns the options of a daemon with the settings of the environment.
