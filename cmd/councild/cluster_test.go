@@ -257,7 +257,7 @@ func (c *cluster) node(t *testing.T, name string, env ...string) *node {
 	}
 	n.env = append([]string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_NATS_URL=" + strings.Join(urls, ","), "LLM_COUNCIL_BIAS_STORE=" + n.records,
-		"LLM_COUNCIL_LOG_FORMAT=json", "LLM_COUNCIL_LEASE=" + scaleLease().String(),
+		"LLM_COUNCIL_LOG_FORMAT=json", constants(map[string]any{"Lease": scaleLease()}),
 	}, env...)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -267,7 +267,7 @@ func (c *cluster) node(t *testing.T, name string, env ...string) *node {
 	return n
 }
 
-// scaleLease is LEASE in the trials: the default in the long ones.
+// scaleLease is the lease in the trials: the default in the long ones.
 func scaleLease() time.Duration {
 	if *scaleRounds >= 100 {
 		return 20 * time.Second

@@ -128,6 +128,8 @@ func (d killedDaemon) resume(t *testing.T) []sessionEnd {
 	for name, value := range d.Env {
 		env[name] = strings.ReplaceAll(value, "$DIR", dir)
 	}
+	// Sessions lie beside the records, also without this name of earlier versions.
+	delete(env, "SESSIONS_DIR")
 	resumed := daemontest.Start(t, env)
 	outcomes := make([]sessionEnd, len(d.Sessions))
 	for i, s := range d.Sessions {

@@ -155,7 +155,7 @@ func TestSoak(t *testing.T) {
 	const clients = 200
 	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients),
 		"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000",
-		"LLM_COUNCIL_MAX_UPSTREAM_BYTES=1MiB", "LLM_COUNCIL_ATTEMPT_TIMEOUT=2s", "LLM_COUNCIL_TIMEOUT=20s")
+		constants(map[string]any{"MaxUpstreamBytes": 1 << 20}), "LLM_COUNCIL_ATTEMPT_TIMEOUT=2s", "LLM_COUNCIL_TIMEOUT=20s")
 	answers := newTally()
 	begun := time.Now()
 	var wg sync.WaitGroup

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -14,13 +15,14 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 // TestMain lets the test binary run as councild when the first of these variables is set.
 // The second variable limits its descriptors. With the third one, a limit of the size of
-// files is an error of writing, and not the end of the process.
+// files is an error of writing, and not the end of the process. The fourth one holds constants of the settings as JSON.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {
@@ -31,8 +33,13 @@ func TestMain(m *testing.M) {
 		if os.Getenv("COUNCILD_TEST_FILES") == "1" {
 			signal.Ignore(syscall.SIGXFSZ)
 		}
-		main()
-		return
+		os.Exit(run(cli.IO{Adjust: func(cfg *config.Config) {
+			if text := os.Getenv("COUNCILD_TEST_CONSTANTS"); text != "" {
+				if err := json.Unmarshal([]byte(text), &cfg.Constants); err != nil {
+					panic(err)
+				}
+			}
+		}}))
 	}
 	os.Exit(m.Run())
 }
@@ -41,6 +48,15 @@ func TestMain(m *testing.M) {
 type process struct {
 	*exec.Cmd
 	stdout, stderr *bufio.Reader // to be read before Wait
+}
+
+// constants returns a variable that gives a councild under test these constants, by the names of their fields.
+func constants(values map[string]any) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err)
+	}
+	return "COUNCILD_TEST_CONSTANTS=" + string(text)
 }
 
 // start starts councild with arguments and variables.

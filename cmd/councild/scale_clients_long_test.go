@@ -350,7 +350,7 @@ func TestScaleS16(t *testing.T) {
 		c := startCluster(t)
 		serve := func(name, program string, v promptVersion, env ...string) *node {
 			n := c.node(t, name, append(env, "LLM_COUNCIL_BASE_URL="+v.url, "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-				"LLM_COUNCIL_API_TOKENS=team:"+trialToken)...)
+				"LLM_COUNCIL_API_TOKENS=team:"+trialToken, constants(nil))...) // a program has the usual lease
 			n.program, n.Token = program, trialToken
 			n.start(t)
 			return n

@@ -53,7 +53,7 @@ func TestScaleS08(t *testing.T) {
 	sim := daemontest.Provider(t, models...)
 	env := []string{
 		"LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-		"LLM_COUNCIL_API_TOKENS=team:" + trialToken, "LLM_COUNCIL_SESSIONS_KEPT_BYTES=16MiB",
+		"LLM_COUNCIL_API_TOKENS=team:" + trialToken, constants(map[string]any{"Lease": scaleLease(), "SessionsKeptBytes": 16 << 20}),
 	}
 	inside := alone(t, env...)
 	c := startCluster(t, "max_file_store: 64GB", "max_file_store: 250MB")

@@ -259,8 +259,8 @@ func (s *storm) recordedOnce(t *testing.T, known map[string]bool) (recorded, wro
 func TestScaleS21(t *testing.T) {
 	models := append(daemontest.Members(), simllm.Model{Name: "scribe", Spread: 1})
 	s := &storm{
-		trial: newTrialOf(t, newPaid(), models, 3, "LLM_COUNCIL_LEASE="+stormLease.String(), "LLM_COUNCIL_TIMEOUT="+stormTimeout.String(),
-			"LLM_COUNCIL_SESSIONS_KEPT=100000", "LLM_COUNCIL_SESSIONS_KEPT_BYTES=4294967296", "LLM_COUNCIL_STRAGGLER_GRACE=30s"),
+		trial: newTrialOf(t, newPaid(), models, 3, constants(map[string]any{"Lease": stormLease, "SessionsKeptBytes": 4 << 30}), "LLM_COUNCIL_TIMEOUT="+stormTimeout.String(),
+			"LLM_COUNCIL_SESSIONS_KEPT=100000", "LLM_COUNCIL_STRAGGLER_GRACE=30s"),
 		ids: map[string]string{},
 	}
 	meddle := make([]atomic.Int32, len(s.nodes))

@@ -258,6 +258,6 @@ func TestScaleS19(t *testing.T) {
 		t.Errorf("paid twice: %v", twice)
 	}
 	t.Logf("scale S19: measured %d sessions that came after their refusal and %d that came again after DELETE: 0 came back; of those that nobody "+
-		"ran, DELETE ended %d within %.1f s (promised 2 s), and the time limit one: %s (promised TIMEOUT, LEASE and 20 s)",
+		"ran, DELETE ended %d within %.1f s (promised 2 s), and the time limit one: %s (promised TIMEOUT, the lease and 20 s)",
 		rounds, rounds, rounds, deleted.Seconds(), overdue)
 }

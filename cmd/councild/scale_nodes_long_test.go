@@ -37,7 +37,7 @@ func bodies(t *testing.T, n *node, ids []string) (all [][]byte) {
 	return all
 }
 
-// A node that stands still for three times LEASE, in the middle of its sessions: others go
+// A node that stands still for three times the lease, in the middle of its sessions: others go
 // on with them. When it awakes it calls nobody and changes nothing.
 func TestScaleS03(t *testing.T) {
 	w := watch(t, 3)
@@ -118,7 +118,7 @@ func TestScaleS03(t *testing.T) {
 			t.Errorf("%v was paid %d times", c, n+1)
 		}
 	}
-	t.Logf("scale S03: measured %d times SIGSTOP for 3 LEASE: %d sessions taken over, the last one LEASE and %.1f s after it; "+
+	t.Logf("scale S03: measured %d times SIGSTOP for 3 leases: %d sessions taken over, the last one the lease and %.1f s after it; "+
 		"after SIGCONT %d calls by the sleeper, %d logs changed, %d times sessions ran on there; %d calls paid twice, in flight "+
 		"when it stopped; "+
 		"%d sessions complete on every node, logs without gaps, records once; promised that all are taken over, and the sleeper "+

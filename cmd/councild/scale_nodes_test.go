@@ -313,10 +313,10 @@ func TestScaleS02(t *testing.T) {
 	}
 	t.Logf("scale S02: measured %d kills of a node of three: %d sessions accepted, all complete on every node, in logs "+
 		"without gaps, records once, lists late by at most %.1f s; "+
-		"%d taken over, LEASE and %.1f s after the kill (p50), %.1f s (p99), with the stream's leader killed too %.1f s (p50), "+
+		"%d taken over, the lease and %.1f s after the kill (p50), %.1f s (p99), with the stream's leader killed too %.1f s (p50), "+
 		"%.1f s (p99); "+
 		"%d calls paid twice, %d of them more than %s after their reply, none of a stage before; "+
-		"promised LEASE and 2 s (p99 4 s), with the leader 12 s, and calls in flight at most twice",
+		"promised the lease and 2 s (p99 4 s), with the leader 12 s, and calls in flight at most twice",
 		rounds, len(ids), late.Seconds(), len(alone)+len(withLeader), (quantile(alone, 0.5) - lease).Seconds(), (quantile(alone, 0.99) - lease).Seconds(),
 		(quantile(withLeader, 0.5) - lease).Seconds(), (quantile(withLeader, 0.99) - lease).Seconds(), twice, len(w.paid.late), w.paid.lands)
 }
@@ -447,11 +447,11 @@ func TestScaleS04(t *testing.T) {
 			t.Errorf("%v was paid %d times", c, n+1)
 		}
 	}
-	t.Logf("scale S04: measured %d times three nodes cut off both ways and one way: %d calls began after 2/3 LEASE, %d when "+
+	t.Logf("scale S04: measured %d times three nodes cut off both ways and one way: %d calls began after two thirds of the lease, %d when "+
 		"another node had the session; "+
-		"%d sessions of nodes that were back before LEASE went on there, %d others were taken over; %d calls paid twice, in "+
+		"%d sessions of nodes that were back before the lease went on there, %d others were taken over; %d calls paid twice, in "+
 		"flight when they were cut off; "+
-		"%d sessions complete on every node, logs without gaps, records once; promised no call after 2/3 LEASE, and going on "+
-		"when back before LEASE",
+		"%d sessions complete on every node, logs without gaps, records once; promised no call after two thirds of the lease, and going on "+
+		"when back before the lease",
 		rounds, early, late, kept, taken, twice, len(ids))
 }

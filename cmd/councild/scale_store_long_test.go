@@ -189,7 +189,9 @@ func TestScaleS17(t *testing.T) {
 	c := startCluster(t)
 	env := []string{
 		"LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=" + strings.Join(names, ","), "LLM_COUNCIL_REVIEWERS=m01,m02",
-		"LLM_COUNCIL_MAX_UPSTREAM_BYTES=16MiB", "LLM_COUNCIL_MAX_SESSION_BYTES=160MiB", "LLM_COUNCIL_SESSIONS_KEPT_BYTES=1GiB",
+		constants(map[string]any{
+			"Lease": scaleLease(), "MaxUpstreamBytes": 16 << 20, "MaxSessionBytes": 160 << 20, "SessionsKeptBytes": 1 << 30,
+		}),
 		"LLM_COUNCIL_API_TOKENS=team:" + trialToken,
 	}
 	inside := alone(t, env...)

@@ -25,6 +25,8 @@ type IO struct {
 	Stdin          io.Reader // nil: there is none
 	Stdout, Stderr io.Writer
 	Version        string // "": as the Go toolchain recorded it
+	// Adjust changes the settings of a daemon that is served. Only tests give it.
+	Adjust func(*config.Config)
 }
 
 // The exit codes.

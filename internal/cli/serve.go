@@ -32,6 +32,9 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
+	if std.Adjust != nil {
+		std.Adjust(&cfg)
+	}
 	log := newLog(std.Stderr, cfg)
 	limitMemory(log)
 	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Simulated: simllm.Default(), Log: log, Version: std.Version})

@@ -137,7 +137,6 @@ func (c *Config) check(p *problems) {
 		{c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange + "use 1 or more"},
-		{c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange + "use a time above 0"},
 		{within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange + "use a time of 0 or more, or off"},
 		{within(c.MonitorInterval, time.Minute, math.MaxInt64), "LLM_COUNCIL_MONITOR_INTERVAL", outOfRange + "use a time of 1m or more, or off"},
@@ -199,25 +198,16 @@ func (c *Config) check(p *problems) {
 			"needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon",
 		},
 		{within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange + "use 0 to 4"},
-		{c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange + "use a time above 0"},
-		{c.BiasRotateBytes >= 1, "LLM_COUNCIL_BIAS_ROTATE_BYTES", outOfRange + "use 1 or more"},
 		{within(c.BiasRetentionDays, 1, maxDays), "LLM_COUNCIL_BIAS_RETENTION_DAYS", outOfRange + "use 1 to 36500"},
 		{c.BiasWindowSessions >= 0, "LLM_COUNCIL_BIAS_WINDOW_SESSIONS", outOfRange + "use 0 or more"},
 		{c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange + "use 0 or more"},
 		{c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange + "use 10 or more"},
 
-		{c.EventsMinOrgs >= 3, "LLM_COUNCIL_EVENTS_MIN_ORGS", outOfRange + "use 3 or more"},
-
 		{validPrefix.MatchString(c.NatsPrefix), "LLM_COUNCIL_NATS_PREFIX", "is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"},
 		{within(&c.NatsReplicas, 1, 5), "LLM_COUNCIL_NATS_REPLICAS", outOfRange + "use 1 to 5"},
-		{within(&c.Lease, time.Second, 10*time.Minute), "LLM_COUNCIL_LEASE", outOfRange + "use a time from 1s to 10m"},
 		{c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange + "use a time of 0 or more"},
 		{c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange + "use 0 or more"},
-		{c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange + "use 1 or more"},
-		{c.MaxMessages >= 1, "LLM_COUNCIL_MAX_MESSAGES", outOfRange + "use 1 or more"},
 		{c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange + "use 1 or more"},
-		{c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange + "use 1 or more"},
-		{c.MaxSessionBytes >= 1, "LLM_COUNCIL_MAX_SESSION_BYTES", outOfRange + "use 1 or more"},
 	} {
 		if !rule.ok {
 			p.invalid(rule.variable, rule.problem)

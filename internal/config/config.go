@@ -79,7 +79,6 @@ type Config struct {
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
 	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
 	MaxAttempts    int           `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
-	DialTimeout    time.Duration `envconfig:"LLM_COUNCIL_DIAL_TIMEOUT" default:"5s" desc:"most time that connecting to a provider may take"`
 	IdleTimeout    time.Duration `envconfig:"LLM_COUNCIL_IDLE_TIMEOUT" default:"60s" desc:"most silence between bytes of a provider's reply once it has begun"`
 
 	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least number of answers with which a session goes on to the review, 1 to the number of MODELS; 0: more than half of the members"`
@@ -124,8 +123,6 @@ type Config struct {
 	MinBiasSessions    int            `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
 	MonitorInterval    *time.Duration `envconfig:"LLM_COUNCIL_MONITOR_INTERVAL" desc:"how often the monitor of the bias report is computed for the metrics, 1m or more; off: never"`
 	BiasFsync          council.Fsync  `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
-	BiasFsyncInterval  time.Duration  `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
-	BiasRotateBytes    Bytes          `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
 	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
@@ -139,24 +136,16 @@ type Config struct {
 
 	EventsIntake bool `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 
-	EventsMinOrgs int `envconfig:"LLM_COUNCIL_EVENTS_MIN_ORGS" default:"5" desc:"organisations, with 5 sessions each, that a row of the board over events needs, at least 3"`
+	SessionsKey      Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
+	NatsURL          string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
+	NatsCreds        Secret        `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
+	NatsCA           string        `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
+	NatsPrefix       string        `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
+	NatsReplicas     int           `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
+	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
+	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in DATA_DIR and of those in memory; 0: none"`
 
-	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
-	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
-	NatsCreds         Secret        `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
-	NatsCA            string        `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
-	NatsPrefix        string        `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
-	NatsReplicas      int           `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
-	Lease             time.Duration `envconfig:"LLM_COUNCIL_LEASE" default:"20s" desc:"silence after which the other daemons take over the sessions of a daemon, 1s to 10m; longer than an election of the cluster takes"`
-	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
-	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in DATA_DIR and of those in memory; 0: none"`
-	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first, in DATA_DIR and in memory; 0: none"`
-
-	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
-	MaxMessages      int   `envconfig:"LLM_COUNCIL_MAX_MESSAGES" default:"1000" desc:"most messages of a request's conversation"`
-	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
-	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
-	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"most bytes that one session may hold in memory: its texts, and its prompts in flight; a seat that needs more fails"`
+	MaxQueryBytes Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 
@@ -165,6 +154,8 @@ type Config struct {
 	LogLevel     slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
 	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
+
+	Constants `ignored:"true"`
 
 	// SessionsInMemory says that no session is kept in the data directory.
 	SessionsInMemory bool `ignored:"true"`
@@ -177,6 +168,37 @@ type Config struct {
 	serviceLinks []string // variables of Kubernetes Services, which are no settings
 	quoted       []string // variables whose texts keep the quotes around them
 }
+
+// Constants are what no installation has to change. Load gives them their values, and tests give them others.
+type Constants struct {
+	DialTimeout       time.Duration // of a connection to a provider
+	Lease             time.Duration // silence after which other daemons take over the sessions of a daemon
+	BiasFsyncInterval time.Duration // most time between the answer and the sync of its records, if BIAS_FSYNC is interval
+	BiasRotateBytes   Bytes         // size from which the record file becomes a closed, compressed segment
+	EventsMinOrgs     int           // organisations that a row of the board over events needs
+	MaxBodyBytes      Bytes         // of a request
+	MaxUpstreamBytes  Bytes         // of a provider's reply
+	MaxSessionBytes   Bytes         // that a session may hold in memory: its texts, and its prompts in flight
+	SessionsKeptBytes Bytes         // of finished sessions that can be fetched
+}
+
+// constants returns the constants. Two of them grow with a setting.
+func (c Config) constants() Constants {
+	return Constants{
+		DialTimeout:       5 * time.Second,
+		Lease:             20 * time.Second, // longer than an election of the cluster takes
+		BiasFsyncInterval: time.Second,
+		BiasRotateBytes:   64 << 20,
+		EventsMinOrgs:     5,
+		MaxBodyBytes:      max(1<<20, 4*min(c.MaxQueryBytes, maxBytes)),
+		MaxUpstreamBytes:  8 << 20,
+		MaxSessionBytes:   64 << 20,
+		SessionsKeptBytes: max(256<<20, 256<<10*min(Bytes(c.SessionsKept), maxBytes>>18)),
+	}
+}
+
+// maxBytes stands for every larger size, so that what is computed from it stays in range.
+const maxBytes Bytes = 1 << 50
 
 // ServiceLinks returns the variables that Kubernetes set for Services of the namespace, sorted. They are no settings.
 func (c Config) ServiceLinks() []string { return slices.Clone(c.serviceLinks) }

@@ -72,7 +72,6 @@ func defaults() config.Config {
 		Timeout:                    10 * time.Minute,
 		AttemptTimeout:             3 * time.Minute,
 		MaxAttempts:                3,
-		DialTimeout:                5 * time.Second,
 		IdleTimeout:                time.Minute,
 		Order:                      council.OrderBalanced,
 		PartialBallots:             "available",
@@ -84,32 +83,28 @@ func defaults() config.Config {
 		BiasStore:                  home + "/.llm-council/bias_metrics.jsonl",
 		BiasConsent:                1,
 		BiasFsync:                  "session",
-		BiasFsyncInterval:          time.Second,
-		BiasRotateBytes:            64 << 20,
 		BiasWindowSessions:         100,
 		BiasWindowDays:             30,
-		EventsMinOrgs:              5,
 		MinBiasSessions:            20,
 		Demographics:               true,
 		DemographicsThreshold:      0.3,
 		DemographicsBackend:        council.BackendLexicon,
-		NatsPrefix:                 "council", NatsReplicas: 3, Lease: 20 * time.Second,
-		SessionRetention:  24 * time.Hour,
-		SessionsKept:      1000,
-		SessionsKeptBytes: 256 << 20,
-		MaxBodyBytes:      1 << 20,
-		MaxMessages:       1000,
-		Tools:             council.ToolsRefuse,
-		SideRequests:      council.SideMember,
-		DegradedNote:      true,
-		MaxQueryBytes:     256 << 10,
-		MaxUpstreamBytes:  8 << 20,
-		MaxSessionBytes:   64 << 20,
-		Metrics:           true,
-		MCP:               true,
-		LogLevel:          slog.LevelInfo,
-		LogFormat:         "auto",
-		DrainTimeout:      30 * time.Second,
+		NatsPrefix:                 "council", NatsReplicas: 3,
+		SessionRetention: 24 * time.Hour,
+		SessionsKept:     1000,
+		Tools:            council.ToolsRefuse,
+		SideRequests:     council.SideMember,
+		DegradedNote:     true,
+		MaxQueryBytes:    256 << 10,
+		Metrics:          true,
+		MCP:              true,
+		LogLevel:         slog.LevelInfo,
+		LogFormat:        "auto",
+		DrainTimeout:     30 * time.Second,
+		Constants: config.Constants{
+			DialTimeout: 5 * time.Second, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
+			MaxBodyBytes: 1 << 20, MaxUpstreamBytes: 8 << 20, MaxSessionBytes: 64 << 20, SessionsKeptBytes: 256 << 20,
+		},
 	}
 }
 
@@ -172,7 +167,6 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"TIMEOUT", "1m", nil, func(c *config.Config) { c.Timeout, c.AttemptTimeout = time.Minute, time.Minute }},
 		{"ATTEMPT_TIMEOUT", "1m30s", nil, func(c *config.Config) { c.AttemptTimeout = 90 * time.Second }},
 		{"MAX_ATTEMPTS", "1", nil, func(c *config.Config) { c.MaxAttempts = 1 }},
-		{"DIAL_TIMEOUT", "100ms", nil, func(c *config.Config) { c.DialTimeout = 100 * time.Millisecond }},
 		{"IDLE_TIMEOUT", "1ms", nil, func(c *config.Config) { c.IdleTimeout = time.Millisecond }},
 		{"QUORUM", "2", nil, func(c *config.Config) { c.Quorum = 2 }},
 		{"STRAGGLER_GRACE", "0", nil, func(c *config.Config) { c.StragglerGrace = new(time.Duration(0)) }},
@@ -211,8 +205,6 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"MIN_BIAS_SESSIONS", "10", nil, func(c *config.Config) { c.MinBiasSessions = 10 }},
 		{"MONITOR_INTERVAL", "1h", nil, func(c *config.Config) { c.MonitorInterval = new(time.Hour) }},
 		{"BIAS_FSYNC", "interval", nil, func(c *config.Config) { c.BiasFsync = "interval" }},
-		{"BIAS_FSYNC_INTERVAL", "10ms", nil, func(c *config.Config) { c.BiasFsyncInterval = 10 * time.Millisecond }},
-		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"EMBEDDING_MODEL", "ollama:nomic-embed-text", nil, func(c *config.Config) { c.EmbeddingModel = "ollama:nomic-embed-text" }},
 		{"HASH_SECRET", "a-secret-of-sixteen", nil, func(c *config.Config) { c.HashSecret = "a-secret-of-sixteen" }},
@@ -226,22 +218,15 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
 		{"EVENTS_INTAKE", "true", nil, func(c *config.Config) { c.EventsIntake = true }},
-		{"EVENTS_MIN_ORGS", "3", nil, func(c *config.Config) { c.EventsMinOrgs = 3 }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
 		{"NATS_CREDS", "two\nlines", nil, func(c *config.Config) { c.NatsCreds = "two\nlines" }},
 		{"NATS_CA", "~/ca.pem", nil, func(c *config.Config) { c.NatsCA = home + "/ca.pem" }},
 		{"NATS_PREFIX", "team-1_a", nil, func(c *config.Config) { c.NatsPrefix = "team-1_a" }},
 		{"NATS_REPLICAS", "1", nil, func(c *config.Config) { c.NatsReplicas = 1 }},
-		{"LEASE", "1s", nil, func(c *config.Config) { c.Lease = time.Second }},
 		{"SESSION_RETENTION", "0s", nil, func(c *config.Config) { c.SessionRetention = 0 }},
 		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
-		{"SESSIONS_KEPT_BYTES", "0", nil, func(c *config.Config) { c.SessionsKeptBytes = 0 }},
-		{"MAX_BODY_BYTES", "2 MB", nil, func(c *config.Config) { c.MaxBodyBytes = 2e6 }},
-		{"MAX_MESSAGES", "1", nil, func(c *config.Config) { c.MaxMessages = 1 }},
 		{"MAX_QUERY_BYTES", "1", nil, func(c *config.Config) { c.MaxQueryBytes = 1 }},
-		{"MAX_UPSTREAM_BYTES", "1GiB", nil, func(c *config.Config) { c.MaxUpstreamBytes = 1 << 30 }},
-		{"MAX_SESSION_BYTES", "1GiB", nil, func(c *config.Config) { c.MaxSessionBytes = 1 << 30 }},
 		{"METRICS", "false", nil, func(c *config.Config) { c.Metrics = false }},
 		{"MCP", "false", nil, func(c *config.Config) { c.MCP = false }},
 		{"LOG_LEVEL", "debug", nil, func(c *config.Config) { c.LogLevel = slog.LevelDebug }},
@@ -385,8 +370,6 @@ func TestInvalid(t *testing.T) {
 		quoted("TIMEOUT", "0", above0),
 		quoted("ATTEMPT_TIMEOUT", "1 m", duration),
 		quoted("ATTEMPT_TIMEOUT", "-1s", above0),
-		quoted("DIAL_TIMEOUT", "soon", duration),
-		quoted("DIAL_TIMEOUT", "0", above0),
 		quoted("MAX_ATTEMPTS", "3x", whole),
 		quoted("MAX_ATTEMPTS", "0", atLeast1),
 		quoted("IDLE_TIMEOUT", "never", duration),
@@ -444,10 +427,6 @@ func TestInvalid(t *testing.T) {
 		quoted("MIN_BIAS_SESSIONS", "few", whole),
 		quoted("MIN_BIAS_SESSIONS", "9", " is out of range: use 10 or more"),
 		quoted("BIAS_FSYNC", "always", " is not a mode: use session, interval or off"),
-		quoted("BIAS_FSYNC_INTERVAL", "1", duration),
-		quoted("BIAS_FSYNC_INTERVAL", "0s", above0),
-		quoted("BIAS_ROTATE_BYTES", "64M", size),
-		quoted("BIAS_ROTATE_BYTES", "0", atLeast1),
 		quoted("BIAS_RETENTION_DAYS", "30d", whole),
 		quoted("BIAS_RETENTION_DAYS", "0", " is out of range: use 1 to 36500"),
 		quoted("BIAS_RETENTION_DAYS", "36501", " is out of range: use 1 to 36500"),
@@ -457,19 +436,10 @@ func TestInvalid(t *testing.T) {
 		quoted("NATS_PREFIX", "a.b", " is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"),
 		quoted("NATS_REPLICAS", "0", " is out of range: use 1 to 5"),
 		quoted("NATS_REPLICAS", "6", " is out of range: use 1 to 5"),
-		quoted("LEASE", "999ms", " is out of range: use a time from 1s to 10m"),
-		quoted("LEASE", "11m", " is out of range: use a time from 1s to 10m"),
 		quoted("SESSION_RETENTION", "-1s", " is out of range: use a time of 0 or more"),
 		quoted("SESSIONS_KEPT", "-1", " is out of range: use 0 or more"),
-		quoted("SESSIONS_KEPT_BYTES", "-1", size),
-		quoted("MAX_BODY_BYTES", "1.5MiB", size),
-		quoted("MAX_BODY_BYTES", "0", atLeast1),
-		quoted("MAX_MESSAGES", "0", atLeast1),
 		quoted("MAX_QUERY_BYTES", "lots", size),
 		quoted("MAX_QUERY_BYTES", "0KiB", atLeast1),
-		quoted("MAX_UPSTREAM_BYTES", "-1", size),
-		quoted("MAX_UPSTREAM_BYTES", "0", atLeast1),
-		quoted("MAX_SESSION_BYTES", "0", atLeast1),
 		quoted("LOG_LEVEL", "trace", level),
 		quoted("LOG_LEVEL", "info+1", level),
 		quoted("LOG_FORMAT", "xml", " is not a format: use auto, text or json"),
@@ -527,11 +497,6 @@ func TestRelations(t *testing.T) {
 			`LLM_COUNCIL_DEMOGRAPHICS_BACKEND: "embedding" needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon`,
 		},
 		{"embeddings of every session", vars{"DEMOGRAPHICS_BACKEND": "embedding", "EMBEDDING_MODEL": "e"}, ""},
-		{
-			"a board over two organisations",
-			vars{"EVENTS_MIN_ORGS": "2"},
-			`LLM_COUNCIL_EVENTS_MIN_ORGS: "2" is out of range: use 3 or more`,
-		},
 		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},
 		{
 			"events to the file in which they wait",
@@ -630,6 +595,23 @@ func text(err error) string {
 	return err.Error()
 }
 
+// Limits grow with the settings on which they depend, and never overflow.
+func TestConstantsThatGrow(t *testing.T) {
+	for _, tt := range []struct {
+		query, kept     string
+		body, keptBytes config.Bytes
+	}{
+		{"1", "0", 1 << 20, 256 << 20},
+		{"1MiB", "10000", 4 << 20, 10000 * 256 << 10},
+		{"8589934591GiB", "9223372036854775807", 4 << 50, 1 << 50},
+	} {
+		c := mustLoad(t, vars{"MAX_QUERY_BYTES": tt.query, "SESSIONS_KEPT": tt.kept})
+		if c.MaxBodyBytes != tt.body || c.SessionsKeptBytes != tt.keptBytes {
+			t.Errorf("%s and %s: a body of %d, sessions of %d", tt.query, tt.kept, c.MaxBodyBytes, c.SessionsKeptBytes)
+		}
+	}
+}
+
 func TestAttemptTimeoutIsCapped(t *testing.T) {
 	c := mustLoad(t, vars{"TIMEOUT": "2m", "ATTEMPT_TIMEOUT": "5m"})
 	if c.AttemptTimeout != 2*time.Minute {
@@ -723,7 +705,7 @@ func TestReplacedNames(t *testing.T) {
 	}
 	for _, r := range config.ReplacedNames() {
 		_, err := load(t, vars{r.Name: "0123456789abcdef"})
-		want := "LLM_COUNCIL_" + r.Name + ": is no setting any more: " + r.Remedy + ", and unset this variable"
+		want := "LLM_COUNCIL_" + r.Name + ": is no setting any more: unset it; " + r.Remedy
 		if d := cmp.Diff(want, text(err)); d != "" {
 			t.Error(d)
 		}
@@ -1015,7 +997,7 @@ func TestQuotesAreNotRemoved(t *testing.T) {
 	// Where the value is refused, the error says so too.
 	for variable, value := range map[string]string{
 		"TIMEOUT": `"10m"`, "BASE_URL": `"` + url + `"`, "PROVIDERS": `'x=` + url + `'`, "METRICS": `"true"`, "ADDR": `"127.0.0.1:8080"`,
-		"MAX_BODY_BYTES": `'1MiB'`, "CORS_ORIGINS": `"https://chat.example.com"`, "API_KEY_FILE": `"` + key + `"`, "LOG_LEVEL": "“info”",
+		"MAX_QUERY_BYTES": `'1MiB'`, "CORS_ORIGINS": `"https://chat.example.com"`, "API_KEY_FILE": `"` + key + `"`, "LOG_LEVEL": "“info”",
 	} {
 		_, err := load(t, vars{variable: value})
 		if err == nil || !strings.HasPrefix(err.Error(), "LLM_COUNCIL_"+variable+": ") ||

@@ -59,6 +59,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 	if err := p.err(); err != nil {
 		return Config{}, err
 	}
+	c.Constants = c.constants()
 	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
 	c.MaxSessions = min(c.MaxSessions, maxPlaces)
 	c.MaxCallsPerProvider = min(c.MaxCallsPerProvider, maxPlaces)
@@ -295,7 +296,7 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 			continue
 		}
 		if i := slices.IndexFunc(replaced, func(r Replaced) bool { return prefix+r.Name == variable }); i >= 0 {
-			p.add(variable, "is no setting any more: %s, and unset this variable", replaced[i].Remedy)
+			p.add(variable, "is no setting any more: unset it; %s", replaced[i].Remedy)
 		} else if strings.HasPrefix(variable, keyPrefix) {
 			p.add(variable, "LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable")
 		} else if name := Nearest(variable, known, 2); name != "" {

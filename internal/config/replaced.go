@@ -3,17 +3,27 @@ package config
 // Replaced is a variable of an earlier version. A start with it ends with an error that names the remedy.
 type Replaced struct {
 	Name   string // without the prefix LLM_COUNCIL_
-	Remedy string // what to write instead
+	Remedy string // what to do instead, or what holds now
 }
 
 // ReplacedNames returns the variables of earlier versions, by their names.
 func ReplacedNames() []Replaced {
 	return []Replaced{
+		{"BIAS_FSYNC_INTERVAL", "if LLM_COUNCIL_BIAS_FSYNC is interval, records are synced 1s after the answer"},
+		{"BIAS_ROTATE_BYTES", "the record file becomes a segment at 64 MiB"},
 		{"CALIBRATION_STORE", moveTo("calibrations.jsonl")},
+		{"DIAL_TIMEOUT", "a connection to a provider may take 5s"},
+		{"EVENTS_MIN_ORGS", "a row of the board needs 5 organisations"},
 		{"EVENT_STORE", "move the files into LLM_COUNCIL_DATA_DIR, " + byDefault + ", as events-DAY.jsonl and events-intake-DAY.jsonl"},
 		{"EVIDENCE_STORE", moveTo("evidence.jsonl") + orOff},
+		{"LEASE", "other daemons take over the sessions of a daemon that is silent for 20s"},
+		{"MAX_BODY_BYTES", "a body may have four times as many bytes as LLM_COUNCIL_MAX_QUERY_BYTES allows, and at least 1 MiB"},
+		{"MAX_MESSAGES", "a conversation may have 1000 messages"},
+		{"MAX_SESSION_BYTES", "a session may hold 64 MiB"},
+		{"MAX_UPSTREAM_BYTES", "a reply may have 8 MiB"},
 		{"SESSIONS_DIR", "move the directory into LLM_COUNCIL_DATA_DIR, " + byDefault + ", as sessions; instead of off, set " +
 			"LLM_COUNCIL_DATA_DIR=off, or mount a tmpfs there"},
+		{"SESSIONS_KEPT_BYTES", "finished sessions may take 256 KiB for each of LLM_COUNCIL_SESSIONS_KEPT, and at least 256 MiB"},
 		{"SPEND_STORE", moveTo("spend.jsonl") + orOff},
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/httpapi"
@@ -51,6 +52,8 @@ type scenario struct {
 	fault *simllm.Fault                       // of the model d
 	words int                                 // of the chairman's answer, of which a stream brings one a second; 0: an answer at once
 	front func(sim http.Handler) http.Handler // in front of the provider; nil: nothing is
+	// adjust changes what is no setting; nil: nothing is changed.
+	adjust func(*config.Config)
 }
 
 // inBubble runs f with a daemon whose members are a, b, c and d.
@@ -63,6 +66,9 @@ func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 	daemontest.Setenv(t, env)
 	o := daemontest.Options(t)
 	o.Config.SessionsInMemory = true // an engine is no part of a bubble
+	if w.adjust != nil {
+		w.adjust(&o.Config)
+	}
 	race.Bubble(t, func(t *testing.T) {
 		over, end := context.WithCancel(t.Context())
 		defer end()
@@ -382,8 +388,8 @@ func TestTimers(t *testing.T) {
 			b.direct()
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
-		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) scenario {
-			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s", "DATA_DIR": "off"}}
+		{"BIAS_FSYNC=interval", time.Second, func(time.Duration) scenario {
+			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "DATA_DIR": "off"}}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)
@@ -412,7 +418,7 @@ func TestTimers(t *testing.T) {
 			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
 		{"looking after closed segments", 24 * time.Hour, func(time.Duration) scenario {
-			return scenario{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
+			return scenario{env: map[string]string{"BIAS_RETENTION_DAYS": "1"}, adjust: func(c *config.Config) { c.BiasRotateBytes = 1 }}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)

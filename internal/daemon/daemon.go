@@ -222,7 +222,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			Journal: d.journal, Node: node, Log: log,
 			Lease: lease, Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
 		},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
 	}
 	if d.evidence != nil {

@@ -285,7 +285,7 @@ func TestIntakeRefuses(t *testing.T) {
 	const sends, asks = "token-of-the-sender", "token-of-the-asker"
 	tokens := fmt.Sprintf("tokens:\n  sender: {sha256: %x, may: [events]}\n  asker: {sha256: %x, may: [ask, report]}\n",
 		sha256.Sum256([]byte(sends)), sha256.Sum256([]byte(asks)))
-	d, _ := onRoster(t, publishing+tokens, map[string]string{"EVENTS_INTAKE": "true", "MAX_BODY_BYTES": "64KiB"})
+	d, _ := onRoster(t, publishing+tokens, map[string]string{"EVENTS_INTAKE": "true"})
 	one := `{"events":[` + eventText(t, 1) + `]}`
 	for _, c := range []struct {
 		name, token, body string
@@ -299,7 +299,7 @@ func TestIntakeRefuses(t *testing.T) {
 		{"no list", sends, `{"events":{}}`, http.StatusUnprocessableEntity, "give a list"},
 		{"another field", sends, `{"events":[1],"more":1}`, http.StatusUnprocessableEntity, "no such field"},
 		{"too many", sends, `{"events":[` + strings.Repeat("1,", 1000) + `1]}`, http.StatusUnprocessableEntity, "1000 are allowed"},
-		{"too large", sends, `{"events":["` + strings.Repeat("x", 64<<10) + `"]}`, http.StatusRequestEntityTooLarge, "MAX_BODY_BYTES"},
+		{"too large", sends, `{"events":["` + strings.Repeat("x", 1<<20) + `"]}`, http.StatusRequestEntityTooLarge, "MAX_QUERY_BYTES"},
 		{"no JSON", sends, `{"events":[`, http.StatusBadRequest, "not valid JSON"},
 		{"no event", sends, `{"events":[{"text":"What is it?"},null,7]}`, http.StatusOK, `"rejected":3`},
 		{"an event", sends, one, http.StatusOK, `{"accepted":1,"duplicates":0,"rejected":0,"events":[{"event_id":"00000000-0000-4000-8000-000000000001","status":"accepted"}]}`},

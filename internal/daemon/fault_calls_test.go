@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
@@ -382,7 +383,7 @@ func TestFaultF11(t *testing.T) {
 	testkit.Slow(t)
 	// A buffer that grows to the limit allocates a multiple of it, and twice as much
 	// under the race detector.
-	const most = 16 * (8 << 20) // MAX_UPSTREAM_BYTES is 8 MiB
+	const most = 16 * (8 << 20) // a reply has 8 MiB
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeBody, Tasks: questions}), "a,b,c,d", nil)
 	before := allocated()
 	if a := f.session(t, "").Stage1[3]; a.Error == nil || a.Error.Code != council.FailTooLarge || a.Attempts != 1 {
@@ -440,11 +441,12 @@ func TestFaultF12(t *testing.T) {
 func TestFaultF36(t *testing.T) {
 	const (
 		deltas = 400_000
-		limit  = 512 << 10 // MAX_UPSTREAM_BYTES
+		limit  = 512 << 10 // of a reply
 		most   = 16 * limit
 	)
 	tiny := simllm.Fault{Kind: simllm.StreamTiny, Size: deltas, Tasks: syntheses}
-	f := trialOf(t, tap(t, tiny), "a,b,c,d", map[string]string{"CHAIRMAN": "d", "MAX_UPSTREAM_BYTES": strconv.Itoa(limit)})
+	f := trialOf(t, tap(t, tiny), "a,b,c,d", map[string]string{"CHAIRMAN": "d"},
+		func(c *config.Config) { c.MaxUpstreamBytes = limit })
 	f.session(t, "") // what is set up once is set up
 	before, start := heap(), time.Now()
 	s, count := f.events(t)
@@ -466,7 +468,7 @@ func TestFaultF36(t *testing.T) {
 	if rare.Status != council.StatusComplete || restarts != 0 || strings.Count(rare.Answer, "Simulated synthesis.") != 1 {
 		t.Errorf("status %s, %d restarts, answer %.100q", rare.Status, restarts, rare.Answer)
 	}
-	daemontest.Fault(t, "F36", "deltas coalesce; memory within 16 x MAX_UPSTREAM_BYTES; rare forms are read",
-		"%d deltas are %d events; %.1f x MAX_UPSTREAM_BYTES; many lines, CR, capitals and another choice are read", deltas, events,
+	daemontest.Fault(t, "F36", "deltas coalesce; memory within 16 replies; rare forms are read",
+		"%d deltas are %d events; memory of %.1f replies; many lines, CR, capitals and another choice are read", deltas, events,
 		float64(grown)/limit)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
@@ -53,7 +54,8 @@ func TestFaultF23Daemon(t *testing.T) {
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
 			d := &faultdisk.Disk{}
-			f := trialOn(t, d, tap(t), "a,b,c,d", map[string]string{"BIAS_FSYNC": tt.mode, "BIAS_FSYNC_INTERVAL": "200ms"})
+			f := trialOn(t, d, tap(t), "a,b,c,d", map[string]string{"BIAS_FSYNC": tt.mode},
+				func(c *config.Config) { c.BiasFsyncInterval = 200 * time.Millisecond })
 			type answer struct {
 				ops int // of the disk, so far
 				at  time.Time

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
@@ -17,8 +18,8 @@ func TestFaultF06(t *testing.T) {
 	_ = closed.Close()
 	f := trialOf(t, tap(t), "a,b,c,closed:m,mute:m,full:m", map[string]string{
 		"PROVIDERS":    fmt.Sprintf("closed=http://%s,mute=https://%s,full=http://%s", closed.Addr(), mute.Addr(), full(t)),
-		"DIAL_TIMEOUT": dial.String(), "MAX_ATTEMPTS": "1", "QUORUM": "3",
-	})
+		"MAX_ATTEMPTS": "1", "QUORUM": "3",
+	}, func(c *config.Config) { c.DialTimeout = dial })
 	s := f.session(t, "")
 	latency := make([]time.Duration, 3)
 	for i, a := range s.Stage1[3:] {

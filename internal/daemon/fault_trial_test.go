@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/disk"
@@ -43,17 +44,19 @@ type trial struct {
 }
 
 // trialOf starts a daemon over p, whose members are models.
-func trialOf(t *testing.T, p *tapped, models string, env map[string]string) *trial {
+func trialOf(t *testing.T, p *tapped, models string, env map[string]string, adjust ...func(*config.Config)) *trial {
 	t.Helper()
-	return trialOn(t, disk.OS{}, p, models, env)
+	return trialOn(t, disk.OS{}, p, models, env, adjust...)
 }
 
 // trialOn is trialOf with the records on a disk of its own.
-func trialOn(t *testing.T, on disk.Disk, p *tapped, models string, env map[string]string) *trial {
+func trialOn(
+	t *testing.T, on disk.Disk, p *tapped, models string, env map[string]string, adjust ...func(*config.Config),
+) *trial {
 	t.Helper()
 	all := map[string]string{"BASE_URL": p.url, "MODELS": models, "API_KEY": secretKey, "LOG_LEVEL": "debug"}
 	maps.Copy(all, env)
-	f := &trial{Daemon: daemontest.StartOn(t, on, all), provider: p, persisted: map[string]int{}}
+	f := &trial{Daemon: daemontest.StartOn(t, on, all, adjust...), provider: p, persisted: map[string]int{}}
 	f.Call(t, "GET", "/healthz", "")
 	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
 	t.Cleanup(func() {

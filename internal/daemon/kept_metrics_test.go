@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/journaltest"
@@ -124,15 +125,15 @@ func TestKeptFull(t *testing.T) {
 	url, _, release := daemontest.Held(t)
 	defer release()
 	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": url, "MODELS": "waiting,quick", "SESSIONS_KEPT_BYTES": "1", "MAX_QUERY_BYTES": "4MiB", "MAX_BODY_BYTES": "5MiB",
-	})
+		"BASE_URL": url, "MODELS": "waiting,quick", "MAX_QUERY_BYTES": "4MiB",
+	}, func(c *config.Config) { c.SessionsKeptBytes = 1 })
 	for range 8 {
 		if strings.Contains(notReady(t, d), "90 % full") {
 			break
 		}
 		d.Call(t, "POST", "/v1/council", `{"query":"`+strings.Repeat("x", 3<<20)+`","background":true}`)
 	}
-	if body := notReady(t, d); !strings.Contains(body, "90 % full; raise LLM_COUNCIL_SESSIONS_KEPT_BYTES") {
+	if body := notReady(t, d); !strings.Contains(body, "90 % full; raise LLM_COUNCIL_SESSIONS_KEPT or") {
 		t.Errorf("full: %s", body)
 	}
 	if status, body := d.Call(t, "POST", "/v1/council", `{"query":"Room?","background":true}`); status != http.StatusServiceUnavailable {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/spend"
@@ -95,10 +96,10 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 	base := t.TempDir()
 	var older []byte
 	for _, run := range []struct {
-		rotate   string
+		rotate   config.Bytes
 		sessions int
-	}{{"2KB", 16}, {"1MB", 3}, {"1MB", 2}} { // closed segments, and then two generations of the file
-		d := daemontest.Start(t, keptIn(b, base, map[string]string{"BIAS_ROTATE_BYTES": run.rotate}))
+	}{{2e3, 16}, {1e6, 3}, {1e6, 2}} { // closed segments, and then two generations of the file
+		d := daemontest.Start(t, keptIn(b, base, nil), func(c *config.Config) { c.BiasRotateBytes = run.rotate })
 		for range run.sessions {
 			d.Ask(t, `{"query":"x"}`)
 		}
@@ -262,8 +263,8 @@ func TestFaultF54EndNeverLeads(t *testing.T) {
 		b := daemontest.Bill(t, 0)
 		dir := t.TempDir()
 		d := daemontest.StartOn(t, disk, keptIn(b, dir, map[string]string{
-			"MAX_COST_USD_PER_DAY": limited, "BIAS_ROTATE_BYTES": "6KB", "BIAS_PERSISTENCE": "false",
-		}))
+			"MAX_COST_USD_PER_DAY": limited, "BIAS_PERSISTENCE": "false",
+		}), func(c *config.Config) { c.BiasRotateBytes = 6e3 })
 		wrote := func() (n int) {
 			for _, o := range disk.Done(faultdisk.Rename) {
 				if o.To == "spend.jsonl.end" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/simllm"
@@ -21,17 +22,23 @@ import (
 	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
-// testLease is the shortest LEASE that the tests use.
+// testLease is the lease of the tests, and the shortest that they use.
 const testLease = 2 * time.Second
 
 // nodes starts daemons on clusters at these addresses.
 func nodes(t *testing.T, env map[string]string, urls ...string) []*daemontest.Daemon {
 	t.Helper()
+	return nodesOf(t, testLease, env, urls...)
+}
+
+// nodesOf is nodes with a lease.
+func nodesOf(t *testing.T, lease time.Duration, env map[string]string, urls ...string) []*daemontest.Daemon {
+	t.Helper()
 	var all []*daemontest.Daemon
 	for _, url := range urls {
-		settings := map[string]string{"NATS_URL": url, "LEASE": testLease.String(), "DRAIN_TIMEOUT": "600ms"}
+		settings := map[string]string{"NATS_URL": url, "DRAIN_TIMEOUT": "600ms"}
 		maps.Copy(settings, env)
-		all = append(all, daemontest.Start(t, settings))
+		all = append(all, daemontest.Start(t, settings, func(c *config.Config) { c.Lease = lease }))
 	}
 	return all
 }
@@ -269,7 +276,7 @@ func TestNodes(t *testing.T) {
 
 	t.Run("hand over", func(t *testing.T) {
 		url, arrived, release := daemontest.Held(t)
-		all := nodes(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": "10ms", "LEASE": "1m"}, urls[:2]...)
+		all := nodesOf(t, time.Minute, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": "10ms"}, urls[:2]...)
 		id := background(t, all[0], "Who ends it?")
 		<-arrived
 		there(t, all[1], id)

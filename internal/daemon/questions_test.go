@@ -104,9 +104,10 @@ func TestNodesShareTheQuestionSecret(t *testing.T) {
 	testkit.Slow(t)
 	cluster, dir := journaltest.Start(t), t.TempDir()
 	daemontest.Setenv(t, map[string]string{
-		"NATS_URL": cluster.URL, "LEASE": testLease.String(), "DRAIN_TIMEOUT": "600ms", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
+		"NATS_URL": cluster.URL, "DRAIN_TIMEOUT": "600ms", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
 	})
 	settings := daemontest.Options(t) // read once: reading them changes the environment for a moment
+	settings.Config.Lease = testLease
 	start := func(name string) *daemontest.Daemon {
 		o := settings
 		o.Config.BiasStore = filepath.Join(dir, name, "records.jsonl")

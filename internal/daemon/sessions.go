@@ -70,7 +70,7 @@ func (d *Daemon) notKept() string {
 	errno, known := errors.AsType[syscall.Errno](err)
 	switch {
 	case err == nil && d.journal.Full():
-		return "their store is 90 % full; raise LLM_COUNCIL_SESSIONS_KEPT_BYTES or delete sessions"
+		return "their store is 90 % full; raise LLM_COUNCIL_SESSIONS_KEPT or delete sessions"
 	case err == nil:
 		return ""
 	case d.journal.Cluster():

@@ -42,7 +42,8 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 		Threshold: r.Threshold,
 	}
 	var p problems
-	r.checkLength(&p, "question", "the question", request.Question, r.MaxQuestion, council.SettingMaxQueryBytes)
+	longer := "shorten it, or raise " + r.Settings.Of(council.SettingMaxQueryBytes)
+	checkLength(&p, "question", "the question", request.Question, r.MaxQuestion, longer)
 	if n := len(request.Answers); n < council.MinCompared || n > council.MaxCompared {
 		fix := fmt.Sprintf("give %d to %d", council.MinCompared, council.MaxCompared)
 		p.add("answers", fmt.Sprintf("there are %d answers", n), fix)
@@ -79,10 +80,9 @@ func (p *problems) add(field, message, fix string) {
 	}
 }
 
-func (r Rules) checkLength(p *problems, field, what, text string, limit int64, setting council.Setting) {
+func checkLength(p *problems, field, what, text string, limit int64, fix string) {
 	if int64(len(text)) > limit {
-		message := fmt.Sprintf("%s has %d bytes, %d are allowed", what, len(text), limit)
-		p.add(field, message, "shorten it, or raise "+r.Settings.Of(setting))
+		p.add(field, fmt.Sprintf("%s has %d bytes, %d are allowed", what, len(text), limit), fix)
 	}
 }
 
@@ -93,7 +93,7 @@ func (r Rules) checkAnswer(p *problems, at string, a council.ComparedAnswer) {
 	if strings.TrimSpace(a.Text) == "" {
 		p.add(at+".text", "the answer has no text", "give its text, or leave the answer out")
 	}
-	r.checkLength(p, at+".text", "the answer", a.Text, r.MaxAnswer, council.SettingMaxUpstreamBytes)
+	checkLength(p, at+".text", "the answer", a.Text, r.MaxAnswer, "shorten it")
 }
 
 func (r Rules) checkBackend(p *problems, backend council.DisagreementBackend) {

@@ -231,7 +231,7 @@ func TestFaultF37Session(t *testing.T) {
 		noted(t, "F37", fmt.Sprintf(
 			"%d of 8 reviewers too_large, at most %.1f MiB of prompts on their way", len(full), float64(largest)/(1<<20),
 		),
-			"a session holds at most MAX_SESSION_BYTES, here 4 MiB")
+			"a session holds at most its limit, here 4 MiB")
 	})
 }
 

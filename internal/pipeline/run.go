@@ -443,11 +443,10 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
 		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
 		council.FailConnection:      "check the provider's address and its certificate, that it is running, and that nothing in between ends long requests",
-		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
-			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
-		council.FailPromptCut:     "raise the context length of the model's server",
-		council.FailLength:        "raise " + names.Of(council.SettingMaxOutputTokens),
-		council.FailInvalidOutput: "simplify the schema, or use a chairman that supports response_format",
-		council.FailBudget:        "raise the budget",
+		council.FailTooLarge:        "ask for shorter texts, lower " + names.Of(council.SettingMaxOutputTokens) + ", or ask fewer members",
+		council.FailPromptCut:       "raise the context length of the model's server",
+		council.FailLength:          "raise " + names.Of(council.SettingMaxOutputTokens),
+		council.FailInvalidOutput:   "simplify the schema, or use a chairman that supports response_format",
+		council.FailBudget:          "raise the budget",
 	}[code], "try again; if it persists, replace the model")
 }

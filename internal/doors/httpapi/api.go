@@ -173,7 +173,6 @@ type Options struct {
 	Limits        Limits           // of each token
 	Kept          sessions.Options // finished sessions that are kept; zero: none
 	MaxBodyBytes  int64
-	MaxMessages   int           // of a conversation
 	BodyTimeout   time.Duration // how long a client may take to send a body
 	// Ended does what follows a session with a result, once its end is shown; nil: nothing does. Its context ends with
 	// Cancel. The session must not be changed.
@@ -216,7 +215,7 @@ type API struct {
 // New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Comparer == nil || o.Log == nil ||
-		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
+		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	o.Connections = cmp.Or(o.Connections, manyConnections)

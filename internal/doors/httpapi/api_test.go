@@ -202,7 +202,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	}
 	o := httpapi.Options{
 		Settings: config.SettingNames(), Daemon: s.daemon, Spend: s.daemon, Comparer: s.daemon, MaxSessions: 4,
-		Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		Kept: generous(), MaxBodyBytes: 1 << 20,
 		BodyTimeout: time.Second, Log: log, Version: "test",
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

@@ -28,7 +28,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	if err := a.keep(r, len(body)); err != nil {
 		return nil, err
 	}
-	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings, known: &a.fields}
+	f := &form{open: open, known: &a.fields}
 	if open {
 		f.sum = sha256.Sum256(body)
 	}
@@ -67,8 +67,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, nil, &council.Error{
 			Code: council.CodeTooLarge,
-			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s",
-				tooLarge.Limit, a.o.Settings.Of(council.SettingMaxBodyBytes)),
+			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s: a body may have four times as many",
+				tooLarge.Limit, a.o.Settings.Of(council.SettingMaxQueryBytes)),
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -47,7 +47,7 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		c := &prepared{Pipeline: p}
 		api, err := httpapi.New(httpapi.Options{
-			Council: c, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12, MaxMessages: 3,
+			Council: c, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12,
 			BodyTimeout: time.Second,
 			Log:         slog.New(slog.DiscardHandler),
 		})

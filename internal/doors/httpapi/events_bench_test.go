@@ -54,7 +54,7 @@ func benchServer(b *testing.B, deltas int) *httptest.Server {
 	a, err := httpapi.New(httpapi.Options{
 		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{},
 		Log: slog.New(slog.DiscardHandler), MaxSessions: 4,
-		Kept: sessions.Options{Retention: time.Hour, Kept: 4, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 10,
+		Kept: sessions.Options{Retention: time.Hour, Kept: 4, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20,
 		BodyTimeout: time.Minute,
 	})
 	if err != nil {

@@ -92,11 +92,9 @@ func (p *problems) err(detail string) error {
 // out of the struct and becomes a problem.
 type form struct {
 	problems
-	open        bool // unknown fields have no effect
-	maxMessages int
-	settings    council.SettingNames
-	path        []step // the place in the object that is being read
-	known       *knownFields
+	open  bool   // unknown fields have no effect
+	path  []step // the place in the object that is being read
+	known *knownFields
 }
 
 // step is a field of an object or, without a name, an element of a list.
@@ -275,7 +273,7 @@ func (f *form) object(v reflect.Value, data []byte) {
 }
 
 // maxList is the most elements of a list that is a field of the whole object. No
-// sensible request comes near it. For messages there is a setting.
+// sensible request comes near it.
 const maxList = 1000
 
 // list reads a JSON array into a slice. It only counts an array that is too long.
@@ -283,19 +281,13 @@ func (f *form) list(v reflect.Value, data []byte) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	if len(f.path) == 1 {
 		name := f.path[0].name
-		limit := maxList
-		fix := "send fewer"
-		if name == "messages" || name == "input" {
-			limit = f.maxMessages
-			fix = "send fewer, or raise " + f.settings.Of(council.SettingMaxMessages)
-		}
 		count := 0
 		for range elements(data) {
 			count++
 		}
-		if count > limit {
+		if count > maxList {
 			f.refuse(func() (string, string) {
-				return fmt.Sprintf("there are %d %s, %d are allowed", count, name, limit), fix
+				return fmt.Sprintf("there are %d %s, %d are allowed", count, name, maxList), "send fewer"
 			})
 			return
 		}

@@ -812,8 +812,8 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	s := &server{}
 	o := httpapi.Options{
 		Council: scripted{run}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 4, Kept: generous(),
-		MaxBodyBytes: 1 << 20, MaxMessages: 1000,
-		BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		MaxBodyBytes: 1 << 20,
+		BodyTimeout:  time.Minute, Log: slog.New(slog.DiscardHandler),
 	}
 	var err error
 	if s.api, err = httpapi.New(o); err != nil {

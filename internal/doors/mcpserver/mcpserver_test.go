@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/doors/mcpserver"
@@ -519,8 +520,8 @@ func many() map[string]any {
 func TestHostileBodies(t *testing.T) {
 	testkit.Slow(t)
 	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_BODY_BYTES": "4MiB", "MAX_QUERY_BYTES": "1KiB",
-	})
+		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_QUERY_BYTES": "1KiB",
+	}, func(c *config.Config) { c.MaxBodyBytes = 4 << 20 })
 	send := func(arguments string) (int, []byte) {
 		return d.Call(t, "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"council","arguments":`+arguments+`}}`,
 			"Accept", "application/json, text/event-stream")

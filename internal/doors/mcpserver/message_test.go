@@ -177,7 +177,7 @@ func holds(t *testing.T, a answered, size int, says, words, id string) {
 
 // Each message that is wrong gets an error of JSON-RPC with its id, unchanged, and of a bounded size.
 func TestMessages(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_BODY_BYTES": "4MiB"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_QUERY_BYTES": "1MiB"})
 	for _, tt := range messages {
 		t.Run(tt.name, func(t *testing.T) {
 			status, data := d.Call(t, "POST", "/mcp", tt.message, "Accept", "application/json, text/event-stream")
@@ -306,7 +306,7 @@ func TestLines(t *testing.T) {
 
 // Checking a message takes time in proportion to it.
 func TestMessagesLinear(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_BODY_BYTES": "4MiB"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "MAX_QUERY_BYTES": "1MiB"})
 	for name, of := range map[string]func(n int) string{
 		"names": func(n int) string {
 			var b strings.Builder
