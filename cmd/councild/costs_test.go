@@ -63,7 +63,7 @@ func (c *costs) daemon(t *testing.T, on *cluster, env ...string) *node {
 	t.Helper()
 	env = append([]string{
 		"LLM_COUNCIL_BASE_URL=" + c.sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_ALLOWED_MODELS=e,f,g,h,scribe",
-		"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000", "LLM_COUNCIL_LOG_LEVEL=info", constants(map[string]any{"Lease": 20 * time.Second}),
+		"LLM_COUNCIL_LOG_LEVEL=info", constants(map[string]any{"Lease": 20 * time.Second}),
 	}, env...)
 	if on == nil {
 		on = &cluster{}

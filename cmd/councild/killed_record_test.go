@@ -123,7 +123,7 @@ func recordings() []recording {
 			requests: 5, lives: 3, settle: 50 * time.Millisecond, chance: some,
 		},
 		{
-			name: "fallback", env: settings("1", "CHAIRMAN_FALLBACKS", "b,c"), sessions: all(14, doors, chairmen...),
+			name: "fallback", env: hard, sessions: all(14, doors, chairmen...),
 			requests: 5, lives: 2, settle: quiet, chance: some,
 		},
 		{name: "failures", env: hard, sessions: all(12, background, failures...), requests: 7, settle: quiet, chance: some},
@@ -171,7 +171,7 @@ func recordings() []recording {
 			requests: 5, lives: 2, settle: quiet, chance: some, stopped: true,
 		},
 		{
-			name: "order", env: map[string]string{"ORDER": "per_reviewer", "SELF_REVIEW_RATE": "0.5", "REVIEWERS": "a,d,e"},
+			name: "order", env: map[string]string{"ORDER": "per_reviewer", "SELF_REVIEW_RATE": "0.5"},
 			sessions: all(12, doors), requests: 5, lives: 2, settle: quiet, chance: some,
 		},
 	}

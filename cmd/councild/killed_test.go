@@ -128,8 +128,10 @@ func (d killedDaemon) resume(t *testing.T) []sessionEnd {
 	for name, value := range d.Env {
 		env[name] = strings.ReplaceAll(value, "$DIR", dir)
 	}
-	// Sessions lie beside the records, also without this name of earlier versions.
-	delete(env, "SESSIONS_DIR")
+	// These are names of earlier versions. Sessions lie beside the records, and their plans say who reviews and writes.
+	for _, name := range []string{"SESSIONS_DIR", "REVIEWERS", "CHAIRMAN_FALLBACKS"} {
+		delete(env, name)
+	}
 	resumed := daemontest.Start(t, env)
 	outcomes := make([]sessionEnd, len(d.Sessions))
 	for i, s := range d.Sessions {

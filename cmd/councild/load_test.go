@@ -154,7 +154,6 @@ func TestSoak(t *testing.T) {
 	testkit.Slow(t)
 	const clients = 200
 	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients),
-		"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000",
 		constants(map[string]any{"MaxUpstreamBytes": 1 << 20}), "LLM_COUNCIL_ATTEMPT_TIMEOUT=2s", "LLM_COUNCIL_TIMEOUT=20s")
 	answers := newTally()
 	begun := time.Now()

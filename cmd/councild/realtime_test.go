@@ -422,7 +422,7 @@ func TestRealTime(t *testing.T) {
 	const members = 4
 	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_DATA_DIR="+usedDirectory(t),
 		"LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",
-		"LLM_COUNCIL_TIMEOUT=15m", "LLM_COUNCIL_ATTEMPT_TIMEOUT=12m", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=128")
+		"LLM_COUNCIL_TIMEOUT=15m", "LLM_COUNCIL_ATTEMPT_TIMEOUT=12m")
 	d.before.descriptors++ // the file that the engine writes to, once it has written
 	a := asker{d, behindProxy()}
 	begun := time.Now()

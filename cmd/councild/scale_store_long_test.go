@@ -27,7 +27,7 @@ import (
 // The record file of a node is deleted, cut, or stays behind: it is filled again, and the
 // reports of all nodes are equal.
 func TestScaleS15(t *testing.T) {
-	w := newTrial(t, 3, "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN=off")
+	w := newTrial(t, 3)
 	damages := []struct {
 		what   string
 		runs   bool // the daemon, when it happens
@@ -187,8 +187,9 @@ func TestScaleS17(t *testing.T) {
 	}
 	sim := daemontest.Provider(t, models...)
 	c := startCluster(t)
+	roster := daemontest.Roster(t, "{members: ["+strings.Join(names, ", ")+"], reviewers: [m01, m02]}", names...)["ROSTER"]
 	env := []string{
-		"LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=" + strings.Join(names, ","), "LLM_COUNCIL_REVIEWERS=m01,m02",
+		"LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_ROSTER=" + roster,
 		constants(map[string]any{
 			"Lease": scaleLease(), "MaxUpstreamBytes": 16 << 20, "MaxSessionBytes": 160 << 20, "SessionsKeptBytes": 1 << 30,
 		}),

@@ -250,7 +250,7 @@ func TestAskFlags(t *testing.T) {
 // With --quiet there is the answer and nothing else.
 func TestAskQuietly(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{
-		"BASE_URL": strings.TrimSuffix(daemontest.Quick(t), "/v1"), "MODELS": "a,b,c", "CHAIRMAN_FALLBACKS": "missing",
+		"BASE_URL": strings.TrimSuffix(daemontest.Quick(t), "/v1"), "MODELS": "a,b,c",
 	})
 	code, stdout, stderr := command(t, "ask", "--quiet", "Which way?")
 	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Simulated synthesis.") || strings.Contains(stdout, "RANK") {
@@ -273,7 +273,9 @@ func TestAskQuietlyDegraded(t *testing.T) {
 	if code != exitOK || !strings.Contains(stderr, "2 of 3 members answered") || strings.Contains(stdout, "members answered") {
 		t.Errorf("exit %d: %s, stderr %q", code, stdout, stderr)
 	}
-	t.Setenv("LLM_COUNCIL_DEGRADED_NOTE", "false")
+	env := daemontest.Roster(t, "{members: ["+name+", "+name+", down], degraded_note: false}", name, "down")
+	env["BASE_URL"] = url
+	daemontest.Setenv(t, env)
 	if code, _, stderr := command(t, "ask", "--quiet", "Which way?"); code != exitOK || strings.Contains(stderr, "members answered") {
 		t.Errorf("switched off: exit %d, stderr %q", code, stderr)
 	}

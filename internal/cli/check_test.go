@@ -65,10 +65,10 @@ func TestCheck(t *testing.T) {
 		{
 			"every role",
 			map[string]string{
-				"BASE_URL": open, "MODELS": "a,b", "CHAIRMAN": "c", "CHAIRMAN_FALLBACKS": "b", "REVIEWERS": "d", "ALLOWED_MODELS": "a",
+				"BASE_URL": open, "MODELS": "a,b", "CHAIRMAN": "c", "ALLOWED_MODELS": "a,d",
 			},
 			exitOK,
-			[]string{"member, allowed ", "member, fallback ", "chairman ", "reviewer "},
+			[]string{"member, allowed ", "member ", "chairman ", "allowed "},
 		},
 		{
 			"a list for all",

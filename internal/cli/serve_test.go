@@ -170,7 +170,7 @@ func TestDemoTakesAFreePort(t *testing.T) {
 
 func TestSimulatedCouncil(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{
-		"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
+		"MODELS": "a,b", "CHAIRMAN": "a", "BIAS_CONSENT": "0",
 		"BIAS_PERSISTENCE": "false",
 	})
 	cfg := simulatedCouncil(daemontest.Options(t).Config, "records.jsonl")

@@ -103,8 +103,6 @@ func simulatedCouncil(cfg config.Config, records string) config.Config {
 	cfg.AllowedModels = names(simllm.Troubled())
 	cfg.Roster = ""
 	cfg.Chairman = ""
-	cfg.ChairmanFallbacks = nil
-	cfg.Reviewers = nil
 	cfg.Quorum = 0
 	if !strings.HasPrefix(cfg.EmbeddingModel, config.SimProvider+":") {
 		cfg.EmbeddingModel = ""

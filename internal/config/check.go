@@ -36,8 +36,7 @@ const (
 // complete brings the values into the form in which they are checked and used.
 func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
-		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
-		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
+		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
 		"LLM_COUNCIL_CORS_ORIGINS": c.CORSOrigins, "LLM_COUNCIL_PRICES": c.Prices,
 		"LLM_COUNCIL_EVENT_ALLOW": c.EventAllow,
 	} {
@@ -114,7 +113,6 @@ func (c *Config) check(p *problems) {
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	formats := []string{"auto", "text", "json"}
-	tools := []council.ToolsPolicy{council.ToolsRefuse, council.ToolsIgnore}
 	members := len(c.Models) // 0: there is no council
 	for _, rule := range []struct {
 		ok                bool
@@ -123,21 +121,16 @@ func (c *Config) check(p *problems) {
 		{isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"},
 		{c.Order.Known(), "LLM_COUNCIL_ORDER", "is not an order: use " + council.OrderChoices},
 		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
-		{slices.Contains(tools, c.Tools), "LLM_COUNCIL_TOOLS", "is not a policy: use refuse or ignore"},
 		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
 		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},
 		{slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json"},
 
 		{c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange + "use 2 or more"},
 		{c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange + "use 1 or more"},
-		{within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange + "use 1 or more"},
-		{within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange + "use 1 or more"},
-		{c.MaxCallsPerProvider >= 0, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange + "use 1 or more, or 0 for no limit"},
 
 		{c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange + "use 1 or more"},
-		{c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange + "use a time above 0"},
 		{within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange + "use a time of 0 or more, or off"},
 		{within(c.MonitorInterval, time.Minute, math.MaxInt64), "LLM_COUNCIL_MONITOR_INTERVAL", outOfRange + "use a time of 1m or more, or off"},
 		{c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange + "use a time of 0 or more"},
@@ -428,9 +421,7 @@ func (c *Config) checkCouncil(p *problems) {
 	}
 	if c.Roster != "" {
 		var others []string
-		for _, variable := range []string{
-			"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", "LLM_COUNCIL_REVIEWERS", "LLM_COUNCIL_ALLOWED_MODELS",
-		} {
+		for _, variable := range []string{"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_ALLOWED_MODELS"} {
 			if p.texts[variable] != "" {
 				others = append(others, variable)
 			}
@@ -442,9 +433,7 @@ func (c *Config) checkCouncil(p *problems) {
 	if len(c.Models) == 1 {
 		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
 	}
-	for variable, models := range map[string][]string{"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_REVIEWERS": c.Reviewers} {
-		if n := len(models); n > max(0, c.MaxModels) {
-			p.add(variable, "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
-		}
+	if n := len(c.Models); n > max(0, c.MaxModels) {
+		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
 	}
 }

@@ -58,28 +58,18 @@ type Config struct {
 	Providers Providers `envconfig:"LLM_COUNCIL_PROVIDERS" desc:"further providers, comma list of name=url; a model name:id goes to the provider of that name, sim is built in"`
 	_         Secret    `envconfig:"LLM_COUNCIL_API_KEY_<NAME>" desc:"key of a provider in PROVIDERS; NAME is its name in upper case with _ for -"`
 
-	Models            []string `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models; a model may stand twice"`
-	Chairman          string   `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
-	ChairmanFallbacks []string `envconfig:"LLM_COUNCIL_CHAIRMAN_FALLBACKS" desc:"comma list of models that write it if the chairman fails; unset: the other members by rank"`
-	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
-	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
+	Models        []string `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models; a model may stand twice"`
+	Chairman      string   `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
+	AllowedModels []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
 
-	Tools        council.ToolsPolicy `envconfig:"LLM_COUNCIL_TOOLS" default:"refuse" desc:"what comes of a request at OpenAI's interfaces that offers tools: refuse, or ignore (the council answers in text, with a warning); a request that requires a tool call is always refused"`
-	SideRequests string              `envconfig:"LLM_COUNCIL_SIDE_REQUESTS" default:"member" desc:"who answers what chat programs ask for themselves at OpenAI's interfaces, such as titles: member (the first one, alone), council, or a model: as in MODELS, or with ROSTER an id of it"`
-	DegradedNote bool                `envconfig:"LLM_COUNCIL_DEGRADED_NOTE" default:"true" desc:"say in a last line of the answers at OpenAI's interfaces, and on the standard error of councild ask --quiet, what is missing from a degraded result"`
+	Roster string `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN and ALLOWED_MODELS (docs/roster.md); unset: there is one council, of MODELS"`
 
-	Roster string `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN, CHAIRMAN_FALLBACKS, REVIEWERS and ALLOWED_MODELS; unset: there is one council, of MODELS"`
-
-	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
-	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; off: MAX_SESSIONS"`
-	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; off: no limit"`
-	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"0" desc:"most calls in flight to one provider, others wait in turn; 0: no limit but the open files that the process may have"`
+	MaxModels   int `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	MaxSessions int `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
 	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
 	MaxAttempts    int           `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
-	IdleTimeout    time.Duration `envconfig:"LLM_COUNCIL_IDLE_TIMEOUT" default:"60s" desc:"most silence between bytes of a provider's reply once it has begun"`
 
 	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least number of answers with which a session goes on to the review, 1 to the number of MODELS; 0: more than half of the members"`
 	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long a stage waits once a quorum has answered, 0 or more; off: until its time is over, so that the report has the slowest models too"`
@@ -172,6 +162,7 @@ type Config struct {
 // Constants are what no installation has to change. Load gives them their values, and tests give them others.
 type Constants struct {
 	DialTimeout       time.Duration // of a connection to a provider
+	IdleTimeout       time.Duration // between bytes of a reply once it has begun; a provider of the roster may have its own
 	Lease             time.Duration // silence after which other daemons take over the sessions of a daemon
 	BiasFsyncInterval time.Duration // most time between the answer and the sync of its records, if BIAS_FSYNC is interval
 	BiasRotateBytes   Bytes         // size from which the record file becomes a closed, compressed segment
@@ -186,6 +177,7 @@ type Constants struct {
 func (c Config) constants() Constants {
 	return Constants{
 		DialTimeout:       5 * time.Second,
+		IdleTimeout:       time.Minute,
 		Lease:             20 * time.Second, // longer than an election of the cluster takes
 		BiasFsyncInterval: time.Second,
 		BiasRotateBytes:   64 << 20,

@@ -72,7 +72,6 @@ func defaults() config.Config {
 		Timeout:                    10 * time.Minute,
 		AttemptTimeout:             3 * time.Minute,
 		MaxAttempts:                3,
-		IdleTimeout:                time.Minute,
 		Order:                      council.OrderBalanced,
 		PartialBallots:             "available",
 		CostLimits:                 "soft",
@@ -92,9 +91,6 @@ func defaults() config.Config {
 		NatsPrefix:                 "council", NatsReplicas: 3,
 		SessionRetention: 24 * time.Hour,
 		SessionsKept:     1000,
-		Tools:            council.ToolsRefuse,
-		SideRequests:     council.SideMember,
-		DegradedNote:     true,
 		MaxQueryBytes:    256 << 10,
 		Metrics:          true,
 		MCP:              true,
@@ -102,7 +98,7 @@ func defaults() config.Config {
 		LogFormat:        "auto",
 		DrainTimeout:     30 * time.Second,
 		Constants: config.Constants{
-			DialTimeout: 5 * time.Second, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
+			DialTimeout: 5 * time.Second, IdleTimeout: time.Minute, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
 			MaxBodyBytes: 1 << 20, MaxUpstreamBytes: 8 << 20, MaxSessionBytes: 64 << 20, SessionsKeptBytes: 256 << 20,
 		},
 	}
@@ -152,22 +148,13 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 			func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} },
 		},
 		{"CHAIRMAN", " a/b ", nil, func(c *config.Config) { c.Chairman = "a/b" }},
-		{"CHAIRMAN_FALLBACKS", "a, b", nil, func(c *config.Config) { c.ChairmanFallbacks = []string{"a", "b"} }},
-		{"REVIEWERS", "a, b", nil, func(c *config.Config) { c.Reviewers = []string{"a", "b"} }},
 		{"ALLOWED_MODELS", "a, b", nil, func(c *config.Config) { c.AllowedModels = []string{"a", "b"} }},
-		{"TOOLS", "ignore", nil, func(c *config.Config) { c.Tools = council.ToolsIgnore }},
-		{"SIDE_REQUESTS", " openai/gpt-5-mini ", nil, func(c *config.Config) { c.SideRequests = "openai/gpt-5-mini" }},
-		{"DEGRADED_NOTE", "false", nil, func(c *config.Config) { c.DegradedNote = false }},
 		{"ROSTER", "/etc/councild/roster.yaml", nil, func(c *config.Config) { c.Roster = "/etc/councild/roster.yaml" }},
 		{"MAX_MODELS", "2", nil, func(c *config.Config) { c.MaxModels = 2 }},
 		{"MAX_SESSIONS", "1", nil, func(c *config.Config) { c.MaxSessions = 1 }},
-		{"MAX_SESSIONS_PER_TOKEN", "1", nil, func(c *config.Config) { c.MaxSessionsPerToken = new(1) }},
-		{"RATE_LIMIT", "6", nil, func(c *config.Config) { c.RateLimit = new(6) }},
-		{"MAX_CALLS_PER_PROVIDER", "1", nil, func(c *config.Config) { c.MaxCallsPerProvider = 1 }},
 		{"TIMEOUT", "1m", nil, func(c *config.Config) { c.Timeout, c.AttemptTimeout = time.Minute, time.Minute }},
 		{"ATTEMPT_TIMEOUT", "1m30s", nil, func(c *config.Config) { c.AttemptTimeout = 90 * time.Second }},
 		{"MAX_ATTEMPTS", "1", nil, func(c *config.Config) { c.MaxAttempts = 1 }},
-		{"IDLE_TIMEOUT", "1ms", nil, func(c *config.Config) { c.IdleTimeout = time.Millisecond }},
 		{"QUORUM", "2", nil, func(c *config.Config) { c.Quorum = 2 }},
 		{"STRAGGLER_GRACE", "0", nil, func(c *config.Config) { c.StragglerGrace = new(time.Duration(0)) }},
 		{"MAX_COST_USD", "0.25", nil, func(c *config.Config) { c.MaxCostUSD = new(0.25) }},
@@ -354,26 +341,18 @@ func TestInvalid(t *testing.T) {
 		{"MODELS", "a", "names one model: list two or more, separated by commas"},
 		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
 		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
-		{"REVIEWERS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
-		{"REVIEWERS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
-		{"CHAIRMAN_FALLBACKS", "a, ,b", "entry 2 is empty: remove the comma, or write what belongs there"},
 		{"ALLOWED_MODELS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
 		quoted("MAX_MODELS", "many", whole),
 		quoted("MAX_MODELS", "1", " is out of range: use 2 or more"),
 		quoted("MAX_SESSIONS", "1.5", whole),
+		quoted("MAX_SESSIONS", "99999999999999999999", " is out of range: write a smaller number"),
 		quoted("MAX_SESSIONS", "0", atLeast1),
-		quoted("MAX_SESSIONS_PER_TOKEN", "0", atLeast1),
-		quoted("RATE_LIMIT", "0", atLeast1),
-		quoted("MAX_CALLS_PER_PROVIDER", "99999999999999999999", " is out of range: write a smaller number"),
-		quoted("MAX_CALLS_PER_PROVIDER", "-1", " is out of range: use 1 or more, or 0 for no limit"),
 		quoted("TIMEOUT", "10", duration),
 		quoted("TIMEOUT", "0", above0),
 		quoted("ATTEMPT_TIMEOUT", "1 m", duration),
 		quoted("ATTEMPT_TIMEOUT", "-1s", above0),
 		quoted("MAX_ATTEMPTS", "3x", whole),
 		quoted("MAX_ATTEMPTS", "0", atLeast1),
-		quoted("IDLE_TIMEOUT", "never", duration),
-		quoted("IDLE_TIMEOUT", "0", above0),
 		quoted("MONITOR_INTERVAL", "daily", duration),
 		quoted("MONITOR_INTERVAL", "59s", " is out of range: use a time of 1m or more, or off"),
 		quoted("STRAGGLER_GRACE", "2", duration),
@@ -467,7 +446,7 @@ func TestRelations(t *testing.T) {
 		vars vars
 		want string
 	}{
-		{"models and reviewers up to the maximum", vars{"MAX_MODELS": "2", "MODELS": "a,b", "REVIEWERS": "c,d"}, ""},
+		{"models up to the maximum", vars{"MAX_MODELS": "2", "MODELS": "a,b"}, ""},
 		{"a quorum of all", vars{"MODELS": "a,b", "QUORUM": "2"}, ""},
 		{
 			"a quorum of more than all",
@@ -773,7 +752,7 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	c := mustLoad(t, vars{
-		"MONITOR_INTERVAL": "off", "STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
+		"MONITOR_INTERVAL": "off", "STRAGGLER_GRACE": "off", "MAX_OUTPUT_TOKENS": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
 		"MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off",
 	})
 	if d := diff(defaults(), c); d != "" {
@@ -864,8 +843,6 @@ func TestRequireCouncil(t *testing.T) {
 		{"another default provider", vars{"MODELS": "x,y", "BASE_URL": "http://localhost:11434/v1"}, ""},
 		{"other providers only", provider, ""},
 		{"chairman without key", with(provider, vars{"CHAIRMAN": "x"}), noKey},
-		{"fallback without key", with(provider, vars{"CHAIRMAN_FALLBACKS": "p:a,x"}), noKey},
-		{"reviewer without key", with(provider, vars{"REVIEWERS": "sim:a,x"}), noKey},
 		{"allowed model without key", with(provider, vars{"ALLOWED_MODELS": "x"}), noKey},
 		{
 			"another provider without key",
@@ -940,7 +917,7 @@ func TestWarnings(t *testing.T) {
 			vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"},
 			[]string{unknown("openai", "openai:gpt-5")},
 		},
-		"an id behind a name": {vars{"BASE_URL": url, "MODELS": "a,b", "REVIEWERS": "or:x/y,or:x/y"}, []string{unknown("or", "or:x/y")}},
+		"an id behind a name": {vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "or:x/y"}, []string{unknown("or", "or:x/y")}},
 		"an id with two colons": {
 			vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"},
 			[]string{unknown("box", "box:llama3:8b")},

@@ -17,16 +17,11 @@ import (
 func (c Config) Named() []string {
 	var named []string
 	judge := c.JudgeModel
-	side := c.SideRequests
-	if c.Roster != "" { // ids, of models that AllowedModels or Models has
+	if c.Roster != "" { // the id of a model that AllowedModels or Models has
 		judge = ""
-		side = ""
-	}
-	if side == council.SideMember || side == council.SideCouncil {
-		side = ""
 	}
 	for _, model := range slices.Concat(
-		c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels, []string{judge, c.EmbeddingModel, side},
+		c.Models, []string{c.Chairman}, c.AllowedModels, []string{judge, c.EmbeddingModel},
 	) {
 		if model != "" && !slices.Contains(named, model) {
 			named = append(named, model)

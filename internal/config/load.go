@@ -62,7 +62,6 @@ func Load(checks ...func(Config) error) (Config, error) {
 	c.Constants = c.constants()
 	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
 	c.MaxSessions = min(c.MaxSessions, maxPlaces)
-	c.MaxCallsPerProvider = min(c.MaxCallsPerProvider, maxPlaces)
 	return c, nil
 }
 

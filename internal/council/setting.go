@@ -20,7 +20,6 @@ const (
 	SettingEventsIntake          Setting = "EventsIntake"
 	SettingHashSecret            Setting = "HashSecret"
 	SettingJudgeModel            Setting = "JudgeModel"
-	SettingMaxCallsPerProvider   Setting = "MaxCallsPerProvider"
 	SettingMaxCostUSD            Setting = "MaxCostUSD"
 	SettingMaxCostUSDPerDay      Setting = "MaxCostUSDPerDay"
 	SettingMaxCostUSDPerTokenDay Setting = "MaxCostUSDPerTokenDay" //nolint:gosec // no credentials
@@ -28,16 +27,13 @@ const (
 	SettingMaxOutputTokens       Setting = "MaxOutputTokens"
 	SettingMaxQueryBytes         Setting = "MaxQueryBytes"
 	SettingMaxSessions           Setting = "MaxSessions"
-	SettingMaxSessionsPerToken   Setting = "MaxSessionsPerToken"
 	SettingMCP                   Setting = "MCP"
 	SettingPartialBallots        Setting = "PartialBallots"
 	SettingPrices                Setting = "Prices"
 	SettingProviders             Setting = "Providers"
-	SettingRateLimit             Setting = "RateLimit"
+	SettingRoster                Setting = "Roster"
 	SettingSelfReviewRate        Setting = "SelfReviewRate"
-	SettingSideRequests          Setting = "SideRequests"
 	SettingStragglerGrace        Setting = "StragglerGrace"
-	SettingTools                 Setting = "Tools"
 )
 
 // SettingNames are the names by which users set the settings. They are handed to every

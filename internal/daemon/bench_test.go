@@ -36,8 +36,8 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int, dir string, 
 	}
 	return daemontest.Start(b, map[string]string{
 		"BASE_URL": daemontest.Provider(b, models...).URL(), "MODELS": "a,b,c,d", "LOG_LEVEL": "error",
-		"MAX_SESSIONS": strconv.Itoa(sessions), "MAX_CALLS_PER_PROVIDER": strconv.Itoa(4 * sessions),
-		"DATA_DIR": filepath.Dir(dir), "SESSIONS_KEPT": strconv.Itoa(max(1000, kept)),
+		"MAX_SESSIONS": strconv.Itoa(sessions),
+		"DATA_DIR":     filepath.Dir(dir), "SESSIONS_KEPT": strconv.Itoa(max(1000, kept)),
 	}, func(c *config.Config) { c.SessionsKeptBytes = 1 << 30 })
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -324,8 +325,12 @@ func TestTimers(t *testing.T) {
 			return map[bool]string{true: "the same session", false: "another session"}[first.ID == second.ID]
 		}, "the same session", "another session"},
 		{
-			"RATE_LIMIT", time.Minute, func(time.Duration) scenario { return scenario{env: map[string]string{"RATE_LIMIT": "1"}} },
+			"rate_limit of a token", time.Minute, func(time.Duration) scenario {
+				keys := fmt.Sprintf("{members: [a, b, c, d]}\ntokens:\n  one: {sha256: %x, rate_limit: 1}", sha256.Sum256([]byte(secretKey)))
+				return scenario{env: daemontest.Roster(t, keys, "a", "b", "c", "d")}
+			},
 			func(b *bubble, d time.Duration) string {
+				b.Token = secretKey
 				b.post("")
 				time.Sleep(d)
 				return verdictOf(b.post(""))
@@ -342,7 +347,7 @@ func TestTimers(t *testing.T) {
 			"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) }, asked(""),
 			complete, "stage1 d timeout",
 		},
-		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) scenario {
+		{"a pause in a reply", time.Minute, func(d time.Duration) scenario {
 			return scenario{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
 		}, asked(""), complete, "stage1 d timeout"},
 		{"stage 1", 4 * time.Minute, func(d time.Duration) scenario {

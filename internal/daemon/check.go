@@ -321,8 +321,6 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 	}{
 		{"member", "LLM_COUNCIL_MODELS", cfg.Models},
 		{"chairman", "LLM_COUNCIL_CHAIRMAN", []string{chairman}},
-		{"fallback", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", cfg.ChairmanFallbacks},
-		{"reviewer", "LLM_COUNCIL_REVIEWERS", cfg.Reviewers},
 		{"allowed", "LLM_COUNCIL_ALLOWED_MODELS", cfg.AllowedModels},
 		{"embedding", "LLM_COUNCIL_EMBEDDING_MODEL", []string{cfg.EmbeddingModel}},
 	} {

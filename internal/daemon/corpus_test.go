@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -88,8 +89,10 @@ func TestFaultF14(t *testing.T) {
 			if n < 2 { // nobody reviews itself: of two members, each sees one answer
 				members = append([]string{"reviewer"}, members...)
 			}
-			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","),
-				map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
+			env := daemontest.Roster(t, "{members: ["+strings.Join(members, ", ")+"], reviewers: [reviewer]}", slices.Compact(append(
+				slices.Sorted(slices.Values(members)), "reviewer"))...)
+			env["MAX_MODELS"] = "64"
+			f := trialOf(t, tapModels(t, models...), "", env)
 			for _, c := range replies {
 				reply.Store(&c.reply)
 				s := f.session(t, `,"chairman":"m0"`)

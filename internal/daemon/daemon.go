@@ -216,7 +216,6 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
-		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
 			Journal: d.journal, Node: node, Log: log,

@@ -52,7 +52,7 @@ func TestLargestLimits(t *testing.T) {
 	for _, most := range []string{"9223372036854775807", "5000000000000000000"} {
 		d := daemontest.Start(t, map[string]string{
 			"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c,d",
-			"MAX_SESSIONS": most, "MAX_SESSIONS_PER_TOKEN": most, "RATE_LIMIT": most, "MAX_CALLS_PER_PROVIDER": most,
+			"MAX_SESSIONS": most,
 		})
 		if s := d.Ask(t, `{"query":"Which one?"}`); s.Status != council.StatusComplete {
 			t.Errorf("%s sessions: %s", most, s.Status)

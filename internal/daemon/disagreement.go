@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -266,27 +265,18 @@ func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibra
 	return e.rater(h.cfg, h.roster, in.Matcher.Axes(), in.Threshold).Instrument()
 }
 
-// checkIDs returns an error where the settings name models that the roster does not have.
-func (h *setup) checkIDs() error {
+// checkID returns an error if the settings name a judge that the roster does not have.
+func (h *setup) checkID() error {
 	if h.roster == nil {
 		return nil
 	}
-	side := h.cfg.SideRequests
-	if side == council.SideMember || side == council.SideCouncil {
-		side = ""
+	id := h.cfg.JudgeModel
+	if _, ok := h.roster.Model(id); ok || id == "" {
+		return nil
 	}
-	var errs []error
-	for _, named := range [][2]string{{"LLM_COUNCIL_JUDGE_MODEL", h.cfg.JudgeModel}, {"LLM_COUNCIL_SIDE_REQUESTS", side}} {
-		setting := named[0]
-		id := named[1]
-		if _, ok := h.roster.Model(id); ok || id == "" {
-			continue
-		}
-		var ids []string
-		for _, m := range h.roster.Models {
-			ids = append(ids, m.ID)
-		}
-		errs = append(errs, fmt.Errorf("%s: %q is no model of the roster: use %s", setting, id, strings.Join(ids, ", ")))
+	var ids []string
+	for _, m := range h.roster.Models {
+		ids = append(ids, m.ID)
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf("LLM_COUNCIL_JUDGE_MODEL: %q is no model of the roster: use %s", id, strings.Join(ids, ", "))
 }

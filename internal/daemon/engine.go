@@ -272,7 +272,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 	return pipeline.Options{
 		Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Lineup: pipeline.Lineup{
-			Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
+			Models: cfg.Models, Chairman: cfg.Chairman,
 			AllowedModels: cfg.AllowedModels, MaxModels: cfg.MaxModels,
 		},
 		Limits: council.Limits{Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens},
@@ -282,11 +282,11 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 			ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
 			BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots, SelfReviewRate: cfg.SelfReviewRate,
 			Audit: audit, Consent: cfg.BiasConsent,
-			Providers: cfg.ProviderNames(), MaxSessionBytes: int64(cfg.MaxSessionBytes), DegradedNote: cfg.DegradedNote,
+			Providers: cfg.ProviderNames(), MaxSessionBytes: int64(cfg.MaxSessionBytes), DegradedNote: true,
 		},
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Draws:         pipeline.Draws{Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate},
-		Tools:         cfg.Tools, SideRequests: cfg.SideRequests,
+		Tools:         council.ToolsRefuse, SideRequests: council.SideMember,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret,
 	}
@@ -376,9 +376,9 @@ func (e *Engine) expect(plan council.Plan) *council.Error {
 	if ok {
 		return nil
 	}
-	raise := e.base.Settings.Of(council.SettingMaxCallsPerProvider)
-	if h.cfg.MaxCallsPerProvider == 0 {
-		raise = "the limit of open files (ulimit -n)"
+	raise := "the limit of open files (ulimit -n)"
+	if slices.ContainsFunc(h.providers, func(p llm.Provider) bool { return p.Name == provider && p.MaxCalls > 0 }) {
+		raise = "max_calls of the provider in the roster"
 	}
 	return &council.Error{
 		Code: council.CodeUnavailable, RetryAfter: max(end-stage, time.Second),

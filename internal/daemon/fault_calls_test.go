@@ -229,17 +229,18 @@ func TestFaultF07(t *testing.T) {
 func TestFaultF08(t *testing.T) {
 	var figures []string
 	for _, tt := range []struct {
-		name, setting string
-		fault         simllm.FaultKind
-		message       string
+		name, limit string
+		fault       simllm.FaultKind
+		message     string
+		adjust      func(c *config.Config, limit time.Duration)
 	}{
-		{"1 byte/s", "ATTEMPT_TIMEOUT", simllm.FaultSlowBody, "attempt"},
-		{"stall", "IDLE_TIMEOUT", simllm.FaultStall, "silent"},
+		{"1 byte/s", "ATTEMPT_TIMEOUT", simllm.FaultSlowBody, "attempt", func(c *config.Config, limit time.Duration) { c.AttemptTimeout = limit }},
+		{"stall", "the idle timeout", simllm.FaultStall, "silent", func(c *config.Config, limit time.Duration) { c.IdleTimeout = limit }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const limit = 400 * time.Millisecond
-			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.fault, Tasks: questions}), "a,b,c,d",
-				map[string]string{tt.setting: limit.String()})
+			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.fault, Tasks: questions}), "a,b,c,d", nil,
+				func(c *config.Config) { tt.adjust(c, limit) })
 			s := f.session(t, "")
 			a := s.Stage1[3]
 			if a.Error == nil || a.Error.Code != council.FailTimeout || !strings.Contains(a.Error.Message, tt.message) || a.Attempts != 1 {
@@ -250,7 +251,7 @@ func TestFaultF08(t *testing.T) {
 				t.Errorf("%s: cut after %v", tt.name, latency)
 			}
 			figures = append(figures, fmt.Sprintf("%s: %s after %s", tt.name, atMost(t, tt.name, latency-limit, 100*time.Millisecond),
-				tt.setting))
+				tt.limit))
 			broken := f.requests("d", simllm.Question)[0].connection
 			for _, model := range []string{"a", "b", "c", "d"} {
 				if slices.ContainsFunc(f.requests(model, simllm.Review, simllm.Synthesis),
@@ -260,7 +261,7 @@ func TestFaultF08(t *testing.T) {
 			}
 		})
 	}
-	daemontest.Fault(t, "F08", "cut at ATTEMPT_TIMEOUT, at IDLE_TIMEOUT; connection not reused", "%s; not reused",
+	daemontest.Fault(t, "F08", "cut at ATTEMPT_TIMEOUT, at the idle timeout; connection not reused", "%s; not reused",
 		strings.Join(figures, ", "))
 }
 

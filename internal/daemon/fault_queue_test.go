@@ -136,11 +136,37 @@ func TestFaultF51(t *testing.T) {
 	})
 }
 
+// A provider of the roster may have a time of its own between two bytes of a reply.
+func TestIdleTimeoutOfAProvider(t *testing.T) {
+	stall := &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: 90 * time.Second}
+	for seconds, want := range map[int]string{60: "stage1 d timeout", 120: "complete"} {
+		path := writeRoster(t, fmt.Sprintf(boxed, fmt.Sprint("idle_timeout_seconds: ", seconds)))
+		inBubble(t, scenario{fault: stall, env: map[string]string{"MODELS": "", "ROSTER": path}}, func(b *bubble) {
+			if got := verdictOf(b.post("")); got != want {
+				b.t.Errorf("after %d seconds: %s, want %s", seconds, got, want)
+			}
+		})
+	}
+}
+
+// boxed is a roster of the models of a bubble at one provider, which has a key more.
+const boxed = `
+version: 1
+models:
+  a: {model: a, provider: box}
+  b: {model: b, provider: box}
+  c: {model: c, provider: box}
+  d: {model: d, provider: box}
+councils: {main: {members: [a, b, c, d]}}
+providers: {box: {base_url: "https://provider/v1", %s}}
+`
+
 // Where a limit of calls is set, a session whose calls would wait for too long is refused at once, and those that were let in
 // have all of their answers.
 func TestSessionsThatWouldWaitAreRefused(t *testing.T) {
 	dwell := func(simllm.Task) time.Duration { return 20 * time.Second }
-	inBubble(t, scenario{dwell: dwell, env: map[string]string{"MAX_CALLS_PER_PROVIDER": "1"}}, func(b *bubble) {
+	path := writeRoster(t, fmt.Sprintf(boxed, "max_calls: 1"))
+	inBubble(t, scenario{dwell: dwell, env: map[string]string{"MODELS": "", "ROSTER": path}}, func(b *bubble) {
 		if verdicts, took := together(b, 1); verdicts["complete"] != 1 || took != 9*20*time.Second {
 			b.t.Fatalf("alone: %v after %s", verdicts, took)
 		}
@@ -159,7 +185,7 @@ func TestSessionsThatWouldWaitAreRefused(t *testing.T) {
 			b.t.Fatal(err)
 		}
 		if took := time.Since(begun); resp.StatusCode != http.StatusServiceUnavailable || took != 0 || resp.Header.Get("Retry-After") != "1" ||
-			!strings.Contains(string(data), `"code":"unavailable"`) || !strings.Contains(string(data), "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER") {
+			!strings.Contains(string(data), `"code":"unavailable"`) || !strings.Contains(string(data), "max_calls of the provider") {
 			b.t.Errorf("%s after %s, Retry-After %q: %s", resp.Status, took, resp.Header.Get("Retry-After"), data)
 		}
 	})

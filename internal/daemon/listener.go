@@ -23,12 +23,9 @@ const (
 	muteTime   = 5 * time.Second
 )
 
-// maxCalls returns how many calls may be in flight to each provider: as many as the setting says or, without a limit, a quarter
-// of the descriptors, shared between the providers. limit is how many descriptors the process may have.
+// maxCalls returns how many calls may be in flight to a provider that has no limit of its own: a quarter of the
+// descriptors is shared between the providers. limit is how many descriptors the process may have.
 func maxCalls(cfg config.Config, limit int) int {
-	if cfg.MaxCallsPerProvider > 0 {
-		return cfg.MaxCallsPerProvider
-	}
 	return max(limit/4/shares(cfg), 1)
 }
 
@@ -46,6 +43,11 @@ func shares(cfg config.Config) int {
 // needs itself.
 func maxConnections(cfg config.Config, limit int) int {
 	calls := maxCalls(cfg, limit) * shares(cfg)
+	for _, p := range cfg.Providers {
+		if p.MaxCalls > 0 {
+			calls += p.MaxCalls - maxCalls(cfg, limit)
+		}
+	}
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 

@@ -7,24 +7,24 @@ import (
 )
 
 func TestMaxConnections(t *testing.T) {
-	few := config.Config{MaxSessions: 64, MaxCallsPerProvider: 64}
+	few := config.Config{MaxSessions: 64, Providers: config.Providers{{Name: "first", MaxCalls: 64}}}
+	many := config.Config{MaxSessions: 64, Providers: config.Providers{{Name: "first", MaxCalls: 500}}}
 	two := few
-	two.Providers = config.Providers{{Name: "second"}}
-	sim := few
-	sim.Models = []string{"sim:amber", "sim:birch"}
+	two.Providers = append(two.Providers, config.Provider{Name: "second"})
+	sim := config.Config{MaxSessions: 64, Models: []string{"sim:amber", "sim:birch"}}
 	for name, tt := range map[string]struct {
 		cfg         config.Config
 		descriptors int
 		want        int
 	}{
 		"plenty":               {few, 1 << 20, 4224},
-		"few":                  {few, 256, 160},
-		"two providers":        {two, 256, 96},
-		"a simulated provider": {sim, 1024, 800},
-		"too few":              {sim, 256, 64},
+		"few":                  {few, 256, 128},
+		"two providers":        {two, 256, 118},
+		"a simulated provider": {sim, 1024, 737},
+		"too few":              {many, 256, 64},
 		"no limit":             {config.Config{MaxSessions: 64}, 256, 160},
 		"no limit, plenty":     {config.Config{MaxSessions: 64}, 1 << 20, 4224},
-		"many sessions":        {config.Config{MaxSessions: 5000, MaxCallsPerProvider: 64}, 1 << 20, 14096},
+		"many sessions":        {config.Config{MaxSessions: 5000}, 1 << 20, 14096},
 	} {
 		if got := maxConnections(tt.cfg, tt.descriptors); got != tt.want {
 			t.Errorf("%s: %d connections, want %d", name, got, tt.want)
@@ -45,7 +45,6 @@ func TestMaxCalls(t *testing.T) {
 		"two providers":        {two, 256, 32},
 		"a simulated provider": {sim, 256, 21},
 		"hardly any":           {two, 3, 1},
-		"a limit":              {config.Config{MaxCallsPerProvider: 7}, 256, 7},
 	} {
 		if got := maxCalls(tt.cfg, tt.descriptors); got != tt.want {
 			t.Errorf("%s: %d calls, want %d", name, got, tt.want)

@@ -93,6 +93,7 @@ func provider(p roster.Provider) (config.Provider, error) {
 	made := config.Provider{
 		Name: p.Name, BaseURL: p.BaseURL, APIKey: secret("the key", roster.Value{File: p.KeyFile, Variable: p.KeyVariable}),
 		Headers: all("the header", p.Headers), Query: all("the query", p.Query), InRoster: true,
+		MaxCalls: p.MaxCalls, IdleTimeout: p.IdleTimeout,
 	}
 	return made, errors.Join(errs...)
 }
@@ -111,6 +112,7 @@ func reached(p config.Provider) llm.Provider {
 	}
 	return llm.Provider{
 		Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal(), Headers: texts(p.Headers), Query: texts(p.Query),
+		MaxCalls: p.MaxCalls, IdleTimeout: p.IdleTimeout,
 	}
 }
 
@@ -123,7 +125,7 @@ func (h *setup) tokens() []httpapi.Token {
 	for _, t := range h.roster.Tokens {
 		tokens = append(tokens, httpapi.Token{
 			Name: t.Name, SHA256: &t.SHA256, May: t.May,
-			Limits: &httpapi.Limits{Sessions: cmp.Or(t.MaxSessions, h.cfg.MaxSessionsPerToken), PerMinute: cmp.Or(t.RateLimit, h.cfg.RateLimit)},
+			Limits: &httpapi.Limits{Sessions: t.MaxSessions, PerMinute: t.RateLimit},
 		})
 	}
 	return tokens
@@ -259,7 +261,7 @@ func newSetup(cfg config.Config, r *roster.Roster, base pipeline.Options) (*setu
 		}
 		h.pipelines[c.Name] = p
 	}
-	return h, errors.Join(append(errs, h.checkIDs())...)
+	return h, errors.Join(append(errs, h.checkID())...)
 }
 
 // seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and

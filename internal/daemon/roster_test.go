@@ -15,7 +15,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/httpapi"
@@ -59,7 +58,7 @@ func onRoster(t *testing.T, text string, env map[string]string) (*daemontest.Dae
 // A council can have a say of its own in what OpenAI's clients send.
 func TestKeysForClients(t *testing.T) {
 	text := strings.Replace(twoCouncils, "max_total_tokens: 1000000", "tools: ignore, side_requests: three, degraded_note: false", 1)
-	d, path := onRoster(t, text, nil)
+	d, _ := onRoster(t, text, nil)
 	ask := func(model, more string) (int, httpapi.Chat) {
 		var c httpapi.Chat
 		code, data := d.Call(t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s%s`, model, more, chatQuestion), "Councild-Side-Request", "true")
@@ -77,14 +76,6 @@ func TestKeysForClients(t *testing.T) {
 	}
 	if _, side := ask("council", ""); !slices.Equal(slices.Collect(maps.Keys(side.Council.Metadata.Usage.ByModel)), []string{"a"}) {
 		t.Errorf("a side request of deep asked %v, want its first member", side.Council.Metadata.Usage.ByModel)
-	}
-	daemontest.Setenv(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "", "ROSTER": path, "SIDE_REQUESTS": "b"})
-	cfg, err := config.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := daemon.ShowRoster(cfg, path, simllm.Default()); err == nil || !strings.Contains(err.Error(), `LLM_COUNCIL_SIDE_REQUESTS: "b" is no model of the roster`) {
-		t.Errorf("a setting that names no id: %v", err)
 	}
 }
 
@@ -608,7 +599,7 @@ func TestReloadUnderSessions(t *testing.T) {
 	}
 	path := writeRoster(t, roster("model: a", "model: b"))
 	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": sim.URL(), "MODELS": "", "ROSTER": path, "MAX_SESSIONS": "400", "MAX_CALLS_PER_PROVIDER": "2000",
+		"BASE_URL": sim.URL(), "MODELS": "", "ROSTER": path, "MAX_SESSIONS": "400",
 	})
 	type outcome struct {
 		id      string

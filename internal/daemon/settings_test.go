@@ -171,6 +171,15 @@ func session(t *testing.T, name, value string) council.Session {
 	return onTap(t, tap(t), name, value).Ask(t, anyQuestion)
 }
 
+// reviewedBy runs one session of members that one other model reviews, with settings.
+func reviewedBy(t *testing.T, url, reviewer string, members []string, env map[string]string) council.Session {
+	t.Helper()
+	all := daemontest.Roster(t, "{members: ["+strings.Join(members, ", ")+"], reviewers: ["+reviewer+"]}", append(members, reviewer)...)
+	all["BASE_URL"] = url
+	maps.Copy(all, env)
+	return daemontest.Start(t, all).Ask(t, anyQuestion)
+}
+
 // status returns the status that answers a request under a setting.
 func status(t *testing.T, name, value, body string) int {
 	t.Helper()
@@ -372,53 +381,9 @@ var settings = map[string]func(t *testing.T){
 	"CHAIRMAN": func(t *testing.T) {
 		differ(t, session(t, "", "").Stage3.Model, session(t, "CHAIRMAN", "c").Stage3.Model, "a", "c")
 	},
-	"CHAIRMAN_FALLBACKS": func(t *testing.T) {
-		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
-		wrote := func(fallbacks string) bool {
-			s := daemontest.Start(t, map[string]string{
-				"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d",
-				"CHAIRMAN_FALLBACKS": fallbacks,
-			}).Ask(t, anyQuestion)
-			return s.Stage3.Model == s.Metadata.AggregateRankings[0].Model
-		}
-		first := session(t, "", "").Metadata.AggregateRankings[2].Model // not the one that would stand in by rank
-		differ(t, wrote(""), wrote(first), true, false)
-	},
-	"REVIEWERS": func(t *testing.T) {
-		differ(t, len(session(t, "", "").Stage2), len(session(t, "REVIEWERS", "d").Stage2), 3, 1)
-	},
 	"ALLOWED_MODELS": func(t *testing.T) {
 		const other = `{"query":"x","models":["a","b","d"]}`
 		differ(t, status(t, "", "", other), status(t, "ALLOWED_MODELS", "d", other), 403, 200)
-	},
-	"TOOLS": func(t *testing.T) {
-		offered := func(policy string) int {
-			code, _ := onTap(t, tap(t), "TOOLS", policy).Call(t, "POST", "/v1/chat/completions", `{"model":"council","tools":[{"type":"function"}],`+chatQuestion)
-			return code
-		}
-		differ(t, offered(""), offered("ignore"), 422, 200)
-	},
-	"SIDE_REQUESTS": func(t *testing.T) {
-		asked := func(who string) string {
-			p := tap(t)
-			onTap(t, p, "SIDE_REQUESTS", who).Call(t, "POST", "/v1/chat/completions", `{"model":"council",`+chatQuestion, "Councild-Side-Request", "true")
-			if len(p.seen) > 1 {
-				return "the council"
-			}
-			return p.seen[0].model
-		}
-		differ(t, asked(""), asked("council"), "a", "the council")
-		equal(t, asked("d"), "d")
-	},
-	"DEGRADED_NOTE": func(t *testing.T) {
-		says := func(note string) bool {
-			d := daemontest.Start(t, map[string]string{
-				"BASE_URL": tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 400}).url, "MODELS": "a,b,d", "DEGRADED_NOTE": note,
-			})
-			_, data := d.Call(t, "POST", "/v1/chat/completions", `{"model":"council",`+chatQuestion)
-			return bytes.Contains(data, []byte(`2 of 3 members answered; the answers were not ranked.)`))
-		}
-		differ(t, says(""), says("false"), true, false)
 	},
 	"ROSTER": func(t *testing.T) {
 		asked := func(env map[string]string) string {
@@ -433,23 +398,6 @@ var settings = map[string]func(t *testing.T){
 	},
 	"MAX_SESSIONS": func(t *testing.T) {
 		differ(t, besideAnother(t, "MAX_SESSIONS", "2"), besideAnother(t, "MAX_SESSIONS", "1"), 200, 503)
-	},
-	"MAX_SESSIONS_PER_TOKEN": func(t *testing.T) {
-		differ(t, besideAnother(t, "MAX_SESSIONS_PER_TOKEN", ""), besideAnother(t, "MAX_SESSIONS_PER_TOKEN", "1"), 200, 429)
-	},
-	"RATE_LIMIT": func(t *testing.T) {
-		second := func(limit string) int {
-			d := onTap(t, tap(t), "RATE_LIMIT", limit)
-			d.Ask(t, anyQuestion)
-			code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
-			return code
-		}
-		differ(t, second(""), second("1"), 200, 429)
-	},
-	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
-		p := tap(t)
-		onTap(t, p, "MAX_CALLS_PER_PROVIDER", "1").Ask(t, anyQuestion)
-		equal(t, p.max, 1)
 	},
 	"TIMEOUT": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
@@ -471,11 +419,6 @@ var settings = map[string]func(t *testing.T){
 				anyQuestion).Stage1[3].Status
 		}
 		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
-	},
-	"IDLE_TIMEOUT": func(t *testing.T) {
-		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
-		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
-		equal(t, strings.Contains(d.Ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
 	},
 	"STRAGGLER_GRACE": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
@@ -621,10 +564,7 @@ var settings = map[string]func(t *testing.T){
 	"BALLOT_REPAIR": func(t *testing.T) {
 		invalid := func(repair string) council.Outcome {
 			prose := simllm.Fault{Kind: simllm.BallotProse, Rate: 1, Times: 1}
-			s := daemontest.Start(t, map[string]string{
-				"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d",
-				"BALLOT_REPAIR": repair,
-			}).Ask(t, anyQuestion)
+			s := reviewedBy(t, tap(t, prose).url, "d", []string{"a", "b", "c"}, map[string]string{"BALLOT_REPAIR": repair})
 			return s.Stage2[0].Status
 		}
 		differ(t, invalid(""), invalid("true"), council.OutcomeInvalid, council.OutcomeOK)
@@ -646,10 +586,7 @@ var settings = map[string]func(t *testing.T){
 	"PARTIAL_BALLOTS": func(t *testing.T) {
 		votes := func(policy string) int {
 			partial := simllm.Fault{Kind: simllm.BallotPartial, Rate: 1}
-			s := daemontest.Start(t, map[string]string{
-				"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d",
-				"PARTIAL_BALLOTS": policy,
-			}).Ask(t, anyQuestion)
+			s := reviewedBy(t, tap(t, partial).url, "d", []string{"a", "b", "c"}, map[string]string{"PARTIAL_BALLOTS": policy})
 			n := 0
 			for _, st := range s.Metadata.AggregateRankings {
 				n += st.VoteCount
@@ -679,9 +616,7 @@ var settings = map[string]func(t *testing.T){
 				names = append(names, models[i].Name)
 			}
 			sim := daemontest.Provider(t, append(models, simllm.Model{Name: "fan", LengthBias: 1.5, Harshness: -1})...)
-			s := daemontest.Start(t, map[string]string{
-				"BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "REVIEWERS": "fan", "LENGTH_CORRELATION_THRESHOLD": threshold,
-			}).Ask(t, anyQuestion)
+			s := reviewedBy(t, sim.URL(), "fan", names, map[string]string{"LENGTH_CORRELATION_THRESHOLD": threshold})
 			return *s.Metadata.BiasAudit.LengthAssociation
 		}
 		differ(t, detected(""), detected("1"), true, false)

@@ -83,6 +83,8 @@ type Provider struct {
 	APIKey  string // "" sends no Authorization header
 	// Headers and Query are sent with each request beside its own. Their values are secrets.
 	Headers, Query map[string]string
+	MaxCalls       int           // requests in flight; 0: Options.MaxCallsPerProvider
+	IdleTimeout    time.Duration // 0: Options.IdleTimeout
 }
 
 // secrets returns what no message may hold.
@@ -116,6 +118,9 @@ func (o Options) validate() error {
 			errs = append(errs, fmt.Errorf("provider %q stands twice", p.Name))
 		}
 		names[p.Name] = true
+		if p.MaxCalls < 0 || p.IdleTimeout < 0 {
+			errs = append(errs, fmt.Errorf("provider %q: limits must not be negative", p.Name))
+		}
 		if u, err := url.Parse(p.BaseURL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			errs = append(errs, fmt.Errorf("provider %q: the base URL is not an absolute http or https URL", p.Name))
 		}
@@ -191,9 +196,10 @@ func New(o Options) (*Client, error) {
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
 		u, _ := url.Parse(p.BaseURL) // it is valid
-		pool := newPool(o)
+		calls := cmp.Or(p.MaxCalls, o.MaxCallsPerProvider)
+		pool := newPool(o, calls)
 		t := &transport{
-			base: pool, headers: p.Headers, query: p.Query, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout,
+			base: pool, headers: p.Headers, query: p.Query, maxBytes: o.MaxReplyBytes, idle: cmp.Or(p.IdleTimeout, o.IdleTimeout),
 			agent: userAgent(o.Version), trace: o.Trace,
 		}
 		config := openai.DefaultConfig(p.APIKey)
@@ -214,7 +220,7 @@ func New(o Options) (*Client, error) {
 			http:      over,
 			transport: t,
 			pool:      pool,
-			queue:     newQueue(o.MaxCallsPerProvider),
+			queue:     newQueue(calls),
 			start:     time.Now(),
 			models:    map[string]*model{},
 		}
@@ -251,7 +257,7 @@ const pingAfter = 15 * time.Second
 
 // newPool returns a transport that keeps idle connections open during the pauses
 // between the stages of a session.
-func newPool(o Options) *http.Transport {
+func newPool(o Options, calls int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
 		t.DialContext = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
@@ -268,7 +274,7 @@ func newPool(o Options) *http.Transport {
 		return nil
 	}
 	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = o.MaxCallsPerProvider
+	t.MaxIdleConnsPerHost = calls
 	limitOpening(t, o.DialTimeout)
 	return t
 }

@@ -131,8 +131,8 @@ func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
 			Code: council.WarnToolsIgnored, Message: "the request offers tools: a council calls none, and the models were not told of them",
 		})
 	default:
-		v.add(r.Tools, "a council calls no tools", fmt.Sprintf("leave %s out, or set %s to ignore: the council then answers in text, "+
-			"with a warning", r.Tools, v.settings.Of(council.SettingTools)))
+		v.add(r.Tools, "a council calls no tools", fmt.Sprintf("leave %s out, or write tools: ignore for the council in the roster (%s): it "+
+			"then answers in text, with a warning", r.Tools, v.settings.Of(council.SettingRoster)))
 	}
 }
 
@@ -143,8 +143,7 @@ func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.
 		alone = p.seats([]string{p.o.SideRequests})
 	}
 	plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
-		Code: council.WarnSideRequest, Message: fmt.Sprintf("%s alone answered, because this is a side request of a chat program; %s says who does",
-			alone[0].ID, p.o.Settings.Of(council.SettingSideRequests)),
+		Code: council.WarnSideRequest, Message: alone[0].ID + " alone answered, because this is a side request of a chat program; side_requests of the council says who does",
 	})
 	return alone
 }

@@ -157,7 +157,7 @@ func (w *workplace) daemon(ctx context.Context, provider *process, members int, 
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE="+filepath.Join(dir, "records.jsonl"),
 		"LLM_COUNCIL_BASE_URL="+provider.url+"/v1", "LLM_COUNCIL_API_KEY=key",
 		"LLM_COUNCIL_MODELS="+strings.Join(models, ","),
-		"LLM_COUNCIL_MAX_SESSIONS=8192", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=65536", "LLM_COUNCIL_MAX_MODELS=64")
+		"LLM_COUNCIL_MAX_SESSIONS=8192", "LLM_COUNCIL_MAX_MODELS=64")
 	cmd.Env = append(append(cmd.Env, w.env...), env...)
 	begin := time.Now()
 	if err := cmd.Start(); err != nil {

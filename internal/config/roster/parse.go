@@ -523,6 +523,12 @@ func (r *reader) token(name string, n *yaml.Node) {
 	r.roster.Tokens = append(r.roster.Tokens, t)
 }
 
+// mostCalls and mostSeconds stand for every larger number, so that what is computed from it stays in range.
+const (
+	mostCalls   = 1 << 20
+	mostSeconds = 1 << 30
+)
+
 func (r *reader) provider(name string, n *yaml.Node) {
 	p := Provider{Name: name}
 	if r.providers[name] {
@@ -543,6 +549,10 @@ func (r *reader) provider(name string, n *yaml.Node) {
 		"query":        func(n *yaml.Node) { p.Query = r.values("query", n) },
 		"key_file":     r.text("key_file", &p.KeyFile),
 		"key_variable": r.text("key_variable", &p.KeyVariable),
+		"max_calls":    whole(r, "max_calls", 1, func(v int) { p.MaxCalls = min(v, mostCalls) }),
+		"idle_timeout_seconds": whole(r, "idle_timeout_seconds", 1, func(v int) {
+			p.IdleTimeout = time.Duration(min(v, mostSeconds)) * time.Second
+		}),
 	}, "base_url")
 	if p.KeyFile != "" && p.KeyVariable != "" {
 		r.add(n, "the provider %s has key_file and key_variable: remove one of them", name)

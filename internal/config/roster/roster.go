@@ -97,6 +97,8 @@ type Provider struct {
 	Query       map[string]Value // in the URL of every request; nil: none
 	KeyFile     string           // file that holds the key; "": there is none
 	KeyVariable string           // environment variable that holds it
+	MaxCalls    int              // in flight; 0: no limit of its own
+	IdleTimeout time.Duration    // between bytes of a reply; 0: the daemon's own
 }
 
 // Value is a text, or where to find one that is secret.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
@@ -33,7 +34,7 @@ tokens:
 	`rate_limit: 10, max_sessions: 2, may: [ask, report]}
 providers:
   azure: {base_url: "https://x.openai.azure.com/openai/v1/", headers: {api-key: {file: /run/key}}, ` +
-	`query: {api-version: preview}, key_variable: AZURE}
+	`query: {api-version: preview}, key_variable: AZURE, max_calls: 3, idle_timeout_seconds: 90}
 `
 
 var env = roster.Environment{Providers: []string{"sim", "claude"}, Tokens: []string{"team"}, MaxModels: 12}
@@ -76,6 +77,8 @@ func TestParse(t *testing.T) {
 		{"rights of ci", ci.May, []roster.Right{roster.MayAsk, roster.MayReport}},
 		{"limit of ci", *ci.MaxCostUSDPerDay, 5.0},
 		{"URL of azure", r.Providers[0].BaseURL, "https://x.openai.azure.com/openai/v1"},
+		{"calls of azure", r.Providers[0].MaxCalls, 3},
+		{"silence of azure", r.Providers[0].IdleTimeout, 90 * time.Second},
 		{"header of azure", r.Providers[0].Headers["api-key"], roster.Value{File: "/run/key"}},
 	} {
 		if diff := cmp.Diff(fact.want, fact.got); diff != "" {
@@ -191,6 +194,8 @@ func TestRules(t *testing.T) {
 		{"secret in a header", "api-key: {file: /run/key}", "api-key: abc", 18, "which no roster holds"},
 		{"secret in two places", "{file: /run/key}", "{file: /run/key, variable: KEY}", 18, "and not both"},
 		{"header of two lines", "headers: {api-key: {file: /run/key}}", `headers: {x: "a\nb"}`, 18, "visible ASCII"},
+		{"no calls", "max_calls: 3", "max_calls: 0", 18, "whole number from 1"},
+		{"no time", "idle_timeout_seconds: 90", "idle_timeout_seconds: 1.5", 18, "whole number from 1"},
 		{"two keys", "key_variable: AZURE", "key_variable: AZURE, key_file: /a", 18, "remove one of them"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -119,7 +119,7 @@ type Token struct {
 	Secret string
 	// SHA256 is the hash of a token whose Secret nobody here knows; such a token has a name. Nil: Secret is given.
 	SHA256 *[sha256.Size]byte
-	Limits *Limits        // nil: Options.Limits
+	Limits *Limits        // nil: none
 	May    []roster.Right // nil: everything but MayAdmin
 }
 
@@ -170,7 +170,6 @@ type Options struct {
 	Tokens        []Token          // none: everybody may call, by a loopback name
 	MaxSessions   int              // at once; further ones are refused
 	Connections   int              // that clients may hold; 0: no limit
-	Limits        Limits           // of each token
 	Kept          sessions.Options // finished sessions that are kept; zero: none
 	MaxBodyBytes  int64
 	BodyTimeout   time.Duration // how long a client may take to send a body

@@ -169,6 +169,15 @@ func tokens(secrets ...string) (tokens []httpapi.Token) {
 	return tokens
 }
 
+// limited returns tokens with the same limits.
+func limited(limits httpapi.Limits, secrets ...string) []httpapi.Token {
+	all := tokens(secrets...)
+	for i := range all {
+		all[i].Limits = &limits
+	}
+	return all
+}
+
 // start starts a server. The council is amber, birch, cedar; dune and the models
 // given are allowed.
 func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options, *pipeline.Options)) *server {

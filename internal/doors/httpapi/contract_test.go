@@ -451,7 +451,9 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens, o.Limits.PerMinute, o.Labels, o.Intake = tokens(secret), new(perMinute), labels, intake
+		o.Tokens = limited(httpapi.Limits{PerMinute: new(perMinute)}, secret)
+		o.Labels = labels
+		o.Intake = intake
 		p.Timeout = 5 * time.Second
 		inner, err := pipeline.New(*p)
 		if err != nil {

@@ -38,7 +38,8 @@ const (
 	labelsPerDay = 1000
 )
 
-func newCaller(t *Token, limits Limits, places int) *caller {
+func newCaller(t *Token, places int) *caller {
+	var limits Limits
 	c := &caller{
 		token:  t,
 		rate:   rate.NewLimiter(rate.Inf, 0),
@@ -75,14 +76,6 @@ func (c *caller) may(right roster.Right) bool {
 	}
 }
 
-// setting names a limit of the caller: the setting, or for a token of the roster its key there.
-func (c *caller) setting(name, key string) string {
-	if c.token != nil && c.token.SHA256 != nil {
-		return key + " of the token in the roster, or " + name
-	}
-	return name
-}
-
 // SetTokens replaces the tokens of callers. A token that stays as it was keeps what it has used of its
 // limits. Requests and sessions that were let in go on.
 func (a *API) SetTokens(tokens []Token) {
@@ -92,7 +85,7 @@ func (a *API) SetTokens(tokens []Token) {
 	}
 	var all []*caller
 	for i := range tokens {
-		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
+		c := newCaller(&tokens[i], a.o.MaxSessions)
 		for _, old := range before {
 			if old.token != nil && old.sum == c.sum && old.label == c.label &&
 				reflect.DeepEqual(old.token.Limits, c.token.Limits) {
@@ -104,7 +97,7 @@ func (a *API) SetTokens(tokens []Token) {
 		all = append(all, c)
 	}
 	if len(all) == 0 {
-		all = append(all, newCaller(nil, a.o.Limits, a.o.MaxSessions))
+		all = append(all, newCaller(nil, a.o.MaxSessions))
 	}
 	a.callers.Store(&all)
 }
@@ -136,8 +129,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		<-a.places
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: time.Second,
-			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise " +
-				c.setting(a.o.Settings.Of(council.SettingMaxSessionsPerToken), "max_sessions"),
+			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise max_sessions of the token in the roster",
 		}
 	}
 	release = func() {
@@ -150,8 +142,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		release()
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: wait,
-			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " +
-				c.setting(a.o.Settings.Of(council.SettingRateLimit), "rate_limit"),
+			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise rate_limit of the token in the roster",
 		}
 	}
 	return release, nil

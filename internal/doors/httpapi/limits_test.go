@@ -35,7 +35,7 @@ func TestLimitsOfAToken(t *testing.T) {
 		return "", false
 	}}
 	s := start(t, []simllm.Model{slow}, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Tokens, o.Limits = tokens(secret, other), httpapi.Limits{Sessions: new(1), PerMinute: new(2)}
+		o.Tokens = limited(httpapi.Limits{Sessions: new(1), PerMinute: new(2)}, secret, other)
 	})
 	auth, others := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	done := make(chan int, 1)
@@ -45,7 +45,7 @@ func TestLimitsOfAToken(t *testing.T) {
 	}()
 	<-arrived
 	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
-	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "PER_TOKEN") || resp.Header.Get("Retry-After") != "1" {
+	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "max_sessions") || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("a second session at once: %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
 	}
 	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {
@@ -61,7 +61,7 @@ func TestLimitsOfAToken(t *testing.T) {
 	}
 	resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
 	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "RATE_LIMIT") || err != nil || wait < 1 || wait > 30 {
+	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "rate_limit") || err != nil || wait < 1 || wait > 30 {
 		t.Errorf("a third session: %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
 	}
 	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {

@@ -51,7 +51,9 @@ func TestFaultF40Requests(t *testing.T) {
 		}
 	}}
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Council, o.Tokens, o.MaxSessions, o.Limits = defects, tokens(secret), 1, httpapi.Limits{Sessions: new(1)}
+		o.Council = defects
+		o.Tokens = limited(httpapi.Limits{Sessions: new(1)}, secret)
+		o.MaxSessions = 1
 		o.Middleware = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("X-Request-Id") == "write" {

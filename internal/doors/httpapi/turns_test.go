@@ -314,7 +314,7 @@ func TestTools(t *testing.T) {
 					if resp.StatusCode != 422 || got.Error.Param == nil || *got.Error.Param != want {
 						t.Errorf("%s %s: %d %s, want a problem at %s", path, body, resp.StatusCode, data, want)
 					}
-					if names := strings.Contains(got.Error.Message, "LLM_COUNCIL_TOOLS"); names != (s == refuses && want != "tool_choice" && want != "function_call") {
+					if names := strings.Contains(got.Error.Message, "tools: ignore"); names != (s == refuses && want != "tool_choice" && want != "function_call") {
 						t.Errorf("%s: %s", body, got.Error.Message)
 					}
 					continue

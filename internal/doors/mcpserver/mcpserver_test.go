@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -436,15 +437,17 @@ func TestPrompt(t *testing.T) {
 
 // The errors of the HTTP interface are results with the same words.
 func TestRefusals(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_TOKENS": tokenOne, "MAX_QUERY_BYTES": "100", "RATE_LIMIT": "2",
-	})
+	env := daemontest.Roster(t, fmt.Sprintf("{members: [a, b]}\ntokens:\n  one: {sha256: %x, rate_limit: 2}",
+		sha256.Sum256([]byte(tokenOne))), "a", "b")
+	env["BASE_URL"] = daemontest.Quick(t)
+	env["MAX_QUERY_BYTES"] = "100"
+	d := daemontest.Start(t, env)
 	p := connect(t, d.URL(), tokenOne, "2026-07-28")
 	// It counts against the rate.
 	p.fails("council", map[string]any{"question": strings.Repeat("x", 101)}, "question: ", "LLM_COUNCIL_MAX_QUERY_BYTES")
 	p.must("council", map[string]any{"question": "x"})
 	p.must("council", map[string]any{"question": "x"}) // joins, and so does not count
-	p.fails("council", map[string]any{"question": "y"}, "LLM_COUNCIL_RATE_LIMIT")
+	p.fails("council", map[string]any{"question": "y"}, "rate_limit of the token")
 	p.fails("council_result", map[string]any{"session_id": "x/../y"}, "there is no session")
 	d.Token = "a-wrong-token-of-sixteen"
 	resp, data, err := d.Send(t.Context(), "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`)

@@ -74,6 +74,23 @@ func variables(tb testing.TB, env map[string]string) map[string]string {
 	return all
 }
 
+// Roster writes a roster with one council, whose keys are YAML, over models that their ids name.
+// It returns the variables that put it in place of MODELS.
+func Roster(tb testing.TB, keys string, models ...string) map[string]string {
+	tb.Helper()
+	var text strings.Builder
+	text.WriteString("version: 1\nmodels:\n")
+	for _, name := range models {
+		fmt.Fprintf(&text, "  %s: {model: %s}\n", name, name)
+	}
+	text.WriteString("councils:\n  main: " + keys + "\n")
+	path := filepath.Join(tb.TempDir(), "roster.yaml")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return map[string]string{"MODELS": "", "ROSTER": path}
+}
+
 // Setenv sets LLM_COUNCIL_ variables, named without the prefix, on top of what every test needs. A parallel test must not call it.
 func Setenv(tb testing.TB, env map[string]string) {
 	tb.Helper()
