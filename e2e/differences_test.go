@@ -67,7 +67,7 @@ func judging(t *testing.T, calibrated bool, reply func(simllm.Task) (string, boo
 		simllm.Model{Name: "chair", Latency: simllm.Latency{Median: 2 * time.Second}})
 	models[0].Reply = func(task simllm.Task) (string, bool) { return unfair, task.Kind == simllm.Question }
 	env := map[string]string{
-		"MODELS": "amber,birch,cedar,dune", "CHAIRMAN": "chair", "JUDGE_MODEL": "judge", "DEMOGRAPHICS_BACKEND": "llm_judge",
+		"MODELS": "amber,birch,cedar,dune", "CHAIRMAN": "chair", "JUDGE_MODEL": "judge", "DEMOGRAPHICS": "llm_judge",
 	}
 	if calibrated {
 		axes := disagreement.NewMatcher(disagreement.DefaultLexicon()).Axes()
@@ -90,7 +90,7 @@ func embedding(t *testing.T, calibrated bool) string {
 		names = append(names, name)
 	}
 	models = append(models, simllm.Model{Name: "embed"})
-	env := map[string]string{"MODELS": strings.Join(names, ","), "EMBEDDING_MODEL": "embed", "DEMOGRAPHICS_BACKEND": "embedding"}
+	env := map[string]string{"MODELS": strings.Join(names, ","), "EMBEDDING_MODEL": "embed", "DEMOGRAPHICS": "embedding"}
 	if calibrated {
 		in := disagreement.Input{Matcher: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3}
 		env["DATA_DIR"] = passed(t, in.Instrument("embed"))

@@ -74,7 +74,7 @@ async function start(timeout) {
     env: {
       PATH: process.env.PATH, HOME: directory, TMPDIR: directory, LLM_COUNCIL_ADDR: "127.0.0.1:0", LLM_COUNCIL_MODELS: "one,two",
       LLM_COUNCIL_CHAIRMAN: "one", LLM_COUNCIL_ALLOWED_MODELS: members.join(","),
-      LLM_COUNCIL_BASE_URL: `http://127.0.0.1:${provider.address().port}/v1`, LLM_COUNCIL_TIMEOUT: timeout, LLM_COUNCIL_LOG_FORMAT: "json",
+      LLM_COUNCIL_BASE_URL: `http://127.0.0.1:${provider.address().port}/v1`, LLM_COUNCIL_TIMEOUT: timeout,
       LLM_COUNCIL_BIAS_PERSISTENCE: "false", LLM_COUNCIL_DATA_DIR: "off", LLM_COUNCIL_MAX_SESSIONS: "64",
     },
     stdio: ["ignore", "ignore", "pipe"],

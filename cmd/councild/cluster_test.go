@@ -257,7 +257,7 @@ func (c *cluster) node(t *testing.T, name string, env ...string) *node {
 	}
 	n.env = append([]string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_NATS_URL=" + strings.Join(urls, ","), "LLM_COUNCIL_BIAS_STORE=" + n.records,
-		"LLM_COUNCIL_LOG_FORMAT=json", constants(map[string]any{"Lease": scaleLease()}),
+		constants(map[string]any{"Lease": scaleLease()}),
 	}, env...)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -37,7 +37,6 @@ func TestFaultF22KillNine(t *testing.T) {
 			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d",
 			"LLM_COUNCIL_BIAS_STORE=" + path,
 			"LLM_COUNCIL_BIAS_FSYNC=" + []string{"session", "off"}[round%2], constants(map[string]any{"BiasRotateBytes": 200 << 10}),
-			"LLM_COUNCIL_LOG_FORMAT=json",
 		}, "serve")
 		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`) // or the round does not restart
 		everySession(t, path, kept)

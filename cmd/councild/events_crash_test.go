@@ -35,7 +35,7 @@ func TestFaultF46EventsAfterKillNine(t *testing.T) {
 	provider, dir, intake := daemontest.Quick(t), t.TempDir(), t.TempDir()
 	begin := func(env ...string) (*process, string) {
 		p := start(t, append([]string{
-			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + provider, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_LOG_FORMAT=json",
+			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + provider, "LLM_COUNCIL_MODELS=a,b,c",
 			"LLM_COUNCIL_DRAIN_TIMEOUT=0s",
 		}, env...), "serve")
 		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`)

@@ -128,15 +128,15 @@ func recordings() []recording {
 		},
 		{name: "failures", env: hard, sessions: all(12, background, failures...), requests: 7, settle: quiet, chance: some},
 		{
-			name: "judge", env: settings("2", "DEMOGRAPHICS_BACKEND", judge, "JUDGE_MODEL", "e"), sessions: all(14, background),
+			name: "judge", env: settings("2", "DEMOGRAPHICS", judge, "JUDGE_MODEL", "e"), sessions: all(14, background),
 			requests: 10, settle: quiet, chance: some,
 		},
 		{
-			name: "judge-soft", env: map[string]string{"DEMOGRAPHICS_BACKEND": judge, "JUDGE_MODEL": "e"}, sessions: all(12, background),
+			name: "judge-soft", env: map[string]string{"DEMOGRAPHICS": judge, "JUDGE_MODEL": "e"}, sessions: all(12, background),
 			requests: 7, lives: 2, settle: quiet, chance: some,
 		},
 		{
-			name: "embedding", env: settings("2", "DEMOGRAPHICS_BACKEND", "embedding", "EMBEDDING_MODEL", "f", "MODELS", "a,b,c,d"),
+			name: "embedding", env: settings("2", "DEMOGRAPHICS", "embedding", "EMBEDDING_MODEL", "f", "MODELS", "a,b,c,d"),
 			sessions: all(14, background), requests: 11, settle: quiet, chance: some,
 		},
 		{name: "budget", env: hard, sessions: with(all(14, background), budgets...), requests: 7, settle: quiet, chance: some},
@@ -208,7 +208,7 @@ func (r recording) record(t *testing.T, first int, rng *rand.Rand) killedDaemon 
 		"BIAS_STORE": "$DIR/records.jsonl", "TIMEOUT": "60s",
 	}
 	maps.Copy(all, r.env)
-	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_LOG_FORMAT=json", "LLM_COUNCIL_BASE_URL=" + provider.URL + "/v1"}
+	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + provider.URL + "/v1"}
 	for name, value := range all {
 		env = append(env, "LLM_COUNCIL_"+name+"="+strings.ReplaceAll(value, "$DIR", dir))
 	}

@@ -129,7 +129,10 @@ func (d killedDaemon) resume(t *testing.T) []sessionEnd {
 		env[name] = strings.ReplaceAll(value, "$DIR", dir)
 	}
 	// These are names of earlier versions. Sessions lie beside the records, and their plans say who reviews and writes.
-	for _, name := range []string{"SESSIONS_DIR", "REVIEWERS", "CHAIRMAN_FALLBACKS"} {
+	if backend, ok := env["DEMOGRAPHICS_BACKEND"]; ok {
+		env["DEMOGRAPHICS"] = backend
+	}
+	for _, name := range []string{"DEMOGRAPHICS_BACKEND", "SESSIONS_DIR", "REVIEWERS", "CHAIRMAN_FALLBACKS"} {
 		delete(env, name)
 	}
 	resumed := daemontest.Start(t, env)

@@ -398,7 +398,7 @@ func TestScaleS16(t *testing.T) {
 			n := &node{name: tt.name, log: &daemontest.Log{}}
 			n.env = []string{
 				"LLM_COUNCIL_BASE_URL=" + old.url,
-				"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe", "LLM_COUNCIL_LOG_FORMAT=json",
+				"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
 				"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_DRAIN_TIMEOUT=10ms",
 			}
 			n.start(t)

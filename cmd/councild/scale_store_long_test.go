@@ -146,7 +146,7 @@ func alone(t *testing.T, env ...string) *node {
 	t.Helper()
 	n := &node{name: "alone", log: &daemontest.Log{}, records: filepath.Join(t.TempDir(), "records.jsonl")}
 	n.env = append([]string{
-		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE=" + n.records, "LLM_COUNCIL_LOG_FORMAT=json", "COUNCILD_TEST_FILES=1",
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE=" + n.records, "COUNCILD_TEST_FILES=1",
 	}, env...)
 	t.Cleanup(func() {
 		if t.Failed() {

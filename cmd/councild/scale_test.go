@@ -227,7 +227,6 @@ func servedHere(t *testing.T, sim *simllm.Running, records, sessions string) (ca
 	d := start(t, []string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
 		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(records, "records.jsonl"), "LLM_COUNCIL_DATA_DIR=" + filepath.Dir(sessions),
-		"LLM_COUNCIL_LOG_FORMAT=json",
 	}, "serve")
 	url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`) // or it does not start
 	logged := make(chan struct{})

@@ -43,7 +43,7 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	begin := func() (*process, string) {
 		p := start(t, []string{
 			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices,
-			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_LOG_FORMAT=json",
+			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"),
 			"LLM_COUNCIL_COST_LIMITS=hard", "LLM_COUNCIL_MAX_COST_USD=0.3", "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
 			"LLM_COUNCIL_MAX_COST_USD_PER_DAY=" + day.String(), "LLM_COUNCIL_DRAIN_TIMEOUT=0s",
 			"LLM_COUNCIL_TIMEOUT=20s", // so many calls fail that retries wait for their budget until their stage ends

@@ -108,7 +108,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			name: "a lexicon for requests alone", args: []string{"config"}, code: 2,
-			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stderr: "\"missing.json\" cannot be read",
+			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "off"}, stderr: "\"missing.json\" cannot be read",
 		},
 		{
 			name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,

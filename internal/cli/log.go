@@ -10,12 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// newLog returns the logger that the configuration asks for.
+// newLog returns a logger that writes text on a terminal, and JSON elsewhere.
 func newLog(w io.Writer, cfg config.Config) *slog.Logger {
-	terminal := isTerminal(w)
-	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && terminal {
-		noColor := !terminal || os.Getenv("NO_COLOR") != ""
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, NoColor: noColor}))
+	if isTerminal(w) {
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, NoColor: os.Getenv("NO_COLOR") != ""}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
 }

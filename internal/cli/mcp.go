@@ -71,7 +71,6 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	cfg.SessionsInMemory = true
 	cfg.NatsURL = ""
 	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
-	cfg.MCP = false
 	o := daemon.Options{
 		Config:      cfg,
 		Simulated:   simllm.Default(),

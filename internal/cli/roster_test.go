@@ -79,7 +79,7 @@ func TestFaultF67(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write("first")
 			maps.Copy(env, map[string]string{
-				"BASE_URL": url, "ADDR": "127.0.0.1:0", "LOG_FORMAT": "json", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+				"BASE_URL": url, "ADDR": "127.0.0.1:0", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 			})
 			daemontest.Setenv(t, env)
 			ctx, stop := context.WithCancel(t.Context())

@@ -112,7 +112,6 @@ func (c *Config) check(p *problems) {
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	formats := []string{"auto", "text", "json"}
 	members := len(c.Models) // 0: there is no council
 	for _, rule := range []struct {
 		ok                bool
@@ -123,7 +122,6 @@ func (c *Config) check(p *problems) {
 		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
 		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
 		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},
-		{slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json"},
 
 		{c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange + "use 2 or more"},
 		{c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange + "use 1 or more"},
@@ -179,15 +177,15 @@ func (c *Config) check(p *problems) {
 		},
 		{within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange + "use 0 to 1"},
 		{
-			c.DemographicsBackend == council.BackendLexicon || c.DemographicsBackend.Asks(), "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
-			"is not a backend: use lexicon, llm_judge or embedding",
+			c.Demographics == DemographicsOff || c.Demographics == council.BackendLexicon || c.Demographics.Asks(), "LLM_COUNCIL_DEMOGRAPHICS",
+			"is not a backend: use lexicon, llm_judge, embedding or off",
 		},
 		{
-			c.DemographicsBackend != council.BackendJudge || c.JudgeModel != "", "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			c.Demographics != council.BackendJudge || c.JudgeModel != "", "LLM_COUNCIL_DEMOGRAPHICS",
 			"needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon",
 		},
 		{
-			c.DemographicsBackend != council.BackendEmbedding || c.EmbeddingModel != "", "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			c.Demographics != council.BackendEmbedding || c.EmbeddingModel != "", "LLM_COUNCIL_DEMOGRAPHICS",
 			"needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon",
 		},
 		{within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange + "use 0 to 4"},

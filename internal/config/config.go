@@ -38,6 +38,9 @@ const (
 // name it.
 const SimProvider = "sim"
 
+// DemographicsOff is the value of DEMOGRAPHICS with which sessions do not say how the answers differ.
+const DemographicsOff council.DisagreementBackend = off
+
 // Config holds the settings. What a field means, its unit and its range are in
 // its desc tag. A nil pointer or slice and an empty string stand for a setting
 // that has no value; the word "off" gives a pointer none.
@@ -97,11 +100,9 @@ type Config struct {
 	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score, 0 to 1, from which the audit of a session names an association, where p is below .01 too"`
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per place, 0 or more, from which the audit of a session reports position bias, where p is .05 or less too"`
 
-	Demographics          bool    `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"true" desc:"say in each session on which demographic axes the answers differ in coverage"`
-	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
-	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
-
-	DemographicsBackend council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_BACKEND" default:"lexicon" desc:"what says in each session how the answers differ: lexicon, or llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), beside the reviewers and within the limits of the session, if DEMOGRAPHICS is on"`
+	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"what says in each session how the answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), both beside the reviewers and within the limits of the session; off: nothing"`
+	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
+	DemographicsThreshold float64                     `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
 	JudgeModel string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
 
@@ -139,10 +140,7 @@ type Config struct {
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 
-	MCP bool `envconfig:"LLM_COUNCIL_MCP" default:"true" desc:"serve the Model Context Protocol at /mcp, to callers with a token"`
-
 	LogLevel     slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
-	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
 
 	Constants `ignored:"true"`
@@ -248,6 +246,9 @@ func (c Config) EvidenceFile() (path string, named bool) {
 	}
 	return c.file("evidence.jsonl")
 }
+
+// SaysHowAnswersDiffer reports whether sessions say on which demographic axes the answers differ.
+func (c Config) SaysHowAnswersDiffer() bool { return c.Demographics != DemographicsOff }
 
 // SendsEvents reports whether events of sessions leave this process.
 func (c Config) SendsEvents() bool {

@@ -85,17 +85,14 @@ func defaults() config.Config {
 		BiasWindowSessions:         100,
 		BiasWindowDays:             30,
 		MinBiasSessions:            20,
-		Demographics:               true,
+		Demographics:               council.BackendLexicon,
 		DemographicsThreshold:      0.3,
-		DemographicsBackend:        council.BackendLexicon,
 		NatsPrefix:                 "council", NatsReplicas: 3,
 		SessionRetention: 24 * time.Hour,
 		SessionsKept:     1000,
 		MaxQueryBytes:    256 << 10,
 		Metrics:          true,
-		MCP:              true,
 		LogLevel:         slog.LevelInfo,
-		LogFormat:        "auto",
 		DrainTimeout:     30 * time.Second,
 		Constants: config.Constants{
 			DialTimeout: 5 * time.Second, IdleTimeout: time.Minute, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
@@ -175,14 +172,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_AUDIT", "false", nil, func(c *config.Config) { c.BiasAudit = false }},
 		{"LENGTH_CORRELATION_THRESHOLD", "1", nil, func(c *config.Config) { c.LengthCorrelationThreshold = 1 }},
 		{"POSITION_VARIANCE_THRESHOLD", "1.5", nil, func(c *config.Config) { c.PositionVarianceThreshold = 1.5 }},
-		{"DEMOGRAPHICS", "false", nil, func(c *config.Config) { c.Demographics = false }},
+		{"DEMOGRAPHICS", "off", nil, func(c *config.Config) { c.Demographics = config.DemographicsOff }},
 		{"LEXICON", "/etc/lexicon.json", nil, func(c *config.Config) { c.Lexicon = "/etc/lexicon.json" }},
 		{"DEMOGRAPHICS_THRESHOLD", "0.5", nil, func(c *config.Config) { c.DemographicsThreshold = 0.5 }},
-		{
-			"DEMOGRAPHICS_BACKEND", "llm_judge",
-			vars{"JUDGE_MODEL": "x"},
-			func(c *config.Config) { c.DemographicsBackend, c.JudgeModel = council.BackendJudge, "x" },
-		},
 		{"JUDGE_MODEL", "openai/gpt-5", nil, func(c *config.Config) { c.JudgeModel = "openai/gpt-5" }},
 		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
 		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
@@ -215,9 +207,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
 		{"MAX_QUERY_BYTES", "1", nil, func(c *config.Config) { c.MaxQueryBytes = 1 }},
 		{"METRICS", "false", nil, func(c *config.Config) { c.Metrics = false }},
-		{"MCP", "false", nil, func(c *config.Config) { c.MCP = false }},
 		{"LOG_LEVEL", "debug", nil, func(c *config.Config) { c.LogLevel = slog.LevelDebug }},
-		{"LOG_FORMAT", "json", nil, func(c *config.Config) { c.LogFormat = "json" }},
 		{"DRAIN_TIMEOUT", "0s", nil, func(c *config.Config) { c.DrainTimeout = 0 }},
 	}
 	tested := make([]string, 0, len(tests))
@@ -389,6 +379,7 @@ func TestInvalid(t *testing.T) {
 		quoted("LABEL_RATE", "-0.1", unit),
 		quoted("PARTIAL_BALLOTS", "drop", " is not a policy: use available or tied_last"),
 		quoted("BIAS_AUDIT", "on", " is neither true nor false: write one of them"),
+		quoted("DEMOGRAPHICS", "false", " is not a backend: use lexicon, llm_judge, embedding or off"),
 		quoted("LENGTH_CORRELATION_THRESHOLD", "x", number),
 		quoted("LENGTH_CORRELATION_THRESHOLD", "-0.3", unit),
 		quoted("POSITION_VARIANCE_THRESHOLD", "x", number),
@@ -421,7 +412,6 @@ func TestInvalid(t *testing.T) {
 		quoted("MAX_QUERY_BYTES", "0KiB", atLeast1),
 		quoted("LOG_LEVEL", "trace", level),
 		quoted("LOG_LEVEL", "info+1", level),
-		quoted("LOG_FORMAT", "xml", " is not a format: use auto, text or json"),
 	}
 	for _, tt := range tests {
 		name, value, problem := tt[0], tt[1], tt[2]
@@ -467,15 +457,15 @@ func TestRelations(t *testing.T) {
 		},
 		{
 			"a judge of every session without a model",
-			vars{"DEMOGRAPHICS_BACKEND": "llm_judge"},
-			`LLM_COUNCIL_DEMOGRAPHICS_BACKEND: "llm_judge" needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon`,
+			vars{"DEMOGRAPHICS": "llm_judge"},
+			`LLM_COUNCIL_DEMOGRAPHICS: "llm_judge" needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon`,
 		},
 		{
 			"embeddings of every session without a model",
-			vars{"DEMOGRAPHICS_BACKEND": "embedding"},
-			`LLM_COUNCIL_DEMOGRAPHICS_BACKEND: "embedding" needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon`,
+			vars{"DEMOGRAPHICS": "embedding"},
+			`LLM_COUNCIL_DEMOGRAPHICS: "embedding" needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon`,
 		},
-		{"embeddings of every session", vars{"DEMOGRAPHICS_BACKEND": "embedding", "EMBEDDING_MODEL": "e"}, ""},
+		{"embeddings of every session", vars{"DEMOGRAPHICS": "embedding", "EMBEDDING_MODEL": "e"}, ""},
 		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},
 		{
 			"events to the file in which they wait",

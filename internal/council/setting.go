@@ -27,7 +27,6 @@ const (
 	SettingMaxOutputTokens       Setting = "MaxOutputTokens"
 	SettingMaxQueryBytes         Setting = "MaxQueryBytes"
 	SettingMaxSessions           Setting = "MaxSessions"
-	SettingMCP                   Setting = "MCP"
 	SettingPartialBallots        Setting = "PartialBallots"
 	SettingPrices                Setting = "Prices"
 	SettingProviders             Setting = "Providers"

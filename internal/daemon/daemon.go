@@ -104,7 +104,7 @@ type Daemon struct {
 	listener  net.Listener
 	tokens    []httpapi.Token // callers need one of them; none: no token is asked for
 	api       *httpapi.API
-	mcp       *mcpserver.Server // nil when it is switched off
+	mcp       *mcpserver.Server // nil when the daemon is unreachable
 	server    *http.Server
 	stopping  atomic.Bool
 	// rosterInvalid says that the roster was read again, and is not in force because something is wrong with it.
@@ -243,7 +243,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.engine.tracing != nil {
 		options.Middleware = d.engine.tracing.Middleware
 	}
-	if cfg.MCP {
+	if !o.Unreachable {
 		// Calls of tools are requests to the very interface that the server is a part of.
 		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))

@@ -59,20 +59,20 @@ func (c *Comparer) compare(
 // demographic axes come after Terms.
 func (e *Engine) sides(cfg config.Config, r *roster.Roster) []council.Side {
 	var sides []council.Side
-	if cfg.Demographics {
+	if cfg.SaysHowAnswersDiffer() {
 		sides = append(sides, disagreement.Terms{Matcher: e.rules.Terms, Threshold: cfg.DemographicsThreshold})
 	}
 	if cfg.EmbeddingModel != "" {
 		embeddings := disagreement.Embeddings{
 			Model: cfg.EmbeddingModel, Threshold: cfg.DemographicsThreshold, Calibration: e.calibration,
-			Clusters: cfg.Demographics && cfg.DemographicsBackend == council.BackendEmbedding,
+			Clusters: cfg.Demographics == council.BackendEmbedding,
 		}
-		if cfg.Demographics {
+		if cfg.SaysHowAnswersDiffer() {
 			embeddings.Matcher = e.rules.Terms
 		}
 		sides = append(sides, embeddings)
 	}
-	if cfg.Demographics && cfg.DemographicsBackend == council.BackendJudge {
+	if cfg.Demographics == council.BackendJudge {
 		rater := e.rater(cfg, r, e.rules.Terms.Axes(), cfg.DemographicsThreshold)
 		rater.Calibration = e.calibration
 		sides = append(sides, rater)

@@ -190,7 +190,7 @@ func TestJudgeOfTheRoster(t *testing.T) {
 		}
 	}
 	// In a session it is a seat as the others are: none is dropped silently.
-	d, _ := onRoster(t, guarded(), map[string]string{"JUDGE_MODEL": "three", "DEMOGRAPHICS_BACKEND": "llm_judge"})
+	d, _ := onRoster(t, guarded(), map[string]string{"JUDGE_MODEL": "three", "DEMOGRAPHICS": "llm_judge"})
 	code, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team"))
 	if code != 403 || !strings.Contains(string(data), "three may see data up to public") {
 		t.Errorf("a session with a judge that may not see it: %d %s", code, data)

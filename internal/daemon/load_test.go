@@ -25,7 +25,7 @@ func TestLoadConfig(t *testing.T) {
 		"no lexicon there":           {map[string]string{"LEXICON": "missing.json"}, `LLM_COUNCIL_LEXICON: "missing.json" cannot be read`},
 		"a device":                   {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is no regular file`},
 		"not a lexicon":              {map[string]string{"LEXICON": lexicon}, "is no lexicon"},
-		"a lexicon for requests":     {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "false"}, "is no lexicon"},
+		"a lexicon for requests":     {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "off"}, "is no lexicon"},
 		"an unknown simulation":      {map[string]string{"CHAIRMAN": "sim:ambr"}, "there is no simulated model sim:ambr: use sim:amber, "},
 		"settings of a simulation":   {map[string]string{"CHAIRMAN": "sim:amber?accuracy=.7&insight=1"}, ""},
 		"settings of an unknown one": {map[string]string{"CHAIRMAN": "sim:ambr?accuracy=.7"}, "there is no simulated model sim:ambr?"},

@@ -637,10 +637,6 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, detected("100"), detected(""), false, true)
 	},
-	"DEMOGRAPHICS": func(t *testing.T) {
-		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil,
-			session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
-	},
 	"LEXICON": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "lexicon.json")
 		if err := os.WriteFile(path, []byte(`{"size": ["large", "small"]}`), 0o600); err != nil {
@@ -668,15 +664,16 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, flagged(""), flagged("1"), true, false)
 	},
-	"DEMOGRAPHICS_BACKEND": func(t *testing.T) {
+	"DEMOGRAPHICS": func(t *testing.T) {
 		asked := func(backend string) council.Metadata {
 			sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
 			return daemontest.Start(t, map[string]string{
-				"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "EMBEDDING_MODEL": "b", "DEMOGRAPHICS_BACKEND": backend,
+				"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "EMBEDDING_MODEL": "b", "DEMOGRAPHICS": backend,
 			}).Ask(t, anyQuestion).Metadata
 		}
 		judged := func(backend string) bool { return asked(backend).DemographicJudgement != nil }
 		clustered := func(backend string) bool { return asked(backend).DemographicClustering != nil }
+		differ(t, asked("").DemographicDisagreement == nil, asked("off").DemographicDisagreement == nil, false, true)
 		differ(t, judged(""), judged("llm_judge"), false, true)
 		differ(t, clustered("llm_judge"), clustered("embedding"), false, true)
 	},
@@ -882,24 +879,9 @@ var settings = map[string]func(t *testing.T){
 		differ(t, code, off, 200, 404)
 		equal(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
 	},
-	"MCP": func(t *testing.T) {
-		ping := func(on string) int {
-			code, _ := onTap(t, tap(t), "MCP", on).Call(t, "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
-				"Accept", "application/json, text/event-stream")
-			return code
-		}
-		differ(t, ping(""), ping("false"), 200, 404)
-	},
 	"LOG_LEVEL": func(t *testing.T) {
 		listening := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "listening") }
 		differ(t, listening("info"), listening("error"), true, false)
-	},
-	"LOG_FORMAT": func(t *testing.T) {
-		isJSON := func(format string) bool {
-			line, _, _ := strings.Cut(logOf(t, "LOG_FORMAT", format), "\n")
-			return json.Valid([]byte(line))
-		}
-		differ(t, isJSON("auto"), isJSON("text"), true, false)
 	},
 	"DRAIN_TIMEOUT": TestDrainTimeout, // and TestDrain shows the default
 }

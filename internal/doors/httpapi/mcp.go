@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-
-	"github.com/councild/councild/internal/council"
 )
 
 // mcp is POST /mcp: the Model Context Protocol over streamable HTTP, which Options.MCP
 // speaks. It checks the messages itself.
 func (a *API) mcp(w http.ResponseWriter, r *http.Request) error {
 	if a.o.MCP == nil {
-		return nothing(r, "to have it, set "+a.o.Settings.Of(council.SettingMCP)+" to true")
+		return nothing(r, "this daemon runs inside a command")
 	}
 	body, release, err := a.readBody(w, r)
 	if err != nil {

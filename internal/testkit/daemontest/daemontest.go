@@ -65,7 +65,7 @@ func variables(tb testing.TB, env map[string]string) map[string]string {
 	}
 	base := map[string]string{
 		"ADDR": "127.0.0.1:0", "BIAS_STORE": filepath.Join(tb.TempDir(), "records.jsonl"),
-		"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune", "LOG_FORMAT": "json",
+		"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune",
 	}
 	maps.Copy(base, env)
 	for name, value := range base {
