@@ -90,8 +90,7 @@ func settings(t *testing.T, env map[string]string, models []simllm.Model) []stri
 	t.Cleanup(sim.Close)
 	base := map[string]string{
 		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","),
-		"BIAS_STORE":    filepath.Join(t.TempDir(), "records.jsonl"),
-		"DRAIN_TIMEOUT": "0s", "RANDOM_SEED": "1",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "DRAIN_TIMEOUT": "0s", "RANDOM_SEED": "1",
 	}
 	maps.Copy(base, env)
 	vars := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LLM_COUNCIL_") })

@@ -22,7 +22,7 @@ import (
 
 // TestMain lets the test binary run as councild when the first of these variables is set.
 // The second variable limits its descriptors. With the third one, a limit of the size of
-// files is an error of writing, and not the end of the process. The fourth one holds constants of the settings as JSON.
+// files is an error of writing, and not the end of the process. The fourth variable holds values of config.Constants as JSON.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {

@@ -25,7 +25,7 @@ type IO struct {
 	Stdin          io.Reader // nil: there is none
 	Stdout, Stderr io.Writer
 	Version        string // "": as the Go toolchain recorded it
-	// Adjust changes the settings of a daemon that is served. Only tests give it.
+	// Adjust changes the settings with which serve starts a daemon. Only tests set it.
 	Adjust func(*config.Config)
 }
 

@@ -5,7 +5,8 @@
 //
 // The struct Config is the only table of settings. The tags of a field give the
 // variable, the default and the meaning; its type says how the text is read. A
-// range or a relation to another setting stands in Config.check.
+// range or a relation to another setting stands in Config.check. What was a setting in
+// earlier versions stands in ReplacedNames.
 //
 // Blanks around a value are ignored, and a variable that is empty counts as
 // unset. Every secret may come from a file instead: LLM_COUNCIL_API_KEY_FILE
@@ -157,26 +158,36 @@ type Config struct {
 	quoted       []string // variables whose texts keep the quotes around them
 }
 
-// Constants are what no installation has to change. Load gives them their values, and tests give them others.
+// Constants are values that no installation has to change. Load sets them, and tests change them.
 type Constants struct {
-	DialTimeout       time.Duration // of a connection to a provider
-	IdleTimeout       time.Duration // between bytes of a reply once it has begun; a provider of the roster may have its own
-	Lease             time.Duration // silence after which other daemons take over the sessions of a daemon
-	BiasFsyncInterval time.Duration // most time between the answer and the sync of its records, if BIAS_FSYNC is interval
-	BiasRotateBytes   Bytes         // size from which the record file becomes a closed, compressed segment
-	EventsMinOrgs     int           // organisations that a row of the board over events needs
-	MaxBodyBytes      Bytes         // of a request
-	MaxUpstreamBytes  Bytes         // of a provider's reply
-	MaxSessionBytes   Bytes         // that a session may hold in memory: its texts, and its prompts in flight
-	SessionsKeptBytes Bytes         // of finished sessions that can be fetched
+	// DialTimeout limits the time to connect to a provider.
+	DialTimeout time.Duration
+	// IdleTimeout limits the time between two bytes of a reply. A provider of the roster may have its own.
+	IdleTimeout time.Duration
+	// Lease is how long a daemon is silent before the others take over its sessions. An election of the cluster is shorter.
+	Lease time.Duration
+	// BiasFsyncInterval limits the time between an answer and the sync of its records, if BIAS_FSYNC is interval.
+	BiasFsyncInterval time.Duration
+	// BiasRotateBytes is the size at which the record file becomes a closed, compressed segment.
+	BiasRotateBytes Bytes
+	// EventsMinOrgs is how many organisations a row of the board over events needs.
+	EventsMinOrgs int
+	// MaxBodyBytes limits the body of a request.
+	MaxBodyBytes Bytes
+	// MaxUpstreamBytes limits the reply of a provider.
+	MaxUpstreamBytes Bytes
+	// MaxSessionBytes limits what a session holds in memory: its texts, and its prompts in flight.
+	MaxSessionBytes Bytes
+	// SessionsKeptBytes limits the finished sessions that can be fetched. The oldest go first.
+	SessionsKeptBytes Bytes
 }
 
-// constants returns the constants. Two of them grow with a setting.
+// constants returns the constants. The limits of a body and of kept sessions grow with a setting.
 func (c Config) constants() Constants {
 	return Constants{
 		DialTimeout:       5 * time.Second,
 		IdleTimeout:       time.Minute,
-		Lease:             20 * time.Second, // longer than an election of the cluster takes
+		Lease:             20 * time.Second,
 		BiasFsyncInterval: time.Second,
 		BiasRotateBytes:   64 << 20,
 		EventsMinOrgs:     5,

@@ -96,8 +96,8 @@ type Provider struct {
 	APIKey  Secret // "" when the provider needs none
 	// Headers and Query are sent with each request; nil: nothing. Only the roster gives them.
 	Headers, Query map[string]Secret
-	// MaxCalls is the most calls in flight, and IdleTimeout the time between bytes of a reply; 0: those of other
-	// providers. Only the roster gives them.
+	// MaxCalls limits the calls in flight, and IdleTimeout the time between two bytes of a reply. 0 stands for the limits
+	// of all providers. Only the roster gives them.
 	MaxCalls    int
 	IdleTimeout time.Duration
 	// InRoster says that the roster names the provider, and not PROVIDERS.

@@ -97,8 +97,8 @@ type Provider struct {
 	Query       map[string]Value // in the URL of every request; nil: none
 	KeyFile     string           // file that holds the key; "": there is none
 	KeyVariable string           // environment variable that holds it
-	MaxCalls    int              // in flight; 0: no limit of its own
-	IdleTimeout time.Duration    // between bytes of a reply; 0: the daemon's own
+	MaxCalls    int              // in flight; 0: the limit of all providers, as for the next one
+	IdleTimeout time.Duration    // between two bytes of a reply
 }
 
 // Value is a text, or where to find one that is secret.
