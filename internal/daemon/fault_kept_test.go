@@ -210,7 +210,11 @@ func TestFaultF61(t *testing.T) {
 		}
 		if name == "lock removed" {
 			second := d.Config
-			second.BiasStore = filepath.Join(t.TempDir(), "records.jsonl")
+			second.DataDir = t.TempDir() // where nothing but the sessions is the other daemon's
+			second.BiasStore = filepath.Join(second.DataDir, "records.jsonl")
+			if err := os.Symlink(dir, filepath.Join(second.DataDir, "sessions")); err != nil {
+				t.Fatal(err)
+			}
 			if _, err := daemon.New(t.Context(), daemon.Options{Config: second, Simulated: simllm.Default(), Version: "test"}); err == nil || !strings.Contains(err.Error(), "another daemon") {
 				t.Errorf("%s: a second daemon starts: %v", name, err)
 			}
