@@ -10,7 +10,7 @@
 // knows what landed is all that another process needs. Stages know nothing of it.
 //
 // What a session holds is bounded by itself: its texts and its prompts on their way count against
-// LLM_COUNCIL_MAX_SESSION_BYTES, since the product of the other limits is larger than any machine.
+// a limit of its own (config.Constants), since the product of the other limits is larger than any machine.
 package calls
 
 import (

@@ -10,7 +10,7 @@
 // close it.
 //
 // No queue before a session. Beyond LLM_COUNCIL_MAX_SESSIONS the answer is 503 at once, and also where calls wait for
-// LLM_COUNCIL_MAX_CALLS_PER_PROVIDER for so long that stage 1 would run out of time (daemon.(*Engine).Open).
+// a provider whose calls are limited for so long that stage 1 would run out of time (daemon.(*Engine).Open).
 //
 // Connections are bounded by the descriptors that the process has, less those for calls and the store. A connection
 // beyond that waits in the kernel, and idle connections are closed to make room: a flood costs time, not sessions.

@@ -33,7 +33,7 @@ func waits() sessions.Waits {
 // quick returns the waits of a journal by ten.
 func quick() journal.Waits {
 	w := journal.DefaultWaits()
-	for _, wait := range []*time.Duration{&w.Answer, &w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Calm} {
+	for _, wait := range []*time.Duration{&w.Answer, &w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Quiet} {
 		*wait /= 10
 	}
 	return w

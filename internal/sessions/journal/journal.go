@@ -350,7 +350,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 	}
 	if j.fault == nil {
 		j.fault = err
-		j.persistent = time.Since(j.reopened) < j.o.Waits.Calm
+		j.persistent = time.Since(j.reopened) < j.o.Waits.Quiet
 	}
 	select {
 	case j.broken <- struct{}{}:
@@ -368,7 +368,7 @@ func (j *Journal) mend(ctx context.Context) {
 		case <-j.broken:
 		}
 		j.mu.Lock()
-		if time.Since(j.reopened) > j.o.Waits.Calm {
+		if time.Since(j.reopened) > j.o.Waits.Quiet {
 			pause = j.o.Waits.MinPause
 		}
 		l := j.link

@@ -88,7 +88,7 @@ func onBoth(t *testing.T, test func(t *testing.T, p place)) {
 // quick returns the waits of a daemon by ten. What a cluster is asked may still take as long as an election.
 func quick() Waits {
 	w := DefaultWaits()
-	for _, wait := range []*time.Duration{&w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Calm} {
+	for _, wait := range []*time.Duration{&w.Check, &w.Poll, &w.MinPause, &w.MaxPause, &w.Quiet} {
 		*wait /= 10
 	}
 	return w

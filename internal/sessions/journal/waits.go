@@ -14,10 +14,10 @@ type Waits struct {
 	// Poll is how often a log is read without a sign that it changed.
 	Poll time.Duration
 	// MinPause and MaxPause are the shortest and the longest pause before the engine inside is opened again. The pauses grow,
-	// and begin anew after the time Calm without a fault.
+	// and begin anew after the time Quiet without a fault.
 	MinPause time.Duration
 	MaxPause time.Duration
-	Calm     time.Duration
+	Quiet    time.Duration
 	// Working is how long a session waits before the file of working sessions says so. Most waits are over by then, if
 	// providers are quick, and each would cost two writes. If the process dies in that time, the session is suspected
 	// although it waited.
@@ -33,7 +33,7 @@ func DefaultWaits() Waits {
 		Poll:     time.Second,
 		MinPause: 200 * time.Millisecond,
 		MaxPause: 30 * time.Second,
-		Calm:     time.Minute,
+		Quiet:    time.Minute,
 		Working:  100 * time.Millisecond,
 	}
 }
