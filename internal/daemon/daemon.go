@@ -127,63 +127,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close(ctx))
 		}
 	}()
-	listener := o.Listener // first: where another daemon answers, nothing is touched
-	if o.Unreachable {
-		listener = newNowhere()
-	}
-	if listener == nil {
-		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
-			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
-		}
-	}
 	connections := maxConnections(cfg, descriptors())
-	bounded := newBoundedListener(listener, connections)
-	d.listener = bounded
-	d.teardown.push("the listener", func(context.Context) error {
-		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
-	var recorder pipeline.Recorder
-	if cfg.KeepsRecords() {
-		var recovery store.Recovery
-		if d.store, recovery, err = OpenStore(cfg, o.Disk, log); err != nil { //nolint:contextcheck // a store lives until it is closed
-			return nil, err
-		}
-		d.teardown.push("the record store", func(context.Context) error { return d.store.Close() })
-		recorder = d.store
-		if recovery.CutBytes > 0 {
-			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
-		}
-	}
-	if d.ledger, err = openLedger(ctx, cfg, o.Disk, log); err != nil {
+	bounded, err := d.listen(ctx, o, connections) // first: where another daemon answers, nothing is touched
+	if err != nil {
 		return nil, err
 	}
-	var keepsCosts spend.Ledger
-	if d.ledger != nil {
-		d.teardown.push("the ledger of costs", d.ledger.Close)
-		keepsCosts = d.ledger
-	}
-	if d.evidence, err = openEvidence(ctx, cfg, o.Disk, log); err != nil {
+	if err := d.openFiles(ctx, o); err != nil {
 		return nil, err
-	}
-	if d.evidence != nil {
-		d.teardown.push("the evidence file", func(context.Context) error { return d.evidence.store.Close() })
-	}
-	if d.outbox, err = openOutbox(ctx, cfg, o.Disk, log); err != nil {
-		return nil, err
-	}
-	if d.outbox != nil {
-		d.teardown.push("the events that wait", func(context.Context) error { return d.outbox.Close() })
-	}
-	if cfg.EventsIntake {
-		if d.intake, err = consent.OpenIntake(ctx, consent.IntakeOptions{
-			Path: cfg.IntakeFile(), Disk: o.Disk, Log: log.With("store", "intake"), MinOrganisations: cfg.EventsMinOrgs,
-		}); err != nil {
-			return nil, fmt.Errorf("LLM_COUNCIL_EVENTS_INTAKE: %w", err)
-		}
-		d.teardown.push("the events that were taken in", func(context.Context) error { return d.intake.Close() })
 	}
 	node := rand.Text()
 	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
@@ -192,74 +142,16 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.journal != nil {
 		d.teardown.push("the sessions", d.journal.Close)
 	}
-	recorder = d.shareRecords(ctx, recorder)
-	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Simulated: o.Simulated, Recorder: recorder, QuestionSecret: d.shareQuestions(ctx), Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
-		Version: o.Version, Category: o.Category, Language: o.Language,
-	}); err != nil {
+	if err := d.openEngine(ctx, o); err != nil {
 		return nil, err
-	}
-	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
-	if p := d.engine.setup.Load().prices; len(p.asks) > 0 || len(p.others) > 0 || cfg.Roster != "" {
-		d.watchPrices(ctx)
 	}
 	d.measure()
-	if d.tokens, err = requireTokens(ctx, cfg, d.engine.setup.Load().tokens(), listener.Addr(), log); err != nil {
+	if d.tokens, err = requireTokens(ctx, cfg, d.engine.setup.Load().tokens(), bounded.Addr(), log); err != nil {
 		return nil, err
 	}
-	var lease time.Duration // one machine needs none
-	if cfg.NatsURL != "" {
-		lease = cfg.Lease
-	}
-	options := httpapi.Options{
-		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Comparer: d.engine,
-		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
-		MaxQueryBytes: int64(cfg.MaxQueryBytes),
-		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
-		Kept: sessions.Options{
-			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
-			Journal: d.journal, Node: node, Log: log,
-			Lease: lease, Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
-		},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout,
-		Log: log, Version: o.Version, Settings: config.SettingNames(),
-	}
-	if d.evidence != nil {
-		options.Ended = d.engine.Ended
-		options.Labels = d.evidence
-	}
-	if d.intake != nil {
-		options.Intake = d.intake
-	}
-	if cfg.Metrics {
-		options.Metrics = d.engine.metrics.Handler()
-		if d.store != nil {
-			d.measureVerdicts(ctx)
-			if cfg.MonitorInterval != nil {
-				d.measureMonitor(ctx)
-			}
-		}
-	}
-	if d.engine.tracing != nil {
-		options.Middleware = d.engine.tracing.Middleware
-	}
-	if !o.Unreachable {
-		// Calls of tools are requests to the very interface that the server is a part of.
-		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))
-		})
-		if d.mcp, err = mcpserver.New(mcpserver.Options{
-			Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
-			Settings: config.SettingNames(), Version: o.Version, Log: log,
-		}); err != nil {
-			return nil, err
-		}
-		options.MCP = d.mcp
-	}
-	if d.api, err = httpapi.New(options); err != nil {
+	if err := d.openDoors(ctx, o, connections, node); err != nil {
 		return nil, err
 	}
-	d.teardown.push("the interface", d.api.Close)
 	d.server = &http.Server{
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
@@ -271,6 +163,165 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.server.SetKeepAlivesEnabled(true)
 	}
 	return d, nil
+}
+
+// listen binds the address, for so many connections.
+func (d *Daemon) listen(ctx context.Context, o Options, connections int) (bounded *boundedListener, err error) {
+	listener := o.Listener
+	if o.Unreachable {
+		listener = newNowhere()
+	}
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Addr); err != nil {
+			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
+		}
+	}
+	bounded = newBoundedListener(listener, connections)
+	d.listener = bounded
+	d.teardown.push("the listener", func(context.Context) error {
+		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return bounded, nil
+}
+
+// openFiles opens what the daemon keeps in files, but for its sessions.
+func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
+	cfg := d.cfg
+	if cfg.KeepsRecords() {
+		var recovery store.Recovery
+		if d.store, recovery, err = OpenStore(cfg, o.Disk, d.log); err != nil { //nolint:contextcheck // a store lives until it is closed
+			return err
+		}
+		d.teardown.push("the record store", func(context.Context) error { return d.store.Close() })
+		if recovery.CutBytes > 0 {
+			d.log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
+		}
+	}
+	if d.ledger, err = openLedger(ctx, cfg, o.Disk, d.log); err != nil {
+		return err
+	}
+	if d.ledger != nil {
+		d.teardown.push("the ledger of costs", d.ledger.Close)
+	}
+	if d.evidence, err = openEvidence(ctx, cfg, o.Disk, d.log); err != nil {
+		return err
+	}
+	if d.evidence != nil {
+		d.teardown.push("the evidence file", func(context.Context) error { return d.evidence.store.Close() })
+	}
+	if d.outbox, err = openOutbox(ctx, cfg, o.Disk, d.log); err != nil {
+		return err
+	}
+	if d.outbox != nil {
+		d.teardown.push("the events that wait", func(context.Context) error { return d.outbox.Close() })
+	}
+	if !cfg.EventsIntake {
+		return nil
+	}
+	if d.intake, err = consent.OpenIntake(ctx, consent.IntakeOptions{
+		Path: cfg.IntakeFile(), Disk: o.Disk, Log: d.log.With("store", "intake"), MinOrganisations: cfg.EventsMinOrgs,
+	}); err != nil {
+		return fmt.Errorf("LLM_COUNCIL_EVENTS_INTAKE: %w", err)
+	}
+	d.teardown.push("the events that were taken in", func(context.Context) error { return d.intake.Close() })
+	return nil
+}
+
+// openEngine makes the engine, which asks the councils.
+func (d *Daemon) openEngine(ctx context.Context, o Options) (err error) {
+	options := EngineOptions{
+		Config: d.cfg, Simulated: o.Simulated, Evidence: d.evidence, Outbox: d.outbox, Log: d.log,
+		Version: o.Version, Category: o.Category, Language: o.Language,
+	}
+	if d.store != nil {
+		options.Recorder = d.store
+	}
+	options.Recorder = d.shareRecords(ctx, options.Recorder)
+	options.QuestionSecret = d.shareQuestions(ctx)
+	if d.ledger != nil {
+		options.Ledger = d.ledger
+	}
+	if d.engine, err = NewEngine(ctx, options); err != nil {
+		return err
+	}
+	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
+	if p := d.engine.setup.Load().prices; len(p.asks) > 0 || len(p.others) > 0 || d.cfg.Roster != "" {
+		d.watchPrices(ctx)
+	}
+	return nil
+}
+
+// openDoors makes the interfaces over which the daemon is asked.
+func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node string) (err error) {
+	cfg := d.cfg
+	options := httpapi.Options{
+		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Comparer: d.engine,
+		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		MaxQueryBytes: int64(cfg.MaxQueryBytes),
+		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
+		Kept: sessions.Options{
+			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
+			Journal: d.journal, Node: node, Log: d.log,
+			Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
+		},
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout,
+		Log: d.log, Version: o.Version, Settings: config.SettingNames(),
+	}
+	if cfg.NatsURL != "" { // one machine needs no lease
+		options.Kept.Lease = cfg.Lease
+	}
+	if d.evidence != nil {
+		options.Ended = d.engine.Ended
+		options.Labels = d.evidence
+	}
+	if d.intake != nil {
+		options.Intake = d.intake
+	}
+	if cfg.Metrics {
+		options.Metrics = d.engine.metrics.Handler()
+		d.measureReports(ctx)
+	}
+	if d.engine.tracing != nil {
+		options.Middleware = d.engine.tracing.Middleware
+	}
+	if !o.Unreachable {
+		if err := d.openMCP(o.Version); err != nil {
+			return err
+		}
+		options.MCP = d.mcp
+	}
+	if d.api, err = httpapi.New(options); err != nil {
+		return err
+	}
+	d.teardown.push("the interface", d.api.Close)
+	return nil
+}
+
+// measureReports has the metrics say what the bias report finds, if records are kept.
+func (d *Daemon) measureReports(ctx context.Context) {
+	if d.store == nil {
+		return
+	}
+	d.measureVerdicts(ctx)
+	if d.cfg.MonitorInterval != nil {
+		d.measureMonitor(ctx)
+	}
+}
+
+// openMCP makes the server of the Model Context Protocol. Calls of its tools are requests to the very interface that it
+// is a part of.
+func (d *Daemon) openMCP(version string) (err error) {
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))
+	})
+	d.mcp, err = mcpserver.New(mcpserver.Options{
+		Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
+		Settings: config.SettingNames(), Version: version, Log: d.log,
+	})
+	return err
 }
 
 // watchPrices has the lists of providers asked for until the daemon is closed.
