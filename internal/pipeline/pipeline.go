@@ -75,10 +75,7 @@ type Options struct {
 	SideRequests string              // who answers side requests: council.SideMember, council.SideCouncil or a model; "": council.SideMember
 
 	ConfigVersion string // "": the review prompt's version
-	HashSecret    string // keys query_hash; required for consent 4
-	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
-	// no question_key.
-	QuestionSecret func() string
+	Secrets
 
 	// Validations bounds the work on schemas of callers; nil: this pipeline shares its places with no other.
 	Validations *Validations
@@ -106,6 +103,14 @@ type Lineup struct {
 	Reviewers         []string // nil: the members
 	AllowedModels     []string // models that a request may name besides the configured ones
 	MaxModels         int
+}
+
+// Secrets keys what records hold of questions.
+type Secrets struct {
+	HashSecret string // keys query_hash; required for consent 4
+	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
+	// no question_key.
+	QuestionSecret func() string
 }
 
 // Draws says what is drawn for a session.
