@@ -77,6 +77,22 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		plan.Stages[2].Prompt = plan.Versions.Synthesis
 	}
 
+	p.choose(v, r, &plan)
+	plan.Seed = p.seed(v, r, plan)
+	if err := v.err(); err != nil {
+		return council.Plan{}, err
+	}
+	if !plan.Direct() {
+		plan.Sides = p.plannedSides(plan)
+	}
+	plan.ShadowRate = p.o.ShadowRate
+	plan.LabelWanted = !plan.Direct() && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
+	plan.Shadow = plan.LabelWanted || !plan.Direct() && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
+	return plan, nil
+}
+
+// choose takes over what a request chooses for its session.
+func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) {
 	if !plan.Order.Known() {
 		v.add("order", fmt.Sprintf("%q is not an order", r.Order), "use "+council.OrderChoices)
 	}
@@ -100,26 +116,21 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if r.Language != "" && !council.IsLanguage(r.Language) {
 		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")
 	}
+}
+
+// seed returns the seed of a session. Zero stands for one that cannot be used.
+func (p *Pipeline) seed(v *validation, r council.Request, plan council.Plan) int64 {
 	switch drawn := r.Seed == nil || *r.Seed == -1; {
 	case drawn && p.o.RandomSeed != nil:
-		plan.Seed = anonymize.SeedFor(*p.o.RandomSeed, plan.Question())
+		return anonymize.SeedFor(*p.o.RandomSeed, plan.Question())
 	case drawn:
-		plan.Seed = p.o.NewSeed()
+		return p.o.NewSeed()
 	case *r.Seed < 0 || *r.Seed > council.MaxSeed:
 		v.add("seed", "the seed is out of range", fmt.Sprintf("give a whole number from 0 to %d, or -1 for one that is drawn", int64(council.MaxSeed)))
 	default:
-		plan.Seed = *r.Seed
+		return *r.Seed
 	}
-	if err := v.err(); err != nil {
-		return council.Plan{}, err
-	}
-	if !plan.Direct() {
-		plan.Sides = p.plannedSides(plan)
-	}
-	plan.ShadowRate = p.o.ShadowRate
-	plan.LabelWanted = !plan.Direct() && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
-	plan.Shadow = plan.LabelWanted || !plan.Direct() && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
-	return plan, nil
+	return 0
 }
 
 // tools says what comes of the tools that a request offers.
