@@ -12,10 +12,8 @@ import (
 	"io"
 	"maps"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/consent"
@@ -23,7 +21,6 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
-	"github.com/councild/councild/internal/trial/imports"
 )
 
 type storeCmd struct {
@@ -156,7 +153,7 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 			cells, err := row(l)
 			return errors.Join(err, rows.Write(cells))
 		}
-		err = rows.Write(imports.RecordColumns())
+		err = rows.Write(header())
 	}
 	skipped := 0
 	for line, readErr := range store.ReadLines(ctx, path) {
@@ -230,47 +227,63 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	return err
 }
 
-// row returns a record as a row of a table, with the cells of imports.RecordColumns. A field that is null or missing is
+// header returns the names of the columns of a table of records.
+func header() []string {
+	columns := council.RecordColumns()
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// row returns a record as a row of a table, with the cells of council.RecordColumns. A field that is null or missing is
 // an empty cell. The position is that of the line, also for an old schema. Texts are quoted so that no program for
 // tables takes one for a formula.
 func row(l store.Line) ([]string, error) {
-	var raw struct {
-		ConsentLevel *int `json:"consent_level"`
-		Position     *int `json:"position"`
-	}
-	if err := json.Unmarshal(l.Text, &raw); err != nil {
+	record, err := json.Marshal(l.BiasMetricRecord)
+	if err != nil {
 		return nil, err
 	}
-	r := l.BiasMetricRecord
-	text := render.Cell
-	shown := ""
-	if r.NShown > 0 {
-		shown = strconv.Itoa(r.NShown)
+	var fields, line map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(record, &fields), json.Unmarshal(l.Text, &line)); err != nil {
+		return nil, err
 	}
-	var ids council.SeatPair
-	if r.RosterIDs != nil {
-		ids = *r.RosterIDs
+	fields["consent_level"] = line["consent_level"]
+	fields["position"] = line["position"]
+	if l.NShown == 0 {
+		delete(fields, "n_shown")
 	}
-	return []string{
-		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(raw.ConsentLevel),
-		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)),
-		text(field(r.QueryMetadata.Language)),
-		text(r.ReviewerID), text(r.ModelID), field(raw.Position),
-		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig),
-		text(field(r.QueryHash)),
-		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
-		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
-		text(ids.Reviewer), text(ids.Candidate), field(r.StyleSimilarity), text(r.EmbeddingModel),
-		text(field(r.ModelVersions.Reviewer)), text(field(r.ModelVersions.Candidate)), field(r.ResponseReasoningTokens),
-		field(r.QuestionKey),
-		field(r.Correct),
-	}, nil
+	var cells []string
+	for _, c := range council.RecordColumns() {
+		cell, err := cellOf(c, fields)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, cell)
+	}
+	return cells, nil
 }
 
-// field returns the text of a value, "" for nil.
-func field[T any](v *T) string {
-	if v == nil {
-		return ""
+// cellOf returns the text of a field of a record, which is given by the JSON of its fields.
+func cellOf(c council.RecordColumn, fields map[string]json.RawMessage) (string, error) {
+	if c.Object != "" {
+		object := fields[c.Object]
+		fields = nil
+		if object != nil {
+			if err := json.Unmarshal(object, &fields); err != nil {
+				return "", err
+			}
+		}
 	}
-	return fmt.Sprint(*v)
+	value := fields[c.Field]
+	if len(value) == 0 || string(value) == "null" {
+		return "", nil
+	}
+	if !c.Text {
+		return string(value), nil
+	}
+	var text string
+	err := json.Unmarshal(value, &text)
+	return render.Cell(text), err
 }

@@ -79,6 +79,33 @@ type BiasMetricRecord struct {
 	RosterIDs *SeatPair `json:"roster_ids,omitempty"`
 }
 
+// RecordColumn is a column of a table of records.
+type RecordColumn struct {
+	Name   string
+	Object string // the object in the JSON of a record that has the field; "" for the record itself
+	Field  string // the name of the field there
+	Text   bool   // false: the field is a number, or true or false
+}
+
+// RecordColumns returns the columns of a table of records, in their order.
+func RecordColumns() []RecordColumn {
+	text := func(name string) RecordColumn { return RecordColumn{Name: name, Field: name, Text: true} }
+	value := func(name string) RecordColumn { return RecordColumn{Name: name, Field: name} }
+	in := func(object, name, field string) RecordColumn { return RecordColumn{name, object, field, true} }
+	return []RecordColumn{
+		text("schema_version"), text("session_id"), text("timestamp"), value("consent_level"),
+		in("query_metadata", "category", "category"), in("query_metadata", "token_count_bucket", "token_count_bucket"),
+		in("query_metadata", "language", "language"),
+		text("reviewer_id"), text("model_id"), value("position"), value("response_length_chars"), value("score_value"), text("score_scale"),
+		text("council_config_version"), text("query_hash"), value("own"), value("n_shown"), text("order_design"), value("rank_value"),
+		text("ballot_status"), in("provider", "provider_reviewer", "reviewer"), in("provider", "provider_candidate", "candidate"),
+		text("block_id"), in("roster_ids", "roster_reviewer", "reviewer"), in("roster_ids", "roster_candidate", "candidate"),
+		value("style_similarity"), text("embedding_model"),
+		in("model_versions", "model_version_reviewer", "reviewer"), in("model_versions", "model_version_candidate", "candidate"),
+		value("response_reasoning_tokens"), text("question_key"), value("correct"),
+	}
+}
+
 // VersionPair says which versions of the reviewer and of the candidate replied, as in Spent.ModelVersion: of the reviewer in
 // its review, and of the candidate in its answer.
 type VersionPair struct {

@@ -28,7 +28,7 @@ const (
 	// MTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023): JSON lines, each a
 	// pair of models at a question, with a judge's decisions in both orders.
 	MTBenchPairs Format = "mtbench-pairs"
-	// CSV is a table of records, with the columns of [RecordColumns], or of graded rows, with the columns
+	// CSV is a table of records, with the columns of [council.RecordColumns], or of graded rows, with the columns
 	// id, group, score:ARM and cost_usd:ARM.
 	CSV Format = "csv"
 )

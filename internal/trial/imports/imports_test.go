@@ -531,7 +531,7 @@ func TestQuestionsOfATable(t *testing.T) {
 }
 
 func TestRecordColumns(t *testing.T) {
-	row := make([]string, len(imports.RecordColumns()))
+	var names, row []string
 	values := map[string]string{
 		"schema_version": "1.2.0", "session_id": "s", "timestamp": "2026-11-23T10:00:00Z", "consent_level": "2", "category": "math",
 		"token_count_bucket": "0-100", "language": "en", "reviewer_id": "r", "model_id": "m", "position": "1", "response_length_chars": "7",
@@ -540,16 +540,17 @@ func TestRecordColumns(t *testing.T) {
 		"block_id": "b", "roster_reviewer": "rr", "roster_candidate": "rc", "style_similarity": "0.75", "embedding_model": "e",
 		"model_version_reviewer": "r-2", "model_version_candidate": "m-3", "response_reasoning_tokens": "40", "question_key": "0123456789abcdef", "correct": "true",
 	}
-	for i, column := range imports.RecordColumns() {
-		row[i] = values[column]
-		delete(values, column)
+	for _, column := range council.RecordColumns() {
+		names = append(names, column.Name)
+		row = append(row, values[column.Name])
+		delete(values, column.Name)
 	}
 	if len(values) > 0 {
 		t.Errorf("no columns are %v", values)
 	}
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
-	if err := w.WriteAll([][]string{imports.RecordColumns(), row}); err != nil {
+	if err := w.WriteAll([][]string{names, row}); err != nil {
 		t.Fatal(err)
 	}
 	_, records, rejected := read[map[string]any](t, imports.CSV, text.String())

@@ -24,19 +24,6 @@ const longestID = 200
 // longestRecord is how many bytes the fields of a record may have: the record store reads lines of 64 KiB.
 const longestRecord = 60 << 10
 
-// RecordColumns returns the columns of a table of records, in the order of the export.
-func RecordColumns() []string {
-	return []string{
-		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
-		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale",
-		"council_config_version",
-		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
-		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
-		"style_similarity", "embedding_model",
-		"model_version_reviewer", "model_version_candidate", "response_reasoning_tokens", "question_key", "correct",
-	}
-}
-
 // columnQuestion is the column of a table of records that holds the text of the question, or any name of it.
 const columnQuestion = "question"
 
@@ -103,9 +90,10 @@ func badHeader(format string, args ...any) error { return &HeaderError{fmt.Sprin
 // number of arms with scores.
 func (t table) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
 	records := map[string]bool{}
-	for _, column := range append(RecordColumns(), columnQuestion) {
-		records[column] = true
+	for _, column := range council.RecordColumns() {
+		records[column.Name] = true
 	}
+	records[columnQuestion] = true
 	for _, column := range t.header {
 		score, isScore := strings.CutPrefix(column, prefixScore)
 		cost, isCost := strings.CutPrefix(column, prefixCost)
@@ -223,31 +211,27 @@ func (t table) record(values map[string]string, write func(any) error) error {
 		}
 	}
 	delete(values, columnQuestion)
-	nested := map[string][2]string{
-		"category": {"query_metadata", "category"}, "token_count_bucket": {"query_metadata", "token_count_bucket"},
-		"language": {"query_metadata", "language"}, "provider_reviewer": {"provider", "reviewer"},
-		"provider_candidate": {"provider", "candidate"}, "roster_reviewer": {"roster_ids", "reviewer"},
-		"roster_candidate": {"roster_ids", "candidate"}, "model_version_reviewer": {"model_versions", "reviewer"},
-		"model_version_candidate": {"model_versions", "candidate"},
-	}
-	for column, cell := range values {
+	for _, c := range council.RecordColumns() {
+		cell, ok := values[c.Name]
+		if !ok {
+			continue
+		}
 		var value any = cell
-		switch column {
-		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value",
-			"style_similarity",
-			"response_reasoning_tokens":
-			value = json.Number(cell)
-		case "own", "correct":
+		switch {
+		case c.Text:
+		case cell == "true", cell == "false":
 			value = json.RawMessage(cell)
+		default:
+			value = json.Number(cell)
 		}
-		if at, ok := nested[column]; ok {
-			if object[at[0]] == nil {
-				object[at[0]] = map[string]any{}
-			}
-			object[at[0]].(map[string]any)[at[1]] = value
-		} else {
-			object[column] = value
+		if c.Object == "" {
+			object[c.Field] = value
+			continue
 		}
+		if object[c.Object] == nil {
+			object[c.Object] = map[string]any{}
+		}
+		object[c.Object].(map[string]any)[c.Field] = value
 	}
 	line, err := json.Marshal(object)
 	if err != nil {
