@@ -282,7 +282,7 @@ func TestCosts(t *testing.T) {
 		written[r.SessionID] = true
 	}
 	t.Logf("costs: %d bytes of records a session", records.Size()/int64(len(written)))
-	for _, where := range []journal.Options{{Dir: dir}, {URL: servers.urls()}} {
+	for _, where := range []journal.Options{{Dir: filepath.Join(dir, "sessions")}, {URL: servers.urls()}} {
 		appends(t, where, long)
 	}
 }
