@@ -51,6 +51,7 @@ type keeper struct {
 	texts   []*strings.Builder // on their way: neither stored nor in queue; in the order in which they began
 	writers []string           // of texts, as in written
 	since   time.Time          // when the first of texts began
+	held    time.Time          // until when an entry waits for the one that the next calls begin
 	hidden  []piece            // of texts: what cannot be shown before queue is stored
 	drained chan struct{}      // closed when queue is stored; nil while nobody waits
 	open    bool               // the log cannot be written: all is shown at once
@@ -120,18 +121,21 @@ func (k *keeper) observeLocked(e council.Event) {
 		return
 	}
 	k.flushLocked()
-	waits := e.Type == council.EventStarted || e.Type == council.EventStage1 || e.Type == council.EventStage2
+	if awaitsCalls(e.Type) {
+		k.held = time.Now().Add(beginsWithin)
+	}
 	if !runlog.Shown(e.Type) {
 		e = council.Event{} // no client sees it
 	}
 	k.pushLocked(pending{entry: entry, event: e})
 	k.fresh = false
 	k.noteWorkLocked()
-	if waits { // the run waits for its log soon, and has an entry more by then
-		time.AfterFunc(beginsWithin, k.wakeUp)
-	} else {
-		k.wakeUp()
-	}
+	k.wakeUp()
+}
+
+// awaitsCalls reports whether an entry of that type is stored together with the one that the next calls begin.
+func awaitsCalls(t council.EventType) bool {
+	return t == council.EventStarted || t == council.EventStage1 || t == council.EventStage2
 }
 
 // writeLocked takes text on its way. It is shown behind what is stored.
@@ -478,6 +482,9 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	}
 	if len(k.queue) == 0 {
 		return m, due, k.closed
+	}
+	if wait := time.Until(k.held); wait > 0 && awaitsCalls(k.queue[len(k.queue)-1].entry.Type) {
+		return m, min(due, wait), false
 	}
 	m = journal.Message{Head: k.head, First: k.number + 1}
 	m.Status = council.StatusRunning
