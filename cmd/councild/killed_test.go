@@ -29,7 +29,7 @@ import (
 	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
-// killedDir holds what killed daemons left, one file for each of them. TestRecordKilledSessions wrote the files.
+// killedDir holds what killed daemons left, one file for each of them. TestRecordKilledSessions (build tag scale) wrote the files.
 const killedDir = "testdata/killed"
 
 // killedDaemon is what a killed daemon left on its disk. In its file it is the first line, and each of its sessions is a

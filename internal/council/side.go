@@ -68,7 +68,7 @@ type Finding interface {
 	AddTo(s *Session)
 }
 
-// Annotator is a Finding that says something of records too.
+// Annotator is a Finding that also completes records.
 type Annotator interface {
 	// Annotate completes the record of a reviewer, by its member id, on the answer of an author.
 	Annotate(r *BiasMetricRecord, reviewer, author string)

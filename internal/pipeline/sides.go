@@ -92,7 +92,7 @@ func (r *run) yield(ctx context.Context) error {
 	return nil
 }
 
-// endTally waits for the sides whose findings are a part of the tally, and adds these.
+// endTally waits for the sides that belong to the tally. It adds their findings to the session.
 func (r *run) endTally() {
 	for _, s := range r.sides {
 		if s.plan.Tally {

@@ -336,7 +336,7 @@ func (c *Calls) forget(sessions ...string) {
 	}
 }
 
-// err returns why an outcome could not be kept.
+// err returns the error of keeping an outcome. It is nil if all were kept.
 func (c *Calls) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -61,7 +61,7 @@ type ResponseText struct {
 
 // TextFormat is the form of the text of a response.
 type TextFormat struct {
-	Type string `json:"type"` // as of a ResponseFormat
+	Type string `json:"type"` // the same values as in ResponseFormat
 	JSONSchema
 }
 

@@ -14,7 +14,7 @@ import (
 // caller is who sent a request to POST /mcp.
 type caller struct {
 	authorization string // the header
-	host          string // that was asked for
+	host          string // the host that the caller asked for
 	address       string // host and port
 	requestID     string
 	connected     context.Context // ends when the caller leaves

@@ -196,7 +196,7 @@ type World struct {
 	Gap          float64   // standard deviation of the members' quality; 0 stands for .6
 	Levels       float64   // how far the mean scores of the reviewers lie from Base at most
 	Curve        float64   // of the reviewers' use of the scale; 0: it is straight
-	SCurve       float64   // how much narrower or wider than its ends the middle of their scales is; 0 to 1
+	SCurve       float64   // how much the width of categories differs between the middle and the ends of a scale; 0 to 1
 	LongerBetter float64   // correlation of an answer's length with its merit; -1 to 1
 	Base         float64   // mean of the scores before clamping; 0 stands for 6
 	Step         float64   // scores are multiples of it; 0 stands for 1

@@ -1,3 +1,5 @@
+//go:build scale
+
 package main
 
 import (
