@@ -165,7 +165,7 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 	}
 	switch {
 	case c.Follow != "":
-		err = fmt.Errorf("session %s goes on, but this command no longer follows it; "+
+		err = fmt.Errorf("session %s goes on without this command; "+
 			"councild ask%s --follow %[1]s follows it again",
 			c.Follow, at)
 	case c.Server != "" && id != "":

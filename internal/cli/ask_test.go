@@ -299,7 +299,7 @@ func TestAskFollows(t *testing.T) {
 		interrupt()
 	}()
 	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "--follow", s.ID}, Stdout: &stdout, Stderr: &stderr})
-	if code != ExitInterrupted || !strings.Contains(stderr.String(), "and goes on; councild ask --server "+d.URL()+" --follow "+s.ID) {
+	if code != ExitInterrupted || !strings.Contains(stderr.String(), "goes on without this command; councild ask --server "+d.URL()+" --follow "+s.ID) {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	release()
