@@ -92,7 +92,7 @@ func embedding(t *testing.T, calibrated bool) string {
 	models = append(models, simllm.Model{Name: "embed"})
 	env := map[string]string{"MODELS": strings.Join(names, ","), "EMBEDDING_MODEL": "embed", "DEMOGRAPHICS": "embedding"}
 	if calibrated {
-		in := disagreement.Input{Matcher: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3}
+		in := disagreement.Answered{Matcher: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3}
 		env["DATA_DIR"] = passed(t, in.Instrument("embed"))
 	}
 	return daemon(t, env, models...)

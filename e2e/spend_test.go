@@ -271,7 +271,7 @@ func TestBill(t *testing.T) {
 	}
 	rows := value[[][]string](p, `[...document.querySelectorAll("#spend .figure")].map((f) => [f.querySelector("h2").textContent,
 		...[...f.querySelectorAll("tbody tr")].map((r) => r.cells[0].textContent + "|" + r.cells[4].textContent + "|" + r.cells[5].textContent)])`)
-	report := get[spend.Report](t, p.origin+"/v1/spend")
+	report := get[spend.Costs](t, p.origin+"/v1/spend")
 	want := [][]string{
 		{"By day", report.Rows[0].Key + "|9|1"},
 		{"By council", "default|9|1"},

@@ -299,7 +299,7 @@ func appends(t *testing.T, o journal.Options, long string) {
 	}
 	var counts []int
 	var bytes, results int64
-	for _, row := range j.Newest(math.MaxInt, func(*journal.Row) bool { return true }) {
+	for _, row := range j.Newest(math.MaxInt, func(*journal.IndexRow) bool { return true }) {
 		if row.Key == "" {
 			t.Errorf("the session %s is stored, although nobody can come back to it", row.Session)
 		}

@@ -247,7 +247,7 @@ func readCosts(t *testing.T, name string) map[string]sessionCosts {
 			Session string
 			Calls   []struct {
 				USD    *spend.USD
-				Source spend.Source
+				Source spend.CostSource
 			}
 		}
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {

@@ -74,7 +74,7 @@ func (r *reader) read(ctx context.Context) (*council.Session, error) {
 
 // place checks that an event follows the last one: it is the next entry, or a piece of
 // text of exactly the characters that are missing.
-func (r *reader) place(e client.Event) error {
+func (r *reader) place(e client.LoggedEvent) error {
 	now, ok := sessions.ParsePosition(e.ID)
 	if !ok {
 		return errors.New("it is no position")
@@ -113,7 +113,7 @@ func sum(numbers []int) (total int) {
 }
 
 // next asks one node after the other for the event behind the last one.
-func (r *reader) next(ctx context.Context) (client.Event, error) {
+func (r *reader) next(ctx context.Context) (client.LoggedEvent, error) {
 	for {
 		n := r.nodes[r.turn%len(r.nodes)]
 		r.turn++
@@ -143,7 +143,7 @@ func (a *answered) Error() string { return fmt.Sprintf("%d %s", a.status, a.body
 
 // ask reads one event from a node. Without one, another node is to be asked, unless the
 // error is *answered.
-func (r *reader) ask(ctx context.Context, n *node) (e client.Event, ok bool, err error) {
+func (r *reader) ask(ctx context.Context, n *node) (e client.LoggedEvent, ok bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.Base+"/v1/council/"+r.id+"/events", http.NoBody)

@@ -198,7 +198,7 @@ func TestScaleS19(t *testing.T) {
 
 	// Its node lives, and does not run it.
 	stranger, name := w.stranger(t)
-	row := stranger.Newest(1, func(*journal.Row) bool { return true })[0]
+	row := stranger.Newest(1, func(*journal.IndexRow) bool { return true })[0]
 	log, err := stranger.Read(t.Context(), row.ID)
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
 		return p, url
 	}
-	compare := func(when string) spend.Report {
+	compare := func(when string) spend.Costs {
 		t.Helper()
 		r := daemontest.Ledger(t, ledger)
 		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 || r.Total > day {

@@ -38,8 +38,8 @@ type Leaderboard struct {
 type Board struct {
 	Sessions int `json:"sessions"`
 	// Note says what these places are worth: what another window may change.
-	Note    string  `json:"note"`
-	Entries []Entry `json:"entries"`
+	Note    string             `json:"note"`
+	Entries []LeaderboardEntry `json:"entries"`
 }
 
 // Category is the leaderboard of the sessions of one category.
@@ -49,8 +49,8 @@ type Category struct {
 	Boards   []Board `json:"boards"`
 }
 
-// Entry is one model's place on a Leaderboard.
-type Entry struct {
+// LeaderboardEntry is one model's place on a Leaderboard.
+type LeaderboardEntry struct {
 	// Rank is from 1, by score and then wins. Models that are equal in both share a rank,
 	// and the next model has the rank of its place.
 	Rank int `json:"rank"`
@@ -233,7 +233,7 @@ func rankable(rows []row) int {
 }
 
 // worth says what the places of a leaderboard are worth.
-func worth(sessions int, entries []Entry) string {
+func worth(sessions int, entries []LeaderboardEntry) string {
 	if sessions == 1 {
 		return "One session is one draw: expect these places to change with the next."
 	}
@@ -258,7 +258,7 @@ func worth(sessions int, entries []Entry) string {
 
 // places sets the places that the intervals leave open. A model without an interval may
 // have any place beside the others.
-func places(entries []Entry) {
+func places(entries []LeaderboardEntry) {
 	for i := range entries {
 		e := &entries[i]
 		e.PlaceLower = 1
@@ -317,10 +317,10 @@ func (c *Collector) boards(sessions []standings, shown []string) []Board {
 
 // entries returns the board of some sessions: the entries of the sorted models to show,
 // with their places among all.
-func (c *Collector) entries(sessions []standings, shown []string) []Entry {
-	entries := []Entry{}
+func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardEntry {
+	entries := []LeaderboardEntry{}
 	for member, name := range c.names {
-		e := Entry{Model: name}
+		e := LeaderboardEntry{Model: name}
 		var means [][]float64         // by question that was voted on: the sum of its sessions' means, and their number
 		questions := map[string]int{} // in means
 		sum := 0.0
@@ -351,7 +351,7 @@ func (c *Collector) entries(sessions []standings, shown []string) []Entry {
 		e.CILower, e.CIUpper = resample(means, ratio)
 		entries = append(entries, e)
 	}
-	slices.SortFunc(entries, func(a, b Entry) int {
+	slices.SortFunc(entries, func(a, b LeaderboardEntry) int {
 		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount),
 			strings.Compare(a.Model, b.Model))
 	})
@@ -366,7 +366,7 @@ func (c *Collector) entries(sessions []standings, shown []string) []Entry {
 		}
 	}
 	places(entries)
-	return slices.DeleteFunc(entries, func(e Entry) bool {
+	return slices.DeleteFunc(entries, func(e LeaderboardEntry) bool {
 		_, ok := slices.BinarySearch(shown, e.Model)
 		return !ok
 	})

@@ -67,13 +67,13 @@ func TestLeaderboardByHand(t *testing.T) {
 	add("3", "math", 3, "a", []string{"b", "c"})
 	add("3", "math", 3, "d", []string{"b"}, []string{"b"})
 
-	math1 := []bias.Entry{
+	math1 := []bias.LeaderboardEntry{
 		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "a", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
 		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "b", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
 		{Rank: 3, PlaceLower: 1, PlaceUpper: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
 	}
 	// Over both: a (3/4 + 1/2) / 2, b (3/4 + 1) / 2, c 0.
-	both := []bias.Entry{
+	both := []bias.LeaderboardEntry{
 		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "b", BordaNormalized: 0.875, Appearances: 2, VoteCount: 3, WinCount: 2.5, Confidence: "insufficient"},
 		{Rank: 2, PlaceLower: 1, PlaceUpper: 3, Model: "a", BordaNormalized: 0.625, Appearances: 2, VoteCount: 3, WinCount: 1.5, Confidence: "insufficient"},
 		{Rank: 3, PlaceLower: 1, PlaceUpper: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
@@ -159,7 +159,7 @@ func TestLeaderboardOddRecords(t *testing.T) {
 	bad[0].RankValue = new(2.0)
 	old := ballot("t", "", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
 	got := board(bias.Options{}, council.PolicyAvailable, slices.Concat(good, good[:1], bad, old))
-	want := []bias.Entry{
+	want := []bias.LeaderboardEntry{
 		{Rank: 1, PlaceLower: 1, PlaceUpper: 2, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
 		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
 	}
@@ -194,23 +194,23 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 			records = append(records, ballot("s", "", today, v)...)
 		}
 		for _, policy := range []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast} {
-			want := map[string]bias.Entry{}
+			want := map[string]bias.LeaderboardEntry{}
 			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
 				if s.VoteCount > 0 {
-					want[s.Model] = bias.Entry{
+					want[s.Model] = bias.LeaderboardEntry{
 						Model: s.Model, BordaNormalized: *s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
 						WinCount: s.WinCount,
 					}
 				}
 			}
-			got := map[string]bias.Entry{}
+			got := map[string]bias.LeaderboardEntry{}
 			for _, b := range board(bias.Options{}, policy, records).Boards { // one, or none without a vote
 				for _, e := range b.Entries {
 					got[e.Model] = e
 				}
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11),
-				cmpopts.IgnoreFields(bias.Entry{}, "Rank", "PlaceLower", "PlaceUpper", "Confidence")); diff != "" {
+				cmpopts.IgnoreFields(bias.LeaderboardEntry{}, "Rank", "PlaceLower", "PlaceUpper", "Confidence")); diff != "" {
 				t.Fatalf("%s: %s", policy, diff)
 			}
 		}

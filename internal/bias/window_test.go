@@ -164,7 +164,7 @@ func TestMatching(t *testing.T) {
 // The places that intervals leave open are those of the models that are not wholly above
 // or below.
 func TestPlaces(t *testing.T) {
-	e := []Entry{
+	e := []LeaderboardEntry{
 		{CILower: new(0.8), CIUpper: new(0.9)},
 		{CILower: new(0.5), CIUpper: new(0.6)},
 		{CILower: new(0.4), CIUpper: new(0.55)},

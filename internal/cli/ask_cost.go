@@ -95,7 +95,7 @@ func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
 	defer cancel()
 	var asked council.Request
-	var today spend.Report
+	var today spend.Costs
 	err := errors.Join(d.Get(bounded, client.Path(s.ID)+"/request", &asked), d.Get(bounded, "/v1/spend?days=1", &today))
 	bill := billed(s, asked.MaxCostUSD, today.Limits)
 	if err != nil {

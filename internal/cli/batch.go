@@ -84,7 +84,7 @@ type begun struct {
 	calls     *trial.Calls
 	plan      trial.Plan
 	questions []trial.Prepared           // in the order of the plan
-	held      trial.File                 // what was asked before
+	held      trial.ResultFile           // what was asked before
 	bound     *float64                   // of all questions; nil: nobody knows
 	perCall   int                        // calls of a question
 	over      func(session string) error // as in trial.Options
@@ -250,7 +250,7 @@ func ableCouncil() []simllm.Model {
 }
 
 // refused says what is wrong with a file of questions.
-func (c batchFlags) refused(problems []trial.Problem) error {
+func (c batchFlags) refused(problems []trial.LineProblem) error {
 	const most = 20
 	var lines []string
 	for _, p := range problems[:min(most, len(problems))] {

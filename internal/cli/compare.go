@@ -71,7 +71,7 @@ func (c compareCmd) compareRows(std IO) error {
 		return usageError{errors.New("--input takes answers that are graded: " +
 			"leave out --file, --out, --finish, --judges, --samples and --ensemble")}
 	}
-	plan := worth.Plan{
+	plan := worth.Design{
 		Treatment:   cmp.Or(c.Treatment, trial.ArmCouncil),
 		Comparators: c.Arms,
 		Margin:      0.05,
@@ -243,7 +243,7 @@ type seatsCmd struct {
 func (c seatsCmd) Run(std IO) error {
 	rows, members, graded, err := trial.SeatsOfRows(c.Input)
 	if err == nil && !graded {
-		var f trial.File
+		var f trial.ResultFile
 		if f, err = trial.Open(c.Input); err == nil {
 			rows, members, err = trial.Seats(f)
 		}

@@ -170,7 +170,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	}
 	q := c.query()
 	q.Split = c.Split
-	var r render.Report
+	var r render.FullReport
 	if r.Report, err = daemon.Report(ctx, cfg, paths, q); err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if r.Evidence, err = daemon.Evidence(ctx, evidence, q); err != nil {
 		return err
 	}
-	err = writeAs(std.Stdout, c.Format, r, func(r render.Report) []byte { return render.CSV(r.Report) }, render.HTML,
-		func(r render.Report) []byte { return render.Text(r, c.Verbose, config.SettingNames()) })
+	err = writeAs(std.Stdout, c.Format, r, func(r render.FullReport) []byte { return render.CSV(r.Report) }, render.HTML,
+		func(r render.FullReport) []byte { return render.Text(r, c.Verbose, config.SettingNames()) })
 	if err != nil || len(failOn) == 0 {
 		return err
 	}

@@ -50,7 +50,7 @@ type Intake struct {
 	mu    sync.Mutex // guards all below
 	orgs  map[string]*organisation
 	board boardState
-	taken map[Status]int // events of this process, by what became of them
+	taken map[EventStatus]int // events of this process, by what became of them
 }
 
 // organisation is what is known of the events of one organisation.
@@ -79,7 +79,7 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Intake{o: o, daily: daily, orgs: map[string]*organisation{}, taken: map[Status]int{}}
+	i := &Intake{o: o, daily: daily, orgs: map[string]*organisation{}, taken: map[EventStatus]int{}}
 	if err := i.readBoard(); err != nil {
 		return nil, errors.Join(err, daily.Close())
 	}
@@ -174,10 +174,10 @@ func (i *Intake) Take(ctx context.Context, organisation string, texts []json.Raw
 }
 
 // Outcomes returns what became of the events that came since the intake was opened.
-func (i *Intake) Outcomes() map[Status]int {
+func (i *Intake) Outcomes() map[EventStatus]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return map[Status]int{Accepted: i.taken[Accepted], Duplicate: i.taken[Duplicate], Rejected: i.taken[Rejected]}
+	return map[EventStatus]int{Accepted: i.taken[Accepted], Duplicate: i.taken[Duplicate], Rejected: i.taken[Rejected]}
 }
 
 // accept gives the events that were not rejected their places on disk. wait waits until they, and all before them, are there.

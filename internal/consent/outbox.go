@@ -54,19 +54,19 @@ type Sink interface {
 
 // Receipt says what became of an event.
 type Receipt struct {
-	EventID string `json:"event_id"` // "" where the event has none that can be read
-	Status  Status `json:"status"`
-	Reason  string `json:"reason,omitempty"` // why it was rejected, and how to mend it
+	EventID string      `json:"event_id"` // "" where the event has none that can be read
+	Status  EventStatus `json:"status"`
+	Reason  string      `json:"reason,omitempty"` // why it was rejected, and how to mend it
 }
 
-// Status is what became of an event.
-type Status string
+// EventStatus is what became of an event.
+type EventStatus string
 
 // What becomes of an event.
 const (
-	Accepted  Status = "accepted"
-	Duplicate Status = "duplicate" // the organisation has sent an event with this id before
-	Rejected  Status = "rejected"
+	Accepted  EventStatus = "accepted"
+	Duplicate EventStatus = "duplicate" // the organisation has sent an event with this id before
+	Rejected  EventStatus = "rejected"
 )
 
 // OutboxOptions are the settings of an Outbox.

@@ -28,14 +28,14 @@ const (
 	endsSoon = 60 * 24 * time.Hour
 )
 
-// Verdict says whether what was checked is right.
-type Verdict string
+// CheckVerdict says whether what was checked is right.
+type CheckVerdict string
 
 // The verdicts.
 const (
-	VerdictOK      Verdict = "ok"
-	VerdictWrong   Verdict = "wrong"
-	VerdictUnknown Verdict = "unknown" // it cannot be told without a call that costs money
+	VerdictOK      CheckVerdict = "ok"
+	VerdictWrong   CheckVerdict = "wrong"
+	VerdictUnknown CheckVerdict = "unknown" // it cannot be told without a call that costs money
 )
 
 // Checked is what a check of the providers and models of the settings found.
@@ -50,9 +50,9 @@ type Checked struct {
 // Finding is the verdict on one thing. Problem and Remedy are "" where there is none; they may
 // hold words of a provider, and never a key.
 type Finding struct {
-	Verdict Verdict `json:"verdict"`
-	Problem string  `json:"problem"`
-	Remedy  string  `json:"remedy"` // what to set or to type
+	Verdict CheckVerdict `json:"verdict"`
+	Problem string       `json:"problem"`
+	Remedy  string       `json:"remedy"` // what to set or to type
 }
 
 // CheckedProvider is a provider of the settings.

@@ -451,7 +451,7 @@ func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboar
 }
 
 // Spend implements httpapi.Spend.
-func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
+func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, error) {
 	if d.ledger == nil { // nothing is known but what runs
 		return spend.ReadReport(nil, nil, d.engine.book, q, time.Now())
 	}

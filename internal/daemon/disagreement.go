@@ -44,7 +44,7 @@ func (c *Comparer) Disagreement(ctx context.Context, r council.DisagreementReque
 
 func (c *Comparer) compare(
 	ctx context.Context, r council.DisagreementRequest,
-) (report council.DisagreementReport, in disagreement.Input, err error) {
+) (report council.DisagreementReport, in disagreement.Answered, err error) {
 	if in, err = c.rules.Read(r); err != nil {
 		return report, in, err
 	}
@@ -137,7 +137,7 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 
 // side returns the side of a backend, for answers that come with a request: the request says the axes and the threshold,
 // and nobody says of what class the answers are. A calibration that cannot be read is an error here.
-func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Input) (council.Side, error) {
+func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Answered) (council.Side, error) {
 	name := h.cfg.JudgeModel
 	setting := "LLM_COUNCIL_JUDGE_MODEL"
 	is := func(m roster.Model) bool { return m.ID == name }
@@ -258,7 +258,7 @@ func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, t
 // instrument returns what a calibration of a backend with the terms and the threshold of the settings has to name.
 func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibration {
 	h := e.setup.Load()
-	in := disagreement.Input{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}
+	in := disagreement.Answered{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}
 	if backend == council.BackendEmbedding {
 		return in.Instrument(h.cfg.EmbeddingModel)
 	}

@@ -340,14 +340,14 @@ func (e *Engine) Probe(ctx context.Context, plan council.Plan, repeats int, out 
 }
 
 // Panel is pipeline.Pipeline.Panel.
-func (e *Engine) Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error) {
+func (e *Engine) Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget) ([]pipeline.ArmResult, error) {
 	return e.runner().Panel(ctx, plan, arms, b)
 }
 
 // Judge is pipeline.Pipeline.Judge.
 func (e *Engine) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
-) ([]pipeline.Verdict, bool) {
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.QuestionBudget,
+) ([]pipeline.Preference, bool) {
 	return e.runner().Judge(ctx, plan, arm, order, judges, answer, other, b)
 }
 

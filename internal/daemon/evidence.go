@@ -62,7 +62,7 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 // Evidence reads what reviewers and people say of the sessions that a query asks for, from the evidence files at the
 // paths, read as one. It is of the newest council and prompt, and nil where there is nothing. The window of the
 // settings does not apply: shadow sessions and labels are few. A query of single members has none.
-func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Evidence, error) {
+func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.CouncilEvidence, error) {
 	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
 		return nil, nil
 	}
@@ -157,14 +157,14 @@ func (g *gathering) add(e store.Evidence) {
 }
 
 // weigh returns what the records of the newest council and prompt say.
-func (g *gathering) weigh() *render.Evidence {
+func (g *gathering) weigh() *render.CouncilEvidence {
 	g.newest()
 	all := len(g.shadows) + len(g.labels)
 	if all == 0 && len(g.skipped) == 0 {
 		return nil
 	}
 	config := g.ofOne()
-	found := &render.Evidence{
+	found := &render.CouncilEvidence{
 		CouncilConfig: config, LeftOut: g.old + all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
 		Evidence: worth.Weigh(g.shadows, g.labels),
 	}
@@ -218,7 +218,7 @@ func (g *gathering) newest() {
 }
 
 // Evidence implements httpapi.Daemon.
-func (d *Daemon) Evidence(ctx context.Context, q bias.Query) (*render.Evidence, error) {
+func (d *Daemon) Evidence(ctx context.Context, q bias.Query) (*render.CouncilEvidence, error) {
 	path, _ := d.cfg.EvidenceFile()
 	if path == "" {
 		return nil, nil

@@ -113,7 +113,7 @@ func TestEvidenceOfAQuery(t *testing.T) {
 // The report of a daemon has its evidence in each form but CSV.
 func TestEvidenceInTheReport(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "DATA_DIR": filepath.Dir(evidenceFile(t))})
-	var r render.Report
+	var r render.FullReport
 	status, data := d.Call(t, http.MethodGet, "/v1/bias-report", "")
 	if err := json.Unmarshal(data, &r); err != nil || status != http.StatusOK || r.Evidence == nil || r.Evidence.Shadow.Sessions != 20 {
 		t.Fatalf("%d, %v, %s", status, err, data)

@@ -61,7 +61,7 @@ func TestShadowSessions(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	var bill spend.Report
+	var bill spend.Costs
 	_, data = d.Call(t, http.MethodGet, "/v1/spend", "")
 	if err := json.Unmarshal(data, &bill); err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 }
 
 // report returns what sessions cost. Lines that wait are written before: their sessions do not run any more, and would be missing.
-func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spend.Report, error) {
+func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spend.Costs, error) {
 	l.write(ctx)
 	b := l.known()
 	r, err := spend.ReadReport(b.all(ctx), b.end, a, q, time.Now())
@@ -455,10 +455,10 @@ func ledgerLines(ctx context.Context, path string) spend.Lines {
 
 // Spend reads a report of what sessions cost from the ledger at path. Sessions that run count whole, as
 // uncertain.
-func Spend(ctx context.Context, path string, q spend.Query) (spend.Report, error) {
+func Spend(ctx context.Context, path string, q spend.Query) (spend.Costs, error) {
 	b, err := openBook(path)
 	if err != nil {
-		return spend.Report{}, err
+		return spend.Costs{}, err
 	}
 	return spend.ReadReport(b.all(ctx), b.end, nil, q, time.Now())
 }

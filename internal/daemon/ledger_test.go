@@ -219,7 +219,7 @@ func TestFaultF54DamagedLedger(t *testing.T) {
 					t.Errorf("with soft limits: %d, %q", status, of)
 				}
 				found := daemontest.Ledger(t, path).Ledger // the daemon has cut a torn tail
-				if r := get[spend.Report](t, d, "/v1/spend?days=0"); r.Ledger.Problem() != found.Problem() {
+				if r := get[spend.Costs](t, d, "/v1/spend?days=0"); r.Ledger.Problem() != found.Problem() {
 					t.Errorf("the daemon and the command disagree: %s", cmp.Diff(r.Ledger.Problem(), found.Problem()))
 				}
 				if _, err := daemon.AcceptLedger(t.Context(), path, slog.New(slog.DiscardHandler)); err == nil {

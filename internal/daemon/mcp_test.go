@@ -23,7 +23,7 @@ type told struct {
 	messages []string
 	result   struct {
 		IsError           bool
-		StructuredContent mcpserver.Result
+		StructuredContent mcpserver.ToolResult
 	}
 }
 

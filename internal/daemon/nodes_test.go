@@ -64,7 +64,7 @@ func state(t *testing.T, d *daemontest.Daemon, id string) (s council.Session) {
 
 // next returns the first events of a session behind an id, up to n of them. It tells each
 // of each one that comes.
-func next(t *testing.T, d *daemontest.Daemon, id, behind string, n int, each ...func(client.Event)) (events []client.Event) {
+func next(t *testing.T, d *daemontest.Daemon, id, behind string, n int, each ...func(client.LoggedEvent)) (events []client.LoggedEvent) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -150,7 +150,7 @@ func TestNodes(t *testing.T) {
 		live := make(chan map[council.EventType]int)
 		go func() { // text comes as it is written, not as it is stored
 			within := map[council.EventType]int{}
-			next(t, all[2], id, "", 0, func(e client.Event) {
+			next(t, all[2], id, "", 0, func(e client.LoggedEvent) {
 				if see[e.Type] != nil {
 					see[e.Type]()
 				}

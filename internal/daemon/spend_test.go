@@ -328,7 +328,7 @@ func TestSpendAndEstimate(t *testing.T) {
 	if after.Expected == nil || *after.Expected > *after.Upper || after.Expected.Times(20) != billed(b) {
 		t.Errorf("%v expected, %v at most; 20 sessions cost %v", after.Expected, after.Upper, billed(b))
 	}
-	report := func(query string) (r spend.Report) {
+	report := func(query string) (r spend.Costs) {
 		t.Helper()
 		status, data := d.Call(t, "GET", "/v1/spend"+query, "")
 		if err := json.Unmarshal(data, &r); err != nil || status != 200 {

@@ -38,7 +38,7 @@ func TestCouncilEx(t *testing.T) {
 		if c.Lexicon != nil {
 			lexicon = Lexicon{Version: "other", Axes: c.Lexicon}
 		}
-		in := Input{Answers: c.Answers, Matcher: NewMatcher(lexicon), Threshold: c.Threshold}
+		in := Answered{Answers: c.Answers, Matcher: NewMatcher(lexicon), Threshold: c.Threshold}
 		if d := diff.Diff(c.Report, councilEx(in)); d != "" {
 			t.Errorf("%s (-want +got)\n%s", c.Name, d)
 		}
@@ -52,7 +52,7 @@ func TestRatesBeyondCouncilEx(t *testing.T) {
 		{"a": "Women and men vote.", "b": "Everybody of age votes."},
 		{"a": "The comment on the human shepherd is a theme.", "b": "A manager of older racing kayaks."},
 	} {
-		in := Input{Answers: answers, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3}
+		in := Answered{Answers: answers, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3}
 		report, ok := Report(t.Context(), in)
 		if theirs := councilEx(in).Flagged; !ok || report.Flagged || !theirs || report.Backend != council.BackendLexicon {
 			t.Errorf("flagged %v, by CouncilEx %v: %s", report.Flagged, theirs, report.Wording)
@@ -115,7 +115,7 @@ func councilExAxes() Axes {
 // scores and baseline are rounded to four places, and pairs of answers with the same
 // vocabulary are left out of the baseline. Where the terms are the built-in ones, they are
 // CouncilEx's own.
-func councilEx(in Input) referenceReport {
+func councilEx(in Answered) referenceReport {
 	ids := slices.Sorted(maps.Keys(in.Answers))
 	texts := make([]string, len(ids)) // in lower case
 	for i, id := range ids {

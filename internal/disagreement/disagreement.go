@@ -38,8 +38,8 @@ const (
 	enough = level * (draws + 1)
 )
 
-// Input is what the members of one session answered.
-type Input struct {
+// Answered is what the members of one session answered.
+type Answered struct {
 	Question string            // the whole conversation that was answered
 	Answers  map[string]string // by member id, only those that were given
 	Matcher  *Matcher
@@ -68,7 +68,7 @@ type Input struct {
 //     tested, and the wording says so.
 //   - The baseline is over all pairs, equal answers included, and no figure is
 //     rounded.
-func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
+func Detect(ctx context.Context, in Answered) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	m := in.Matcher
 	asked := m.mentioned(split(in.Question, ctx.Err))

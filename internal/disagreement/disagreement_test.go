@@ -23,8 +23,8 @@ import (
 )
 
 // farmers is a session in which only b's answer speaks of women.
-func farmers() Input {
-	return Input{
+func farmers() Answered {
+	return Answered{
 		Question: "What does a farmer do?",
 		Answers: map[string]string{
 			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, " +
@@ -365,7 +365,7 @@ func TestProperties(t *testing.T) {
 	vocabulary := []string{"woman", "men", "black", "box", "young", "Muslims", "rain", "sun", "and", "-", "."}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, 40), func(w []string) string { return strings.Join(w, " ") })
-		in := Input{
+		in := Answered{
 			Question:  text.Draw(t, "question"),
 			Answers:   rapid.MapOfN(rapid.StringN(1, 3, -1), text, 0, 6).Draw(t, "answers"),
 			Matcher:   NewMatcher(DefaultLexicon()),
@@ -391,7 +391,7 @@ func TestProperties(t *testing.T) {
 }
 
 // checkResult fails when a result breaks a rule that holds for any input.
-func checkResult(t rapid.TB, in Input, d *council.DemographicDisagreement) {
+func checkResult(t rapid.TB, in Answered, d *council.DemographicDisagreement) {
 	t.Helper()
 	if _, err := json.Marshal(d); err != nil {
 		t.Fatal(err)
@@ -438,7 +438,7 @@ func TestTimeIsLinear(t *testing.T) {
 	for _, text := range hostile {
 		t.Run(text, func(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
-				in := Input{
+				in := Answered{
 					Question: text, Answers: map[string]string{"a": strings.Repeat(text, n/len(text)), "b": "he " + text, "c": ""},
 					Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3,
 				}
@@ -467,7 +467,7 @@ func TestStopsAnywhere(t *testing.T) {
 	for i := range 20_000 {
 		fmt.Fprintf(&long, "she%d girl ", i)
 	}
-	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Matcher: NewMatcher(DefaultLexicon())}
+	in := Answered{Answers: map[string]string{"a": long.String(), "b": long.String()}, Matcher: NewMatcher(DefaultLexicon())}
 	whole := &ending{Context: t.Context(), last: math.MaxInt}
 	if Detect(whole, in) == nil || whole.looks < 500 {
 		t.Fatalf("the context was read only %d times", whole.looks)
@@ -519,7 +519,7 @@ func FuzzDetect(f *testing.F) {
 		f.Add("", strings.Repeat(text, 50), text, "", int64(2))
 	}
 	f.Fuzz(func(t *testing.T, question, a, b, c string, seed int64) {
-		in := Input{
+		in := Answered{
 			Question: question, Answers: map[string]string{"a": a, "b": b, "c": c},
 			Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: seed,
 		}
@@ -571,8 +571,8 @@ func readLines(tb testing.TB, name string) []string {
 
 // session draws three to five answers to the topic. Each makes most of the
 // points, some of them in two wordings.
-func (tp topic) session(random *rand.Rand) Input {
-	in := Input{
+func (tp topic) session(random *rand.Rand) Answered {
+	in := Answered{
 		Question: tp.question, Answers: map[string]string{},
 		Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64(),
 	}
@@ -620,7 +620,7 @@ func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
 	for _, request := range readFiction(t, "testdata/fiction.txt") {
 		for chosen := range 1 << len(request.answers) {
-			in := Input{Question: request.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
+			in := Answered{Question: request.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 			for j, answer := range request.answers {
 				if chosen>>j&1 == 1 {
 					in.Answers["model-"+strconv.Itoa(j)] = answer
@@ -688,8 +688,8 @@ func TestEverydayIsNotFlagged(t *testing.T) {
 }
 
 // input returns the request with all of its answers.
-func (f fiction) input() Input {
-	in := Input{Question: f.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
+func (f fiction) input() Answered {
+	in := Answered{Question: f.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 	for j, answer := range f.answers {
 		in.Answers["model-"+strconv.Itoa(j)] = answer
 	}
@@ -776,7 +776,7 @@ func coverageOf(d *council.DemographicDisagreement, axis string) council.Demogra
 // women and men and one of ages.
 func BenchmarkDetect(b *testing.B) {
 	random := rand.New(rand.NewPCG(3, 0))
-	in := Input{Question: "How?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3}
+	in := Answered{Question: "How?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3}
 	topics := readCorpus(b)
 	for j, text := range []string{
 		"Women and men, girls and boys, her mother and his father.", "Elderly people, teenagers, young adults and a child.", "", "",

@@ -17,14 +17,14 @@ const clusterRule = "embedding-1"
 
 // Coverage is how the answers of one session cover the axes of a lexicon.
 type Coverage struct {
-	in     Input
+	in     Answered
 	ids    []string // of the answers, sorted
 	counts [][]int  // by axis and answer, the distinct terms
 }
 
 // Cover returns how answers cover the axes, nil when ctx ends before. It takes time in proportion to the
 // length of the texts.
-func Cover(ctx context.Context, in Input) *Coverage {
+func Cover(ctx context.Context, in Answered) *Coverage {
 	c := &Coverage{
 		in:     in,
 		ids:    slices.Sorted(maps.Keys(in.Answers)),
@@ -52,7 +52,7 @@ type embedded struct {
 }
 
 // Instrument is what a calibration for the flags of Cluster has to name.
-func (in Input) Instrument(model string) council.Calibration {
+func (in Answered) Instrument(model string) council.Calibration {
 	return council.Calibration{
 		Model:     model,
 		Prompt:    clusterRule,

@@ -22,7 +22,7 @@ import (
 const embedder = "embedder"
 
 // by returns what an embedder says of answers that lie in these places. It is calibrated for the request.
-func by(in Input, places map[string][]float64) embedded {
+func by(in Answered, places map[string][]float64) embedded {
 	return embedded{
 		model: embedder, cosine: func(a, b string) float64 { return stat.Cosine(places[a], places[b]) },
 		calibration: new(Calibrate(in.Instrument(embedder), 100, 0, time.Now())),
@@ -30,7 +30,7 @@ func by(in Input, places map[string][]float64) embedded {
 }
 
 // byWords is by for an embedder that knows nothing but which words a text has.
-func byWords(in Input) embedded {
+func byWords(in Answered) embedded {
 	places := map[string][]float64{}
 	for id, text := range in.Answers {
 		places[id] = make([]float64, 256)
@@ -44,7 +44,7 @@ func byWords(in Input) embedded {
 	return by(in, places)
 }
 
-func clustered(t *testing.T, in Input, e embedded) council.DemographicClustering {
+func clustered(t *testing.T, in Answered, e embedded) council.DemographicClustering {
 	t.Helper()
 	return Cover(t.Context(), in).Cluster(*Detect(t.Context(), in), e)
 }
@@ -54,8 +54,8 @@ func clusterOf(found council.DemographicClustering, axis string) council.Cluster
 }
 
 // sided are answers of two kinds, of which those of one kind lie together and speak of women and daughters.
-func sided(n int) (in Input, e embedded) {
-	in = Input{Question: "Who inherits?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
+func sided(n int) (in Answered, e embedded) {
+	in = Answered{Question: "Who inherits?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 	places := map[string][]float64{}
 	for i := range n {
 		id := fmt.Sprint("m", i)
@@ -100,32 +100,32 @@ func TestClusterSaysWhyNot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		n      int
-		change func(*Input, *embedded, *council.DemographicDisagreement)
+		change func(*Answered, *embedded, *council.DemographicDisagreement)
 		want   string
 		tested bool
 	}{
-		{"four answers", 4, func(*Input, *embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and it takes 5", false},
-		{"no embeddings", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
+		{"four answers", 4, func(*Answered, *embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and it takes 5", false},
+		{"no embeddings", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) {
 			e.cosine, e.missing = nil, "bad_response: NaN"
 		}, "no embeddings of the answers: bad_response: NaN", false},
-		{"answers that all lie together", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
+		{"answers that all lie together", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) {
 			e.cosine = func(string, string) float64 { return 1 }
 		}, "all lie equally far apart", false},
-		{"another lexicon", 8, func(_ *Input, _ *embedded, d *council.DemographicDisagreement) { d.Lexicon.Version = "other" }, "another lexicon", false},
-		{"axes that it does not know", 8, func(_ *Input, _ *embedded, d *council.DemographicDisagreement) { d.Axes[0].Axis = "size" }, "another lexicon", false},
+		{"another lexicon", 8, func(_ *Answered, _ *embedded, d *council.DemographicDisagreement) { d.Lexicon.Version = "other" }, "another lexicon", false},
+		{"axes that it does not know", 8, func(_ *Answered, _ *embedded, d *council.DemographicDisagreement) { d.Axes[0].Axis = "size" }, "another lexicon", false},
 		{
-			"not calibrated", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration = nil },
+			"not calibrated", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) { e.calibration = nil },
 			"embedder was not calibrated with embedding-1 and these terms", true,
 		},
-		{"another model", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Model = "other" }, "was not calibrated", true},
-		{"another rule", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Prompt = "judge-1" }, "was not calibrated", true},
-		{"other terms of the same version", 8, func(_ *Input, e *embedded, _ *council.DemographicDisagreement) {
+		{"another model", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Model = "other" }, "was not calibrated", true},
+		{"another rule", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) { e.calibration.Prompt = "judge-1" }, "was not calibrated", true},
+		{"other terms of the same version", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) {
 			l := DefaultLexicon()
 			l.Axes["age"] = l.Axes["age"][1:]
-			e.calibration = new(Calibrate(Input{Matcher: NewMatcher(l), Threshold: 0.3}.Instrument(embedder), 100, 0, time.Now()))
+			e.calibration = new(Calibrate(Answered{Matcher: NewMatcher(l), Threshold: 0.3}.Instrument(embedder), 100, 0, time.Now()))
 		}, "was not calibrated", true},
-		{"a lower threshold", 8, func(in *Input, _ *embedded, _ *council.DemographicDisagreement) { in.Threshold = 0.2 }, "0.2 is lower", true},
-		{"a calibration that failed", 8, func(in *Input, e *embedded, _ *council.DemographicDisagreement) {
+		{"a lower threshold", 8, func(in *Answered, _ *embedded, _ *council.DemographicDisagreement) { in.Threshold = 0.2 }, "0.2 is lower", true},
+		{"a calibration that failed", 8, func(in *Answered, e *embedded, _ *council.DemographicDisagreement) {
 			e.calibration = new(Calibrate(in.Instrument(embedder), 100, 1, time.Now()))
 		}, "flagged 1 of 100 benign sessions", true},
 	} {
@@ -171,7 +171,7 @@ type world struct {
 // dimensions is how many numbers an embedding of a world has.
 const dimensions = 32
 
-func (w world) session(n int, random *rand.Rand) (Input, embedded) {
+func (w world) session(n int, random *rand.Rand) (Answered, embedded) {
 	place := func(scale float64) []float64 {
 		v := make([]float64, dimensions)
 		for i := range v {
@@ -180,7 +180,7 @@ func (w world) session(n int, random *rand.Rand) (Input, embedded) {
 		return v
 	}
 	lexicon := DefaultLexicon()
-	in := Input{Answers: map[string]string{}, Matcher: NewMatcher(lexicon), Threshold: 0.3, Seed: random.Int64()}
+	in := Answered{Answers: map[string]string{}, Matcher: NewMatcher(lexicon), Threshold: 0.3, Seed: random.Int64()}
 	topics := make([][]float64, w.topics)
 	for i := range topics {
 		topics[i] = place(1.5)
@@ -288,7 +288,7 @@ func TestEverydayIsNotClustered(t *testing.T) {
 	const sessions = 400
 	tested, flagged := 0, 0
 	for range sessions {
-		in := Input{Question: "What would you say?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64()}
+		in := Answered{Question: "What would you say?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64()}
 		for j, k := range random.Perm(len(requests))[:3+random.IntN(4)] {
 			in.Answers["m"+strconv.Itoa(2*j)], in.Answers["m"+strconv.Itoa(2*j+1)] = requests[k].answers[0], requests[k].answers[1]
 		}
@@ -308,8 +308,8 @@ func TestEverydayIsNotClustered(t *testing.T) {
 
 // camps returns answers to a topic in two camps, each with its own wordings. Those of the first cover an axis, with
 // so many passages each.
-func (tp topic) camps(n, each int, passages []string, random *rand.Rand) Input {
-	in := Input{Question: tp.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64()}
+func (tp topic) camps(n, each int, passages []string, random *rand.Rand) Answered {
+	in := Answered{Question: tp.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64()}
 	for j := range n {
 		var said []string
 		for _, wordings := range tp.points {
@@ -351,7 +351,7 @@ func TestPlantedIsClustered(t *testing.T) {
 			random := rand.New(rand.NewPCG(7, uint64(n)))
 			sessions, flagged, lexical, others := 0, 0, 0, 0
 			for _, axis := range slices.Sorted(maps.Keys(passages)) {
-				told := Detect(t.Context(), Input{Answers: map[string]string{"a": strings.Join(passages[axis], " ")}, Matcher: NewMatcher(DefaultLexicon())})
+				told := Detect(t.Context(), Answered{Answers: map[string]string{"a": strings.Join(passages[axis], " ")}, Matcher: NewMatcher(DefaultLexicon())})
 				for _, tp := range topics {
 					if coverageOf(Detect(t.Context(), tp.camps(n, 0, nil, random)), axis).Hits > 0 {
 						continue // other answers cover the axis too, or seem to

@@ -61,7 +61,7 @@ func (e Embeddings) Plan(plan council.Plan) *council.SidePlan {
 func (e Embeddings) Look(ctx context.Context, in council.Seen, calls council.Completer) council.Finding {
 	found := similarity{side: in.Side, usage: council.NoUsage(), missing: in.Side.Refused}
 	if in.Side.Version == clusterRule && e.Matcher != nil {
-		terms := Input{
+		terms := Answered{
 			Question:  in.Plan.Question(),
 			Answers:   in.Answers,
 			Matcher:   e.Matcher,

@@ -34,8 +34,8 @@ type Rules struct {
 
 // Read returns what a request asks for. The error is a *council.Error of council.CodeInvalid
 // that lists the problems of the request, the first twenty where there are more.
-func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
-	in := Input{
+func (r Rules) Read(request council.DisagreementRequest) (Answered, error) {
+	in := Answered{
 		Question:  request.Question,
 		Answers:   map[string]string{},
 		Matcher:   r.Terms,
@@ -66,7 +66,7 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 		in.Matcher = readLexicon(&p, request.Lexicon)
 	}
 	if len(p) > 0 {
-		return Input{}, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: p}
+		return Answered{}, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: p}
 	}
 	return in, nil
 }
@@ -156,7 +156,7 @@ func (l Lexicon) bounded() error {
 }
 
 // Report compares the answers by the terms of the lexicon. It returns false when ctx ends before.
-func Report(ctx context.Context, in Input) (council.DisagreementReport, bool) {
+func Report(ctx context.Context, in Answered) (council.DisagreementReport, bool) {
 	d := Detect(ctx, in)
 	if d == nil {
 		return council.DisagreementReport{}, false

@@ -140,7 +140,7 @@ func TestBoundedLexiconIsLinear(t *testing.T) {
 	}
 	m := NewMatcher(l)
 	growth.Linear(t, func(n int) func() {
-		in := Input{Answers: map[string]string{"a": strings.Repeat("a ", n/2), "b": "b"}, Matcher: m}
+		in := Answered{Answers: map[string]string{"a": strings.Repeat("a ", n/2), "b": "b"}, Matcher: m}
 		return func() { Report(t.Context(), in) }
 	})
 }

@@ -22,7 +22,7 @@ func (t Terms) Plan(council.Plan) *council.SidePlan {
 
 // Look implements council.Side.
 func (t Terms) Look(ctx context.Context, in council.Seen, _ council.Completer) council.Finding {
-	found := Detect(ctx, Input{
+	found := Detect(ctx, Answered{
 		Question:  in.Plan.Question(),
 		Answers:   in.Answers,
 		Matcher:   t.Matcher,

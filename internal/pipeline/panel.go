@@ -47,8 +47,8 @@ type ArmResult struct {
 	Failure *council.Error
 }
 
-// Budget says what the sessions of a question may cost, and what was answered before.
-type Budget struct {
+// QuestionBudget says what the sessions of a question may cost, and what was answered before.
+type QuestionBudget struct {
 	// Limit returns the most that a session may cost, in US dollars, when it begins; nil: the plan says it.
 	Limit func(sessionID string) float64
 	// Landed returns the calls of a session that were answered before, which count against its limit; nil: none were.
@@ -60,7 +60,7 @@ type Budget struct {
 //
 // A failed council has its *council.Error in the result of the kind "". An error is a *council.Error of CodeCancelled:
 // ctx has ended.
-func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b Budget) ([]ArmResult, error) {
+func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b QuestionBudget) ([]ArmResult, error) {
 	results := make([]ArmResult, 0, 1+len(arms))
 	for i := -1; i < len(arms); i++ {
 		mine := plan
@@ -88,7 +88,7 @@ func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b B
 }
 
 // open is Open for a session with a budget, of which the plan gets the limit.
-func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b Budget) (*spend.Account, *council.Error) {
+func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b QuestionBudget) (*spend.Account, *council.Error) {
 	if b.Limit != nil {
 		if plan.MaxCostUSD = new(b.Limit(plan.SessionID)); *plan.MaxCostUSD <= 0 {
 			return nil, &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
@@ -110,8 +110,8 @@ func JudgeSession(council, arm string, order int) string {
 // sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. It
 // returns what each judge said, and reports short where a limit of cost kept it from a call.
 func (p *Pipeline) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b Budget,
-) (verdicts []Verdict, short bool) {
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b QuestionBudget,
+) (verdicts []Preference, short bool) {
 	plan.SessionID = JudgeSession(plan.SessionID, arm, order)
 	if plan.MarkerKey != "" {
 		plan.MarkerKey += " " + plan.SessionID
@@ -121,7 +121,7 @@ func (p *Pipeline) Judge(
 		NewMarkers: anonymize.MarkersFrom(plan.MarkerKey),
 	}, b)
 	for _, review := range reviews {
-		v := Verdict{First: review.First == council.ChoiceSynthesis}
+		v := Preference{First: review.First == council.ChoiceSynthesis}
 		if review.Choice != nil {
 			v.Value = review.Choice.Value()
 		}
@@ -130,8 +130,8 @@ func (p *Pipeline) Judge(
 	return verdicts, short
 }
 
-// Verdict is what a judge said of the council's answer and another one.
-type Verdict struct {
+// Preference is what a judge said of the council's answer and another one.
+type Preference struct {
 	First bool     // it saw the council's answer first
 	Value *float64 // 1 where that is better, 0 where the other is, .5 for neither; nil: the reply was no judgement
 }

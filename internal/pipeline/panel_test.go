@@ -59,7 +59,7 @@ func TestPanel(t *testing.T) {
 	said := &heard{}
 	h := build(t, members(3), listen(said))
 	plan := h.plan(t, council.Request{})
-	results, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{})
+	results, err := h.Panel(t.Context(), plan, allArms, pipeline.QuestionBudget{})
 	if err != nil || len(results) != 4 {
 		t.Fatal(err, results)
 	}
@@ -113,7 +113,7 @@ func TestPanelRepeatsItsPrompts(t *testing.T) {
 		h := build(t, members(3), listen(said))
 		plan := h.plan(t, council.Request{Seed: new(int64(7))})
 		plan.SessionID, plan.MarkerKey = "session", key
-		if _, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{}); err != nil {
+		if _, err := h.Panel(t.Context(), plan, allArms, pipeline.QuestionBudget{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range said.calls {
@@ -136,7 +136,7 @@ func TestPanelThatFails(t *testing.T) {
 	models := members(3)
 	models[1] = with(models[1], simllm.Fault{Kind: simllm.FaultHTML})
 	h := build(t, models)
-	results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{})
+	results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.QuestionBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestPanelThatFails(t *testing.T) {
 	}
 	models[2] = with(models[2], simllm.Fault{Kind: simllm.FaultHTML})
 	h = build(t, models)
-	if results, err = h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{}); err != nil {
+	if results, err = h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.QuestionBudget{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range results {
@@ -159,12 +159,12 @@ func TestPanelThatFails(t *testing.T) {
 func TestPanelWithinALimit(t *testing.T) {
 	h := build(t, members(3))
 	plan := h.plan(t, council.Request{})
-	whole, err := h.Panel(t.Context(), plan, nil, pipeline.Budget{})
+	whole, err := h.Panel(t.Context(), plan, nil, pipeline.QuestionBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	left := 0.999 * *whole[0].Session.Metadata.Usage.CostUSD // the chairman begins below it, and ends above
-	results, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{Limit: func(string) float64 {
+	results, err := h.Panel(t.Context(), plan, allArms, pipeline.QuestionBudget{Limit: func(string) float64 {
 		limit := left
 		left = 0
 		return limit
@@ -183,7 +183,7 @@ func TestPanelIsCancelled(t *testing.T) {
 	h := build(t, members(3))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if results, err := h.Panel(ctx, h.plan(t, council.Request{}), allArms, pipeline.Budget{}); err == nil || len(results) != 1 {
+	if results, err := h.Panel(ctx, h.plan(t, council.Request{}), allArms, pipeline.QuestionBudget{}); err == nil || len(results) != 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
 }
@@ -201,7 +201,7 @@ func TestPanelAtRealSpeed(t *testing.T) {
 			return 100 * time.Second
 		}))
 		begun := time.Now()
-		results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{})
+		results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.QuestionBudget{})
 		took := time.Since(begun)
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	if len(in.Reviewers) > 0 {
 		shadow := plan
 		shadow.SessionID += council.ShadowSuffix
-		record.Reviewers, _ = p.compare(ctx, shadow, session.Metadata.Usage.Total, in, Budget{})
+		record.Reviewers, _ = p.compare(ctx, shadow, session.Metadata.Usage.Total, in, QuestionBudget{})
 	}
 	if ctx.Err() != nil || len(record.Reviewers) == 0 && !plan.LabelWanted {
 		return nil
@@ -73,7 +73,7 @@ const comparisonShare = 40
 // compare asks the reviewers, within what was left of the limits of the plan and the time of a stage 2. It
 // returns nobody's reviews where nothing is left, and whether a limit kept it from a call.
 func (p *Pipeline) compare(
-	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b Budget,
+	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b QuestionBudget,
 ) (reviews []council.ShadowReview, short bool) {
 	none := []council.ShadowReview{}
 	sampling := plan.Rules.ReviewSampling

@@ -74,7 +74,7 @@ func judgements(n int, prefer float64) []worth.JudgedQuestion {
 
 // comparisons returns one comparison of each kind that a reader can meet, by name.
 func comparisons() map[string]Comparison {
-	plan := worth.Plan{
+	plan := worth.Design{
 		Treatment: "council", Comparators: []string{"ranked", "synthesis", "vote", "ensemble"},
 		Members:   []string{"member:lab/large-model-2026", "member:lab/small", "member:other/one"},
 		Described: []string{"placebo"}, Margin: 0.05, Seed: 3,
@@ -100,9 +100,9 @@ func comparisons() map[string]Comparison {
 			},
 		}
 	}
-	compare := func(rows []worth.Question, plan worth.Plan) Comparison { return whole(worth.Compare(rows, plan)) }
+	compare := func(rows []worth.Question, plan worth.Design) Comparison { return whole(worth.Compare(rows, plan)) }
 	judged := func(rows []worth.JudgedQuestion) Comparison {
-		plan := worth.Plan{Treatment: "council", Comparators: []string{"member:lab/small", "ranked", "synthesis"}, Margin: worth.JudgedMargin}
+		plan := worth.Design{Treatment: "council", Comparators: []string{"member:lab/small", "ranked", "synthesis"}, Margin: worth.JudgedMargin}
 		c := whole(worth.CompareJudged(rows, plan))
 		c.Judged, c.Judges, c.EnsembleCost = true, []string{"third/judge", "fourth/judge"}, nil
 		return c
@@ -113,8 +113,8 @@ func comparisons() map[string]Comparison {
 	cheap.ValueUSD = new(0.02)
 	near := plan
 	near.Margin = 0.12
-	alone := worth.Plan{Treatment: "council", Described: []string{"placebo"}, Margin: 0.05}
-	simple := worth.Plan{Treatment: "council", Comparators: []string{"ranked"}, Margin: 0.05}
+	alone := worth.Design{Treatment: "council", Described: []string{"placebo"}, Margin: 0.05}
+	simple := worth.Design{Treatment: "council", Comparators: []string{"ranked"}, Margin: 0.05}
 
 	unknown := questions(200, 1, truth(0.9, 0.6))
 	delete(unknown[5].CostUSD, "ranked")
@@ -233,7 +233,7 @@ func TestVerdictSentences(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		verdict worth.Verdict
-		reason  worth.Reason
+		reason  worth.UndecidedReason
 		want    []string
 	}{
 		{"pays", worth.Pays, "", []string{
@@ -321,7 +321,7 @@ func TestReviewsMatter(t *testing.T) {
 		{4000, 0.7, 0.7, "within 5 points of each other"},
 		{50, 0.7, 0.65, "no difference is shown, nor that they are equal"},
 	} {
-		plan := worth.Plan{Treatment: "council", Comparators: []string{"ranked"}, Described: []string{"placebo"}, Margin: 0.05}
+		plan := worth.Design{Treatment: "council", Comparators: []string{"ranked"}, Described: []string{"placebo"}, Margin: 0.05}
 		r := worth.Compare(questions(tt.n, 1, map[string]float64{"council": tt.council, "placebo": tt.placebo, "ranked": 0.5}), plan)
 		notes := Comparison{Report: r}.reviewNotes(r.Described)
 		if len(notes) != 1 || !strings.Contains(notes[0], tt.want) {
@@ -336,7 +336,7 @@ func TestUnknownCostSentences(t *testing.T) {
 	for i := range rows[:30] {
 		delete(rows[i].CostUSD, "council")
 	}
-	plan := worth.Plan{
+	plan := worth.Design{
 		Treatment: "council", Comparators: []string{"ranked"}, Members: []string{"member:lab/small"}, Described: []string{"placebo"},
 		ValueUSD: new(0.05),
 	}
@@ -396,7 +396,7 @@ func TestHostileComparison(t *testing.T) {
 		rows[i].CostUSD[name] = 0.01
 	}
 	c := comparisons()["judged_pays"]
-	c.Report = worth.Compare(rows, worth.Plan{
+	c.Report = worth.Compare(rows, worth.Design{
 		Treatment: "council", Comparators: []string{name}, Members: []string{name}, Described: []string{name}, Margin: 0.05,
 	})
 	c.Judges, c.PlanHash, c.Settings, c.Failed = []string{name}, name, [][2]string{{name, name}}, map[string]int{name: 1}

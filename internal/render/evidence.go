@@ -9,15 +9,15 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Report is a bias report, with what reviewers and people say of whole sessions.
-type Report struct {
+// FullReport is a bias report, with what reviewers and people say of whole sessions.
+type FullReport struct {
 	bias.Report
-	Evidence *Evidence `json:"evidence,omitempty"` // nil: there is none, or nobody asked for it
+	Evidence *CouncilEvidence `json:"evidence,omitempty"` // nil: there is none, or nobody asked for it
 }
 
-// Evidence is what reviewers and people say of the sessions of one council: the one that the newest
+// CouncilEvidence is what reviewers and people say of the sessions of one council: the one that the newest
 // record is of.
-type Evidence struct {
+type CouncilEvidence struct {
 	CouncilConfig string         `json:"council_config_version"`
 	LeftOut       int            `json:"left_out"` // records of other councils, and old ones of many
 	Skipped       []bias.Skipped `json:"skipped"`
@@ -40,7 +40,7 @@ type preferenceRow struct {
 }
 
 // preferences returns the shares that there are.
-func preferences(e *Evidence) []preferenceRow {
+func preferences(e *CouncilEvidence) []preferenceRow {
 	var rows []preferenceRow
 	add := func(name string, sessions int, estimate *float64, low, high float64) {
 		rows = append(rows, preferenceRow{name, figure("%.2f", estimate), interval("%.2f", &low, &high), sessions})
@@ -76,7 +76,7 @@ type agreementRow struct {
 
 // agreements returns how often the council and its reviewers order answers as people do, who were asked or
 // who spoke unasked.
-func agreements(e *Evidence) []agreementRow {
+func agreements(e *CouncilEvidence) []agreementRow {
 	var rows []agreementRow
 	add := func(name string, a worth.Agreement) {
 		row := agreementRow{name, figure("%.2f", &a.Share), "-", a.Pairs, a.Sessions}
@@ -99,7 +99,7 @@ func agreements(e *Evidence) []agreementRow {
 }
 
 // sentences returns what the evidence says, in words.
-func sentences(e *Evidence) []string {
+func sentences(e *CouncilEvidence) []string {
 	shadow := e.Shadow
 	people := e.People
 	say := func(who string, p worth.Preference, sessions, from int) string {
@@ -150,7 +150,7 @@ func sentences(e *Evidence) []string {
 }
 
 // writeEvidence writes the evidence, if there is any.
-func writeEvidence(b *bytes.Buffer, e *Evidence) {
+func writeEvidence(b *bytes.Buffer, e *CouncilEvidence) {
 	if e == nil {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 
 // evidence is what reviewers and people say of so many sessions. Every third of the first 90 was drawn
 // to be asked about, and people had a word on all but three of those.
-func evidence(sessions int, hostile string) *Evidence {
+func evidence(sessions int, hostile string) *CouncilEvidence {
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	var shadows []council.ShadowRecord
 	var labels []council.LabelRecord
@@ -51,7 +51,7 @@ func evidence(sessions int, hostile string) *Evidence {
 			})
 		}
 	}
-	return &Evidence{
+	return &CouncilEvidence{
 		CouncilConfig: "review-1", LeftOut: 7,
 		Skipped:  []bias.Skipped{{Reason: "not_json", Count: 2, FirstFile: new("evidence.jsonl"), FirstLine: new(int64(3))}},
 		Evidence: worth.Weigh(shadows, labels),
@@ -60,8 +60,8 @@ func evidence(sessions int, hostile string) *Evidence {
 
 func TestEvidenceForms(t *testing.T) {
 	base := reports(t)["collecting"]
-	for name, e := range map[string]*Evidence{"evidence": evidence(300, ""), "evidence_few": evidence(12, "")} {
-		report := Report{Report: base, Evidence: e}
+	for name, e := range map[string]*CouncilEvidence{"evidence": evidence(300, ""), "evidence_few": evidence(12, "")} {
+		report := FullReport{Report: base, Evidence: e}
 		text := Text(report, false, config.SettingNames())
 		for line := range strings.Lines(string(text)) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
@@ -81,7 +81,7 @@ func TestEvidenceForms(t *testing.T) {
 
 // Names come from files that anybody may have written.
 func TestHostileEvidence(t *testing.T) {
-	report := Report{Report: reports(t)["collecting"], Evidence: evidence(60, "<script>\x1b[31m")}
+	report := FullReport{Report: reports(t)["collecting"], Evidence: evidence(60, "<script>\x1b[31m")}
 	for form, text := range map[string]string{"text": string(Text(report, true, nil)), "HTML": string(HTML(report))} {
 		for _, bad := range []string{"\x1b", "\x00"} {
 			if strings.Contains(text, bad) {
@@ -101,15 +101,15 @@ func TestReportOfBoth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, err := json.Marshal(Report{Report: base})
+	same, err := json.Marshal(FullReport{Report: base})
 	if err != nil || string(plain) != string(same) {
 		t.Errorf("without evidence it is another report: %v", err)
 	}
-	both, err := json.Marshal(Report{Report: base, Evidence: evidence(60, "")})
+	both, err := json.Marshal(FullReport{Report: base, Evidence: evidence(60, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again Report
+	var again FullReport
 	if err := json.Unmarshal(both, &again); err != nil || again.Evidence == nil || again.Evidence.Shadow.Sessions != 60 ||
 		again.Window.Sessions != base.Window.Sessions {
 		t.Errorf("%v, %+v", err, again.Evidence)

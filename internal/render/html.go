@@ -75,10 +75,10 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 // metrics has a plot of intervals, and below it the same figures as a table. HTML
 // panics when the page's template does not fit the report, which is a mistake in this
 // package.
-func HTML(r Report) []byte {
+func HTML(r FullReport) []byte {
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {
-		Report
+		FullReport
 		Plots []metricsPlot
 	}{r, plotsOf(r.Report)}); err != nil {
 		panic(err)

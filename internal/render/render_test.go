@@ -78,7 +78,7 @@ func TestText(t *testing.T) {
 				name += "_verbose"
 			}
 			t.Run(name, func(t *testing.T) {
-				text := Text(Report{Report: report}, verbose, config.SettingNames())
+				text := Text(FullReport{Report: report}, verbose, config.SettingNames())
 				for line := range strings.Lines(string(text)) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 						t.Errorf("a line has %d columns: %s", n, line)
@@ -131,9 +131,9 @@ func TestHostileNames(t *testing.T) {
 		body []byte
 		not  []string
 	}{
-		"text": {Text(Report{Report: r}, true, nil), []string{"\x1b", "\x00", "\r"}},
+		"text": {Text(FullReport{Report: r}, true, nil), []string{"\x1b", "\x00", "\r"}},
 		"CSV":  {CSV(r), []string{",=", "\n="}},
-		"HTML": {HTML(Report{Report: r}), []string{"<script>", "\x1b", "\x00"}},
+		"HTML": {HTML(FullReport{Report: r}), []string{"<script>", "\x1b", "\x00"}},
 	} {
 		for _, hostile := range tt.not {
 			if bytes.Contains(tt.body, []byte(hostile)) {
@@ -212,7 +212,7 @@ func TestCSVOfSkippedRecords(t *testing.T) {
 func TestHTML(t *testing.T) {
 	for name, r := range reports(t) {
 		t.Run(name, func(t *testing.T) {
-			page := string(HTML(Report{Report: r}))
+			page := string(HTML(FullReport{Report: r}))
 			for _, wrong := range []string{"<script", "http:", "https:", "ZgotmplZ", "%!"} {
 				if strings.Contains(page, wrong) {
 					t.Errorf("the page runs a script, loads something or is not whole: it holds %q", wrong)
@@ -287,7 +287,7 @@ func elements(t *testing.T, page string) (plots, tables, marks int) {
 }
 
 func TestHTMLOfAFlaggedReport(t *testing.T) {
-	page := string(HTML(Report{Report: reports(t)["flagged"]}))
+	page := string(HTML(FullReport{Report: reports(t)["flagged"]}))
 	golden(t, "flagged.html", []byte(page))
 	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="changed">changed</b>`, "Unusual sessions", "s000007"} {
 		if !strings.Contains(page, want) {
@@ -306,14 +306,14 @@ func TestTickDistance(t *testing.T) {
 
 func TestLeaderboard(t *testing.T) {
 	day := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
-	entries := []bias.Entry{
+	entries := []bias.LeaderboardEntry{
 		{
 			Rank: 1, PlaceLower: 1, PlaceUpper: 2, Confidence: bias.ConfidencePreliminary, Model: "ann/one", BordaNormalized: 0.75, CILower: new(0.7), CIUpper: new(0.8),
 			Appearances: 21, VoteCount: 63, WinCount: 40.5,
 		},
 		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Confidence: bias.ConfidenceInsufficient, Model: strings.Repeat("very-", 10) + "long\x1b#2", BordaNormalized: 0.25, Appearances: 3, VoteCount: 9},
 	}
-	board := func(sessions int, note string, entries ...bias.Entry) []bias.Board {
+	board := func(sessions int, note string, entries ...bias.LeaderboardEntry) []bias.Board {
 		return []bias.Board{{Sessions: sessions, Note: note, Entries: entries}}
 	}
 	window := bias.Window{Start: &day, End: &day, Sessions: 21}

@@ -15,7 +15,7 @@ import (
 )
 
 // Spend returns a report of what sessions cost as text.
-func Spend(r spend.Report) []byte {
+func Spend(r spend.Costs) []byte {
 	var b bytes.Buffer
 	writeSpent(&b, r)
 	if l := r.Ledger; l != nil && l.Damaged {
@@ -30,7 +30,7 @@ func Spend(r spend.Report) []byte {
 }
 
 // writeSpent writes the rows of a report, and their sum.
-func writeSpent(b *bytes.Buffer, r spend.Report) {
+func writeSpent(b *bytes.Buffer, r spend.Costs) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Rows) > 0 {
 		_, _ = fmt.Fprintf(t, "USD\tUNCERTAIN\tUNKNOWN\tCALLS\tSESSIONS\t  %s\n", r.By)
@@ -47,7 +47,7 @@ func writeSpent(b *bytes.Buffer, r spend.Report) {
 }
 
 // spent says in a sentence what was spent.
-func spent(r spend.Report) string {
+func spent(r spend.Costs) string {
 	var b strings.Builder
 	switch {
 	case r.Total > 0:
@@ -69,7 +69,7 @@ func spent(r spend.Report) string {
 }
 
 // Ledger returns what a ledger holds, and what is lost, as text. The report is of all days.
-func Ledger(r spend.Report) []byte {
+func Ledger(r spend.Costs) []byte {
 	var b bytes.Buffer
 	l := r.Ledger
 	writeSpent(&b, r)
@@ -105,7 +105,7 @@ func Ledger(r spend.Report) []byte {
 }
 
 // SpendCSV returns the rows of a report of what sessions cost.
-func SpendCSV(r spend.Report) []byte {
+func SpendCSV(r spend.Costs) []byte {
 	rows := append(make([][]string, 0, 1+len(r.Rows)),
 		[]string{string(r.By), "sessions", "calls", "total_usd", "uncertain_usd", "unknown_calls"})
 	for _, row := range r.Rows {

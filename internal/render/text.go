@@ -30,7 +30,7 @@ of 0 days (%s) reaches back without a limit.
 // Text returns a report in at most 80 columns: the headline, the metrics, and what
 // was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
 // what is not measured.
-func Text(r Report, verbose bool, names council.SettingNames) []byte {
+func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	switch {
 	case r.Status != bias.StatusCollecting:
@@ -128,8 +128,8 @@ func boardTitle(i, of, sessions int) string {
 	return fmt.Sprintf("Council %d of %d: %d sessions", i+1, of, sessions)
 }
 
-func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {
-	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tPLACES\tSESSIONS\tVOTES\tWINS\tTIER", entries, func(e bias.Entry) string {
+func writeEntries(b *bytes.Buffer, title string, entries []bias.LeaderboardEntry) {
+	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tPLACES\tSESSIONS\tVOTES\tWINS\tTIER", entries, func(e bias.LeaderboardEntry) string {
 		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d-%d\t%d\t%d\t%.4g\t%s",
 			e.Rank, clip(e.Model), e.BordaNormalized, interval("%.3f", e.CILower, e.CIUpper),
 			e.PlaceLower, e.PlaceUpper, e.Appearances, e.VoteCount, e.WinCount, e.Confidence)

@@ -10,7 +10,7 @@ import (
 
 // TestTextSaysVersions holds that the text has a line for each version that changed, also while sessions are still collected.
 func TestTextSaysVersions(t *testing.T) {
-	r := Report{Report: bias.Report{Status: bias.StatusCollecting, Versions: []bias.VersionChange{
+	r := FullReport{Report: bias.Report{Status: bias.StatusCollecting, Versions: []bias.VersionChange{
 		{Member: "bob/two", From: "two-1", To: "two-2\x1b[31m", Start: time.Date(2026, 3, 4, 5, 0, 0, 0, time.UTC), Sessions: 7},
 	}}}
 	text := strings.Join(strings.Fields(string(Text(r, false, nil))), " ")

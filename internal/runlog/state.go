@@ -44,8 +44,8 @@ type Claimed struct {
 	Crashes *int `json:"crashes,omitempty"`
 }
 
-// Message is what one append has put into a log.
-type Message struct {
+// Append is what one append has put into a log.
+type Append struct {
 	Node    string    // that owns the session behind it; "" if no node does
 	At      time.Time // when it was stored
 	Entries []council.Entry
@@ -77,7 +77,7 @@ type State struct {
 
 // Apply takes in the next message of the log. The error says why the head of the log cannot be read. What is wrong with
 // the entries of the run is found by [State.Read].
-func (s *State) Apply(m Message) error {
+func (s *State) Apply(m Append) error {
 	if !s.known {
 		s.known = true
 		s.last = m.At

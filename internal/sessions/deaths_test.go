@@ -71,11 +71,11 @@ func TestQuiet(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := deaths{lease: lease, every: time.Second, absent: map[string]time.Time{}}
-			row := journal.Row{ID: journal.ID{Session: "one"}}
+			row := journal.IndexRow{ID: journal.ID{Session: "one"}}
 			for second := range 61 {
 				d.look(begin.Add(time.Duration(second)*time.Second), tt.fresh(second))
 				row.Seq = tt.seq(second)
-				d.note([]journal.Row{row})
+				d.note([]journal.IndexRow{row})
 			}
 			if got := d.quiet(row); got != tt.want {
 				t.Errorf("quiet for %s, want %s", got, tt.want)

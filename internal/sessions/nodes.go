@@ -142,7 +142,7 @@ type unchanged struct {
 }
 
 // note takes the sessions that run, after each look.
-func (d *deaths) note(rows []journal.Row) {
+func (d *deaths) note(rows []journal.IndexRow) {
 	before := d.rows
 	d.rows = make(map[journal.ID]unchanged, len(rows))
 	for _, row := range rows {
@@ -155,7 +155,7 @@ func (d *deaths) note(rows []journal.Row) {
 }
 
 // quiet returns for how long a session has appended nothing, while this node's own lease was confirmed.
-func (d *deaths) quiet(row journal.Row) time.Duration {
+func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	u, ok := d.rows[row.ID]
 	if !ok || u.seq != row.Seq || d.since.IsZero() {
 		return 0
@@ -239,7 +239,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 func (st *Store) margin() time.Duration { return st.o.Lease + st.o.Waits.Margin }
 
 // orphans returns the rows, of sessions that run, whose sessions seem to have no run on any node.
-func (st *Store) orphans(d *deaths, rows []journal.Row) (orphans []journal.Row) {
+func (st *Store) orphans(d *deaths, rows []journal.IndexRow) (orphans []journal.IndexRow) {
 	nodes := st.o.Journal.Nodes()
 	for _, row := range rows {
 		switch {
@@ -269,7 +269,7 @@ func (st *Store) has(id journal.ID) bool {
 }
 
 // rescue takes a session over. It reports false where there is no place for another.
-func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runner) bool {
+func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r Runner) bool {
 	now, ok := st.o.Journal.Row(row.ID)
 	if !ok || now.Seq != row.Seq || st.has(row.ID) || !st.fresh() {
 		return true // another node was faster

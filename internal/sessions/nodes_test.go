@@ -286,7 +286,7 @@ func TestDemoted(t *testing.T) {
 	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
 	observe(s)
 	s.Log().Stored(t.Context())
-	rows := func() journal.Row { row, _ := second.journal.Row(journal.ID{Session: "one"}); return row }
+	rows := func() journal.IndexRow { row, _ := second.journal.Row(journal.ID{Session: "one"}); return row }
 	for rows().Entries < 5 {
 		<-time.After(time.Millisecond)
 	}
@@ -436,7 +436,7 @@ func TestLeaseAfterTakeOver(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s := add(t, first.Store, rand.Text(), inBackground, func(s *sessions.Start) { s.Cancel = cancel })
 		id := journal.ID{Session: s.ID}
-		rows := func() journal.Row { row, _ := second.journal.Row(id); return row }
+		rows := func() journal.IndexRow { row, _ := second.journal.Row(id); return row }
 		for rows().Entries < 1 {
 			<-time.After(time.Millisecond)
 		}

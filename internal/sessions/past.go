@@ -41,7 +41,7 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	}
 	p := &past{damaged: damaged}
 	for _, m := range stored {
-		if err := p.Apply(runlog.Message{Node: m.Node, At: m.At, Entries: m.Entries}); err != nil {
+		if err := p.Apply(runlog.Append{Node: m.Node, At: m.At, Entries: m.Entries}); err != nil {
 			return nil, err
 		}
 		p.head = m.Head
@@ -215,7 +215,7 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Lease > 0 {
 		return
 	}
-	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.Row) bool {
+	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.IndexRow) bool {
 		s, err := st.claim(ctx, row.ID, anybody)
 		if err != nil {
 			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with now: it is tried again",
@@ -234,7 +234,7 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 func anybody(*past) bool { return true }
 
 // claimLeft tries to claim sessions, and has them run, until each is claimed or ctx ends.
-func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
+func (st *Store) claimLeft(ctx context.Context, left []journal.IndexRow, r Runner) {
 	tick := time.NewTicker(st.o.Waits.Claim)
 	defer tick.Stop()
 	for len(left) > 0 {
@@ -243,7 +243,7 @@ func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
 		case <-ctx.Done():
 			return
 		}
-		left = slices.DeleteFunc(left, func(row journal.Row) bool {
+		left = slices.DeleteFunc(left, func(row journal.IndexRow) bool {
 			placed, err := st.goOn(ctx, row.ID, r, anybody)
 			return placed && err == nil
 		})

@@ -637,7 +637,7 @@ func (st *Store) Lately(name string, n int) []Spent {
 		s.mu.Unlock()
 	}
 	if st.o.Journal != nil {
-		wanted := func(row *journal.Row) bool {
+		wanted := func(row *journal.IndexRow) bool {
 			return row.Council == name && answered(row.Status) && !here[row.Session]
 		}
 		for _, row := range st.o.Journal.Newest(n, wanted) {
@@ -815,7 +815,7 @@ func (st *Store) retain(ctx context.Context) {
 // the next one is.
 func (st *Store) purge(ctx context.Context) time.Duration {
 	const longest = time.Minute
-	for tried := (journal.Row{}); ; {
+	for tried := (journal.IndexRow{}); ; {
 		oldest, sessions, bytes := st.o.Journal.Oldest()
 		age := st.o.Journal.Now().Sub(oldest.At)
 		switch {

@@ -17,7 +17,7 @@ const maxCouncils = 50
 // bill is what a sum of costs belongs to.
 type bill struct {
 	council, model string
-	source         Source
+	source         CostSource
 }
 
 // openBillsLocked begins the bills of a session at 0, so that whoever reads them before its first call
@@ -32,7 +32,7 @@ func (b *Book) openBillsLocked(s *Account) {
 		}
 	}
 	for _, model := range s.Models {
-		for _, source := range []Source{SourceProvider, SourceTariff, SourceBound} {
+		for _, source := range []CostSource{SourceProvider, SourceTariff, SourceBound} {
 			b.bills[bill{s.billed, model, source}] += 0
 		}
 	}
@@ -50,7 +50,7 @@ func (b *Book) billLocked(s *Account, c Charge) {
 type Bill struct {
 	Council string // Opening.Council, or OtherCouncils
 	Model   string
-	Source  Source
+	Source  CostSource
 	USD     USD
 }
 

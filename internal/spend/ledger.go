@@ -17,14 +17,14 @@ type Ledger interface {
 	Append(ctx context.Context, synced bool, lines ...[]byte) error
 }
 
-// Source says where the cost of an attempt is from.
-type Source string
+// CostSource says where the cost of an attempt is from.
+type CostSource string
 
 // The sources.
 const (
-	SourceProvider Source = "provider" // its own figure
-	SourceTariff   Source = "tariff"   // tokens times prices
-	SourceBound    Source = "bound"    // the most that the attempt can have cost
+	SourceProvider CostSource = "provider" // its own figure
+	SourceTariff   CostSource = "tariff"   // tokens times prices
+	SourceBound    CostSource = "bound"    // the most that the attempt can have cost
 )
 
 // Charge is what one attempt cost.
@@ -35,7 +35,7 @@ type Charge struct {
 	Attempt  int           `json:"attempt"`  // of its call, from 1; 0: one of a process that is gone
 	Tokens   *Tokens       `json:"tokens"`
 	USD      *USD          `json:"usd"` // null: nobody knows
-	Source   Source        `json:"source"`
+	Source   CostSource    `json:"source"`
 }
 
 // addTo adds the charge to what is spent.

@@ -28,8 +28,8 @@ type Query struct {
 	Token *string // only its sessions; nil: all
 }
 
-// Report is what sessions cost. A session belongs to the day on which it began, in UTC.
-type Report struct {
+// Costs is what sessions cost. A session belongs to the day on which it began, in UTC.
+type Costs struct {
 	Total     USD     `json:"total_usd"`     // with what is uncertain
 	Uncertain USD     `json:"uncertain_usd"` // at most: attempts that failed or were cut off, and sessions without an end
 	Unknown   int     `json:"unknown_calls"` // calls of which nobody knows what they cost, and sessions without an end that had no limit
@@ -64,7 +64,7 @@ type collector struct {
 
 // ReadReport reads a report from the lines of a ledger, and says what is damaged in it. The lines are nil without a ledger, and the
 // end is nil where none is kept. Sessions that run now are taken from accounts. Without accounts, sessions without an end count whole.
-func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report, error) {
+func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{
 		q:     q,
@@ -89,7 +89,7 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 		for line, err := range lines {
 			ok, err := check.take(line, err)
 			if err != nil {
-				return Report{}, err
+				return Costs{}, err
 			}
 			if ok && line.day >= from {
 				c.add(line.entry())
@@ -106,7 +106,7 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Report,
 		c.charge(e, "", func(s *scope) { e.addWhole(s, 1) })
 		c.row(e, "").Sessions += e.sessions()
 	}
-	r := Report{
+	r := Costs{
 		Total:     c.total.spent(),
 		Uncertain: c.total.uncertain,
 		Unknown:   c.total.unknown,

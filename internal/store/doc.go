@@ -15,7 +15,7 @@
 // they hold the same records, and readers take the compressed one. The store is its
 // closed segments in the order of their numbers, then the data file.
 //
-// A compressed segment ends in a [Summary] of its records, in a frame that readers of
+// A compressed segment ends in a [SegmentSummary] of its records, in a frame that readers of
 // zstd skip. A report need not read a segment whose summary lies outside its window.
 //
 // Two more files lie beside them. The lock file has the name of the data file with

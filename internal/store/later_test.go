@@ -108,8 +108,8 @@ func TestSummariesOfOtherSchemas(t *testing.T) {
 	if right == nil || right.Records != 3 || right.Schema != council.RecordSchema || !right.later() {
 		t.Fatalf("it says %+v", right)
 	}
-	withFrame(t, name, func(s *Summary) []byte { // an earlier release knew none of the records
-		*s = Summary{Version: s.Version, Body: s.Body, Skipped: []Skip{{Reason: ReasonUnknownSchema, Count: 4, Lines: []int64{1}}}}
+	withFrame(t, name, func(s *SegmentSummary) []byte { // an earlier release knew none of the records
+		*s = SegmentSummary{Version: s.Version, Body: s.Body, Skipped: []Skip{{Reason: ReasonUnknownSchema, Count: 4, Lines: []int64{1}}}}
 		return frameOf(t, s)
 	})
 	if s := summaries(t, path)[filepath.Base(name)]; s != nil {
@@ -122,7 +122,7 @@ func TestSummariesOfOtherSchemas(t *testing.T) {
 	if diff := cmp.Diff(right, summaries(t, path)[filepath.Base(name)]); diff != "" {
 		t.Error(diff)
 	}
-	withFrame(t, name, func(s *Summary) []byte {
+	withFrame(t, name, func(s *SegmentSummary) []byte {
 		s.Records, s.Sessions, s.Newest, s.Skipped, s.Schema = 4, 2, noon.Add(time.Hour), nil, "2.0.0"
 		return frameOf(t, s)
 	})

@@ -260,7 +260,7 @@ func TestNoNumberLeft(t *testing.T) {
 func TestYoungRecordKeepsItsSegment(t *testing.T) {
 	path := newPath(t)
 	name := closeSegment(t, path, 1, dated(t, "old", 0)+dated(t, "young", time.Since(noon))+dated(t, "old again", 0))
-	withFrame(t, name, func(s *Summary) []byte {
+	withFrame(t, name, func(s *SegmentSummary) []byte {
 		s.Newest = s.Oldest
 		return frameOf(t, s)
 	})
@@ -289,11 +289,11 @@ func TestVerify(t *testing.T) {
 	want := []Part{
 		{
 			File: "bias_metrics.jsonl.000001.zst", Bytes: closed.Size(),
-			Summary: Summary{Oldest: noon, Newest: noon, Sessions: 2, Records: 6, Version: summaryVersion},
+			SegmentSummary: SegmentSummary{Oldest: noon, Newest: noon, Sessions: 2, Records: 6, Version: summaryVersion},
 		},
 		{
 			File: "bias_metrics.jsonl", Bytes: int64(len(content(t, path))),
-			Summary: Summary{Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Version: summaryVersion, Skipped: []Skip{
+			SegmentSummary: SegmentSummary{Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Version: summaryVersion, Skipped: []Skip{
 				{ReasonNotJSON, 12, []int64{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
 				{ReasonNotAnObject, 1, []int64{16}},
 				{ReasonUnterminated, 1, []int64{17}},

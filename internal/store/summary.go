@@ -16,7 +16,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Summary says what is in a file of a store. A compressed segment ends in its own
+// SegmentSummary says what is in a file of a store. A compressed segment ends in its own
 // summary, so that a report need not read the segments that lie outside its window. The
 // summary stands in a skippable frame (RFC 8878), which readers of zstd skip, as JSON,
 // followed by the checksum of the JSON and the length of the frame.
@@ -29,7 +29,7 @@ import (
 // make a report pass over its segment or read the segment in vain, and nothing else:
 // [Verify] compares every summary with what its segment holds, and the daemon reads a
 // segment before it deletes it.
-type Summary struct {
+type SegmentSummary struct {
 	Oldest   time.Time `json:"oldest"`   // earliest timestamp of a record; zero when there is no record
 	Newest   time.Time `json:"newest"`   // latest timestamp of a record
 	Sessions int       `json:"sessions"` // different session ids
@@ -68,8 +68,8 @@ var (
 )
 
 // summarize returns the summary of the lines, after an error that of the lines before it.
-func summarize(lines iter.Seq2[Line, error]) (Summary, error) {
-	s := Summary{Version: summaryVersion}
+func summarize(lines iter.Seq2[Line, error]) (SegmentSummary, error) {
+	s := SegmentSummary{Version: summaryVersion}
 	sessions := map[string]bool{}
 	for line, err := range lines {
 		if bad, ok := errors.AsType[*LineError](err); ok {
@@ -92,7 +92,7 @@ func summarize(lines iter.Seq2[Line, error]) (Summary, error) {
 	return s, nil
 }
 
-func (s *Summary) skip(line *LineError) {
+func (s *SegmentSummary) skip(line *LineError) {
 	i := slices.IndexFunc(s.Skipped, func(known Skip) bool { return known.Reason == line.Reason })
 	if i < 0 {
 		i = len(s.Skipped)
@@ -105,17 +105,17 @@ func (s *Summary) skip(line *LineError) {
 }
 
 // damaged reports whether the file could not be decompressed to its end.
-func (s *Summary) damaged() bool { return s.skipped(ReasonDamaged) }
+func (s *SegmentSummary) damaged() bool { return s.skipped(ReasonDamaged) }
 
 // later reports whether there may be records of a later schema, which the other figures leave out.
-func (s *Summary) later() bool { return s.skipped(ReasonUnknownSchema) }
+func (s *SegmentSummary) later() bool { return s.skipped(ReasonUnknownSchema) }
 
-func (s *Summary) skipped(reason Reason) bool {
+func (s *SegmentSummary) skipped(reason Reason) bool {
 	return slices.ContainsFunc(s.Skipped, func(known Skip) bool { return known.Reason == reason })
 }
 
 // frame returns the frame that holds the summary.
-func (s *Summary) frame() ([]byte, error) {
+func (s *SegmentSummary) frame() ([]byte, error) {
 	text, err := json.Marshal(s)
 	length := uint32(frameHeader + len(text) + frameFooter) //nolint:gosec // a summary is short
 	frame := binary.LittleEndian.AppendUint32(nil, frameMagic)
@@ -126,36 +126,36 @@ func (s *Summary) frame() ([]byte, error) {
 }
 
 // readSummary returns the summary at the end of a file of that size.
-func readSummary(r io.ReaderAt, size int64) (Summary, error) {
+func readSummary(r io.ReaderAt, size int64) (SegmentSummary, error) {
 	if size < frameHeader+frameFooter {
-		return Summary{}, errNoSummary
+		return SegmentSummary{}, errNoSummary
 	}
 	tail := make([]byte, min(size, maxFrame))
 	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
-		return Summary{}, err
+		return SegmentSummary{}, err
 	}
 	length := binary.LittleEndian.Uint32(tail[len(tail)-4:])
 	if length < frameHeader+frameFooter || int64(length) > int64(len(tail)) {
-		return Summary{}, errNoSummary
+		return SegmentSummary{}, errNoSummary
 	}
 	frame := tail[len(tail)-int(length):]
 	if binary.LittleEndian.Uint32(frame) != frameMagic || binary.LittleEndian.Uint32(frame[4:]) != length-frameHeader {
-		return Summary{}, errNoSummary
+		return SegmentSummary{}, errNoSummary
 	}
 	text := frame[frameHeader : length-frameFooter]
 	footer := frame[length-frameFooter:]
-	var s Summary
+	var s SegmentSummary
 	if crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(footer) || json.Unmarshal(text, &s) != nil {
-		return Summary{}, errBadSummary
+		return SegmentSummary{}, errBadSummary
 	}
 	if s.Version != summaryVersion {
-		return Summary{}, errNewSummary
+		return SegmentSummary{}, errNewSummary
 	}
 	if s.Body != size-int64(length) {
-		return Summary{}, errBadSummary
+		return SegmentSummary{}, errBadSummary
 	}
 	if s.later() && s.Schema != council.RecordSchema {
-		return Summary{}, errOldSummary
+		return SegmentSummary{}, errOldSummary
 	}
 	return s, nil
 }
@@ -163,13 +163,13 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 // Summary returns the summary in the file. It returns an error for a file without one that
 // is trusted: the data file, a segment that is not compressed or of an earlier release,
 // and a segment whose summary is damaged, of a later version, or of a program that knew other schemas.
-func (f File) Summary() (Summary, error) {
+func (f File) Summary() (SegmentSummary, error) {
 	if !f.compressed() {
-		return Summary{}, errNoSummary
+		return SegmentSummary{}, errNoSummary
 	}
 	info, err := f.file.Stat()
 	if err != nil {
-		return Summary{}, err
+		return SegmentSummary{}, err
 	}
 	return readSummary(f.file, info.Size())
 }
@@ -177,7 +177,7 @@ func (f File) Summary() (Summary, error) {
 // checkSummary returns why the summary in the file is wrong, where found is the summary
 // of its lines. It returns nil for a summary that is right, missing, or of a later
 // version.
-func (f File) checkSummary(found Summary) error {
+func (f File) checkSummary(found SegmentSummary) error {
 	said, err := f.Summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) ||
 		found.damaged() {
@@ -203,7 +203,7 @@ func (f File) checkSummary(found Summary) error {
 type Part struct {
 	File  string // without directories
 	Bytes int64  // on disk
-	Summary
+	SegmentSummary
 	Err        error // why the file, or the rest of it, could not be read; nil when it could
 	SummaryErr error // why the summary in the file is wrong; nil when it is right or missing
 }
@@ -221,12 +221,12 @@ func Verify(ctx context.Context, path string) ([]Part, error) {
 			if info, err := f.file.Stat(); err == nil {
 				found.Bytes = info.Size()
 			}
-			found.Summary, found.Err = summarize(f.lines(ctx))
+			found.SegmentSummary, found.Err = summarize(f.lines(ctx))
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 			if found.Err == nil {
-				found.SummaryErr = f.checkSummary(found.Summary)
+				found.SummaryErr = f.checkSummary(found.SegmentSummary)
 			}
 		}
 		all = append(all, found)

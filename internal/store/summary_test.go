@@ -43,9 +43,9 @@ func closeSegment(t *testing.T, path string, number int, lines string) string {
 
 // summaries returns what the files of the store at path say of themselves, the newest
 // first; nil for one that says nothing.
-func summaries(t *testing.T, path string) map[string]*Summary {
+func summaries(t *testing.T, path string) map[string]*SegmentSummary {
 	t.Helper()
-	all := map[string]*Summary{}
+	all := map[string]*SegmentSummary{}
 	for f, err := range Files(path) {
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func summaries(t *testing.T, path string) map[string]*Summary {
 }
 
 // withFrame replaces the frame behind the compressed segment.
-func withFrame(t *testing.T, name string, change func(s *Summary) []byte) {
+func withFrame(t *testing.T, name string, change func(s *SegmentSummary) []byte) {
 	t.Helper()
 	data := []byte(content(t, name))
 	s, err := readSummary(bytes.NewReader(data), int64(len(data)))
@@ -69,7 +69,7 @@ func withFrame(t *testing.T, name string, change func(s *Summary) []byte) {
 	writeFile(t, name, string(data[:s.Body])+string(change(&s)))
 }
 
-func frameOf(t *testing.T, s *Summary) []byte {
+func frameOf(t *testing.T, s *SegmentSummary) []byte {
 	t.Helper()
 	frame, err := s.frame()
 	if err != nil {
@@ -87,7 +87,7 @@ func TestSummaryOfASegment(t *testing.T) {
 	writeFile(t, path, lines(t, "e"))
 	got := summaries(t, path)
 	summary := got["bias_metrics.jsonl.000001.zst"]
-	want := &Summary{
+	want := &SegmentSummary{
 		Oldest: noon, Newest: noon.Add(3 * time.Hour), Sessions: 3, Records: 12, Version: summaryVersion, Schema: council.RecordSchema, Body: summary.Body,
 		Skipped: []Skip{{ReasonUnknownSchema, 2, []int64{4, 9}}, {ReasonNotAnObject, 1, []int64{8}}},
 	}
@@ -134,7 +134,7 @@ func TestFilesNewestFirst(t *testing.T) {
 func TestSegmentWithoutASummary(t *testing.T) {
 	path := newPath(t)
 	name := closeSegment(t, path, 1, lines(t, "a", "b"))
-	withFrame(t, name, func(*Summary) []byte { return nil })
+	withFrame(t, name, func(*SegmentSummary) []byte { return nil })
 	holds(t, path, "a", "b")
 	if s := summaries(t, path)[filepath.Base(name)]; s != nil {
 		t.Errorf("it says %+v", s)
@@ -202,16 +202,16 @@ func TestFaultF34DamagedSummary(t *testing.T) {
 // A summary that was made to lie is named by store verify, and does not have its segment
 // deleted.
 func TestFaultF34LyingSummary(t *testing.T) {
-	for what, lie := range map[string]func(s *Summary){
-		"older":            func(s *Summary) { s.Oldest, s.Newest = s.Oldest.AddDate(-50, 0, 0), s.Newest.AddDate(-50, 0, 0) },
-		"one record fewer": func(s *Summary) { s.Records-- },
-		"no bad lines":     func(s *Summary) { s.Skipped = nil },
-		"empty":            func(s *Summary) { *s = Summary{Version: s.Version, Body: s.Body} },
+	for what, lie := range map[string]func(s *SegmentSummary){
+		"older":            func(s *SegmentSummary) { s.Oldest, s.Newest = s.Oldest.AddDate(-50, 0, 0), s.Newest.AddDate(-50, 0, 0) },
+		"one record fewer": func(s *SegmentSummary) { s.Records-- },
+		"no bad lines":     func(s *SegmentSummary) { s.Skipped = nil },
+		"empty":            func(s *SegmentSummary) { *s = SegmentSummary{Version: s.Version, Body: s.Body} },
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := newPath(t)
 			name := closeSegment(t, path, 1, dated(t, "a", time.Since(noon))+"{}\n")
-			withFrame(t, name, func(s *Summary) []byte {
+			withFrame(t, name, func(s *SegmentSummary) []byte {
 				lie(s)
 				return frameOf(t, s)
 			})
@@ -238,7 +238,7 @@ func TestFaultF34LyingSummary(t *testing.T) {
 func TestSummaryOfALaterRelease(t *testing.T) {
 	path := newPath(t)
 	name := closeSegment(t, path, 1, lines(t, "a"))
-	withFrame(t, name, func(s *Summary) []byte {
+	withFrame(t, name, func(s *SegmentSummary) []byte {
 		s.Version++
 		s.Records = 0
 		return frameOf(t, s)
@@ -261,7 +261,7 @@ func TestSummaryOfALaterRelease(t *testing.T) {
 func TestDamagedSegmentStays(t *testing.T) {
 	path := newPath(t)
 	name := closeSegment(t, path, 1, lines(t, "a", "b"))
-	withFrame(t, name, func(*Summary) []byte { return nil })
+	withFrame(t, name, func(*SegmentSummary) []byte { return nil })
 	data := []byte(content(t, name))
 	data[len(data)/2] ^= 0xff
 	writeFile(t, name, string(data))
@@ -275,7 +275,7 @@ func TestDamagedSegmentStays(t *testing.T) {
 }
 
 func FuzzReadSummary(f *testing.F) {
-	s := Summary{
+	s := SegmentSummary{
 		Version: summaryVersion, Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Skipped: []Skip{{ReasonNotJSON, 1, []int64{2}}},
 	}
 	frame, err := s.frame()

@@ -53,8 +53,8 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 
 // worthPlan returns how the arms of a plan are compared. Comparators are all arms but the placebo: whoever says that
 // the council pays has beaten everything simpler in the plan.
-func (p Plan) worthPlan() worth.Plan {
-	w := worth.Plan{Treatment: ArmCouncil, Margin: p.Margin, ValueUSD: p.ValueUSD, Seed: uint64(p.Seed)} //nolint:gosec // it is not negative
+func (p Plan) worthPlan() worth.Design {
+	w := worth.Design{Treatment: ArmCouncil, Margin: p.Margin, ValueUSD: p.ValueUSD, Seed: uint64(p.Seed)} //nolint:gosec // it is not negative
 	for _, arm := range p.Arms {
 		switch arm {
 		case ArmCouncil:

@@ -37,7 +37,7 @@ func (p Plan) JudgeCalls() int { return 2 * len(p.Judges) * len(p.judged()) }
 
 // judge has the judges of the plan compare the council's answer with each arm's. It reports whether a limit of cost
 // kept one from a call.
-func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipeline.Budget) (short bool) {
+func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipeline.QuestionBudget) (short bool) {
 	for _, arm := range r.Plan.judged() {
 		if done.Judged == nil {
 			done.Judged = map[string]Judgement{}

@@ -45,7 +45,7 @@ type Plan struct {
 	Ensemble council.Member   `json:"ensemble"` // whose model an ensemble asks
 	Samples  int              `json:"samples"`  // of an ensemble; 0: there is none
 	Judges   []council.Member `json:"judges"`   // who compare answers, where there are no right ones
-	Margin   float64          `json:"margin"`   // as in worth.Plan
+	Margin   float64          `json:"margin"`   // as in worth.Design
 	ValueUSD *float64         `json:"value_usd"`
 	Alpha    float64          `json:"alpha"` // error level of a verdict
 }
@@ -180,24 +180,24 @@ func (p Plan) Panel() []pipeline.Arm {
 
 // Held returns what the file of that name holds of the questions, which are in the order of the plan; nothing where there
 // is no such file. The results of another plan are an error.
-func (p Plan) Held(name string, questions []Question) (File, error) {
+func (p Plan) Held(name string, questions []Question) (ResultFile, error) {
 	held, err := Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return File{}, nil
+		return ResultFile{}, nil
 	}
 	switch {
 	case err != nil:
-		return File{}, err
+		return ResultFile{}, err
 	case held.size > 0 && held.Hash != p.Hash():
-		return File{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: "+
+		return ResultFile{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: "+
 			"write to another file, or ask as before",
 			name, strings.Join(p.Differs(held.Plan), ", "))
 	case len(held.Results) > len(questions):
-		return File{}, fmt.Errorf("%s holds more questions than the plan has: it is damaged", name)
+		return ResultFile{}, fmt.Errorf("%s holds more questions than the plan has: it is damaged", name)
 	}
 	for i, result := range held.Results {
 		if result.ID != questions[i].ID {
-			return File{}, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged",
+			return ResultFile{}, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged",
 				name, i+1, result.ID, questions[i].ID)
 		}
 	}

@@ -76,14 +76,14 @@ const (
 	BadReference Code = grade.CodeReference
 )
 
-// Problem is what is wrong with a line of a file of questions.
-type Problem struct {
+// LineProblem is what is wrong with a line of a file of questions.
+type LineProblem struct {
 	Line   int // from 1
 	Code   Code
 	Detail string // how to mend it
 }
 
-func (p Problem) String() string { return fmt.Sprintf("line %d: %s: %s", p.Line, p.Code, p.Detail) }
+func (p LineProblem) String() string { return fmt.Sprintf("line %d: %s: %s", p.Line, p.Code, p.Detail) }
 
 const (
 	maxLine = 4 << 20 // bytes
@@ -92,9 +92,9 @@ const (
 
 // Read reads a file of questions, one JSON object a line, with every problem of it. The grader has the type that is
 // used for references without one; "" is none. It takes time in proportion to the file.
-func Read(file []byte, grader string) ([]Question, []Problem) {
+func Read(file []byte, grader string) ([]Question, []LineProblem) {
 	var questions []Question
-	var problems []Problem
+	var problems []LineProblem
 	seen := map[string]int{} // line by id
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	n := 0
@@ -117,7 +117,7 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 		questions = append(questions, q)
 	}
 	if n == 0 || len(questions)+len(problems) == 0 {
-		problems = append(problems, Problem{
+		problems = append(problems, LineProblem{
 			Line:   1,
 			Code:   NoQuestion,
 			Detail: "the file is empty: write one JSON object a line",
@@ -126,7 +126,7 @@ func Read(file []byte, grader string) ([]Question, []Problem) {
 	return questions, problems
 }
 
-func readLine(line []byte, grader string) (q Question, problem *Problem) {
+func readLine(line []byte, grader string) (q Question, problem *LineProblem) {
 	if problem = q.decode(line); problem == nil {
 		problem = q.check()
 	}
@@ -137,12 +137,12 @@ func readLine(line []byte, grader string) (q Question, problem *Problem) {
 }
 
 // badLine returns a problem whose line is not known yet.
-func badLine(code Code, format string, args ...any) *Problem {
-	return &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
+func badLine(code Code, format string, args ...any) *LineProblem {
+	return &LineProblem{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
 // decode reads the JSON of a line.
-func (q *Question) decode(line []byte) *Problem {
+func (q *Question) decode(line []byte) *LineProblem {
 	switch {
 	case len(line) > maxLine:
 		return badLine(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
@@ -175,7 +175,7 @@ func (q *Question) decode(line []byte) *Problem {
 }
 
 // check says what is wrong with a question, but for its right answer.
-func (q *Question) check() *Problem {
+func (q *Question) check() *LineProblem {
 	switch {
 	case q.ID == "":
 		return badLine(MissingID, "give the question an id")
@@ -196,7 +196,7 @@ func (q *Question) check() *Problem {
 }
 
 // findGrader makes the grader of a question with a right answer. usual is the type of those that name none.
-func (q *Question) findGrader(usual string) *Problem {
+func (q *Question) findGrader(usual string) *LineProblem {
 	if isNull(q.Reference) {
 		if q.Grader != nil {
 			return badLine(BadReference, "there is a grader, and no reference: give the right answer, or remove the grader")

@@ -20,10 +20,10 @@ import (
 
 // Council is what a run asks.
 type Council interface {
-	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error)
+	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget) ([]pipeline.ArmResult, error)
 	Judge(
-		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
-	) ([]pipeline.Verdict, bool)
+		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.QuestionBudget,
+	) ([]pipeline.Preference, bool)
 }
 
 // Options are what a run works with.
@@ -33,7 +33,7 @@ type Options struct {
 	Plan        Plan
 	Questions   []Prepared // in the order of the plan
 	Out         string     // the file of results
-	Held        File       // what that file holds, as [Plan.Held] returns it
+	Held        ResultFile // what that file holds, as [Plan.Held] returns it
 	MaxCostUSD  float64    // what the run may cost, what it has cost included
 	Concurrency int        // questions at once, 1 or more
 	// Over is called with the id of the session of each question that is over, before the question has a line in the file of
@@ -95,8 +95,8 @@ type tail struct {
 	Usage     council.Usage `json:"usage"`
 }
 
-// File is what a file of results holds.
-type File struct {
+// ResultFile is what a file of results holds.
+type ResultFile struct {
 	Plan    Plan
 	Hash    string
 	Results []Result
@@ -106,8 +106,8 @@ type File struct {
 }
 
 // Open reads a file of results. A torn last line is passed over. Without such a file, the error is fs.ErrNotExist.
-func Open(name string) (File, error) {
-	var f File
+func Open(name string) (ResultFile, error) {
+	var f ResultFile
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return f, err
@@ -372,7 +372,7 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	for attempt := 1; ; attempt++ {
 		all := r.sessions(plan.SessionID)
 		before := r.Calls.Cost(all...)
-		b := pipeline.Budget{Landed: r.Calls.Landed, Limit: func(session string) float64 {
+		b := pipeline.QuestionBudget{Landed: r.Calls.Landed, Limit: func(session string) float64 {
 			answered := r.Calls.usage(session).CostUSD // is answered again for nothing, and counts
 			return room - (r.Calls.Cost(all...) - before) + *cmp.Or(answered, new(float64))
 		}}

@@ -16,7 +16,7 @@ import (
 // priced is a council whose sessions cost 1 US dollar each. The session "s0" runs until it is cancelled.
 type priced struct{ *Calls }
 
-func (p priced) Panel(ctx context.Context, plan council.Plan, _ []pipeline.Arm, _ pipeline.Budget) ([]pipeline.ArmResult, error) {
+func (p priced) Panel(ctx context.Context, plan council.Plan, _ []pipeline.Arm, _ pipeline.QuestionBudget) ([]pipeline.ArmResult, error) {
 	if plan.SessionID == "s0" {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -32,8 +32,8 @@ func (p priced) Panel(ctx context.Context, plan council.Plan, _ []pipeline.Arm, 
 }
 
 func (priced) Judge(
-	context.Context, council.Plan, string, int, []council.Member, string, string, pipeline.Budget,
-) ([]pipeline.Verdict, bool) {
+	context.Context, council.Plan, string, int, []council.Member, string, string, pipeline.QuestionBudget,
+) ([]pipeline.Preference, bool) {
 	return nil, false
 }
 

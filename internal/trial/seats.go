@@ -20,7 +20,7 @@ import (
 
 // Seats returns what the seats of a council made of the questions of a file, with the ids of the seats. Votes and
 // rankings are counted again without each of them.
-func Seats(f File) ([]worth.SeatQuestion, []string, error) {
+func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	if !f.Ended && len(f.Plan.Arms) > 0 {
 		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command " +
 			"goes on, and with --finish it ends with what was asked")
@@ -106,7 +106,7 @@ func readRows(name string) (all []row, arms []string, err error) {
 
 // CompareRows compares the treatment of a plan with the arms of a file of graded rows: with its comparators, or with all
 // others where it names none. A score that is missing counts as wrong, and a cost that is missing is unknown.
-func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error) {
+func CompareRows(name string, plan worth.Design) (out render.Comparison, err error) {
 	all, arms, err := readRows(name)
 	if err != nil {
 		return out, err
@@ -144,7 +144,7 @@ func CompareRows(name string, plan worth.Plan) (out render.Comparison, err error
 }
 
 // comparators returns the arms with which the treatment of a plan is compared.
-func comparators(plan worth.Plan, arms []string) ([]string, error) {
+func comparators(plan worth.Design, arms []string) ([]string, error) {
 	others := plan.Comparators
 	if len(others) == 0 {
 		others = slices.DeleteFunc(slices.Clone(arms), func(arm string) bool { return arm == plan.Treatment })

@@ -10,7 +10,7 @@ import (
 )
 
 // figures returns what each arm did, the cheapest first, those of unknown cost last.
-func figures(questions []Question, plan Plan) []ArmFigures {
+func figures(questions []Question, plan Design) []ArmFigures {
 	var names []string
 	for _, name := range slices.Concat([]string{plan.Treatment}, plan.Comparators, plan.Members, plan.Described) {
 		if !slices.Contains(names, name) {
@@ -106,7 +106,7 @@ func dominate(questions []Question, arms []ArmFigures, described []string) {
 				continue
 			}
 			frontier = frontier && arms[c].Score < arms[d].Score
-			pairs, _ := differ(questions, Plan{}, everything, arms[c].Arm, arms[d].Arm)
+			pairs, _ := differ(questions, Design{}, everything, arms[c].Arm, arms[d].Arm)
 			if i := Paired(pairs); i != nil {
 				tested = append(tested, pair{c, d})
 				ps = append(ps, i.Above(0))

@@ -46,7 +46,7 @@ func TestBestMemberVectors(t *testing.T) {
 	}
 	near := func(got, want float64) bool { return math.Abs(got-want) <= 1e-9*math.Abs(want)+1e-12 }
 	for _, c := range vectors.Cases {
-		plan := Plan{Treatment: "council", Margin: c.Delta}
+		plan := Design{Treatment: "council", Margin: c.Delta}
 		for i := range c.Members[0] {
 			plan.Members = append(plan.Members, fmt.Sprintf("m%d", i))
 		}

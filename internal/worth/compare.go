@@ -22,8 +22,8 @@ type Question struct {
 	CostUSD map[string]float64
 }
 
-// Plan says what is compared with what.
-type Plan struct {
+// Design says what is compared with what.
+type Design struct {
 	Treatment   string   // the arm that has to pay
 	Comparators []string // the arms that it has to beat
 	Members     []string // the arms of which it has to beat the best; empty: none
@@ -37,7 +37,7 @@ type Plan struct {
 }
 
 // Rivals returns how many ways the treatment has to beat by the margin: the comparators, and the best member.
-func (p Plan) Rivals() int { return len(p.Comparators) + min(1, len(p.Members)) }
+func (p Design) Rivals() int { return len(p.Comparators) + min(1, len(p.Members)) }
 
 // LeastClusters is the number of clusters from which on there is a verdict.
 const LeastClusters = 30
@@ -52,16 +52,16 @@ const (
 	Undecided  Verdict = "undecided"
 )
 
-// Reason says why a comparison is undecided.
-type Reason string
+// UndecidedReason says why a comparison is undecided.
+type UndecidedReason string
 
 // The reasons.
 const (
-	Insufficient     Reason = "insufficient"       // fewer than 30 clusters
-	DependsOnMissing Reason = "depends_on_missing" // without the answers that could not be graded it would be another verdict
-	ShortOfMargin    Reason = "short_of_margin"    // better than all, by less than the margin
-	CostUnknown      Reason = "cost_unknown"       // the verdict is in money, and not every cost that it takes is known
-	TooFew           Reason = "too_few"            // questions to tell
+	Insufficient     UndecidedReason = "insufficient"       // fewer than 30 clusters
+	DependsOnMissing UndecidedReason = "depends_on_missing" // without the answers that could not be graded it would be another verdict
+	ShortOfMargin    UndecidedReason = "short_of_margin"    // better than all, by less than the margin
+	CostUnknown      UndecidedReason = "cost_unknown"       // the verdict is in money, and not every cost that it takes is known
+	TooFew           UndecidedReason = "too_few"            // questions to tell
 )
 
 // Comparison is the treatment against one arm.
@@ -123,24 +123,24 @@ type Best struct {
 
 // Report is the outcome of a comparison.
 type Report struct {
-	Questions   int          `json:"questions"`
-	Clusters    int          `json:"clusters"`
-	Verdict     Verdict      `json:"verdict"`
-	Reason      Reason       `json:"reason"` // "" unless undecided
-	Needed      *int         `json:"needed"` // questions that would show a gain of twice the margin; null unless there are too few
-	Margin      float64      `json:"margin"` // 0 with a value
-	ValueUSD    *float64     `json:"value_usd"`
-	Treatment   string       `json:"treatment"`
-	Comparisons []Comparison `json:"comparisons"`
-	Best        *Best        `json:"best"` // null where it is not asked for
-	Described   []Comparison `json:"described"`
-	Arms        []ArmFigures `json:"arms"` // the cheapest first
-	Power       []Power      `json:"power"`
-	Rivals      int          `json:"rivals"` // ways that the treatment has to beat
+	Questions   int             `json:"questions"`
+	Clusters    int             `json:"clusters"`
+	Verdict     Verdict         `json:"verdict"`
+	Reason      UndecidedReason `json:"reason"` // "" unless undecided
+	Needed      *int            `json:"needed"` // questions that would show a gain of twice the margin; null unless there are too few
+	Margin      float64         `json:"margin"` // 0 with a value
+	ValueUSD    *float64        `json:"value_usd"`
+	Treatment   string          `json:"treatment"`
+	Comparisons []Comparison    `json:"comparisons"`
+	Best        *Best           `json:"best"` // null where it is not asked for
+	Described   []Comparison    `json:"described"`
+	Arms        []ArmFigures    `json:"arms"` // the cheapest first
+	Power       []Power         `json:"power"`
+	Rivals      int             `json:"rivals"` // ways that the treatment has to beat
 }
 
 // Compare compares the arms of questions as the plan says.
-func Compare(questions []Question, plan Plan) Report {
+func Compare(questions []Question, plan Design) Report {
 	r := report(questions, plan, everything)
 	if r.Verdict != Undecided {
 		graded := report(questions, plan, gradedOnly)
@@ -163,7 +163,7 @@ const (
 
 // differ returns the differences of two arms, and reports whether all costs that they need are
 // known: otherwise there are none.
-func differ(questions []Question, plan Plan, m missing, first, second string) (pairs []Pair, known bool) {
+func differ(questions []Question, plan Design, m missing, first, second string) (pairs []Pair, known bool) {
 	for _, q := range questions {
 		a, hasA := q.Score[first]
 		b, hasB := q.Score[second]
@@ -185,7 +185,7 @@ func differ(questions []Question, plan Plan, m missing, first, second string) (p
 }
 
 // report compares without the figures of the arms.
-func report(questions []Question, plan Plan, m missing) Report {
+func report(questions []Question, plan Design, m missing) Report {
 	r := Report{
 		Questions:   len(questions),
 		Clusters:    countClusters(questions),
@@ -275,7 +275,7 @@ func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 }
 
 // comparison returns the figures of the treatment against one arm.
-func comparison(questions []Question, plan Plan, arm string, pairs []Pair, margin float64) Comparison {
+func comparison(questions []Question, plan Design, arm string, pairs []Pair, margin float64) Comparison {
 	c := Comparison{
 		Arm:                    arm,
 		Interval:               Paired(pairs),
@@ -395,7 +395,7 @@ func foldOf(questions []Question, seed uint64) map[string]int {
 
 // crossFit compares the treatment, in each fold, with the members that have the highest mean in
 // the other folds. fold has the fold of each cluster.
-func crossFit(questions []Question, plan Plan, m missing, fold map[string]int) (picked [][]string, size *Interval) {
+func crossFit(questions []Question, plan Design, m missing, fold map[string]int) (picked [][]string, size *Interval) {
 	if m == gradedOnly {
 		questions = slices.DeleteFunc(slices.Clone(questions), func(q Question) bool {
 			_, has := q.Score[plan.Treatment]

@@ -35,7 +35,7 @@ func TestNetBenefitVectors(t *testing.T) {
 				CostUSD: map[string]float64{"council": c.CouncilCost[i], "other": c.OtherCost[i]},
 			})
 		}
-		r := worth.Compare(questions, worth.Plan{Treatment: "council", Comparators: []string{"other"}, ValueUSD: &c.Value})
+		r := worth.Compare(questions, worth.Design{Treatment: "council", Comparators: []string{"other"}, ValueUSD: &c.Value})
 		checkInterval(t, "net", c.Net, r.Comparisons[0].Interval)
 		if !is(r.Comparisons[0].CostPerAdditionalRight, c.Additional, 1e-9) {
 			t.Errorf("an additional answer costs %s, want %s", text(r.Comparisons[0].CostPerAdditionalRight), text(c.Additional))
@@ -73,7 +73,7 @@ func made(n int, seed uint64, accuracy map[string]float64) []worth.Question {
 }
 
 func TestVerdicts(t *testing.T) {
-	plan := worth.Plan{Treatment: "council", Comparators: []string{"ranked"}, Members: []string{"a", "b"}, Margin: 0.05}
+	plan := worth.Design{Treatment: "council", Comparators: []string{"ranked"}, Members: []string{"a", "b"}, Margin: 0.05}
 	cheap, dear := 0.1, 10.0
 	better := map[string]float64{"council": 0.9, "a": 0.5, "b": 0.6, "ranked": 0.6}
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestVerdicts(t *testing.T) {
 		truth   map[string]float64
 		value   *float64
 		verdict worth.Verdict
-		reason  worth.Reason
+		reason  worth.UndecidedReason
 	}{
 		{"far better", 400, better, nil, worth.Pays, ""},
 		{"as good as one of them", 400, map[string]float64{"council": 0.6, "a": 0.5, "b": 0.6, "ranked": 0.8}, nil, worth.DoesNotPay, ""},
@@ -111,7 +111,7 @@ func TestShortOfMargin(t *testing.T) {
 		}
 		all = append(all, q)
 	}
-	plan := worth.Plan{Treatment: "council", Comparators: []string{"other"}, Margin: 0.05}
+	plan := worth.Design{Treatment: "council", Comparators: []string{"other"}, Margin: 0.05}
 	if r := worth.Compare(all, plan); r.Verdict != worth.DoesNotPay {
 		t.Errorf("4 points, and 5 are ruled out: %s %s", r.Verdict, r.Reason)
 	}
@@ -128,7 +128,7 @@ func TestMissing(t *testing.T) {
 			delete(q.Score, "other")
 		}
 	}
-	plan := worth.Plan{Treatment: "council", Comparators: []string{"other"}, Margin: 0.05}
+	plan := worth.Design{Treatment: "council", Comparators: []string{"other"}, Margin: 0.05}
 	r := worth.Compare(questions, plan)
 	if r.Verdict != worth.Undecided || r.Reason != worth.DependsOnMissing {
 		t.Errorf("%s %s", r.Verdict, r.Reason)
@@ -143,7 +143,7 @@ func TestCosts(t *testing.T) {
 	for _, q := range questions {
 		q.CostUSD["good"] = 0.02
 	}
-	plan := worth.Plan{Treatment: "council", Comparators: []string{"good", "bad"}, Margin: 0.05}
+	plan := worth.Design{Treatment: "council", Comparators: []string{"good", "bad"}, Margin: 0.05}
 	arms := worth.Compare(questions, plan).Arms
 	var order []string
 	for _, arm := range arms {
@@ -182,13 +182,13 @@ func TestCosts(t *testing.T) {
 // what is only described takes no verdict away.
 func TestUnknownCosts(t *testing.T) {
 	value := 1.0
-	plan := worth.Plan{
+	plan := worth.Design{
 		Treatment: "council", Comparators: []string{"vote"}, Members: []string{"small", "large"}, Described: []string{"placebo"},
 		ValueUSD: &value,
 	}
 	for _, c := range []struct {
 		arm                          string
-		reason                       worth.Reason
+		reason                       worth.UndecidedReason
 		vote, small, size, described bool // have a difference
 	}{
 		{"", "", true, true, true, true},
@@ -227,7 +227,7 @@ func TestUnknownCosts(t *testing.T) {
 func TestNullVerdicts(t *testing.T) {
 	testkit.Slow(t)
 	sets := 200
-	plan := worth.Plan{Treatment: "council", Members: []string{"a", "b", "c", "d"}, Comparators: []string{"ranked"}, Margin: 0.05}
+	plan := worth.Design{Treatment: "council", Members: []string{"a", "b", "c", "d"}, Comparators: []string{"ranked"}, Margin: 0.05}
 	pays := 0
 	for n := range sets {
 		truth := map[string]float64{"council": 0.7, "a": 0.7, "b": 0.7, "c": 0.7, "d": 0.7, "ranked": 0.7}
@@ -242,7 +242,7 @@ func TestNullVerdicts(t *testing.T) {
 
 // Whatever the order of the questions, the report is the same but for rounding.
 func TestFoldsDoNotDependOnOrder(t *testing.T) {
-	plan := worth.Plan{Treatment: "council", Members: []string{"a", "b"}, Margin: 0.05, Seed: 9}
+	plan := worth.Design{Treatment: "council", Members: []string{"a", "b"}, Margin: 0.05, Seed: 9}
 	questions := made(90, 1, map[string]float64{"council": 0.7, "a": 0.5, "b": 0.5})
 	first := worth.Compare(questions, plan)
 	slices.Reverse(questions)

@@ -96,7 +96,7 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 // CompareJudged compares the treatment with each comparator as judges see it. Such a verdict is by
 // the judgement of these judges, never what is right. It must be the same with all missing
 // judgements for either side. The plan has no members: nobody was judged against each of them.
-func CompareJudged(questions []JudgedQuestion, plan Plan) Report {
+func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	r := judgedReport(questions, plan, nil)
 	if r.Verdict == Undecided {
 		return r
@@ -112,7 +112,7 @@ func CompareJudged(questions []JudgedQuestion, plan Plan) Report {
 }
 
 // judgedReport is CompareJudged with missing judgements left out, or for one side.
-func judgedReport(questions []JudgedQuestion, plan Plan, instead *float64) Report {
+func judgedReport(questions []JudgedQuestion, plan Design, instead *float64) Report {
 	clusters := map[string]bool{}
 	for _, q := range questions {
 		clusters[q.Cluster] = true

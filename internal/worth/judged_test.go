@@ -27,7 +27,7 @@ func TestJudgedVectors(t *testing.T) {
 				"other": {Verdicts: [][2]*float64{{&c.First[i], &c.Second[i]}}, LogLength: c.Ratio[i]},
 			}})
 		}
-		r := worth.CompareJudged(questions, worth.Plan{Treatment: "council", Comparators: []string{"other"}, Margin: worth.JudgedMargin})
+		r := worth.CompareJudged(questions, worth.Design{Treatment: "council", Comparators: []string{"other"}, Margin: worth.JudgedMargin})
 		got := r.Comparisons[0]
 		checkInterval(t, "raw", c.Raw, got.Interval)
 		if got.Judged.Unstable != c.Unstable {
@@ -75,12 +75,12 @@ func judgedAs(wins, losses, ties int, longer float64) []worth.JudgedQuestion {
 }
 
 func TestJudged(t *testing.T) {
-	plan := worth.Plan{Treatment: "council", Comparators: []string{"other"}, Margin: worth.JudgedMargin}
+	plan := worth.Design{Treatment: "council", Comparators: []string{"other"}, Margin: worth.JudgedMargin}
 	for _, c := range []struct {
 		name      string
 		questions []worth.JudgedQuestion
 		verdict   worth.Verdict
-		reason    worth.Reason
+		reason    worth.UndecidedReason
 	}{
 		{"clearly better", judgedAs(70, 20, 10, 0), worth.Pays, ""},
 		{"better at any length", judgedAs(70, 20, 10, 0.2), worth.Pays, ""},

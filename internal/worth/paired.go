@@ -111,7 +111,7 @@ type Power struct {
 	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Plan.Rivals] counts the
+// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Design.Rivals] counts the
 // rivals. The margin is above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)

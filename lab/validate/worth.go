@@ -109,7 +109,7 @@ func decided(want worth.Verdict) func(Comparison, []biassim.GradedQuestion) (boo
 // compare compares the first arm with the others.
 func (c Comparison) compare(graded []biassim.GradedQuestion) worth.Report {
 	names := append(make([]string, 0, len(c.world.Accuracy)), "council")
-	plan := worth.Plan{Treatment: "council", Margin: margin, Seed: c.world.Seed}
+	plan := worth.Design{Treatment: "council", Margin: margin, Seed: c.world.Seed}
 	for i := range c.world.Accuracy[1:] {
 		name := "arm" + strconv.Itoa(i)
 		names = append(names, name)

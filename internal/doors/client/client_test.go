@@ -439,7 +439,7 @@ func FuzzReadEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream string) {
 		var again strings.Builder
-		var events []client.Event
+		var events []client.LoggedEvent
 		for e, err := range client.ReadEvents(strings.NewReader(stream)) {
 			if err != nil {
 				break

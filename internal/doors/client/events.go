@@ -31,8 +31,8 @@ const (
 
 var errSilent = fmt.Errorf("nothing came for %s", maxSilence)
 
-// Event is an entry of a session's log.
-type Event struct {
+// LoggedEvent is an entry of a session's log.
+type LoggedEvent struct {
 	ID string // as the stream gives it, "" where it gives none
 	council.Entry
 }
@@ -54,18 +54,18 @@ func place(id string) (numbers []int) {
 
 // ReadEvents yields the events of a stream. If the stream breaks, the error comes last, and
 // the event that was cut off is not yielded. A stream that ends normally yields no error.
-func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
+func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
+	return func(yield func(LoggedEvent, error) bool) {
 		lines := bufio.NewScanner(stream)
 		lines.Buffer(nil, maxDocument)
-		var e Event
+		var e LoggedEvent
 		for lines.Scan() {
 			line := bytes.TrimRight(lines.Bytes(), "\r")
 			if len(line) == 0 { // the end of an event, or of a comment
 				if e.Data != nil && !yield(e, nil) {
 					return
 				}
-				e = Event{}
+				e = LoggedEvent{}
 				continue
 			}
 			field, value, _ := bytes.Cut(line, []byte(": "))
@@ -79,7 +79,7 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 			}
 		}
 		if err := lines.Err(); err != nil {
-			yield(Event{}, err)
+			yield(LoggedEvent{}, err)
 		}
 	}
 }

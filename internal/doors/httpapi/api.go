@@ -91,7 +91,7 @@ type Daemon interface {
 	Report(ctx context.Context, q bias.Query) (bias.Report, error)
 	// Evidence computes what reviewers and people say of whole sessions; nil where there is nothing, or the query is
 	// of single members.
-	Evidence(ctx context.Context, q bias.Query) (*render.Evidence, error)
+	Evidence(ctx context.Context, q bias.Query) (*render.CouncilEvidence, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
 	// NotReady returns the reasons why no session should be sent here, and what else

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // daemon in good health.
 type fakeDaemon struct {
 	report   func(bias.Query) (bias.Report, error)
-	evidence func(bias.Query) (*render.Evidence, error)
+	evidence func(bias.Query) (*render.CouncilEvidence, error)
 	board    func(bias.Query) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
@@ -49,14 +49,14 @@ type fakeDaemon struct {
 }
 
 // Spend returns a report in which nothing is empty.
-func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
+func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, error) {
 	if d.spendFails.Load() {
-		return spend.Report{}, errors.New("no disk")
+		return spend.Costs{}, errors.New("no disk")
 	}
 	a := d.accounts()
 	account, _ := a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
 	hold, _ := account.Reserve(spend.Attempt{Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
-	hold.Charge(ctx, spend.Outcome{})
+	hold.Charge(ctx, spend.Settled{})
 	broken := func(yield func(spend.Line, error) bool) {
 		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
 	}
@@ -82,7 +82,7 @@ func (d *fakeDaemon) Report(ctx context.Context, q bias.Query) (bias.Report, err
 	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(ctx), nil
 }
 
-func (d *fakeDaemon) Evidence(_ context.Context, q bias.Query) (*render.Evidence, error) {
+func (d *fakeDaemon) Evidence(_ context.Context, q bias.Query) (*render.CouncilEvidence, error) {
 	if d.evidence != nil {
 		return d.evidence(q)
 	}

@@ -117,13 +117,13 @@ var schemas = map[string]reflect.Type{
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](),
 	"FailureCode": reflect.TypeFor[council.FailureCode](),
-	"Evidence":    reflect.TypeFor[render.Evidence](), "Shadow": reflect.TypeFor[worth.Shadow](),
+	"Evidence":    reflect.TypeFor[render.CouncilEvidence](), "Shadow": reflect.TypeFor[worth.Shadow](),
 	"ShadowReviewer": reflect.TypeFor[worth.ShadowReviewer](), "Share": reflect.TypeFor[worth.Share](),
 	"EqualShare": reflect.TypeFor[worth.EqualShare](), "People": reflect.TypeFor[worth.People](), "PPI": reflect.TypeFor[worth.PPI](),
 	"Unasked": reflect.TypeFor[worth.Unasked](), "PeopleAgreements": reflect.TypeFor[worth.Agreements](),
 	"PeopleAgreement": reflect.TypeFor[worth.Agreement](), "ReviewerAgreement": reflect.TypeFor[worth.AgreementOfReviewer](),
 	"Preference": reflect.TypeFor[worth.Preference](),
-	"Report":     reflect.TypeFor[render.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Report":     reflect.TypeFor[render.FullReport](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](), "ModelPosition": reflect.TypeFor[bias.ModelPosition](),
@@ -136,7 +136,7 @@ var schemas = map[string]reflect.Type{
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Board": reflect.TypeFor[bias.Board](), "Category": reflect.TypeFor[bias.Category](),
 	"VersionChange": reflect.TypeFor[bias.VersionChange](), "Filter": reflect.TypeFor[bias.Filter](), "Repeats": reflect.TypeFor[bias.Repeats](),
-	"Entry":  reflect.TypeFor[bias.Entry](),
+	"Entry":  reflect.TypeFor[bias.LeaderboardEntry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),
 	"Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
@@ -162,7 +162,7 @@ var schemas = map[string]reflect.Type{
 	"ChatMetadata": reflect.TypeFor[httpapi.ChatMetadata](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
-	"Spend":  reflect.TypeFor[spend.Report](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
+	"Spend":  reflect.TypeFor[spend.Costs](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
 	"Ledger": reflect.TypeFor[spend.State](), "LedgerReason": reflect.TypeFor[spend.Skipped](), "Acceptance": reflect.TypeFor[spend.Acceptance](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
@@ -392,7 +392,7 @@ func fullReport(bias.Query) (bias.Report, error) {
 }
 
 // fullEvidence is evidence in which nothing is empty.
-func fullEvidence(bias.Query) (*render.Evidence, error) {
+func fullEvidence(bias.Query) (*render.CouncilEvidence, error) {
 	var shadows []council.ShadowRecord
 	var labels []council.LabelRecord
 	for i := range 120 {
@@ -411,7 +411,7 @@ func fullEvidence(bias.Query) (*render.Evidence, error) {
 			Ballots: []council.LabelBallot{{ID: "c", Places: map[string]int{"b": 0, "d": 1}}},
 		})
 	}
-	e := &render.Evidence{Evidence: worth.Weigh(shadows, labels)}
+	e := &render.CouncilEvidence{Evidence: worth.Weigh(shadows, labels)}
 	e.Skipped = []bias.Skipped{{Reason: "not_json", Count: 1, FirstFile: new("evidence.jsonl"), FirstLine: new(int64(1))}}
 	if p := e.People; p.Powered == nil || p.Agreement.Borda == nil || p.Dominant == nil || len(p.Unasked.Agreement.Reviewers) == 0 {
 		return nil, errors.New("something is missing")

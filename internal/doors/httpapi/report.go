@@ -75,7 +75,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	report := render.Report{}
+	report := render.FullReport{}
 	if report.Report, err = a.o.Daemon.Report(r.Context(), query); err != nil {
 		return err
 	}

@@ -37,12 +37,12 @@ import (
 
 // parse reads a stream of events. It must be whole, and its numbers must follow the
 // number of the last event that was seen.
-func parse(t *testing.T, stream []byte, seen int) []client.Event {
+func parse(t *testing.T, stream []byte, seen int) []client.LoggedEvent {
 	t.Helper()
 	if len(stream) > 0 && !bytes.HasSuffix(stream, []byte("\n\n")) {
 		t.Fatalf("the stream breaks off: %q", stream[max(0, len(stream)-100):])
 	}
-	var events []client.Event
+	var events []client.LoggedEvent
 	for e, err := range client.ReadEvents(bytes.NewReader(stream)) {
 		if err != nil {
 			t.Fatal(err)
@@ -265,7 +265,9 @@ func TestEvents(t *testing.T) {
 	if data := log[len(log)-1].Data; string(data)+"\n" != string(body) {
 		t.Errorf("session.done is %s, the POST answers %s", data, body)
 	}
-	if slices.ContainsFunc(log, func(e client.Event) bool { return e.Type == council.EventDelta || e.Type == council.EventAnswerDelta }) {
+	if slices.ContainsFunc(log, func(e client.LoggedEvent) bool {
+		return e.Type == council.EventDelta || e.Type == council.EventAnswerDelta
+	}) {
 		t.Error("there are deltas that were not asked for")
 	}
 }

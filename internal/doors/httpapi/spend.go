@@ -13,7 +13,7 @@ import (
 // Spend says what sessions cost and may cost.
 type Spend interface {
 	// Spend reads a report from the ledger.
-	Spend(ctx context.Context, q spend.Query) (spend.Report, error)
+	Spend(ctx context.Context, q spend.Query) (spend.Costs, error)
 	// Estimate returns what the session of a plan may cost.
 	Estimate(plan council.Plan) spend.Estimate
 }

@@ -92,7 +92,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // call calls a tool. Its result may be an error.
-func (p *peer) call(name string, arguments map[string]any) (r mcpserver.Result, text string, isError bool) {
+func (p *peer) call(name string, arguments map[string]any) (r mcpserver.ToolResult, text string, isError bool) {
 	p.Helper()
 	params := &mcp.CallToolParams{Name: name, Arguments: arguments}
 	params.SetProgressToken("progress")
@@ -119,7 +119,7 @@ func (p *peer) call(name string, arguments map[string]any) (r mcpserver.Result, 
 }
 
 // must is call for a result that is no error.
-func (p *peer) must(name string, arguments map[string]any) mcpserver.Result {
+func (p *peer) must(name string, arguments map[string]any) mcpserver.ToolResult {
 	p.Helper()
 	r, text, isError := p.call(name, arguments)
 	if isError {

@@ -28,7 +28,7 @@ const (
 )
 
 // ask is the tool council.
-func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs) (*mcp.CallToolResult, Result, error) {
+func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs) (*mcp.CallToolResult, ToolResult, error) {
 	body := council.Submission{
 		Background: true, Request: council.Request{Query: in.Question, Council: in.Council, Category: in.Category},
 	}
@@ -37,7 +37,7 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	}
 	started, err := s.begin(ctx, body, in.Fresh)
 	if err != nil {
-		return nil, Result{}, s.explain(err)
+		return nil, ToolResult{}, s.explain(err)
 	}
 	return s.await(ctx, r, started.ID, in.Wait)
 }
@@ -87,10 +87,10 @@ func joins(s council.Summary) bool {
 // session as far as it is known then.
 func (s *Server) await(
 	ctx context.Context, r *mcp.CallToolRequest, id string, seconds int,
-) (*mcp.CallToolResult, Result, error) {
+) (*mcp.CallToolResult, ToolResult, error) {
 	known, err := s.daemon.Session(ctx, id)
 	if err != nil {
-		return nil, Result{}, s.explain(err)
+		return nil, ToolResult{}, s.explain(err)
 	}
 	wait := endWait
 	observer := council.Observer(council.ObserverFunc(func(council.Event) {}))
@@ -117,12 +117,12 @@ func (s *Server) await(
 		return returned(ended)
 	}
 	if ctx.Err() != nil {
-		return nil, Result{}, context.Cause(ctx)
+		return nil, ToolResult{}, context.Cause(ctx)
 	}
 	// The wait is over, or the session has no answer, or it cannot be watched any more.
 	known, err = s.daemon.Session(ctx, id)
 	if err != nil {
-		return nil, Result{}, s.explain(err)
+		return nil, ToolResult{}, s.explain(err)
 	}
 	result := resultOf(known)
 	shown := toolResult(result)
@@ -133,7 +133,7 @@ func (s *Server) await(
 	return shown, result, nil
 }
 
-func returned(s *council.Session) (*mcp.CallToolResult, Result, error) {
+func returned(s *council.Session) (*mcp.CallToolResult, ToolResult, error) {
 	result := resultOf(s)
 	return toolResult(result), result, nil
 }
@@ -141,13 +141,13 @@ func returned(s *council.Session) (*mcp.CallToolResult, Result, error) {
 // cancel is the tool council_cancel.
 func (s *Server) cancel(
 	ctx context.Context, r *mcp.CallToolRequest, in cancelArgs,
-) (*mcp.CallToolResult, Result, error) {
+) (*mcp.CallToolResult, ToolResult, error) {
 	known, err := s.daemon.Session(ctx, in.ID)
 	if err == nil && known.Status == council.StatusRunning { // Otherwise it would be deleted.
 		_, err = s.daemon.Delete(ctx, in.ID)
 	}
 	if err != nil {
-		return nil, Result{}, s.explain(err)
+		return nil, ToolResult{}, s.explain(err)
 	}
 	shown, result, err := s.await(ctx, r, in.ID, int(endWait/time.Second))
 	if err == nil && result.Status == council.StatusCancelled {

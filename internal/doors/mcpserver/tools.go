@@ -52,8 +52,8 @@ type reportArgs struct {
 	Category string `json:"category,omitempty" jsonschema:"Only sessions of this category."`
 }
 
-// Result is what the tools council, council_result and council_cancel return.
-type Result struct {
+// ToolResult is what the tools council, council_result and council_cancel return.
+type ToolResult struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
 	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, and where there is none"`
@@ -100,7 +100,7 @@ func (s *Server) addTools() {
 		Description: "Wait for the answer of a session of the council that was still running, or read it again.",
 		InputSchema: schema[resultArgs](wait),
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)},
-	}, func(ctx context.Context, r *mcp.CallToolRequest, in resultArgs) (*mcp.CallToolResult, Result, error) {
+	}, func(ctx context.Context, r *mcp.CallToolRequest, in resultArgs) (*mcp.CallToolResult, ToolResult, error) {
 		return s.await(ctx, r, in.ID, in.Wait)
 	})
 	mcp.AddTool(s.server, &mcp.Tool{
@@ -115,7 +115,7 @@ func (s *Server) addTools() {
 		Description: "What the reviews of many sessions reveal about the bias of the models as judges: towards long " +
 			"answers, first places, their own answers, and how harsh each one is.",
 		InputSchema: schema[reportArgs](categories), OutputSchema: document("Report"),
-	}, "/v1/bias-report", func(r render.Report) []byte { return render.Text(r, true, s.o.Settings) })
+	}, "/v1/bias-report", func(r render.FullReport) []byte { return render.Text(r, true, s.o.Settings) })
 	addReport(s, &mcp.Tool{
 		Name:         "leaderboard",
 		Title:        "Leaderboard",
@@ -170,8 +170,8 @@ func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byt
 }
 
 // resultOf returns a session as a tool returns it.
-func resultOf(s *council.Session) Result {
-	r := Result{
+func resultOf(s *council.Session) ToolResult {
+	r := ToolResult{
 		SessionID:   s.ID,
 		Status:      s.Status,
 		Ranking:     []Ranked{},
@@ -198,7 +198,7 @@ func resultOf(s *council.Session) Result {
 
 // toolResult returns the result of a tool as text for models that do not read the
 // structure, with a link to the whole session.
-func toolResult(r Result) *mcp.CallToolResult {
+func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
 	if r.Answer != nil {
 		fmt.Fprintf(&text, "%s\n\n", strings.TrimSpace(*r.Answer))

@@ -19,8 +19,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Row is what the index knows of a session.
-type Row struct {
+// IndexRow is what the index knows of a session.
+type IndexRow struct {
 	ID
 	Head
 	Entries int       // number of the last entry that can be read
@@ -29,9 +29,9 @@ type Row struct {
 }
 
 // there returns a row, and false where there is none.
-func (r *Row) there() (row Row, ok bool) {
+func (r *IndexRow) there() (row IndexRow, ok bool) {
 	if r == nil {
-		return Row{}, false
+		return IndexRow{}, false
 	}
 	return *r, true
 }
@@ -56,19 +56,19 @@ func newIndex() *index {
 // table has rows, which do not change, and what is asked of them while sessions come and end. However many there
 // are, that does not take longer.
 type table struct {
-	rows    map[ID]*Row
-	running map[ID]*Row
-	keys    map[string]*Row
-	ended   []*Row // all rows that do not run, the oldest first, and some that are gone
-	bytes   int64  // of all rows that do not run
+	rows    map[ID]*IndexRow
+	running map[ID]*IndexRow
+	keys    map[string]*IndexRow
+	ended   []*IndexRow // all rows that do not run, the oldest first, and some that are gone
+	bytes   int64       // of all rows that do not run
 }
 
 func newTable() *table {
-	return &table{rows: map[ID]*Row{}, running: map[ID]*Row{}, keys: map[string]*Row{}}
+	return &table{rows: map[ID]*IndexRow{}, running: map[ID]*IndexRow{}, keys: map[string]*IndexRow{}}
 }
 
 // put takes a row in place of the one before, if that is not newer, and reports whether it did.
-func (t *table) put(row *Row) bool {
+func (t *table) put(row *IndexRow) bool {
 	if old := t.rows[row.ID]; old != nil && old.Seq > row.Seq {
 		return false
 	}
@@ -83,7 +83,7 @@ func (t *table) put(row *Row) bool {
 	}
 	t.bytes += row.Bytes
 	// Ends come in order, but for those that this process appended itself.
-	at, ok := slices.BinarySearchFunc(t.ended, row.Seq, func(r *Row, seq uint64) int { return cmp.Compare(r.Seq, seq) })
+	at, ok := slices.BinarySearchFunc(t.ended, row.Seq, func(r *IndexRow, seq uint64) int { return cmp.Compare(r.Seq, seq) })
 	if ok {
 		t.ended[at] = row
 	} else {
@@ -109,11 +109,11 @@ func (t *table) drop(id ID, seq uint64) {
 }
 
 // has reports whether a row of ended is there.
-func (t *table) has(row *Row) bool { return t.rows[row.ID] == row }
+func (t *table) has(row *IndexRow) bool { return t.rows[row.ID] == row }
 
 // put notes a part. build is that of the consumer that brought it, 0 for an append.
 func (x *index) put(build int, id ID, p part) {
-	row := &Row{ID: id, Head: p.Head, Entries: p.First + p.Count - 1, Seq: p.seq, At: p.at}
+	row := &IndexRow{ID: id, Head: p.Head, Entries: p.First + p.Count - 1, Seq: p.seq, At: p.at}
 	row.Node = unique.Make(p.Node).Value() // a node has many sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -193,7 +193,7 @@ func (x *index) filled(build int) {
 	}
 }
 
-func (x *index) get(id ID) (Row, bool) {
+func (x *index) get(id ID) (IndexRow, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rows.rows[id].there()
@@ -260,7 +260,7 @@ func (x *index) sequences() map[ID]uint64 {
 
 // Rows returns the sessions of an owner: those that run, then the others, of which the one that ended last comes
 // first. Nobody changes a row.
-func (j *Journal) Rows(owner string) (rows []*Row) {
+func (j *Journal) Rows(owner string) (rows []*IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	for id, row := range j.index.rows.running {
@@ -277,7 +277,7 @@ func (j *Journal) Rows(owner string) (rows []*Row) {
 }
 
 // Keyed returns the row of the newest session with this Head.Key.
-func (j *Journal) Keyed(key string) (row Row, ok bool) {
+func (j *Journal) Keyed(key string) (row IndexRow, ok bool) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	return j.index.rows.keys[key].there()
@@ -285,7 +285,7 @@ func (j *Journal) Keyed(key string) (row Row, ok bool) {
 
 // Oldest returns the session that ended first, of those that have not been purged, and the number and the bytes of
 // all that ended.
-func (j *Journal) Oldest() (row Row, sessions int, bytes int64) {
+func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	t := j.index.rows
@@ -294,12 +294,12 @@ func (j *Journal) Oldest() (row Row, sessions int, bytes int64) {
 			return *t.ended[0], len(t.rows) - len(t.running), t.bytes
 		}
 	}
-	return Row{}, 0, 0
+	return IndexRow{}, 0, 0
 }
 
 // Newest returns the sessions that ended last, at most n of those that are wanted: the newest first. wanted does not
 // call the Journal, nor change or keep a row.
-func (j *Journal) Newest(n int, wanted func(*Row) bool) (rows []Row) {
+func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	for _, row := range slices.Backward(j.index.rows.ended) {
@@ -314,22 +314,22 @@ func (j *Journal) Newest(n int, wanted func(*Row) bool) (rows []Row) {
 }
 
 // Unended returns the sessions whose last message says that they run, the oldest first.
-func (j *Journal) Unended() (rows []Row) {
+func (j *Journal) Unended() (rows []IndexRow) {
 	j.index.mu.Lock()
 	for _, row := range j.index.rows.running {
 		rows = append(rows, *row)
 	}
 	j.index.mu.Unlock()
-	slices.SortFunc(rows, func(a, b Row) int {
+	slices.SortFunc(rows, func(a, b IndexRow) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Session, b.Session))
 	})
 	return rows
 }
 
-func (r *Row) runs() bool { return r.Status == council.StatusRunning }
+func (r *IndexRow) runs() bool { return r.Status == council.StatusRunning }
 
 // Row returns the row of a session.
-func (j *Journal) Row(id ID) (Row, bool) { return j.index.get(id) }
+func (j *Journal) Row(id ID) (IndexRow, bool) { return j.index.get(id) }
 
 // Changed returns a channel that is closed with the next change of any row.
 func (j *Journal) Changed() <-chan struct{} {

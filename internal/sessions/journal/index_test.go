@@ -62,7 +62,7 @@ func TestIndexAnswers(t *testing.T) {
 			x.put(0, id, p)
 		}
 
-		var running, ended []Row
+		var running, ended []IndexRow
 		bytes, keyed := int64(0), 0
 		for _, row := range x.rows.rows {
 			if row.runs() {
@@ -78,20 +78,20 @@ func TestIndexAnswers(t *testing.T) {
 				keyed++
 			}
 		}
-		slices.SortFunc(ended, func(a, b Row) int { return cmp.Compare(b.Seq, a.Seq) })
-		if got := j.Newest(math.MaxInt, func(*Row) bool { return true }); !slices.Equal(got, ended) {
+		slices.SortFunc(ended, func(a, b IndexRow) int { return cmp.Compare(b.Seq, a.Seq) })
+		if got := j.Newest(math.MaxInt, func(*IndexRow) bool { return true }); !slices.Equal(got, ended) {
 			t.Fatalf("step %d: the newest are %+v, of %+v", step, got, ended)
 		}
 		row, n, sum := j.Oldest()
 		if n != len(ended) || sum != bytes || n > 0 && row != ended[n-1] {
 			t.Fatalf("step %d: of %d sessions with %d bytes the oldest is %+v, not of %d with %d in %+v", step, n, sum, row, len(ended), bytes, ended)
 		}
-		if got := j.Unended(); len(got) != len(running) || slices.ContainsFunc(running, func(r Row) bool { return !slices.Contains(got, r) }) {
+		if got := j.Unended(); len(got) != len(running) || slices.ContainsFunc(running, func(r IndexRow) bool { return !slices.Contains(got, r) }) {
 			t.Fatalf("step %d: %+v run, not %+v", step, got, running)
 		}
 		rows := j.Rows("")
-		if len(rows) != len(x.rows.rows) || slices.ContainsFunc(rows, func(r *Row) bool { return x.rows.rows[r.ID] != r }) ||
-			!slices.IsSortedFunc(rows[len(running):], func(a, b *Row) int { return cmp.Compare(b.Seq, a.Seq) }) {
+		if len(rows) != len(x.rows.rows) || slices.ContainsFunc(rows, func(r *IndexRow) bool { return x.rows.rows[r.ID] != r }) ||
+			!slices.IsSortedFunc(rows[len(running):], func(a, b *IndexRow) int { return cmp.Compare(b.Seq, a.Seq) }) {
 			t.Fatalf("step %d: the rows are %+v", step, rows)
 		}
 		if rows := j.Rows("somebody else"); rows != nil {

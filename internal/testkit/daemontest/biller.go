@@ -157,7 +157,7 @@ func (b *Biller) Billed() (sum spend.USD, requests int) {
 }
 
 // Ledger reads all of the ledger at path, as a command does.
-func Ledger(tb testing.TB, path string) spend.Report {
+func Ledger(tb testing.TB, path string) spend.Costs {
 	tb.Helper()
 	r, err := daemon.Spend(tb.Context(), path, spend.Query{})
 	if err != nil {
