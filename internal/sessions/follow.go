@@ -222,7 +222,7 @@ func (k *keeper) demote(ctx context.Context) bool {
 	s.demoted = true
 	k.closed = true
 	k.queue = nil
-	k.clearTextLocked()
+	k.text = unstored{}
 	s.view.clearText()
 	k.drainedLocked()
 	if s.cancel != nil {

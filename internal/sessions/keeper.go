@@ -48,21 +48,31 @@ type keeper struct {
 	number  int // of the last entry that is stored
 	head    journal.Head
 	queue   []pending
-	texts   []*strings.Builder // on their way: neither stored nor in queue; in the order in which they began
+	text    unstored
+	held    time.Time     // until when an entry waits for the one that the next calls begin
+	drained chan struct{} // closed when queue is stored; nil while nobody waits
+	open    bool          // the log cannot be written: all is shown at once
+	closed  bool          // the last entry is in the queue
+	stopped bool          // nothing is stored any more
+	end     *ending
+	work    work
+	owned   time.Time // a time at which this node had the session, as its log said later
+}
+
+// unstored is text that its models are still writing: it is neither stored nor in the queue.
+type unstored struct {
+	texts   []*strings.Builder // in the order in which they began
 	writers []string           // of texts, as in written
 	since   time.Time          // when the first of texts began
-	held    time.Time          // until when an entry waits for the one that the next calls begin
-	hidden  []piece            // of texts: what cannot be shown before queue is stored
-	drained chan struct{}      // closed when queue is stored; nil while nobody waits
-	open    bool               // the log cannot be written: all is shown at once
-	closed  bool               // the last entry is in the queue
-	stopped bool               // nothing is stored any more
-	end     *ending
-	runs    bool      // the run has begun
-	calls   int       // under way
-	fresh   bool      // an outcome is there, of which no event has told yet
-	works   bool      // as the journal was told
-	owned   time.Time // a time at which this node had the session, as its log said later
+	hidden  []piece            // what cannot be shown before the queue is stored
+}
+
+// work says whether a session works, which the journal is told.
+type work struct {
+	begun bool // the run has begun
+	calls int  // under way
+	fresh bool // an outcome is there, of which no event has told yet
+	told  bool // what the journal was told last
 }
 
 // pending is an entry on its way to the journal.
@@ -76,7 +86,7 @@ type pending struct {
 func (k *keeper) begin() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
-	k.runs = true
+	k.work.begun = true
 	k.noteWorkLocked()
 }
 
@@ -85,13 +95,13 @@ func (k *keeper) begin() {
 func (k *keeper) calling() (landed func()) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
-	k.calls++
+	k.work.calls++
 	k.noteWorkLocked()
 	return func() {
 		k.s.mu.Lock()
 		defer k.s.mu.Unlock()
-		k.calls--
-		k.fresh = true
+		k.work.calls--
+		k.work.fresh = true
 		k.noteWorkLocked()
 	}
 }
@@ -99,9 +109,9 @@ func (k *keeper) calling() (landed func()) {
 // noteWorkLocked tells the journal whether the session works, or waits for its calls. Only
 // a session that works can take the process down: between two entries of its own.
 func (k *keeper) noteWorkLocked() {
-	works := k.runs && !k.stopped && (k.calls == 0 || k.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
-	if works != k.works {
-		k.works = works
+	works := k.work.begun && !k.stopped && (k.work.calls == 0 || k.work.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
+	if works != k.work.told {
+		k.work.told = works
 		k.s.store.o.Journal.Working(k.id, works)
 	}
 }
@@ -128,7 +138,7 @@ func (k *keeper) observeLocked(e council.Event) {
 		e = council.Event{} // no client sees it
 	}
 	k.pushLocked(pending{entry: entry, event: e})
-	k.fresh = false
+	k.work.fresh = false
 	k.noteWorkLocked()
 	k.wakeUp()
 }
@@ -140,20 +150,20 @@ func awaitsCalls(t council.EventType) bool {
 
 // writeLocked takes text on its way. It is shown behind what is stored.
 func (k *keeper) writeLocked(t written, entry council.Entry) {
-	if len(k.texts) == 0 {
-		k.since = time.Now()
+	if len(k.text.texts) == 0 {
+		k.text.since = time.Now()
 		k.wakeUp() // for the time at which it is stored
 	}
-	writer := slices.Index(k.writers, t.model)
+	writer := slices.Index(k.text.writers, t.model)
 	if writer < 0 {
-		writer = len(k.writers)
-		k.writers = append(k.writers, t.model)
-		k.texts = append(k.texts, new(strings.Builder))
+		writer = len(k.text.writers)
+		k.text.writers = append(k.text.writers, t.model)
+		k.text.texts = append(k.text.texts, new(strings.Builder))
 	}
-	k.texts[writer].WriteString(t.text)
+	k.text.texts[writer].WriteString(t.text)
 	p := piece{entry, writer, utf8.RuneCountInString(t.text)}
 	if len(k.queue) > 0 && !k.open {
-		k.hidden = append(k.hidden, p)
+		k.text.hidden = append(k.text.hidden, p)
 		return
 	}
 	k.showTextLocked(p)
@@ -182,19 +192,13 @@ func (k *keeper) showTextLocked(p piece) {
 
 // flushLocked makes entries of the texts on their way.
 func (k *keeper) flushLocked() {
-	for i, model := range k.writers {
-		event := written{model, k.texts[i].String()}.event()
+	for i, model := range k.text.writers {
+		event := written{model, k.text.texts[i].String()}.event()
 		event.SessionID = k.s.ID
 		data, _ := k.s.view.encoder.encode(event.Data) // a text can be encoded
 		k.pushLocked(pending{entry: council.Entry{Type: event.Type, Data: data[:len(data)-1]}, event: event})
 	}
-	k.clearTextLocked()
-}
-
-func (k *keeper) clearTextLocked() {
-	k.writers = nil
-	k.texts = nil
-	k.hidden = nil
+	k.text = unstored{}
 }
 
 // pushLocked puts an entry into the queue.
@@ -309,10 +313,10 @@ func (k *keeper) giveUpLocked() {
 		}
 	}
 	k.showLocked()
-	for _, p := range k.hidden {
+	for _, p := range k.text.hidden {
 		k.s.view.write(p)
 	}
-	k.hidden = nil
+	k.text.hidden = nil
 	k.s.wakeLocked()
 	k.drainedLocked()
 }
@@ -475,8 +479,8 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	due = time.Hour
-	if len(k.texts) > 0 {
-		if due = k.waits().Text - time.Since(k.since); due <= 0 {
+	if len(k.text.texts) > 0 {
+		if due = k.waits().Text - time.Since(k.text.since); due <= 0 {
 			k.flushLocked()
 		}
 	}
@@ -551,11 +555,11 @@ func (k *keeper) advance(stored int, seq uint64) {
 	k.number += stored
 	k.queue = k.queue[stored:]
 	if len(k.queue) == 0 {
-		for _, p := range k.hidden {
+		for _, p := range k.text.hidden {
 			k.showTextLocked(p)
 		}
-		if len(k.hidden) > 0 {
-			k.hidden = nil
+		if len(k.text.hidden) > 0 {
+			k.text.hidden = nil
 			k.s.wakeLocked()
 		}
 	}
