@@ -142,7 +142,7 @@ func (m *month) call(t *testing.T, rng *rand.Rand, o spend.Opening, model string
 	p, priced := price[model]
 	bound := at.Bytes*p[0] + int64(*at.OutputLimit)*p[1]
 	var cost int64
-	var outcome spend.Settled
+	var outcome spend.Billed
 	source, known := spend.SourceBound, priced
 	switch tokens := (&spend.Tokens{Input: rng.Int64N(at.Bytes), Output: rng.Int64N(int64(*at.OutputLimit))}); rng.IntN(6) {
 	case 0: // cut off
@@ -152,10 +152,10 @@ func (m *month) call(t *testing.T, rng *rand.Rand, o spend.Opening, model string
 			cost = 1 + rng.Int64N(bound) // a bill above its bound would raise the later bounds
 		}
 		source, known = spend.SourceProvider, true
-		outcome = spend.Settled{CostUSD: new(spend.USD(cost))}
+		outcome = spend.Billed{CostUSD: new(spend.USD(cost))}
 	default:
 		cost, source = tokens.Input*p[0]+tokens.Output*p[1], spend.SourceTariff
-		outcome = spend.Settled{Tokens: tokens}
+		outcome = spend.Billed{Tokens: tokens}
 	}
 	r.Charge(t.Context(), outcome)
 	m.note(o, model, func(_ string, r *row) {

@@ -489,7 +489,7 @@ func (s *Account) Begin(
 	if s.b.o.Hold != nil {
 		var err error
 		if h.finish, err = s.b.o.Hold(s.Session, h.bound); err != nil {
-			h.Charge(ctx, Settled{Free: true})
+			h.Charge(ctx, Billed{Free: true})
 			return nil, &council.Failure{Code: council.FailInterrupted, Message: err.Error()}
 		}
 	}
@@ -693,8 +693,8 @@ func (h *Hold) tokenRoomLocked() string {
 	return ""
 }
 
-// Settled is what is known of an attempt afterwards.
-type Settled struct {
+// Billed is what is known of an attempt afterwards.
+type Billed struct {
 	Free    bool    // the provider was not reached, or it refused the request (HTTP 4xx)
 	CostUSD *USD    // the provider's own figure
 	Tokens  *Tokens // nil: not reported, or not all
@@ -714,8 +714,8 @@ func (h *Hold) Finish(ctx context.Context, c council.Consumed) (costUSD *float64
 }
 
 // outcomeOf returns what is known of an attempt.
-func outcomeOf(c council.Consumed) Settled {
-	o := Settled{Free: c.Free}
+func outcomeOf(c council.Consumed) Billed {
+	o := Billed{Free: c.Free}
 	if c.Usage.CostUSD != nil {
 		o.CostUSD = new(FromFloat(*c.Usage.CostUSD))
 	}
@@ -733,7 +733,7 @@ func outcomeOf(c council.Consumed) Settled {
 //
 // Under limits that a ledger serves, a cost that is uncertain is in the ledger when Charge returns: a
 // process that goes on with the session could not learn it from anything else.
-func (h *Hold) Charge(ctx context.Context, o Settled) Charge {
+func (h *Hold) Charge(ctx context.Context, o Billed) Charge {
 	charge := h.chargeLocal(o)
 	if charge.Source == SourceBound {
 		h.s.b.save(ctx, h.s)
@@ -742,7 +742,7 @@ func (h *Hold) Charge(ctx context.Context, o Settled) Charge {
 }
 
 // chargeLocal is Charge without the ledger.
-func (h *Hold) chargeLocal(o Settled) Charge {
+func (h *Hold) chargeLocal(o Billed) Charge {
 	b := h.s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -795,12 +795,12 @@ func (b *Book) save(ctx context.Context, s *Account) {
 // attempt cost less. Another provider may charge as well: a gateway reports 0 if the caller's own key pays there. Under
 // hard limits the greater amount always counts. Under soft limits a discount is believed, such as that of a cheaper tier,
 // but not a cost of 0 for a model that has a price.
-func (h *Hold) undercharged(o Settled) bool {
+func (h *Hold) undercharged(o Billed) bool {
 	return o.Tokens != nil && h.priced && (h.s.b.o.Hard || *o.CostUSD == 0) && h.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
 
 // charge returns what an attempt cost.
-func (h *Hold) charge(o Settled) Charge {
+func (h *Hold) charge(o Billed) Charge {
 	c := Charge{Stage: h.at.Stage, Model: h.at.Model, Provider: h.at.Provider, Attempt: h.at.Number, Tokens: o.Tokens}
 	switch {
 	case o.Free:
@@ -828,7 +828,7 @@ func (h *Hold) lost() Charge {
 }
 
 // noteLocked notes what is odd about a bill.
-func (h *Hold) noteLocked(o Settled, c Charge) {
+func (h *Hold) noteLocked(o Billed, c Charge) {
 	a := h.s.b
 	s := h.s
 	model := h.at.Model

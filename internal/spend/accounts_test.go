@@ -155,14 +155,14 @@ func TestHardLimitsHold(t *testing.T) {
 				flying[session] = flying[session][1:]
 				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 				case 0:
-					at.r.Charge(t.Context(), spend.Settled{Free: true})
+					at.r.Charge(t.Context(), spend.Billed{Free: true})
 				case 1:
 					cost := spend.USD(rapid.Int64Range(0, int64(at.bound)).Draw(t, "cost"))
 					billed.bill(cost)
-					at.r.Charge(t.Context(), spend.Settled{CostUSD: &cost})
+					at.r.Charge(t.Context(), spend.Billed{CostUSD: &cost})
 				default:
 					billed.bill(at.bound)
-					at.r.Charge(t.Context(), spend.Settled{})
+					at.r.Charge(t.Context(), spend.Billed{})
 				}
 			},
 			"close": func(t *rapid.T) {
@@ -225,13 +225,13 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 					bound := tariff.Bound(at.Bytes, int64(*at.OutputLimit))
 					switch rng.IntN(4) {
 					case 0:
-						r.Charge(t.Context(), spend.Settled{Free: true})
+						r.Charge(t.Context(), spend.Billed{Free: true})
 					case 1: // cut off
 						billed.bill(bound)
-						r.Charge(t.Context(), spend.Settled{})
+						r.Charge(t.Context(), spend.Billed{})
 					default:
 						billed.bill(bound)
-						r.Charge(t.Context(), spend.Settled{CostUSD: &bound})
+						r.Charge(t.Context(), spend.Billed{CostUSD: &bound})
 					}
 				}
 				a.End(t.Context(), o.Session, false)
@@ -361,12 +361,12 @@ func TestHardLimitOfTokens(t *testing.T) {
 	if _, ok = try(council.Stage1, 1, 0); ok {
 		t.Error("what is reserved does not count")
 	}
-	first.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 5, Output: 5}})
+	first.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 5, Output: 5}})
 	cut, ok := try(council.Stage2, 50, 20)
 	if !ok {
 		t.Fatal("what was not used did not come back")
 	}
-	cut.Charge(t.Context(), spend.Settled{})
+	cut.Charge(t.Context(), spend.Billed{})
 	if _, ok = try(council.Stage3, 21, 0); ok {
 		t.Error("a request that was cut off does not count with its bound")
 	}
@@ -387,11 +387,11 @@ func TestSoftLimit(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	first.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 90}})
+	first.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 90}})
 	if _, failure = a.Reserve("s", one(council.Stage1, 0)); failure != nil {
 		t.Error(failure)
 	}
-	second.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 90}})
+	second.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 90}})
 	if _, failure = a.Reserve("s", one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
 		t.Error(failure)
 	}
@@ -406,7 +406,7 @@ func TestSoftLimitExpects(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 30}})
+		r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 30}})
 	}
 	for n := range 15 { // 600 are spent: 13 calls of 30 make 990, with the next it is 1020
 		if _, failure := a.Reserve("s", one(council.Stage1, 1)); (failure == nil) != (n < 14) {
@@ -429,7 +429,7 @@ func TestExpectedFollows(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Charge(t.Context(), spend.Settled{CostUSD: &cost})
+		r.Charge(t.Context(), spend.Billed{CostUSD: &cost})
 		expected := a.Estimate(plan).Expected
 		switch first := max(0, n-199); {
 		case n < 19 && expected != nil:
@@ -448,7 +448,7 @@ func TestCostOverBound(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	if c := r.Charge(t.Context(), spend.Settled{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
+	if c := r.Charge(t.Context(), spend.Billed{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
 		t.Errorf("charged %v", *c.USD)
 	}
 	if _, failure = a.Reserve("s", one(council.Stage3, 301)); failure == nil { // 752.5 of 750
@@ -477,7 +477,7 @@ func TestWarnings(t *testing.T) {
 		},
 	})
 	open(t, a, spend.Dollar, "a", "b", "c")
-	finishLocal := func(model string, o spend.Settled) {
+	finishLocal := func(model string, o spend.Billed) {
 		at := one(council.Stage1, 100)
 		at.Model = model
 		r, failure := a.Reserve("s", at)
@@ -486,10 +486,10 @@ func TestWarnings(t *testing.T) {
 		}
 		r.Charge(t.Context(), o)
 	}
-	finishLocal("a", spend.Settled{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
-	finishLocal("b", spend.Settled{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
-	finishLocal("b", spend.Settled{})
-	finishLocal("c", spend.Settled{Tokens: &spend.Tokens{Input: 100}})
+	finishLocal("a", spend.Billed{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
+	finishLocal("b", spend.Billed{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
+	finishLocal("b", spend.Billed{})
+	finishLocal("c", spend.Billed{Tokens: &spend.Tokens{Input: 100}})
 	var got []string
 	for _, w := range a.End(t.Context(), "s", false) {
 		_, models, _ := strings.Cut(w.Message[strings.LastIndex(w.Message, " "):], " ")
@@ -562,7 +562,7 @@ func TestSoftLimitOfADay(t *testing.T) {
 		t.Fatal(failure)
 	}
 	r, _ := a.Reserve("s", one(council.Stage1, 60))
-	r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 60}})
+	r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 60}})
 	a.End(t.Context(), "s", false)
 	failure := begin()
 	if failure == nil || failure.Code != council.CodeOverBudget || failure.RetryAfter != time.Hour {
@@ -583,7 +583,7 @@ func TestGoesOn(t *testing.T) {
 		t.Fatal(failure)
 	}
 	cutOff, _ := a.Reserve("s", one(council.Stage1, million/5))
-	cutOff.Charge(t.Context(), spend.Settled{})
+	cutOff.Charge(t.Context(), spend.Billed{})
 	again := spend.NewBook(hard(ledger))
 	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
@@ -609,7 +609,7 @@ func TestGoesOn(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	r.Charge(t.Context(), spend.Settled{CostUSD: new(spend.USD)})
+	r.Charge(t.Context(), spend.Billed{CostUSD: new(spend.USD)})
 	state("1 1")
 	again.End(t.Context(), "s", false)
 	state("1 0")
@@ -653,7 +653,7 @@ func TestManyCalls(t *testing.T) {
 	open(t, a, spend.Dollar, "a")
 	for range 1000 {
 		r, _ := a.Reserve("s", one(council.Stage1, 7))
-		r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 7}})
+		r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 7}})
 	}
 	a.End(t.Context(), "s", false)
 	for _, line := range ledger.lines {
@@ -685,7 +685,7 @@ func TestClockJumps(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Charge(t.Context(), spend.Settled{CostUSD: new(spend.Dollar)})
+		r.Charge(t.Context(), spend.Billed{CostUSD: new(spend.Dollar)})
 		a.End(t.Context(), session, false)
 		return nil
 	}
@@ -730,7 +730,7 @@ func TestClockJumpsBeforeTheStart(t *testing.T) {
 		a := spend.NewBook(options)
 		open(t, a, spend.Dollar, "a")
 		r, _ := a.Reserve("s", one(council.Stage1, 7))
-		r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 7}})
+		r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 7}})
 		a.End(t.Context(), "s", false)
 	}
 	for _, jump := range []int{-3650, -2, 2, 3650} {
@@ -786,7 +786,7 @@ func TestGreaterCost(t *testing.T) {
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			charge := r.Charge(t.Context(), spend.Settled{CostUSD: c.said, Tokens: c.tokens})
+			charge := r.Charge(t.Context(), spend.Billed{CostUSD: c.said, Tokens: c.tokens})
 			warnings := a.End(t.Context(), "s", false)
 			want, source := c.soft, c.byUsIf
 			if isHard {

@@ -34,14 +34,14 @@ func TestBills(t *testing.T) {
 	}
 	for _, c := range []struct {
 		model   string
-		outcome spend.Settled
+		outcome spend.Billed
 	}{
-		{"a", spend.Settled{Tokens: &spend.Tokens{Input: 5}}},
-		{"a", spend.Settled{}},
-		{"a", spend.Settled{Free: true}},
-		{"c", spend.Settled{CostUSD: new(spend.USD(3))}},
-		{"c", spend.Settled{CostUSD: new(spend.USD(4))}},
-		{"c", spend.Settled{}},
+		{"a", spend.Billed{Tokens: &spend.Tokens{Input: 5}}},
+		{"a", spend.Billed{}},
+		{"a", spend.Billed{Free: true}},
+		{"c", spend.Billed{CostUSD: new(spend.USD(3))}},
+		{"c", spend.Billed{CostUSD: new(spend.USD(4))}},
+		{"c", spend.Billed{}},
 	} {
 		at := one(council.Stage1, 7)
 		at.Model = c.model
@@ -67,7 +67,7 @@ func TestBillsAreBounded(t *testing.T) {
 			t.Fatal(failure)
 		}
 		r, _ := a.Reserve(id, one(council.Stage1, 1))
-		r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 1}})
+		r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 1}})
 		a.End(t.Context(), id, false)
 	}
 	for _, b := range a.Bills() {
@@ -87,7 +87,7 @@ func TestBillsOfThisProcess(t *testing.T) {
 		t.Fatal(failure)
 	}
 	r, _ := a.Reserve("s", one(council.Stage1, 5))
-	r.Charge(t.Context(), spend.Settled{})
+	r.Charge(t.Context(), spend.Billed{})
 	if got := bills(a); got["fast a bound"] != 5*million {
 		t.Errorf("%v", got)
 	}
@@ -142,7 +142,7 @@ func TestBudgets(t *testing.T) {
 	begin("s", "y")
 	begin("t", "x")
 	r, _ := a.Reserve("s", one(council.Stage1, million/4))
-	r.Charge(t.Context(), spend.Settled{})
+	r.Charge(t.Context(), spend.Billed{})
 	state("with two sessions", "day  10 0.25 1.75 0|token x 6 0 1 0|token y 6 0.25 0.75 0")
 	a.End(t.Context(), "s", false)
 	state("when one ended", "day  10 0.25 1 0|token x 6 0 1 0|token y 6 0.25 0 0")
@@ -169,7 +169,7 @@ func TestOverBounds(t *testing.T) {
 	}
 	for _, cost := range []spend.USD{1000 * million, 1000 * million, 1001 * million} { // the bound grows with the first
 		r, _ := a.Reserve("s", one(council.Stage1, 5))
-		r.Charge(t.Context(), spend.Settled{CostUSD: &cost})
+		r.Charge(t.Context(), spend.Billed{CostUSD: &cost})
 	}
 	if got := a.OverBounds(); !maps.Equal(got, map[string]int{"a": 2, "b": 0}) {
 		t.Errorf("%v", got)

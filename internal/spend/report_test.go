@@ -83,7 +83,7 @@ func TestReportOfARunningSession(t *testing.T) {
 	a := spend.NewBook(hard(ledger))
 	open(t, a, spend.Dollar, "a")
 	r, _ := a.Reserve("s", one(council.Stage1, 7))
-	r.Charge(t.Context(), spend.Settled{Tokens: &spend.Tokens{Input: 7}})
+	r.Charge(t.Context(), spend.Billed{Tokens: &spend.Tokens{Input: 7}})
 	report, err := spend.ReadReport(ledger.all, nil, a, spend.Query{}, time.Now())
 	if err != nil || report.Total != 7*million || report.Uncertain != 0 || len(report.Rows) != 1 || report.Rows[0].Sessions != 1 {
 		t.Errorf("%+v, %v", report, err)

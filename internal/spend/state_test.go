@@ -28,7 +28,7 @@ func written(t *testing.T) [][]byte {
 			if failure != nil {
 				t.Fatal(failure)
 			}
-			r.Charge(t.Context(), spend.Settled{CostUSD: new(spend.Dollar / 8)})
+			r.Charge(t.Context(), spend.Billed{CostUSD: new(spend.Dollar / 8)})
 		}
 		if id != "3" {
 			a.End(t.Context(), id, false)

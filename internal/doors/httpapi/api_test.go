@@ -56,7 +56,7 @@ func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, err
 	a := d.accounts()
 	account, _ := a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
 	hold, _ := account.Reserve(spend.Attempt{Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
-	hold.Charge(ctx, spend.Settled{})
+	hold.Charge(ctx, spend.Billed{})
 	broken := func(yield func(spend.Line, error) bool) {
 		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
 	}
