@@ -28,7 +28,7 @@ var floors = [][]string{
 		"internal/trial/grade", "internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim", "api", "web",
 	},
 	{
-		"internal/disagreement", "internal/calls", "internal/calls/schema", "internal/stage1", "internal/stage2", "internal/stage3",
+		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",
 		"internal/render", "internal/config/roster", "internal/sessions", "internal/trial/imports", "internal/consent",
 	},
 	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
@@ -80,8 +80,8 @@ var owners = map[string]string{
 	"gonum.org/v1/gonum":                    "internal/stat",
 	"go.yaml.in/yaml/v4":                    "internal/config/roster",
 
-	"github.com/santhosh-tekuri/jsonschema/v6": "internal/calls/schema",
-	"golang.org/x/text":                        "internal/calls/schema",
+	"github.com/santhosh-tekuri/jsonschema/v6": "internal/calls",
+	"golang.org/x/text":                        "internal/calls",
 
 	"github.com/modelcontextprotocol/go-sdk": "internal/doors/mcpserver",
 	"github.com/google/jsonschema-go":        "internal/doors/mcpserver",

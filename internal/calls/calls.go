@@ -2,7 +2,10 @@
 // stage and its provider: the log answers what landed before, prompt and reply find room in memory, the account has money,
 // the log says that the call was begun, and the session still belongs to this process.
 //
-// It leaves to others what is asked, what a reply means, and how a request is sent and repeated.
+// Where a request has a JSON Schema, [SchemaCompleter] makes the calls for the final answer. It validates each reply,
+// and asks once more if the first reply does not fit.
+//
+// The package leaves to others what is asked, what an answer means, and how a request is sent and repeated.
 //
 // # Decisions
 //
@@ -11,6 +14,10 @@
 //
 // What a session holds is bounded by itself: its texts and its prompts on their way count against
 // a limit of its own (config.Constants), since the product of the other limits is larger than any machine.
+//
+// Schemas come from callers and replies from models, and both may be hostile. The work on either is bounded by its size
+// and by a fixed number of steps, and it ends when its context ends (schema_budget.go). A compiled schema may hold 40 MB,
+// so sessions keep the text alone and compile it again for each reply.
 package calls
 
 import (

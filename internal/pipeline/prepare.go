@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/calls/schema"
+	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stage2"
 )
@@ -177,7 +177,7 @@ func output(v *validation, r council.Request) *council.Format {
 		v.add("output_name", fmt.Sprintf("%q is not a name of a schema", name),
 			fmt.Sprintf("use 1 to %d letters, digits, underscores and hyphens", maxOutputName))
 	}
-	if err := schema.Look(r.OutputSchema); err != nil {
+	if err := calls.CheckSchemaText(r.OutputSchema); err != nil {
 		v.schema(err)
 	}
 	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
@@ -196,7 +196,7 @@ func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 		return &council.Error{Code: council.CodeCancelled, Detail: "the client is gone", Cause: context.Cause(ctx)}
 	}
 	defer func() { <-p.o.Validations.schemas }()
-	if _, err := schema.Compile(plan.Output.Schema); err != nil {
+	if _, err := calls.CompileSchema(plan.Output.Schema); err != nil {
 		v := &validation{settings: p.o.Settings}
 		v.schema(err)
 		return v.err()

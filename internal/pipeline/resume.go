@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/councild/councild/internal/calls/schema"
+	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/stage2"
@@ -18,7 +18,7 @@ func Prompts() []string {
 }
 
 // withSchema is the version of the chairman's prompt where the caller gave a schema.
-const withSchema = stage3.PromptVersion + "+" + schema.PromptVersion
+const withSchema = stage3.PromptVersion + "+" + calls.SchemaPromptVersion
 
 // Needs returns the versions of the prompts of each stage that is left in a run. A process that has them can go on with
 // the run, whatever its settings are.

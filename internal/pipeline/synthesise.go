@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/calls/schema"
+	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stage3"
 )
@@ -72,7 +72,7 @@ func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	if failure, ok := errors.AsType[*council.Error](r.p.Check(ctx, r.plan)); ok && failure.Code == council.CodeInvalid {
 		return nil, failure
 	}
-	return &schema.Completer{
+	return &calls.SchemaCompleter{
 		Next: r.calls, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.o.Validations.replies,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package schema
+package calls
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const person = `{
 
 func compiled(tb testing.TB, text string) *Schema {
 	tb.Helper()
-	s, err := Compile([]byte(text))
+	s, err := CompileSchema([]byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 		{"a long number", `{"name": "Ada", "age": 1` + strings.Repeat("0", 150) + `, "tags": []}`, "!is too large, too small or too long"},
 		{"too deep", strings.Repeat("[", 66) + strings.Repeat("]", 66), "!nested deeper than 64 levels"},
 		{"too many values", "[" + strings.Repeat("1,", 100_000) + "1]", "!more than 100000 values"},
-		{"too long", strings.Repeat(" ", MaxReplyBytes+1), "!1048576 are allowed"},
+		{"too long", strings.Repeat(" ", maxReplyBytes+1), "!1048576 are allowed"},
 	}
 	s := compiled(t, person)
 	for _, tt := range tests {
@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 				}
 				return
 			}
-			if _, ok := err.(*Invalid); !ok || !strings.Contains(err.Error(), problem) { //nolint:errorlint // it is not wrapped
+			if _, ok := err.(*invalidReply); !ok || !strings.Contains(err.Error(), problem) { //nolint:errorlint // it is not wrapped
 				t.Errorf("got %q, %v; want %q", got, err, problem)
 			}
 		})
@@ -105,7 +105,7 @@ func schemaWith(n int, form string) string {
 func TestCompile(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 70) + "{}" + strings.Repeat("}", 70)
 	tests := []struct{ name, text, want string }{
-		{"too long", `{"x":"` + strings.Repeat("x", MaxBytes) + `"}`, "65536 are allowed"},
+		{"too long", `{"x":"` + strings.Repeat("x", maxSchemaBytes) + `"}`, "65536 are allowed"},
 		{"no JSON", `{`, "ends too early"},
 		{"no object", `true`, "not an object"},
 		{"a member twice", `{"type":"string","type":"number"}`, `"type" stands twice`},
@@ -134,7 +134,7 @@ func TestCompile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := Compile([]byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := CompileSchema([]byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
@@ -146,7 +146,7 @@ func TestCompile(t *testing.T) {
 		schemaWith(9, `^[\\p{L}\\p{M}'. -]{1,255}%d$`), schemaWith(200, `(?i)^[a-z0-9é-ÿ._-]{1,64}%d$`),
 		schemaWith(16, "x{999}x{999}x{999}x{999}%d"), schemaWith(1000, "x{999}x{999}x{999}x{999}"),
 	} {
-		if _, err := Compile([]byte(text)); err != nil {
+		if _, err := CompileSchema([]byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -204,13 +204,13 @@ func hostile() map[string]struct{ schema, reply string } {
 			`{"$defs":{"a":{"const":` + many(3000, "1e300") + `}},"allOf":` + many(1800, `{"$ref":"#/$defs/a"}`) + `}`, many(3000, "1e300"),
 		},
 		"unique items":    {`{"uniqueItems":true}`, numbered(99_000)},
-		"a heavy pattern": {`{"pattern":"^(([a-z])+.)+[A-Z]([a-z])+$"}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
+		"a heavy pattern": {`{"pattern":"^(([a-z])+.)+[A-Z]([a-z])+$"}`, `"` + strings.Repeat("a", maxReplyBytes-2) + `"`},
 		"many patterns": {
-			`{"allOf":` + many(1000, `{"pattern":"^(a|b)*[A-Z]{1,9}$"}`) + `}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`,
+			`{"allOf":` + many(1000, `{"pattern":"^(a|b)*[A-Z]{1,9}$"}`) + `}`, `"` + strings.Repeat("a", maxReplyBytes-2) + `"`,
 		},
 		"pattern of names":  {`{"patternProperties":{"(m|x)*[0-9]{1,500}y":{},"^.{1,900}z":{}}}`, members(60_000)},
 		"names":             {`{"propertyNames":{"maxLength":1},"additionalProperties":{"type":"string"}}`, members(60_000)},
-		"lengths":           {`{"allOf":` + many(3500, `{"minLength":9}`) + `}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
+		"lengths":           {`{"allOf":` + many(3500, `{"minLength":9}`) + `}`, `"` + strings.Repeat("a", maxReplyBytes-2) + `"`},
 		"unevaluated":       {`{"allOf":` + many(2000, `{"properties":{"m1":true}}`) + `,"unevaluatedProperties":false}`, members(60_000)},
 		"contains":          {`{"contains":{"const":2},"minContains":5}`, many(99_000, "1")},
 		"itself":            {`{"allOf":[{"$ref":"#"}]}`, "1"},
@@ -245,7 +245,7 @@ func TestHostileSchema(t *testing.T) {
 	objects := func(format string, step int) string {
 		var b strings.Builder
 		b.WriteString(`{"$defs":{`)
-		for i := 0; b.Len() < MaxBytes-200; i++ {
+		for i := 0; b.Len() < maxSchemaBytes-200; i++ {
 			if i > 0 {
 				b.WriteByte(',')
 			}
@@ -281,7 +281,7 @@ func TestHostileSchema(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			took := growth.Took(t, func() {
-				_, err := Compile([]byte(text))
+				_, err := CompileSchema([]byte(text))
 				t.Logf("%.200v", err)
 			})
 			runtime.ReadMemStats(&after)
@@ -355,7 +355,7 @@ func TestCheckCancelled(t *testing.T) {
 	ended := errors.New("ended")
 	looks := 0
 	defer func() {
-		v, ok := recover().(stopped)
+		v, ok := recover().(validationEnd)
 		if !ok || !errors.Is(v.cause, ended) {
 			t.Errorf("the validation ends with %v", v)
 		}
@@ -363,7 +363,7 @@ func TestCheckCancelled(t *testing.T) {
 			t.Errorf("it looked at its context %d times", looks)
 		}
 	}()
-	*s.budget = budget{left: maxSteps, ended: func() error {
+	*s.budget = stepBudget{left: maxSteps, ended: func() error {
 		if looks++; looks == 3 {
 			return ended
 		}

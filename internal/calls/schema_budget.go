@@ -1,4 +1,4 @@
-package schema
+package calls
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // definitions of which each names the next one twice in an anyOf, and keeps a value for each problem
 // that it finds. It takes no context either. So every schema object is given a hook that the
 // validator calls before its own work: a format of ours, whose check pays for that work from a
-// budget. Where the budget is used up or the context has ended, the hook panics with stopped, and
+// budget. Where the budget is used up or the context has ended, the hook panics with validationEnd, and
 // validate recovers. Formats are annotations here, as in draft 2020-12, so none is lost.
 
 // maxSteps is the most steps of one validation: visits of a value by a schema object, members and
@@ -50,48 +50,48 @@ const (
 // bytesPerStep is how many bytes of a text count as one step: texts are counted and compared.
 const bytesPerStep = 256
 
-// budget is what a validation may still do.
-type budget struct {
+// stepBudget is what a validation may still do.
+type stepBudget struct {
 	ended func() error // why the validation has to end
 	left  int
 }
 
-// stopped ends a validation in the middle.
-type stopped struct{ cause error }
+// validationEnd ends a validation in the middle.
+type validationEnd struct{ cause error }
 
 var errSteps = errors.New("it takes too many steps to validate: it is too long for its schema")
 
 // pay takes steps from the budget, or ends the validation.
-func (b *budget) pay(steps int) {
+func (b *stepBudget) pay(steps int) {
 	before := b.left
 	b.left -= steps
 	const between = 1 << 10 // steps between two looks at the context
 	if b.left < 0 {
-		panic(stopped{errSteps})
+		panic(validationEnd{errSteps})
 	}
 	if b.left/between != before/between {
 		if err := b.ended(); err != nil {
-			panic(stopped{err})
+			panic(validationEnd{err})
 		}
 	}
 }
 
 // validate holds a value to the schema.
 func (s *Schema) validate(ctx context.Context, value any) (err error) {
-	*s.budget = budget{ended: ctx.Err, left: maxSteps}
+	*s.budget = stepBudget{ended: ctx.Err, left: maxSteps}
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
-		case stopped:
+		case validationEnd:
 			if err = v.cause; errors.Is(err, errSteps) {
-				err = &Invalid{[]string{err.Error()}}
+				err = &invalidReply{[]string{err.Error()}}
 			}
 		default:
 			panic(v)
 		}
 	}()
 	if wrong, ok := errors.AsType[*jsonschema.ValidationError](s.compiled.Validate(value)); ok {
-		return &Invalid{leaves(wrong)}
+		return &invalidReply{leaves(wrong)}
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *Schema) meter() {
 	for todo := []*jsonschema.Schema{s.compiled}; len(todo) > 0; {
 		object := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		inside := parts(object)
+		inside := innerSchemas(object)
 		for _, part := range inside {
 			if !seen[part] {
 				seen[part] = true
@@ -117,7 +117,7 @@ func (s *Schema) meter() {
 
 // hook makes the validator pay for its work on a schema object.
 func (s *Schema) hook(object *jsonschema.Schema) {
-	once, each := cost(object)
+	once, each := objectSteps(object)
 	object.Format = &jsonschema.Format{Name: "any", Validate: func(value any) error {
 		steps := once
 		switch value := value.(type) {
@@ -140,11 +140,11 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 	}}
 	// The validator would compare these before it calls the hook.
 	if object.Enum != nil {
-		object.Extensions = append(object.Extensions, newEnum(s.budget, object.Enum.Values))
+		object.Extensions = append(object.Extensions, newAllowedValues(s.budget, object.Enum.Values))
 		object.Enum = nil
 	}
 	if object.Const != nil {
-		object.Extensions = append(object.Extensions, newEnum(s.budget, []any{*object.Const}))
+		object.Extensions = append(object.Extensions, newAllowedValues(s.budget, []any{*object.Const}))
 		object.Const = nil
 	}
 }
@@ -172,9 +172,9 @@ func weight(value any) int {
 	return steps
 }
 
-// cost returns how many steps the work on a schema object takes at most, without the steps that the
+// objectSteps returns how many steps the work on a schema object takes at most, without the steps that the
 // objects inside pay for: once, and for each member or item of the value.
-func cost(object *jsonschema.Schema) (once, each int) {
+func objectSteps(object *jsonschema.Schema) (once, each int) {
 	once = 1 + len(object.Required) + len(object.AllOf) + len(object.AnyOf) + len(object.OneOf) + len(object.DependentSchemas)
 	for _, names := range object.DependentRequired {
 		once += 1 + len(names)
@@ -194,8 +194,8 @@ func cost(object *jsonschema.Schema) (once, each int) {
 	return once, each
 }
 
-// parts returns the schema objects that a schema object holds or refers to.
-func parts(object *jsonschema.Schema) []*jsonschema.Schema {
+// innerSchemas returns the schema objects that a schema object holds or refers to.
+func innerSchemas(object *jsonschema.Schema) []*jsonschema.Schema {
 	all := slices.Concat(object.AllOf, object.AnyOf, object.OneOf, object.PrefixItems, []*jsonschema.Schema{
 		object.Ref, object.Not, object.If, object.Then, object.Else, object.PropertyNames, object.UnevaluatedProperties,
 		object.Contains, object.Items2020, object.UnevaluatedItems,
@@ -215,17 +215,19 @@ func parts(object *jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(part *jsonschema.Schema) bool { return part == nil })
 }
 
-// enum compares a value with those that a schema object allows: at least one of them.
-type enum struct {
-	budget *budget
+// allowedValues compares a value with those that a schema object allows: at least one of them.
+type allowedValues struct {
+	budget *stepBudget
 	values []any
 	weight int // of the values
 }
 
-func newEnum(b *budget, values []any) *enum { return &enum{b, values, weight(values) - 1} }
+func newAllowedValues(b *stepBudget, values []any) *allowedValues {
+	return &allowedValues{b, values, weight(values) - 1}
+}
 
 // Validate implements jsonschema.SchemaExt.
-func (e *enum) Validate(ctx *jsonschema.ValidatorContext, value any) {
+func (e *allowedValues) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	e.budget.pay(e.weight) // A comparison ends at the first difference, so it is never longer than the value that is allowed.
 	if number, ok := value.(json.Number); ok {
 		e.budget.pay(len(e.values) * weight(number))
@@ -241,7 +243,7 @@ func (e *enum) Validate(ctx *jsonschema.ValidatorContext, value any) {
 // patterns is the validator's engine for regular expressions: Go's own, which pays before it matches. The
 // validator asks for each pattern several times. They are compiled once, within a limit for all of them.
 type patterns struct {
-	budget       *budget
+	budget       *stepBudget
 	known        map[string]*pattern
 	instructions int // of all that were asked for
 }
@@ -348,7 +350,7 @@ func programSize(re *syntax.Regexp, runesPerOne int) int {
 
 type pattern struct {
 	*regexp.Regexp
-	budget       *budget
+	budget       *stepBudget
 	instructions int
 }
 

@@ -1,13 +1,4 @@
-// Package schema holds the final answer to the JSON Schema of its caller: [Look] and [Compile] check
-// the schema before anything is paid, [Schema.Check] reads a reply strictly and validates it, and
-// [Completer] asks a model for such a reply, and once more where the first one does not fit.
-//
-// Schemas come from callers and replies from models: both may be hostile. The work on either is
-// bounded by its size and by a fixed number of steps, and ends when its context ends. See budget.go.
-// A compiled schema may hold 40 MB. Sessions keep the text alone, and compile it again for each reply.
-//
-// It leaves to others who is asked, and what happens where nobody delivers.
-package schema
+package calls
 
 import (
 	"bytes"
@@ -24,62 +15,62 @@ import (
 	"golang.org/x/text/message"
 )
 
-// MaxBytes is the most bytes of a schema.
-const MaxBytes = 64 << 10
+// maxSchemaBytes is the most bytes of a schema.
+const maxSchemaBytes = 64 << 10
 
-// MaxReplyBytes is the most bytes of a reply that is validated.
-const MaxReplyBytes = 1 << 20
+// maxReplyBytes is the most bytes of a reply that is validated.
+const maxReplyBytes = 1 << 20
 
-// location is the address of the caller's schema. It is never fetched.
-const location = "urn:councild:schema"
+// schemaLocation is the address of the caller's schema. It is never fetched.
+const schemaLocation = "urn:councild:schema"
 
 // Schema is a compiled JSON Schema, of draft 2020-12 unless it names another one. It is not safe
 // for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
-	budget   *budget // of the validation that runs
+	budget   *stepBudget // of the validation that runs
 }
 
-// Look checks what can be checked in the text of a schema before it is compiled. The error tells
+// CheckSchemaText checks what can be checked in the text of a schema before it is compiled. The error tells
 // the author of the schema what to change.
-func Look(text []byte) error {
-	_, err := look(text)
+func CheckSchemaText(text []byte) error {
+	_, err := schemaValue(text)
 	return err
 }
 
-// look returns the JSON of a schema.
-func look(text []byte) (any, error) {
-	if len(text) > MaxBytes {
-		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), MaxBytes)
+// schemaValue returns the JSON of a schema.
+func schemaValue(text []byte) (any, error) {
+	if len(text) > maxSchemaBytes {
+		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), maxSchemaBytes)
 	}
-	value, err := decode(text)
+	value, err := decodeJSON(text)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := value.(map[string]any); !ok {
 		return nil, errors.New("it is not an object")
 	}
-	return value, refuse(value, "")
+	return value, refuseUnsupported(value, "")
 }
 
-// Compile returns the schema of a text. The error says what is wrong with it and where, in words
+// CompileSchema returns the schema of a text. The error says what is wrong with it and where, in words
 // for its author. Its caller bounds how many are compiled at once.
-func Compile(text []byte) (*Schema, error) {
-	value, err := look(text)
+func CompileSchema(text []byte) (*Schema, error) {
+	value, err := schemaValue(text)
 	if err != nil {
 		return nil, err
 	}
-	s := &Schema{budget: &budget{}}
+	s := &Schema{budget: &stepBudget{}}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
 	p := &patterns{budget: s.budget, known: map[string]*pattern{}}
 	c.UseRegexpEngine(p.compile)
-	if err := c.AddResource(location, value); err != nil {
+	if err := c.AddResource(schemaLocation, value); err != nil {
 		return nil, errors.New("its address cannot be used")
 	}
-	switch s.compiled, err = c.Compile(location); {
-	case p.instructions > maxAllInstructions: // which the validator says of each pattern
+	switch s.compiled, err = c.Compile(schemaLocation); {
+	case p.instructions > maxAllInstructions: // The validator would name each pattern.
 		return nil, errPatterns
 	case err != nil:
 		return nil, explainSchema(err)
@@ -96,12 +87,12 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is not part of the schema, and nothing is fetched", shorten(url))
 }
 
-// refuse returns why a schema uses what is not supported. place is the JSON pointer of the value.
-func refuse(value any, place string) error {
+// refuseUnsupported returns why a schema uses what is not supported. place is the JSON pointer of the value.
+func refuseUnsupported(value any, place string) error {
 	switch value := value.(type) {
 	case []any:
 		for i, item := range value {
-			if err := refuse(item, fmt.Sprintf("%s/%d", place, i)); err != nil {
+			if err := refuseUnsupported(item, fmt.Sprintf("%s/%d", place, i)); err != nil {
 				return err
 			}
 		}
@@ -113,15 +104,15 @@ func refuse(value any, place string) error {
 				continue
 			case "$dynamicRef", "$recursiveRef":
 				if isText {
-					return fmt.Errorf("%s: %s is not supported; use $ref", at(place), name)
+					return fmt.Errorf("%s: %s is not supported; use $ref", atPlace(place), name)
 				}
 			case "$ref":
 				if isText && !strings.HasPrefix(text, "#") {
 					return fmt.Errorf("%s: the $ref %q leaves the schema; put what it names into $defs, "+
-						"and write #/$defs/NAME", at(place), shorten(text))
+						"and write #/$defs/NAME", atPlace(place), shorten(text))
 				}
 			}
-			if err := refuse(member, place+"/"+shorten(name)); err != nil {
+			if err := refuseUnsupported(member, place+"/"+shorten(name)); err != nil {
 				return err
 			}
 		}
@@ -129,8 +120,8 @@ func refuse(value any, place string) error {
 	return nil
 }
 
-// at names a place in a JSON value.
-func at(place string) string {
+// atPlace names a place in a JSON value.
+func atPlace(place string) string {
 	if place == "" {
 		return "at the top"
 	}
@@ -144,30 +135,30 @@ func explainSchema(err error) error {
 			return errors.New("it is not a JSON Schema: " + strings.Join(leaves(wrong), "; "))
 		}
 	}
-	return errors.New(shorten(strings.ReplaceAll(err.Error(), location, "")))
+	return errors.New(shorten(strings.ReplaceAll(err.Error(), schemaLocation, "")))
 }
 
-// Invalid is why a reply does not fit a schema, each problem in words for its author: at most 20
+// invalidReply is why a reply does not fit a schema, each problem in words for its author: at most 20
 // texts of at most 200 bytes.
-type Invalid struct{ Problems []string }
+type invalidReply struct{ Problems []string }
 
 // Error returns the problems on one line.
-func (e *Invalid) Error() string { return strings.Join(e.Problems, "; ") }
+func (e *invalidReply) Error() string { return strings.Join(e.Problems, "; ") }
 
 // Check returns the JSON of a reply: the whole text, or what stands in a code fence around the
-// whole. The error is an *Invalid where the reply is not exactly one JSON value that fits the
+// whole. The error is an *invalidReply where the reply is not exactly one JSON value that fits the
 // schema, names a member twice, or takes too many steps; otherwise it is why ctx ended.
 func (s *Schema) Check(ctx context.Context, reply string) (json.RawMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if len(reply) > MaxReplyBytes {
-		return nil, &Invalid{[]string{fmt.Sprintf("it has %d bytes, %d are allowed", len(reply), MaxReplyBytes)}}
+	if len(reply) > maxReplyBytes {
+		return nil, &invalidReply{[]string{fmt.Sprintf("it has %d bytes, %d are allowed", len(reply), maxReplyBytes)}}
 	}
 	text := unfence(reply)
-	value, err := decode([]byte(text))
+	value, err := decodeJSON([]byte(text))
 	if err != nil {
-		return nil, &Invalid{[]string{err.Error()}}
+		return nil, &invalidReply{[]string{err.Error()}}
 	}
 	if err := s.validate(ctx, value); err != nil {
 		return nil, err
@@ -198,12 +189,12 @@ const (
 	maxNumberBytes = 100
 )
 
-// decode reads exactly one JSON value in which no member stands twice. Numbers become json.Number.
-func decode(text []byte) (any, error) {
+// decodeJSON reads exactly one JSON value in which no member stands twice. Numbers become json.Number.
+func decodeJSON(text []byte) (any, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("it is not UTF-8")
 	}
-	r := reader{decoder: json.NewDecoder(bytes.NewReader(text))}
+	r := jsonReader{decoder: json.NewDecoder(bytes.NewReader(text))}
 	r.decoder.UseNumber()
 	value, err := r.value(0)
 	if err != nil {
@@ -215,20 +206,20 @@ func decode(text []byte) (any, error) {
 	return value, nil
 }
 
-// reader reads one JSON value.
-type reader struct {
+// jsonReader reads one JSON value.
+type jsonReader struct {
 	decoder *json.Decoder
 	values  int
 }
 
-// problem is what is wrong with JSON that has the right syntax.
-type problem string
+// jsonProblem is what is wrong with JSON that has the right syntax.
+type jsonProblem string
 
 // Error returns the words.
-func (p problem) Error() string { return string(p) }
+func (p jsonProblem) Error() string { return string(p) }
 
-func (r *reader) explain(err error) error {
-	if _, ok := errors.AsType[problem](err); ok {
+func (r *jsonReader) explain(err error) error {
+	if _, ok := errors.AsType[jsonProblem](err); ok {
 		return fmt.Errorf("%w, at byte %d", err, r.decoder.InputOffset())
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -237,16 +228,16 @@ func (r *reader) explain(err error) error {
 	return errors.New("it is not whole JSON: it ends too early") // io.EOF, io.ErrUnexpectedEOF
 }
 
-func (r *reader) value(depth int) (any, error) {
+func (r *jsonReader) value(depth int) (any, error) {
 	token, err := r.decoder.Token()
 	if err != nil {
 		return nil, err
 	}
 	if r.values++; r.values > maxValues {
-		return nil, problem(fmt.Sprintf("it holds more than %d values", maxValues))
+		return nil, jsonProblem(fmt.Sprintf("it holds more than %d values", maxValues))
 	}
 	if depth > maxDepth {
-		return nil, problem(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
+		return nil, jsonProblem(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
 	}
 	switch token := token.(type) {
 	case json.Number:
@@ -263,16 +254,16 @@ func (r *reader) value(depth int) (any, error) {
 
 // number refuses numbers that take long to compute with: those that no double holds, or that have
 // very many digits.
-func (r *reader) number(n json.Number) (any, error) {
+func (r *jsonReader) number(n json.Number) (any, error) {
 	digits, _, _ := strings.Cut(strings.ToLower(n.String()), "e")
 	f, err := n.Float64()
 	if tooSmall := f == 0 && strings.Trim(digits, "-0.") != ""; err != nil || tooSmall || len(n) > maxNumberBytes {
-		return nil, problem(fmt.Sprintf("the number %s is too large, too small or too long", shorten(n.String())))
+		return nil, jsonProblem(fmt.Sprintf("the number %s is too large, too small or too long", shorten(n.String())))
 	}
 	return n, nil
 }
 
-func (r *reader) object(depth int) (any, error) {
+func (r *jsonReader) object(depth int) (any, error) {
 	members := map[string]any{}
 	for r.decoder.More() {
 		token, err := r.decoder.Token()
@@ -281,7 +272,7 @@ func (r *reader) object(depth int) (any, error) {
 		}
 		name, _ := token.(string) // the decoder accepts nothing else here
 		if _, twice := members[name]; twice {
-			return nil, problem(fmt.Sprintf("the member %q stands twice in one object", shorten(name)))
+			return nil, jsonProblem(fmt.Sprintf("the member %q stands twice in one object", shorten(name)))
 		}
 		if members[name], err = r.value(depth + 1); err != nil {
 			return nil, err
@@ -291,7 +282,7 @@ func (r *reader) object(depth int) (any, error) {
 	return members, err
 }
 
-func (r *reader) list(depth int) (any, error) {
+func (r *jsonReader) list(depth int) (any, error) {
 	items := []any{}
 	for r.decoder.More() {
 		item, err := r.value(depth + 1)
@@ -325,7 +316,7 @@ func leaves(e *jsonschema.ValidationError) []string {
 			if format, ok := e.ErrorKind.(*kind.Format); ok { // of a pattern, which may be long
 				words = fmt.Sprintf("not a valid %s: %v", format.Want, format.Err)
 			}
-			found = append(found, shorten(at(place)+": "+words))
+			found = append(found, shorten(atPlace(place)+": "+words))
 		}
 		for _, cause := range e.Causes {
 			walk(cause)
