@@ -17,7 +17,7 @@ import (
 	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
-	"github.com/councild/councild/internal/trial/grade"
+	"github.com/councild/councild/internal/trial"
 )
 
 type question struct {
@@ -26,7 +26,7 @@ type question struct {
 	Category  string            `json:"category"`
 	Language  string            `json:"language"`
 	Reference json.RawMessage   `json:"reference"`
-	Grader    grade.Spec        `json:"grader"`
+	Grader    trial.GraderSpec  `json:"grader"`
 	Labels    map[string]string `json:"labels"`
 }
 
@@ -59,7 +59,7 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%s: the id is not unique, the language is %q, or simulated models know another question", q.ID, q.Language)
 		}
 		ids[q.ID] = true
-		g, err := grade.New(q.Grader, q.Reference)
+		g, err := trial.NewGrader(q.Grader, q.Reference)
 		if err != nil {
 			t.Errorf("%s: %v", q.ID, err)
 			continue
@@ -106,7 +106,7 @@ func TestComputed(t *testing.T) {
 			}
 			continue
 		}
-		g, err := grade.New(q.Grader, q.Reference)
+		g, err := trial.NewGrader(q.Grader, q.Reference)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestCode(t *testing.T) {
 	}
 	printed := strings.Split(string(out), "\x00")
 	for i, q := range asked {
-		g, err := grade.New(q.Grader, q.Reference)
+		g, err := trial.NewGrader(q.Grader, q.Reference)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ var floors = [][]string{
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/worth", "internal/runlog", "internal/spend", "internal/llm",
 		"internal/store", "internal/telemetry", "internal/simllm", "internal/config", "internal/sessions/journal", "internal/doors/client",
-		"internal/trial/grade", "internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim", "api", "web",
+		"internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim", "api", "web",
 	},
 	{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",

@@ -10,7 +10,7 @@ import (
 	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit/biassim"
-	"github.com/councild/councild/internal/trial/grade"
+	"github.com/councild/councild/internal/trial"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -136,7 +136,7 @@ func TestRepliesAreGraded(t *testing.T) {
 	s := start(t, options)
 	for n, line := range strings.Split(strings.TrimSpace(string(examples.Questions())), "\n") {
 		q := decode[closedLine](t, []byte(line))
-		g, err := grade.New(grade.Spec{Type: q.Grader.Type, Options: q.Grader.Options}, q.Reference)
+		g, err := trial.NewGrader(trial.GraderSpec{Type: q.Grader.Type, Options: q.Grader.Options}, q.Reference)
 		if err != nil {
 			t.Fatal(err)
 		}

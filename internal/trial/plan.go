@@ -17,7 +17,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/trial/grade"
 )
 
 // Plan is all that shapes a run. It is made, and shown, before anything is asked.
@@ -100,7 +99,7 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 		Rules:     session.Rules,
 		Versions:  session.Versions,
 		Review:    session.Stage(council.KindReviews).Prompt,
-		Grades:    grade.Version,
+		Grades:    GradeVersion,
 		Grader:    grader,
 		Seed:      int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed),
 		Arms:      []string{},

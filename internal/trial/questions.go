@@ -1,8 +1,13 @@
 // Package trial asks many questions of a file, one after the other or several at once, and keeps each reply before
 // it is used: the same command goes on where a process ended, and pays for no finished call twice. Questions have
-// right answers, so that ways to answer them can be compared.
+// right answers, so that ways to answer them can be compared. A [Grader] compares an answer with the right one.
 //
-// It leaves to others how a council answers, what a grade is, what a comparison proves, and flags and words.
+// It leaves to others how a council answers, what a comparison proves, and flags and words.
+//
+// # Decisions
+//
+// A grader never guesses. It takes neither the last number of a text nor a choice that the text mentions. It finds what a
+// text answers, or that the text answers nothing that can be graded.
 package trial
 
 import (
@@ -17,7 +22,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/trial/grade"
 )
 
 // Question is a line of a file of questions.
@@ -28,11 +32,11 @@ type Question struct {
 	Category  string            `json:"category,omitempty"`  // likewise
 	Language  string            `json:"language,omitempty"`  // likewise
 	Reference json.RawMessage   `json:"reference,omitempty"` // the right answer, as its grader takes it
-	Grader    *grade.Spec       `json:"grader,omitempty"`    // how to compare an answer with it
+	Grader    *GraderSpec       `json:"grader,omitempty"`    // how to compare an answer with it
 	Group     string            `json:"group,omitempty"`     // questions of one source are one cluster; "": it stands alone
 	Labels    map[string]string `json:"labels,omitempty"`    // carried through
 
-	grader *grade.Grader // nil: there is no right answer
+	grader *Grader // nil: there is no right answer
 }
 
 // Cluster returns the group of the question, or its id where it stands alone.
@@ -72,8 +76,8 @@ const (
 	MissingID    Code = "missing_id"
 	DuplicateID  Code = "duplicate_id"
 	NoQuestion   Code = "no_question"
-	BadGrader    Code = grade.CodeGrader
-	BadReference Code = grade.CodeReference
+	BadGrader    Code = "bad_grader"
+	BadReference Code = "bad_reference"
 )
 
 // LineProblem is what is wrong with a line of a file of questions.
@@ -148,7 +152,7 @@ func (q *Question) decode(line []byte) *LineProblem {
 		return badLine(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
 	case !utf8.Valid(line):
 		return badLine(NotUTF8, "convert the file to UTF-8")
-	case !grade.IsJSON(string(line)):
+	case !isJSON(string(line)):
 		return badLine(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
 	case line[0] != '{':
 		return badLine(NotObject, "write one JSON object a line")
@@ -209,11 +213,11 @@ func (q *Question) findGrader(usual string) *LineProblem {
 			return badLine(BadGrader, `there is a reference, and no grader: `+
 				`give one, such as {"type": "number"}, or name one with --grader`)
 		}
-		q.Grader = &grade.Spec{Type: usual}
+		q.Grader = &GraderSpec{Type: usual}
 	}
-	g, err := grade.New(*q.Grader, q.Reference)
-	if wrong, ok := errors.AsType[*grade.Error](err); ok {
-		return badLine(Code(wrong.Code), "%s", wrong.Message)
+	g, err := NewGrader(*q.Grader, q.Reference)
+	if wrong, ok := errors.AsType[*GradeError](err); ok {
+		return badLine(wrong.Code, "%s", wrong.Message)
 	}
 	q.grader = g
 	return nil

@@ -1,23 +1,23 @@
-package grade_test
+package trial_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/internal/trial/grade"
+	"github.com/councild/councild/internal/trial"
 )
 
 // Final lines as models write them, in LaTeX, Markdown and several languages. What a person would read is read, and what
 // would be a guess is null. Each group holds texts with the same grade.
 func TestFinalLines(t *testing.T) {
 	t.Parallel()
-	letters := grade.Spec{Type: grade.Choice, Options: []string{"A", "B", "C", "D"}}
-	words := grade.Spec{Type: grade.Choice, Options: []string{"yes", "no"}}
-	numbers := grade.Spec{Type: grade.Number}
+	letters := trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"A", "B", "C", "D"}}
+	words := trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"yes", "no"}}
+	numbers := trial.GraderSpec{Type: trial.GraderNumber}
 	count := 0
 	for _, c := range []struct {
-		spec      grade.Spec
+		spec      trial.GraderSpec
 		reference string
 		score     string
 		texts     []string
@@ -74,10 +74,10 @@ func TestFinalLines(t *testing.T) {
 			`ANSWER: 18 m²`, `ANSWER: 18 K`, `ANSWER: 18K`, `ANSWER: $\boxed{18}$ dollars`, `ANSWER: \boxed{18 \text{ eggs}}`, `ANSWER: 18.`, "**Answer:**\n\n> 18",
 		}},
 		{numbers, `18`, "null", []string{"<think>ANSWER: 18", `ANSWER: 18 or 20`, `ANSWER: 18 or twenty`, `ANSWER: $18 or $20`, `ANSWER: $5/$10`, `ANSWER: eighteen`, `So it is 9 x 2 = 18`}},
-		{grade.Spec{Type: grade.Normalised}, `"New York"`, "1", []string{`ANSWER: \text{New York}`, `ANSWER: $\text{New York}$`, "ANSWER:\nNew York", `ANSWER: Ｎｅｗ Ｙｏｒｋ`}},
-		{grade.Spec{Type: grade.Exact}, `"x_1"`, "1", []string{"ANSWER:\nx_1", `Final answer: x_1`}},
+		{trial.GraderSpec{Type: trial.GraderNormalised}, `"New York"`, "1", []string{`ANSWER: \text{New York}`, `ANSWER: $\text{New York}$`, "ANSWER:\nNew York", `ANSWER: Ｎｅｗ Ｙｏｒｋ`}},
+		{trial.GraderSpec{Type: trial.GraderExact}, `"x_1"`, "1", []string{"ANSWER:\nx_1", `Final answer: x_1`}},
 	} {
-		g, err := grade.New(c.spec, json.RawMessage(c.reference))
+		g, err := trial.NewGrader(c.spec, json.RawMessage(c.reference))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package grade
+package trial
 
 import (
 	"regexp"
@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// labels match what an answer line begins with, in lower case.
-var labels = regexp.MustCompile(`^(?:(?:final |correct )?answer|(?:endgültige |finale |richtige )?antwort|réponse(?: finale)?|` +
+// answerLabels match what an answer line begins with, in lower case.
+var answerLabels = regexp.MustCompile(`^(?:(?:final |correct )?answer|(?:endgültige |finale |richtige )?antwort|réponse(?: finale)?|` +
 	`respuesta(?: final)?|resposta(?: final)?|risposta(?: finale)?|(?:окончательный )?ответ|(?:最终|最後の|最終)?(?:答案|回答|答え)|(?:최종 )?정답)$`)
 
-// maxLabel is the length in bytes of the longest of labels.
-const maxLabel = 48
+// maxAnswerLabel is the length in bytes of the longest of answerLabels.
+const maxAnswerLabel = 48
 
-// narrow returns the character that a full-width one stands for.
-func narrow(c rune) rune {
+// narrowForm returns the character that a full-width one stands for.
+func narrowForm(c rune) rune {
 	if '！' <= c && c <= '～' {
 		return c - '！' + '!'
 	}
@@ -26,59 +26,61 @@ func narrow(c rune) rune {
 	return c
 }
 
-// command matches the commands of LaTeX that set a text and say nothing.
-var command = regexp.MustCompile(`^\\(?:boxed|fbox|framebox|text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt|operatorname|mbox|bm)\s*\{`)
+// latexCommand matches the commands of LaTeX that set a text and say nothing.
+var latexCommand = regexp.MustCompile(`^\\(?:boxed|fbox|framebox|text|textbf|textit|textrm|textsf|texttt|` +
+	`mathrm|mathbf|mathit|mathsf|mathtt|operatorname|mbox|bm)\s*\{`)
 
-// commandIn matches them anywhere, around what holds no brace.
-var commandIn = regexp.MustCompile(`\\(?:boxed|text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|operatorname|mbox)\s*\{([^{}]*)\}`)
+// latexCommandIn matches such commands anywhere, around what holds no brace.
+var latexCommandIn = regexp.MustCompile(`\\(?:boxed|text|textbf|textit|textrm|` +
+	`mathrm|mathbf|mathit|mathsf|operatorname|mbox)\s*\{([^{}]*)\}`)
 
-// simple writes LaTeX as people write without it.
-var simple = strings.NewReplacer( //nolint:gochecknoglobals // made once
+// latexReplacer writes LaTeX as people write without it.
+var latexReplacer = strings.NewReplacer( //nolint:gochecknoglobals // made once
 	`\left`, "", `\right`, "", `\displaystyle`, "", `{,}`, ",", `\%`, "%", `\&`, "&", `\_`, "_", `\#`, "#", `\,`, " ", `\;`, " ", `\:`, " ", `\!`, "", `\ `, " ",
 	`\quad`, " ", `\times`, "×", `\cdot`, "·", `^{\circ}`, "°", `^\circ`, "°", `\circ`, "°", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\approx`, "≈",
 )
 
-// plain returns an answer without full-width characters and without the LaTeX around it. It repeats until
+// withoutLatex returns an answer without full-width characters and without the LaTeX around it. It repeats until
 // nothing changes, so that its result is read like the answer itself. After maxWrapped rounds it removes every
 // sign of LaTeX, because each round takes time in proportion to the answer.
-func plain(answer string) string {
-	answer = strings.Map(narrow, answer)
+func withoutLatex(answer string) string {
+	answer = strings.Map(narrowForm, answer)
 	for range maxWrapped {
 		before := answer
-		if answer = plainer(answer); answer == before {
+		if answer = withoutLatexOnce(answer); answer == before {
 			return answer
 		}
 	}
-	return signs.Replace(answer)
+	return latexSigns.Replace(answer)
 }
 
-// plainer is one round of plain.
-func plainer(answer string) string {
+// withoutLatexOnce is one round of withoutLatex.
+func withoutLatexOnce(answer string) string {
 	if !strings.ContainsAny(answer, `$\`) {
 		return answer
 	}
-	answer = strings.ReplaceAll(answer, `\$`, escaped)
+	answer = strings.ReplaceAll(answer, `\$`, escapedDollar)
 	for range maxWrapped {
-		bare := unwrap(strings.TrimFunc(strings.Trim(answer, outer+" \t"), unicode.IsSpace))
+		bare := unwrapLatex(strings.TrimFunc(strings.Trim(answer, outerMarks+" \t"), unicode.IsSpace))
 		if bare == answer {
 			break
 		}
 		answer = bare
 	}
-	return strings.ReplaceAll(commandIn.ReplaceAllString(simple.Replace(answer), "$1"), escaped, "$")
+	return strings.ReplaceAll(latexCommandIn.ReplaceAllString(latexReplacer.Replace(answer), "$1"), escapedDollar, "$")
 }
 
-// signs removes the signs that LaTeX is written with.
-var signs = strings.NewReplacer(`\`, "", "$", "") //nolint:gochecknoglobals // made once
+// latexSigns removes the signs that LaTeX is written with.
+var latexSigns = strings.NewReplacer(`\`, "", "$", "") //nolint:gochecknoglobals // made once
 
-// escaped stands for the sign of a dollar that is no mark of a formula.
-const escaped = "\uE000"
+// escapedDollar stands for the sign of a dollar that is no mark of a formula.
+const escapedDollar = "\uE000"
 
 // maxWrapped is how many wrappers of LaTeX may stand around each other.
 const maxWrapped = 8
 
-// unwrap removes the wrapper that an answer begins with, and keeps what stands behind it.
-func unwrap(answer string) string {
+// unwrapLatex removes the wrapper that an answer begins with, and keeps what stands behind it.
+func unwrapLatex(answer string) string {
 	for _, pair := range [][2]string{{`\(`, `\)`}, {`\[`, `\]`}, {"$$", "$$"}, {"$", "$"}} {
 		inside, found := strings.CutPrefix(answer, pair[0])
 		if !found {
@@ -92,7 +94,7 @@ func unwrap(answer string) string {
 		}
 		return inside + rest
 	}
-	begin := command.FindString(answer)
+	begin := latexCommand.FindString(answer)
 	if begin == "" {
 		return answer
 	}
@@ -114,37 +116,37 @@ func unwrap(answer string) string {
 func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
 
 var (
-	fraction = regexp.MustCompile(`^([+-]?)\\frac\s*\{\s*([+-]?\d+)\s*\}\s*\{\s*(\d+)\s*\}`)
-	// power matches a power of ten behind a number.
-	power = regexp.MustCompile(`^([+-]?[\d.,]+)\s*[×x·*]\s*10\s*\^\s*\{?\s*([+-]?\d{1,9})\s*\}?`)
-	// grouped matches groups of three with spaces or apostrophes between them.
-	grouped = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?\d{1,3})((?:[ \x{a0}\x{2009}\x{202f}'’]\d{3})+)([^\d].*)?$`)
+	latexFraction = regexp.MustCompile(`^([+-]?)\\frac\s*\{\s*([+-]?\d+)\s*\}\s*\{\s*(\d+)\s*\}`)
+	// powerOfTen matches a power of ten behind a number.
+	powerOfTen = regexp.MustCompile(`^([+-]?[\d.,]+)\s*[×x·*]\s*10\s*\^\s*\{?\s*([+-]?\d{1,9})\s*\}?`)
+	// groupedDigits matches groups of three with spaces or apostrophes between them.
+	groupedDigits = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?\d{1,3})((?:[ \x{a0}\x{2009}\x{202f}'’]\d{3})+)([^\d].*)?$`)
 	// commaDecimals match a comma before decimals, where it can be nothing else.
-	commaDecimals = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)),(\d+)([^\d.,/^].*|[.]?)$`)
-	separators    = strings.NewReplacer(" ", "", "\u00a0", "", "\u2009", "", "\u202f", "", "'", "", "’", "") //nolint:gochecknoglobals // made once
+	commaDecimals   = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)),(\d+)([^\d.,/^].*|[.]?)$`)
+	digitSeparators = strings.NewReplacer(" ", "", "\u00a0", "", "\u2009", "", "\u202f", "", "'", "", "’", "") //nolint:gochecknoglobals // made once
 )
 
 // numberForm writes the number with which an answer begins as numeral reads it.
 func numberForm(answer string) string {
 	answer = strings.Replace(answer, "−", "-", 1)
-	if m := fraction.FindStringSubmatch(answer); m != nil {
+	if m := latexFraction.FindStringSubmatch(answer); m != nil {
 		return m[1] + m[2] + "/" + m[3] + answer[len(m[0]):]
 	}
-	if m := grouped.FindStringSubmatch(answer); m != nil {
-		answer = m[1] + separators.Replace(m[2]) + m[3]
+	if m := groupedDigits.FindStringSubmatch(answer); m != nil {
+		answer = m[1] + digitSeparators.Replace(m[2]) + m[3]
 	}
 	if m := commaDecimals.FindStringSubmatch(answer); m != nil && (len(m[2]) != 3 || strings.Contains(m[1], ".")) {
 		answer = strings.ReplaceAll(m[1], ".", "") + "." + m[2] + m[3]
 	}
-	if m := power.FindStringSubmatch(answer); m != nil {
+	if m := powerOfTen.FindStringSubmatch(answer); m != nil {
 		return m[1] + "e" + m[2] + answer[len(m[0]):]
 	}
 	return answer
 }
 
-// scales holds the words that multiply the number before them, with their factors. "billion" has its English meaning. With
+// scaleWords holds the words that multiply the number before them, with their factors. "billion" has its English meaning. With
 // a capital letter it may be German, where it means a million times a million.
-var scales = map[string]float64{ //nolint:gochecknoglobals // a table
+var scaleWords = map[string]float64{ //nolint:gochecknoglobals // a table
 	"hundred": 1e2, "hundert": 1e2, "dozen": 12, "dutzend": 12, "k": 1e3,
 	"thousand": 1e3, "thousands": 1e3, "tausend": 1e3, "mille": 1e3, "mil": 1e3, "тысяча": 1e3, "тысячи": 1e3, "тысяч": 1e3, "千": 1e3,
 	"万": 1e4, "萬": 1e4, "lakh": 1e5, "lakhs": 1e5, "crore": 1e7, "crores": 1e7, "亿": 1e8, "億": 1e8, "百万": 1e6,
@@ -155,8 +157,8 @@ var scales = map[string]float64{ //nolint:gochecknoglobals // a table
 	"trillion": 1e12, "trillions": 1e12, "billionen": 1e12, "billones": 1e12, "万亿": 1e12,
 }
 
-// doubtful matches words behind a number. If one stands there, the number is not the whole answer.
-var doubtful = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
+// doubtfulWord matches words behind a number. If one stands there, the number is not the whole answer.
+var doubtfulWord = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
 
 // attachedScales holds letters directly behind an amount of money, with the words that they stand for.
 var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint:gochecknoglobals // a table
@@ -166,7 +168,7 @@ var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint
 func unspacedScale(word string) (factor float64, end int, known bool) {
 	for size := min(len(word), maxScale); size > 0; size-- {
 		if utf8.ValidString(word[:size]) && word[0] >= utf8.RuneSelf {
-			if factor, known = scales[word[:size]]; known {
+			if factor, known = scaleWords[word[:size]]; known {
 				return factor, size, true
 			}
 		}
@@ -179,9 +181,9 @@ func leadingLetters(text string) string {
 	return text[:len(text)-len(strings.TrimLeftFunc(text, unicode.IsLetter))]
 }
 
-// scale returns the factor that the word behind a number stands for, such as 1e6 for "million". It returns 1 if the word is
+// scaleBehind returns the factor that the word behind a number stands for, such as 1e6 for "million". It returns 1 if the word is
 // no such word. ok is false if the word may be a factor or a unit. money says that a currency sign stands before the number.
-func scale(rest string, money bool) (factor float64, behind string, ok bool) {
+func scaleBehind(rest string, money bool) (factor float64, behind string, ok bool) {
 	trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
 	attached := trimmed == rest
 	word := leadingLetters(trimmed)
@@ -194,7 +196,7 @@ func scale(rest string, money bool) (factor float64, behind string, ok bool) {
 	case word == "K" || word == "k" && !attached: // a unit
 		return 1, rest, true
 	}
-	factor, known := scales[strings.ToLower(word)]
+	factor, known := scaleWords[strings.ToLower(word)]
 	if !known {
 		factor, end, known = unspacedScale(trimmed[:end])
 	}
@@ -203,18 +205,18 @@ func scale(rest string, money bool) (factor float64, behind string, ok bool) {
 	}
 	behind = trimmed[end:]
 	next := strings.TrimLeftFunc(behind, unicode.IsSpace)
-	if word := strings.ToLower(leadingLetters(next)); scales[word] != 0 {
-		factor *= scales[word]
+	if word := strings.ToLower(leadingLetters(next)); scaleWords[word] != 0 {
+		factor *= scaleWords[word]
 		behind = next[len(word):] // "mil millones", "hundred thousand"
 	}
 	return factor, behind, true
 }
 
-// maxScale is the length in bytes of the longest word of scales without blanks behind it.
+// maxScale is the length in bytes of the longest of scaleWords without blanks behind it.
 const maxScale = 6
 
-// times multiplies a number as it is written, so that 2.3 million is 2300000 exactly.
-func times(digits string, factor float64) (float64, error) {
+// multiplied multiplies a number as it is written, so that 2.3 million is 2300000 exactly.
+func multiplied(digits string, factor float64) (float64, error) {
 	for power, at := 1e12, 12; at > 0; power, at = power/10, at-1 {
 		if factor == power && !strings.ContainsAny(digits, "eE/") {
 			return strconv.ParseFloat(digits+"e"+strconv.Itoa(at), 64)

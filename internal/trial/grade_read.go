@@ -1,4 +1,4 @@
-package grade
+package trial
 
 import (
 	"cmp"
@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// emphasis is what Markdown puts around words.
-	emphasis = "*_`~"
-	// before is what Markdown puts before a line.
-	before = emphasis + "#>-+• \t"
-	// outer is what stands around an answer without belonging to it.
-	outer = emphasis + "\"'“”„‘’«»"
+	// emphasisMarks is what Markdown puts around words.
+	emphasisMarks = "*_`~"
+	// linePrefix is what Markdown puts before a line.
+	linePrefix = emphasisMarks + "#>-+• \t"
+	// outerMarks is what stands around an answer without belonging to it.
+	outerMarks = emphasisMarks + "\"'“”„‘’«»"
 )
 
-// lines returns the lines of a text without the blanks around them, and without empty ones.
-func lines(text string) []string {
+// filledLines returns the lines of a text without the blanks around them, and without empty ones.
+func filledLines(text string) []string {
 	var all []string
 	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '\n' || c == '\r' }) {
 		if line = strings.TrimFunc(line, unicode.IsSpace); line != "" {
@@ -37,26 +37,27 @@ func lines(text string) []string {
 // answerLine returns what stands behind "ANSWER:" in the last line that begins so, in any case
 // and markup and in some languages, or on the line below where nothing does.
 func answerLine(text string) (answer string, ok bool) {
-	all := lines(text)
+	all := filledLines(text)
 	for i, line := range slices.Backward(all) {
-		rest := strings.TrimLeft(line, before)
+		rest := strings.TrimLeft(line, linePrefix)
 		opened := line[:len(line)-len(rest)]
-		end := strings.IndexAny(rest[:min(len(rest), maxLabel)], ":：")
+		end := strings.IndexAny(rest[:min(len(rest), maxAnswerLabel)], ":：")
 		if end >= 0 {
 			end = strings.IndexAny(rest, ":：")
-		} else if i+1 < len(all) && len(opened) > 0 && len(rest) <= maxLabel { // a title
+		} else if i+1 < len(all) && len(opened) > 0 && len(rest) <= maxAnswerLabel { // a title
 			end = len(rest)
 		} else {
 			continue
 		}
-		label := strings.TrimRight(rest[:end], emphasis+"# \t")
-		if !labels.MatchString(strings.ToLower(label)) {
+		label := strings.TrimRight(rest[:end], emphasisMarks+"# \t")
+		if !answerLabels.MatchString(strings.ToLower(label)) {
 			continue
 		}
-		closed := strings.ContainsAny(rest[len(label):end], emphasis) // the emphasis ends before the colon
+		closed := strings.ContainsAny(rest[len(label):end], emphasisMarks) // the emphasis ends before the colon
 		_, size := utf8.DecodeRuneInString(rest[end:])
 		answer = rest[end+size:]
-		if mark := strings.TrimFunc(opened, func(c rune) bool { return !strings.ContainsRune(emphasis, c) }); mark != "" && !closed {
+		mark := strings.TrimFunc(opened, func(c rune) bool { return !strings.ContainsRune(emphasisMarks, c) })
+		if mark != "" && !closed {
 			mark = reversed(mark)
 			if trimmed, ok := strings.CutPrefix(answer, mark); ok {
 				answer = trimmed
@@ -64,16 +65,16 @@ func answerLine(text string) (answer string, ok bool) {
 				answer = strings.TrimSuffix(answer, mark)
 			}
 		}
-		if answer = strings.TrimFunc(answer, unicode.IsSpace); strings.Trim(answer, emphasis) == "" {
-			answer = cmp.Or(below(all[i+1:]), answer)
+		if answer = strings.TrimFunc(answer, unicode.IsSpace); strings.Trim(answer, emphasisMarks) == "" {
+			answer = cmp.Or(firstBelow(all[i+1:]), answer)
 		}
 		return answer, true
 	}
 	return "", false
 }
 
-// below returns the first of lines that holds more than the beginning of a formula or of a fenced block.
-func below(lines []string) string {
+// firstBelow returns the first of lines that holds more than the beginning of a formula or of a fenced block.
+func firstBelow(lines []string) string {
 	for _, line := range lines {
 		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {
 			continue
@@ -92,29 +93,29 @@ func reversed(s string) string {
 
 // onlyLine returns the line of a text that has one, else "".
 func onlyLine(text string) string {
-	if all := lines(text); len(all) == 1 {
+	if all := filledLines(text); len(all) == 1 {
 		return all[0]
 	}
 	return ""
 }
 
-// normal returns a text without regard to case, blanks, outer quotes and markup, and full stops
+// normalForm returns a text without regard to case, blanks, outer quotes and markup, and full stops
 // at its end. Case is that of single characters (Unicode's simple folding): ß is not ss.
-func normal(text string) string {
-	text = plain(strings.Join(strings.Fields(text), " "))
+func normalForm(text string) string {
+	text = withoutLatex(strings.Join(strings.Fields(text), " "))
 	for {
-		trimmed := strings.TrimFunc(strings.Trim(strings.TrimFunc(text, unicode.IsSpace), outer), unicode.IsSpace)
+		trimmed := strings.TrimFunc(strings.Trim(strings.TrimFunc(text, unicode.IsSpace), outerMarks), unicode.IsSpace)
 		trimmed = strings.TrimRight(trimmed, ".。")
 		if trimmed == text {
 			break
 		}
 		text = trimmed
 	}
-	return strings.Map(folded, strings.Join(strings.Fields(text), " "))
+	return strings.Map(foldedCase, strings.Join(strings.Fields(text), " "))
 }
 
-// folded returns one character for all that differ in case only.
-func folded(c rune) rune {
+// foldedCase returns one character for all that differ in case only.
+func foldedCase(c rune) rune {
 	least := c
 	for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
 		least = min(least, next)
@@ -131,12 +132,12 @@ func folded(c rune) rune {
 // option returns the option with which an answer begins. An answer that begins with none is an
 // answer all the same. One that joins two options, as in "A or B", is none.
 func (g *Grader) option(answer string) (form string, ok bool) {
-	answer = normal(answer)
-	text := strings.TrimLeft(answer, outer+"([{ ")
+	answer = normalForm(answer)
+	text := strings.TrimLeft(answer, outerMarks+"([{ ")
 	first, rest := g.cutOption(text)
 	if first == "" {
 		if word := optionWord.FindString(text); word != "" {
-			first, rest = g.cutOption(strings.TrimLeft(text[len(word):], outer+"([{ "))
+			first, rest = g.cutOption(strings.TrimLeft(text[len(word):], outerMarks+"([{ "))
 		}
 	}
 	if first == "" {
@@ -148,7 +149,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 			return "", false
 		}
 	}
-	rest = strings.TrimLeft(rest, outer+")]}.: ")
+	rest = strings.TrimLeft(rest, outerMarks+")]}.: ")
 	bare := strings.TrimLeft(rest, ",;/&+|- ")
 	joined := len(bare) < len(rest)
 	word := strings.IndexFunc(bare, func(c rune) bool { return !unicode.IsLetter(c) })
@@ -159,7 +160,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 		}
 		bare = bare[word:]
 	}
-	second, tail := g.cutOption(strings.TrimLeft(bare, outer+"([{/ "))
+	second, tail := g.cutOption(strings.TrimLeft(bare, outerMarks+"([{/ "))
 	if second != "" && (joined || !strings.ContainsFunc(tail, unicode.IsLetter)) {
 		return "", false
 	}
@@ -187,18 +188,18 @@ func (g *Grader) cutOption(text string) (option, rest string) {
 // numeral is a number, in groups of three or without groups, or a fraction of two whole ones.
 var numeral = regexp.MustCompile(`^([+-]?)[$€£¥]?([+-]?)(\d+/\d+|(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,9})?)(.*)$`)
 
-// behind says what may stand behind a number.
-type behind int
+// behindNumber says what may stand behind a number.
+type behindNumber int
 
 const (
-	prose    behind = iota // anything without a digit
-	unitOnly               // two words of it at most
+	anyProse behindNumber = iota // anything without a digit
+	unitOnly                     // two words of it at most
 )
 
 // quotient returns a number, or the quotient of two with a slash between them, multiplied by a factor.
 func quotient(digits string, factor float64) (value float64, ok bool) {
 	over, under, isFraction := strings.Cut(digits, "/")
-	value, err := times(over, factor)
+	value, err := multiplied(over, factor)
 	if err == nil && isFraction {
 		var divisor float64
 		divisor, err = strconv.ParseFloat(under, 64)
@@ -208,8 +209,8 @@ func quotient(digits string, factor float64) (value float64, ok bool) {
 }
 
 // readNumber reads the number with which an answer begins.
-func readNumber(answer string, b behind) (value float64, ok bool) {
-	answer = strings.TrimFunc(strings.Trim(plain(answer), outer+" \t"), unicode.IsSpace)
+func readNumber(answer string, b behindNumber) (value float64, ok bool) {
+	answer = strings.TrimFunc(strings.Trim(withoutLatex(answer), outerMarks+" \t"), unicode.IsSpace)
 	parts := numeral.FindStringSubmatch(numberForm(answer))
 	if parts == nil || parts[1] != "" && parts[2] != "" || !strings.ContainsAny(parts[3], "0123456789") {
 		return 0, false
@@ -222,8 +223,8 @@ func readNumber(answer string, b behind) (value float64, ok bool) {
 		return 0, false
 	}
 	signs := answer[:len(answer)-len(strings.TrimLeft(answer, "+-$€£¥"))]
-	factor, rest, ok := scale(rest, strings.ContainsAny(signs, "$€£¥"))
-	if !ok || doubtful.MatchString(rest) {
+	factor, rest, ok := scaleBehind(rest, strings.ContainsAny(signs, "$€£¥"))
+	if !ok || doubtfulWord.MatchString(rest) {
 		return 0, false
 	}
 	if value, ok = quotient(strings.ReplaceAll(parts[3], ",", ""), factor); !ok {
@@ -235,27 +236,27 @@ func readNumber(answer string, b behind) (value float64, ok bool) {
 	return value, true
 }
 
-// number returns the canonical form of a number.
-func number(value float64) string {
+// numberText returns the canonical form of a number.
+func numberText(value float64) string {
 	return strconv.FormatFloat(value+0, 'g', -1, 64) // -0 + 0 is 0
 }
 
 // readJSON returns the last object or array that stands in a text, or the value that a text is,
 // in canonical form: keys sorted, numbers by value. A value with a key twice is none.
 func readJSON(text string) (form string, ok bool) {
-	if value, end, err := decode(text); err == nil && strings.TrimFunc(text[end:], unicode.IsSpace) == "" {
-		return canonical(value)
+	if value, end, err := decodeValue(text); err == nil && strings.TrimFunc(text[end:], unicode.IsSpace) == "" {
+		return canonicalForm(value)
 	}
 	var last any
 	found := false
 	// What is read in vain is bounded, so that no text takes more than time in proportion to it.
 	for at, budget := 0, 8*len(text)+64<<10; budget > 0; {
-		start := opening.FindStringIndex(text[at:])
+		start := jsonOpening.FindStringIndex(text[at:])
 		if start == nil {
 			break
 		}
 		at += start[0]
-		value, length, err := decode(text[at:])
+		value, length, err := decodeValue(text[at:])
 		if err != nil {
 			budget -= length
 			at++
@@ -268,18 +269,18 @@ func readJSON(text string) (form string, ok bool) {
 	if !found {
 		return "", false
 	}
-	return canonical(last)
+	return canonicalForm(last)
 }
 
-// twice stands for an object that has a key twice.
-type twice struct{}
+// doubledKey stands for an object that has a key twice.
+type doubledKey struct{}
 
-// opening is how an object or an array begins.
-var opening = regexp.MustCompile(`\{\s*["}]|\[\s*(?:[\[{"\]\d-]|true|false|null)`)
+// jsonOpening is how an object or an array begins.
+var jsonOpening = regexp.MustCompile(`\{\s*["}]|\[\s*(?:[\[{"\]\d-]|true|false|null)`)
 
-// decode reads the JSON value that a text begins with, and returns how long it is. After an
+// decodeValue reads the JSON value that a text begins with, and returns how long it is. After an
 // error that is how much was read.
-func decode(text string) (value any, length int, err error) {
+func decodeValue(text string) (value any, length int, err error) {
 	r := strings.NewReader(text)
 	d := json.NewDecoder(r)
 	d.UseNumber()
@@ -320,7 +321,7 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, isTwice := element.(twice); isTwice {
+		if _, isTwice := element.(doubledKey); isTwice {
 			doubled = true
 		}
 		if delim == '{' {
@@ -330,11 +331,11 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 		}
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, unexpected(err)
+		return nil, unexpectedEnd(err)
 	}
 	switch {
 	case doubled:
-		return twice{}, nil
+		return doubledKey{}, nil
 	case delim == '{':
 		return members, nil
 	default:
@@ -342,17 +343,17 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 	}
 }
 
-// unexpected returns the error of a text that ends inside a value.
-func unexpected(err error) error {
+// unexpectedEnd returns the error of a text that ends inside a value.
+func unexpectedEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// canonical returns the canonical form of a value, unless it has a key twice or a number that is
+// canonicalForm returns the canonical form of a value, unless it has a key twice or a number that is
 // not finite.
-func canonical(value any) (form string, ok bool) {
+func canonicalForm(value any) (form string, ok bool) {
 	if !canonicalise(&value) {
 		return "", false
 	}
@@ -360,9 +361,9 @@ func canonical(value any) (form string, ok bool) {
 	return string(data), err == nil
 }
 
-// decimal returns the canonical form of a number of JSON, exactly. As a float64 it is finite and not 0, so that its exponent
+// decimalForm returns the canonical form of a number of JSON, exactly. As a float64 it is finite and not 0, so that its exponent
 // is small, or the text is long.
-func decimal(text string) string {
+func decimalForm(text string) string {
 	digits, negative := strings.CutPrefix(text, "-")
 	mantissa, power, _ := strings.Cut(strings.ToLower(digits), "e")
 	whole, part, _ := strings.Cut(mantissa, ".")
@@ -391,7 +392,7 @@ func decimal(text string) string {
 // canonicalise replaces each number by its canonical form.
 func canonicalise(value *any) bool {
 	switch v := (*value).(type) {
-	case twice:
+	case doubledKey:
 		return false
 	case json.Number:
 		f, err := v.Float64()
@@ -400,7 +401,7 @@ func canonicalise(value *any) bool {
 		}
 		*value = json.Number("0")
 		if f != 0 {
-			*value = json.Number(decimal(v.String()))
+			*value = json.Number(decimalForm(v.String()))
 		}
 	case map[string]any:
 		for key, member := range v {
@@ -419,10 +420,10 @@ func canonicalise(value *any) bool {
 	return true
 }
 
-// IsJSON reports whether a text is one JSON value, with nothing behind it, in which no key stands twice.
-func IsJSON(text string) bool {
-	value, end, err := decode(text)
-	if _, isTwice := value.(twice); err != nil || isTwice {
+// isJSON reports whether a text is one JSON value, with nothing behind it, in which no key stands twice.
+func isJSON(text string) bool {
+	value, end, err := decodeValue(text)
+	if _, isTwice := value.(doubledKey); err != nil || isTwice {
 		return false
 	}
 	return strings.TrimFunc(text[end:], unicode.IsSpace) == ""

@@ -1,9 +1,4 @@
-// Package grade compares an answer to a closed question with the right one. A [Grader] reads
-// from a text what it answers, or finds that the text answers nothing it can grade. It never
-// guesses: neither from the last number of a text nor from a choice that is mentioned in it.
-//
-// It leaves to others where questions and answers come from, and what scores mean.
-package grade
+package trial
 
 import (
 	"bytes"
@@ -18,23 +13,23 @@ import (
 	"github.com/councild/councild/internal/llm/thinking"
 )
 
-// Version names the rules of the graders and the words of [Grader.Instruction]. Scores of
+// GradeVersion names the rules of the graders and the words of [Grader.Instruction]. Scores of
 // different versions are not compared.
-const Version = "grade-3"
+const GradeVersion = "grade-3"
 
 // The types of graders. The first four read the last line that begins with "ANSWER:", in any
 // case and markup, or a text of one line that is nothing but the answer.
 const (
-	Exact      = "exact"      // the same characters
-	Normalised = "normalised" // without regard to case, blanks, outer quotes and markup, and a full stop at the end
-	Choice     = "choice"     // one of the options
-	Number     = "number"     // the same value, within a tolerance
-	Regex      = "regex"      // the whole text matches the reference, an expression in RE2 syntax
-	JSON       = "json"       // the last JSON object or array of the text, or a text that is JSON; numbers by value
+	GraderExact      = "exact"      // the same characters
+	GraderNormalised = "normalised" // without regard to case, blanks, outer quotes and markup, and a full stop at the end
+	GraderChoice     = "choice"     // one of the options
+	GraderNumber     = "number"     // the same value, within a tolerance
+	GraderRegex      = "regex"      // the whole text matches the reference, an expression in RE2 syntax
+	GraderJSON       = "json"       // the last JSON object or array of the text, or a text that is JSON; numbers by value
 )
 
-// Spec says how to compare, as it stands in a file of questions.
-type Spec struct {
+// GraderSpec says how to compare, as it stands in a file of questions.
+type GraderSpec struct {
 	Type    string   `json:"type"`
 	Options []string `json:"options,omitempty"` // of a choice, two or more
 	// Abs and Rel are the tolerances of a number, at least 0: its distance may be Abs, or Rel
@@ -43,19 +38,13 @@ type Spec struct {
 	Rel *float64 `json:"rel,omitempty"`
 }
 
-// The codes of an [Error].
-const (
-	CodeGrader    = "bad_grader"
-	CodeReference = "bad_reference"
-)
-
-// Error says why there is no such grader, and how to mend it.
-type Error struct {
-	Code    string // CodeGrader or CodeReference
+// GradeError says why there is no such grader, and how to fix that.
+type GradeError struct {
+	Code    Code // BadGrader or BadReference
 	Message string
 }
 
-func (e *Error) Error() string { return e.Code + ": " + e.Message }
+func (e *GradeError) Error() string { return string(e.Code) + ": " + e.Message }
 
 // Grade is what a grader finds in a text.
 type Grade struct {
@@ -69,25 +58,25 @@ type Grade struct {
 
 // Grader compares answers with a reference. It is safe for concurrent use.
 type Grader struct {
-	spec       Spec
-	references []string         // canonical forms, of which any is right; not for Number and Regex
-	numbers    []float64        // of Number
-	patterns   []*regexp.Regexp // of Regex
-	options    []string         // normal forms of those of the Spec, by index
-	words      int              // most words of a reference or an option: a line of more is no answer alone
+	spec       GraderSpec
+	references []string         // The right answers in canonical form. GraderNumber and GraderRegex have none here.
+	numbers    []float64        // the right answers of GraderNumber
+	patterns   []*regexp.Regexp // the right answers of GraderRegex
+	options    []string         // the options of the spec in normal form, in the same order
+	words      int              // the most words of a reference or an option: a longer line is no answer by itself
 }
 
-// New returns a grader. A reference is a string, a list of strings of which any is right, or for
-// JSON any value; that of Number may be a number. The error is an *[Error].
-func New(s Spec, reference json.RawMessage) (*Grader, error) {
+// NewGrader returns a grader. A reference is a string, a list of strings of which any is right, or for
+// GraderJSON any value; that of GraderNumber may be a number. The error is a *[GradeError].
+func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	g := &Grader{spec: s}
 	for _, option := range s.Options {
-		g.options = append(g.options, normal(option))
+		g.options = append(g.options, normalForm(option))
 	}
-	if s.Type == JSON {
+	if s.Type == GraderJSON {
 		value, ok := readJSON(string(reference))
 		if !ok {
 			return nil, badReference("it is no JSON value, or a key stands in it twice: write one JSON value")
@@ -95,7 +84,7 @@ func New(s Spec, reference json.RawMessage) (*Grader, error) {
 		g.references = []string{value}
 		return g, nil
 	}
-	texts, err := readReferences(reference, s.Type == Number)
+	texts, err := readReferences(reference, s.Type == GraderNumber)
 	if err != nil {
 		return nil, err
 	}
@@ -107,15 +96,16 @@ func New(s Spec, reference json.RawMessage) (*Grader, error) {
 	return g, nil
 }
 
-// check returns what is wrong with a Spec.
-func (s Spec) check() error {
-	if types := []string{Exact, Normalised, Choice, Number, Regex, JSON}; !slices.Contains(types, s.Type) {
+// check returns what is wrong with a GraderSpec.
+func (s GraderSpec) check() error {
+	types := []string{GraderExact, GraderNormalised, GraderChoice, GraderNumber, GraderRegex, GraderJSON}
+	if !slices.Contains(types, s.Type) {
 		return badGrader("there is no grader %.64q: use %s", s.Type, strings.Join(types, ", "))
 	}
-	if (s.Options != nil) != (s.Type == Choice) {
+	if (s.Options != nil) != (s.Type == GraderChoice) {
 		return badGrader("options belong to the grader choice, and it needs them: write two or more, or remove them")
 	}
-	if (s.Abs != nil || s.Rel != nil) && s.Type != Number {
+	if (s.Abs != nil || s.Rel != nil) && s.Type != GraderNumber {
 		return badGrader("abs and rel belong to the grader number: remove them")
 	}
 	for _, tolerance := range []*float64{s.Abs, s.Rel} {
@@ -123,7 +113,7 @@ func (s Spec) check() error {
 			return badGrader("a tolerance is %v: write a number of at least 0", *tolerance)
 		}
 	}
-	if s.Type == Choice {
+	if s.Type == GraderChoice {
 		return checkOptions(s.Options)
 	}
 	return nil
@@ -133,7 +123,7 @@ func (s Spec) check() error {
 func checkOptions(options []string) error {
 	seen := map[string]bool{}
 	for _, option := range options {
-		form := normal(option)
+		form := normalForm(option)
 		if form == "" || seen[form] || strings.ContainsAny(option, "\r\n") {
 			return badGrader("the option %.64q is empty, has a line break, or stands there twice: "+
 				"write each option once, on one line", option)
@@ -147,11 +137,11 @@ func checkOptions(options []string) error {
 }
 
 func badGrader(format string, args ...any) error {
-	return &Error{CodeGrader, fmt.Sprintf(format, args...)}
+	return &GradeError{BadGrader, fmt.Sprintf(format, args...)}
 }
 
 func badReference(format string, args ...any) error {
-	return &Error{CodeReference, fmt.Sprintf(format, args...)}
+	return &GradeError{BadReference, fmt.Sprintf(format, args...)}
 }
 
 // readReferences returns the strings of a reference, or numbers as they are written.
@@ -183,14 +173,14 @@ func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 // add adds a right answer.
 func (g *Grader) add(text string) error {
 	switch g.spec.Type {
-	case Regex:
+	case GraderRegex:
 		pattern, err := regexp.Compile(text)
 		if err != nil {
 			return badReference("%.100q is no expression in RE2 syntax: %.200s", text, err.Error())
 		}
 		g.patterns = append(g.patterns, pattern)
 		return nil
-	case Number:
+	case GraderNumber:
 		value, ok := readNumber(text, unitOnly)
 		if !ok {
 			return badReference("%.64q is no finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
@@ -203,14 +193,14 @@ func (g *Grader) add(text string) error {
 			"write it on one, or use the grader regex or json", text)
 	}
 	form := strings.TrimFunc(text, unicode.IsSpace)
-	if g.spec.Type == Normalised {
-		form = normal(text)
+	if g.spec.Type == GraderNormalised {
+		form = normalForm(text)
 	}
 	if form == "" {
 		return badReference("%.64q is empty: write the right answer", text)
 	}
-	if g.spec.Type == Choice {
-		at := slices.Index(g.options, normal(text))
+	if g.spec.Type == GraderChoice {
+		at := slices.Index(g.options, normalForm(text))
 		if at < 0 {
 			return badReference("%.64q is not among the options: write one of %s",
 				text, strings.Join(g.spec.Options, ", "))
@@ -233,11 +223,11 @@ func (g *Grader) Type() string { return g.spec.Type }
 func (g *Grader) Instruction() string {
 	const line = `End your answer with a line of its own that begins with "ANSWER:" and holds `
 	switch g.spec.Type {
-	case Choice:
+	case GraderChoice:
 		return line + "one of these, and nothing else: " + strings.Join(g.spec.Options, ", ") + "."
-	case Number:
+	case GraderNumber:
 		return line + "one number, and nothing else."
-	case Exact, Normalised:
+	case GraderExact, GraderNormalised:
 		return line + "the answer alone, in as few words as it takes."
 	default:
 		return ""
@@ -257,10 +247,10 @@ func (g *Grader) Grade(text string) Grade {
 func (g *Grader) read(text string) (form string, ok bool) {
 	text = thinking.Outside(thinking.Split(text).Answer)
 	switch g.spec.Type {
-	case Regex:
-		form = normal(text)
+	case GraderRegex:
+		form = normalForm(text)
 		return form, form != ""
-	case JSON:
+	case GraderJSON:
 		return readJSON(text)
 	}
 	answer, labelled := answerLine(text)
@@ -270,17 +260,17 @@ func (g *Grader) read(text string) (form string, ok bool) {
 		}
 	}
 	switch g.spec.Type {
-	case Number:
-		behind := prose
+	case GraderNumber:
+		behind := anyProse
 		if !labelled {
 			behind = unitOnly
 		}
 		value, ok := readNumber(answer, behind)
-		return number(value), ok
-	case Choice:
+		return numberText(value), ok
+	case GraderChoice:
 		form, ok = g.option(answer)
-	case Normalised:
-		form = normal(answer)
+	case GraderNormalised:
+		form = normalForm(answer)
 		ok = form != ""
 	default:
 		form = answer
@@ -296,9 +286,9 @@ func (g *Grader) read(text string) (form string, ok bool) {
 func (g *Grader) score(text, form string) float64 {
 	right := slices.Contains(g.references, form)
 	switch g.spec.Type {
-	case Regex:
+	case GraderRegex:
 		right = slices.ContainsFunc(g.patterns, func(p *regexp.Regexp) bool { return p.MatchString(text) })
-	case Number:
+	case GraderNumber:
 		value, _ := readNumber(form, unitOnly)
 		right = slices.ContainsFunc(g.numbers, func(want float64) bool { return g.close(value, want) })
 	}
