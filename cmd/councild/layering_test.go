@@ -29,7 +29,7 @@ var floors = [][]string{
 	},
 	{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",
-		"internal/render", "internal/config/roster", "internal/sessions", "internal/trial/imports", "internal/consent",
+		"internal/render", "internal/config/roster", "internal/sessions", "internal/consent",
 	},
 	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
 	{"internal/daemon", "internal/trial"},

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/councild/councild/internal/anonymize"
-	"github.com/councild/councild/internal/trial/imports"
+	"github.com/councild/councild/internal/trial"
 )
 
 type importCmd struct {
@@ -32,12 +32,12 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	if err != nil {
 		return usageError{fmt.Errorf("--out names a new file: %w", err)}
 	}
-	s, err := imports.Read(ctx, imports.Format(c.From), c.questionKey(ctx, std), in, out, func(r imports.Rejection) {
+	s, err := trial.Import(ctx, trial.ImportFormat(c.From), c.questionKey(ctx, std), in, out, func(r trial.Rejection) {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, r.Error())
 	})
 	if err = errors.Join(err, out.Close()); err != nil {
 		err = errors.Join(fmt.Errorf("reading %s: %w", c.In, err), os.Remove(c.Out))
-		if _, ok := errors.AsType[*imports.HeaderError](err); ok {
+		if _, ok := errors.AsType[*trial.HeaderError](err); ok {
 			return usageError{err}
 		}
 		return err
@@ -55,7 +55,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 }
 
 // questionKey returns what makes the keys of questions. It looks for the secret when the first question is named.
-func (c importCmd) questionKey(ctx context.Context, std IO) imports.Key {
+func (c importCmd) questionKey(ctx context.Context, std IO) trial.QuestionKey {
 	secret := sync.OnceValue(func() string {
 		cfg, err := loadConfig()
 		if err != nil {

@@ -87,8 +87,8 @@ func TestFinalLines(t *testing.T) {
 				if before != "" && (!strings.Contains(text, ":") && !strings.Contains(text, "：") && !strings.Contains(text, "\n")) {
 					continue // an answer alone
 				}
-				if got := g.Grade(before + text); score(got.Score) != c.score && (before == "" || !strings.HasPrefix(text, "◁")) {
-					t.Errorf("%s, reference %s, %q: %s %q, want %s", c.spec.Type, c.reference, before+text, score(got.Score), got.Form, c.score)
+				if got := g.Grade(before + text); scoreText(got.Score) != c.score && (before == "" || !strings.HasPrefix(text, "◁")) {
+					t.Errorf("%s, reference %s, %q: %s %q, want %s", c.spec.Type, c.reference, before+text, scoreText(got.Score), got.Form, c.score)
 				}
 			}
 		}

@@ -20,7 +20,7 @@ type gradedCase struct {
 	Why       string           `json:"why"`
 }
 
-func vectors(tb testing.TB) []gradedCase {
+func graderVectors(tb testing.TB) []gradedCase {
 	tb.Helper()
 	data, err := os.ReadFile("testdata/graders.json")
 	if err != nil {
@@ -35,22 +35,22 @@ func vectors(tb testing.TB) []gradedCase {
 	return all.Cases
 }
 
-func score(s *float64) string {
+func scoreText(s *float64) string {
 	data, _ := json.Marshal(s)
 	return string(data)
 }
 
 // The cases are decided in the reference values, not computed.
 func TestGraderVectors(t *testing.T) {
-	for _, c := range vectors(t) {
+	for _, c := range graderVectors(t) {
 		g, err := trial.NewGrader(c.Grader, c.Reference)
 		if err != nil {
 			t.Errorf("%+v %s: %v", c.Grader, c.Reference, err)
 			continue
 		}
-		if got := g.Grade(c.Answer); score(got.Score) != score(c.Score) || (got.Form == "") != (got.Score == nil) {
+		if got := g.Grade(c.Answer); scoreText(got.Score) != scoreText(c.Score) || (got.Form == "") != (got.Score == nil) {
 			t.Errorf("%s, reference %s, answer %q: %s %q, want %s: %s",
-				c.Grader.Type, c.Reference, c.Answer, score(got.Score), got.Form, score(c.Score), c.Why)
+				c.Grader.Type, c.Reference, c.Answer, scoreText(got.Score), got.Form, scoreText(c.Score), c.Why)
 		}
 	}
 }
@@ -129,8 +129,8 @@ func TestGrade(t *testing.T) {
 			t.Errorf("%+v, %s: %v", c.spec, c.reference, err)
 			continue
 		}
-		if got := g.Grade(c.text); score(got.Score) != c.score {
-			t.Errorf("%s, reference %s, text %q: %s %q, want %s", c.spec.Type, c.reference, c.text, score(got.Score), got.Form, c.score)
+		if got := g.Grade(c.text); scoreText(got.Score) != c.score {
+			t.Errorf("%s, reference %s, text %q: %s %q, want %s", c.spec.Type, c.reference, c.text, scoreText(got.Score), got.Form, c.score)
 		}
 	}
 }
@@ -161,8 +161,8 @@ func TestGradeForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range c.texts {
-			if got := g.Grade(text); got.Form != c.form || score(got.Score) != "0" {
-				t.Errorf("%s %q: %q, %s, want %q", c.spec.Type, text, got.Form, score(got.Score), c.form)
+			if got := g.Grade(text); got.Form != c.form || scoreText(got.Score) != "0" {
+				t.Errorf("%s %q: %q, %s, want %q", c.spec.Type, text, got.Form, scoreText(got.Score), c.form)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func TestGraderMistakes(t *testing.T) {
 
 // What is asked for below a question is what the grader reads, and only where it reads a line.
 func TestGraderInstruction(t *testing.T) {
-	for _, c := range vectors(t) {
+	for _, c := range graderVectors(t) {
 		g, err := trial.NewGrader(c.Grader, c.Reference)
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestGraderInstruction(t *testing.T) {
 // Whatever a text holds, it is graded without a panic, its grade is 1, 0 or none, and what was
 // read from it is read again from its own rendering.
 func FuzzGrade(f *testing.F) {
-	for _, c := range vectors(f) {
+	for _, c := range graderVectors(f) {
 		f.Add(c.Answer)
 	}
 	f.Add("ANSWER: \"\"*.\"*.")
@@ -237,7 +237,7 @@ func FuzzGrade(f *testing.F) {
 	f.Add(`\\$5\$`)
 	f.Add(strings.Repeat("[", 2000) + "{")
 	var graders []*trial.Grader
-	for _, c := range vectors(f) {
+	for _, c := range graderVectors(f) {
 		g, err := trial.NewGrader(c.Grader, c.Reference)
 		if err != nil {
 			f.Fatal(err)
@@ -248,7 +248,7 @@ func FuzzGrade(f *testing.F) {
 		for _, g := range graders {
 			got := g.Grade(text)
 			if (got.Score == nil) != (got.Form == "") || got.Score != nil && *got.Score != 0 && *got.Score != 1 {
-				t.Fatalf("%s %q: %s %q", g.Type(), text, score(got.Score), got.Form)
+				t.Fatalf("%s %q: %s %q", g.Type(), text, scoreText(got.Score), got.Form)
 			}
 			if got.Score == nil {
 				continue
@@ -258,8 +258,8 @@ func FuzzGrade(f *testing.F) {
 				rendering = "Some words.\nANSWER: " + rendering
 			}
 			again := g.Grade(rendering)
-			if again.Form != got.Form || g.Type() != trial.GraderRegex && score(again.Score) != score(got.Score) {
-				t.Fatalf("%s %q: %s %q, and its rendering %s %q", g.Type(), text, score(got.Score), got.Form, score(again.Score), again.Form)
+			if again.Form != got.Form || g.Type() != trial.GraderRegex && scoreText(again.Score) != scoreText(got.Score) {
+				t.Fatalf("%s %q: %s %q, and its rendering %s %q", g.Type(), text, scoreText(got.Score), got.Form, scoreText(again.Score), again.Form)
 			}
 		}
 	})
@@ -269,7 +269,7 @@ func FuzzGrade(f *testing.F) {
 func TestGradeHostile(t *testing.T) {
 	testkit.Slow(t)
 	seen := map[string]bool{}
-	for _, c := range vectors(t) {
+	for _, c := range graderVectors(t) {
 		g, err := trial.NewGrader(c.Grader, c.Reference)
 		if err != nil {
 			t.Fatal(err)

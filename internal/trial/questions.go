@@ -1,13 +1,17 @@
 // Package trial asks many questions of a file, one after the other or several at once, and keeps each reply before
 // it is used: the same command goes on where a process ended, and pays for no finished call twice. Questions have
 // right answers, so that ways to answer them can be compared. A [Grader] compares an answer with the right one.
+// [Import] reads judgements that others have collected, and writes them as records of reviews or as rows of grades.
 //
-// It leaves to others how a council answers, what a comparison proves, and flags and words.
+// The package leaves to others how a council answers, what a comparison proves, and flags and words.
 //
 // # Decisions
 //
-// A grader never guesses. It takes neither the last number of a text nor a choice that the text mentions. It finds what a
-// text answers, or that the text answers nothing that can be graded.
+// A grader never guesses. It takes neither the last number of a text nor a choice that the text mentions. It finds what
+// a text answers, or that the text answers nothing that can be graded.
+//
+// Import never guesses either. It rejects a line that does not say where answers were shown, on which scale they were
+// scored or who wrote them.
 package trial
 
 import (
@@ -62,17 +66,21 @@ func (q *Question) Request() council.Request {
 	return r
 }
 
-// Code says what is wrong with a line.
+// Code says what is wrong with a line of a file of questions, or of judgements that are imported.
 type Code string
 
-// The codes of problems.
+// The codes that both have.
 const (
-	NotUTF8      Code = "not_utf8"
-	NotJSON      Code = "not_json" // also a key that stands twice, and more behind the value
-	NotObject    Code = "not_object"
-	TooLong      Code = "too_long"
+	NotUTF8   Code = "not_utf8"
+	NotJSON   Code = "not_json"   // The line is not exactly one JSON value. In a question, a key may also stand twice.
+	NotObject Code = "not_object" // The line is JSON, but not an object.
+	TooLong   Code = "too_long"   // The limit is maxLine or maxImportLine.
+	BadField  Code = "bad_field"  // A value is of the wrong type, out of range or not on its closed list.
+)
+
+// The codes that only questions have.
+const (
 	UnknownField Code = "unknown_field"
-	BadField     Code = "bad_field"
 	MissingID    Code = "missing_id"
 	DuplicateID  Code = "duplicate_id"
 	NoQuestion   Code = "no_question"
@@ -91,7 +99,7 @@ func (p LineProblem) String() string { return fmt.Sprintf("line %d: %s: %s", p.L
 
 const (
 	maxLine = 4 << 20 // bytes
-	maxID   = 200     // characters
+	maxID   = 200     // characters, or bytes in the lines of JudgeBench and MT-bench
 )
 
 // Read reads a file of questions, one JSON object a line, with every problem of it. The grader has the type that is

@@ -75,24 +75,16 @@ func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool,
 	return rows, ids, len(rows) > 0, err
 }
 
-// row is a graded row.
-type row struct {
-	ID      string              `json:"id"`
-	Cluster string              `json:"cluster"`
-	Scores  map[string]*float64 `json:"scores"`
-	CostUSD map[string]*float64 `json:"cost_usd"`
-}
-
 // readRows returns the rows of a file of graded rows with the names of their arms, sorted, or none where it holds
 // something else.
-func readRows(name string) (all []row, arms []string, err error) {
+func readRows(name string) (all []GradedRow, arms []string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, nil, err
 	}
 	names := map[string]bool{}
 	for line := range bytes.Lines(data) {
-		var r row
+		var r GradedRow
 		if json.Unmarshal(line, &r) != nil || r.ID == "" || r.Scores == nil {
 			return nil, nil, nil
 		}
@@ -162,7 +154,7 @@ func comparators(plan worth.Design, arms []string) ([]string, error) {
 }
 
 // question returns what a row says of arms, and counts their missing scores by arm.
-func (r row) question(arms []string, missing map[string]int) (worth.Question, error) {
+func (r GradedRow) question(arms []string, missing map[string]int) (worth.Question, error) {
 	q := worth.Question{
 		ID:      r.ID,
 		Cluster: cmp.Or(r.Cluster, r.ID),

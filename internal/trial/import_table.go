@@ -1,4 +1,4 @@
-package imports
+package trial
 
 import (
 	"bufio"
@@ -18,11 +18,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// longestID is how many characters the id of a question may have.
-const longestID = 200
-
-// longestRecord is how many bytes the fields of a record may have: the record store reads lines of 64 KiB.
-const longestRecord = 60 << 10
+// maxRecord is how many bytes the fields of a record may have: the record store reads lines of 64 KiB.
+const maxRecord = 60 << 10
 
 // columnQuestion is the column of a table of records that holds the text of the question, or any name of it.
 const columnQuestion = "question"
@@ -35,9 +32,9 @@ const (
 	prefixCost  = "cost_usd:"
 )
 
-// readTable reads a table of records or of graded rows, as its header says.
-func readTable(
-	ctx context.Context, key Key, in io.Reader, write func(any) error, count func(int64, error) error,
+// readJudgementTable reads a table of records or of graded rows, as its header says.
+func readJudgementTable(
+	ctx context.Context, key QuestionKey, in io.Reader, write func(any) error, count func(int64, error) error,
 ) (graded bool, err error) {
 	buffered := bufio.NewReader(in)
 	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
@@ -48,7 +45,7 @@ func readTable(
 	if err != nil {
 		return false, &HeaderError{fmt.Sprintf("the first line is no header of a table: %s", err)}
 	}
-	t := table{header: slices.Clone(header), ids: map[string]bool{}, key: key}
+	t := judgementTable{header: slices.Clone(header), ids: map[string]bool{}, key: key}
 	if graded, err = t.check(); err != nil {
 		return false, err
 	}
@@ -77,18 +74,18 @@ func readTable(
 	}
 }
 
-// table is a table whose header was read.
-type table struct {
+// judgementTable is a table whose header was read.
+type judgementTable struct {
 	header []string
 	ids    map[string]bool // of graded rows so far
-	key    Key
+	key    QuestionKey
 }
 
 func badHeader(format string, args ...any) error { return &HeaderError{fmt.Sprintf(format, args...)} }
 
 // checkColumns says which column a table cannot have. columns says how often each stands in the header, and arms is the
 // number of arms with scores.
-func (t table) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
+func (t judgementTable) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
 	records := map[string]bool{}
 	for _, column := range council.RecordColumns() {
 		records[column.Name] = true
@@ -116,7 +113,7 @@ func (t table) checkColumns(graded bool, columns map[string]int) (arms int, err 
 }
 
 // check says which kind of table it is, or what is wrong with its header.
-func (t table) check() (graded bool, err error) {
+func (t judgementTable) check() (graded bool, err error) {
 	columns := map[string]int{}
 	for _, column := range t.header {
 		columns[column]++
@@ -140,7 +137,7 @@ func (t table) check() (graded bool, err error) {
 	return false, nil
 }
 
-func (t table) row(cells []string, graded bool, write func(any) error) error {
+func (t judgementTable) row(cells []string, graded bool, write func(any) error) error {
 	values := map[string]string{}
 	for i, cell := range cells {
 		if !utf8.ValidString(cell) {
@@ -162,8 +159,8 @@ func (t table) row(cells []string, graded bool, write func(any) error) error {
 }
 
 // graded writes a graded row. An empty cell is null.
-func (t table) graded(values map[string]string, write func(any) error) error {
-	r := Row{
+func (t judgementTable) graded(values map[string]string, write func(any) error) error {
+	r := GradedRow{
 		ID:      values[columnID],
 		Cluster: values[columnGroup],
 		Scores:  map[string]*float64{},
@@ -172,8 +169,8 @@ func (t table) graded(values map[string]string, write func(any) error) error {
 	switch {
 	case r.ID == "":
 		return reject(MissingField, "%s", columnID)
-	case utf8.RuneCountInString(r.ID) > longestID:
-		return reject(BadField, "the id has over %d characters", longestID)
+	case utf8.RuneCountInString(r.ID) > maxID:
+		return reject(BadField, "the id has over %d characters", maxID)
 	case t.ids[r.ID]:
 		return reject(Duplicate, "the id is that of an earlier line")
 	}
@@ -203,7 +200,7 @@ func (t table) graded(values map[string]string, write func(any) error) error {
 }
 
 // record writes a record. It is one when the record store reads it. Of the question it holds the key alone.
-func (t table) record(values map[string]string, write func(any) error) error {
+func (t judgementTable) record(values map[string]string, write func(any) error) error {
 	object := map[string]any{"schema_version": council.RecordSchema}
 	if question := values[columnQuestion]; question != "" && values["question_key"] == "" {
 		if key := t.key(question); key != nil {
@@ -237,8 +234,8 @@ func (t table) record(values map[string]string, write func(any) error) error {
 	if err != nil {
 		return reject(BadField, "a number, or true or false, is none")
 	}
-	if len(line) > longestRecord {
-		return reject(TooLong, "the record has over %d bytes", longestRecord)
+	if len(line) > maxRecord {
+		return reject(TooLong, "the record has over %d bytes", maxRecord)
 	}
 	_, err = store.ParseRecord(line)
 	if wrong, ok := errors.AsType[*store.LineError](err); ok {

@@ -1,10 +1,10 @@
-package imports
+package trial
 
 // judgeBench reads the output of judges of JudgeBench. A judge is a seat, named after its prompts and its
 // model; the source of a pair is its group. Lines of several judges at one pair are one row.
 type judgeBench struct {
-	rows   map[string]*Row // by pair
-	order  []*Row
+	rows   map[string]*GradedRow // by pair
+	order  []*GradedRow
 	judges map[string]bool
 }
 
@@ -24,13 +24,13 @@ type judgeBenchVerdict struct {
 	Decision *string `json:"decision"` // of the answers as they were shown; null: none could be read
 }
 
-// mostJudges bounds the rows, each of which has all judges.
-const mostJudges = 100
+// maxJudges bounds the rows, each of which has all judges.
+const maxJudges = 100
 
 const (
 	firstBetter  = "A>B"
 	secondBetter = "B>A"
-	tie          = "A=B"
+	equallyGood  = "A=B"
 )
 
 // check says what is wrong with a line, but for its decisions.
@@ -38,8 +38,8 @@ func (l judgeBenchLine) check() error {
 	switch {
 	case l.PairID == "" || l.Source == "" || l.Label == "" || l.JudgeName == "" || l.Judgments == nil:
 		return reject(MissingField, "pair_id, source, label, judge_name and judgments are needed")
-	case len(l.PairID) > longestID || len(l.Source) > longestID || len(l.JudgeName) > longestID:
-		return reject(BadField, "pair_id, source or judge_name has over %d bytes", longestID)
+	case len(l.PairID) > maxID || len(l.Source) > maxID || len(l.JudgeName) > maxID:
+		return reject(BadField, "pair_id, source or judge_name has over %d bytes", maxID)
 	case l.Label != firstBetter && l.Label != secondBetter:
 		return reject(BadField, "label is %.40q, not %s or %s", l.Label, firstBetter, secondBetter)
 	case len(l.Judgments) == 1:
@@ -63,7 +63,7 @@ func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 			continue
 		}
 		model := v.Judgment.Model
-		if model == "" || len(model) > longestID || judge != "" && judge != l.JudgeName+":"+model {
+		if model == "" || len(model) > maxID || judge != "" && judge != l.JudgeName+":"+model {
 			return "", nil, reject(BadField, "judge_model is missing or too long, or two models are named")
 		}
 		judge = l.JudgeName + ":" + model
@@ -78,10 +78,10 @@ func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 			} else {
 				net--
 			}
-		case tie:
+		case equallyGood:
 		default:
 			return "", nil, reject(BadField, "decision is %.40q, not %s, %s or %s",
-				*v.Decision, firstBetter, secondBetter, tie)
+				*v.Decision, firstBetter, secondBetter, equallyGood)
 		}
 	}
 	switch {
@@ -94,9 +94,9 @@ func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 	}
 }
 
-// line implements reader.
+// line implements judgementReader.
 func (j *judgeBench) line(text []byte, _ func(any) error) error {
-	l, err := decode[judgeBenchLine](text)
+	l, err := decodeLine[judgeBenchLine](text)
 	if err != nil {
 		return err
 	}
@@ -111,15 +111,15 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 	if err != nil {
 		return err
 	}
-	if judge != "" && !j.judges[judge] && len(j.judges) == mostJudges {
-		return reject(BadField, "there are over %d judges", mostJudges)
+	if judge != "" && !j.judges[judge] && len(j.judges) == maxJudges {
+		return reject(BadField, "there are over %d judges", maxJudges)
 	}
 	if row != nil {
 		if _, judged := row.Scores[judge]; judged || judge == "" {
 			return reject(Duplicate, "the pair has a row already")
 		}
 	} else {
-		row = &Row{ID: l.PairID, Cluster: l.Source, Scores: map[string]*float64{}, CostUSD: map[string]*float64{}}
+		row = &GradedRow{ID: l.PairID, Cluster: l.Source, Scores: map[string]*float64{}, CostUSD: map[string]*float64{}}
 		j.rows[l.PairID] = row
 		j.order = append(j.order, row)
 	}
@@ -131,7 +131,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 	return nil
 }
 
-// end implements reader. A judge that said nothing of a pair has no score there.
+// end implements judgementReader. A judge that said nothing of a pair has no score there.
 func (j *judgeBench) end(write func(any) error) error {
 	for _, row := range j.order {
 		for judge := range j.judges {

@@ -1,10 +1,4 @@
-// Package imports reads judgements that others have collected, and writes them in councild's own forms:
-// records of reviews, or graded rows, which say how arms answered a question. Nothing is guessed: a line
-// that does not say where answers were shown, on which scale they were scored or who wrote them is
-// rejected.
-//
-// It leaves files, and what to make of the rows, to others.
-package imports
+package trial
 
 import (
 	"bufio"
@@ -17,24 +11,24 @@ import (
 	"unicode/utf8"
 )
 
-// Format is a form in which others keep judgements.
-type Format string
+// ImportFormat is a form in which others keep judgements.
+type ImportFormat string
 
 // The formats.
 const (
-	// JudgeBench is the output of JudgeBench's judges (Tan et al. 2024): JSON lines, each a pair of
+	// FormatJudgeBench is the output of JudgeBench's judges (Tan et al. 2024): JSON lines, each a pair of
 	// answers, one right and one wrong, with a judge's decisions in both orders.
-	JudgeBench Format = "judgebench"
-	// MTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023): JSON lines, each a
+	FormatJudgeBench ImportFormat = "judgebench"
+	// FormatMTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023): JSON lines, each a
 	// pair of models at a question, with a judge's decisions in both orders.
-	MTBenchPairs Format = "mtbench-pairs"
-	// CSV is a table of records, with the columns of [council.RecordColumns], or of graded rows, with the columns
+	FormatMTBenchPairs ImportFormat = "mtbench-pairs"
+	// FormatCSV is a table of records, with the columns of [council.RecordColumns], or of graded rows, with the columns
 	// id, group, score:ARM and cost_usd:ARM.
-	CSV Format = "csv"
+	FormatCSV ImportFormat = "csv"
 )
 
-// Row is a graded question.
-type Row struct {
+// GradedRow is a graded question.
+type GradedRow struct {
 	ID      string `json:"id"`      // 1 to 200 characters, unique
 	Cluster string `json:"cluster"` // its group, or its id
 	// Scores are from 0 to 1, by arm. Null is missing.
@@ -43,18 +37,10 @@ type Row struct {
 	CostUSD map[string]*float64 `json:"cost_usd"`
 }
 
-// Code says why a line is rejected, from a closed list. A table of records adds those of store.Reason.
-type Code string
-
-// The codes.
+// The codes that only judgements have. A table of records adds those of store.Reason.
 const (
-	NotUTF8      Code = "not_utf8"
-	NotJSON      Code = "not_json"      // not a JSON value, or more than one
-	NotObject    Code = "not_object"    // JSON, but not an object
-	TooLong      Code = "too_long"      // over 16 MiB
 	BadRow       Code = "bad_row"       // of a table: its quotes are wrong, or it has not as many cells as there are columns
 	MissingField Code = "missing_field" // what the line needs is missing, null or empty
-	BadField     Code = "bad_field"     // a value is of the wrong type, out of range or not on its closed list
 	Duplicate    Code = "duplicate"     // an earlier line says the same of the same
 	OneOrder     Code = "one_order"     // the judge saw the answers in one order only
 	NoAnswers    Code = "no_answers"    // the prompt does not show for certain which text either answer is
@@ -85,29 +71,30 @@ type HeaderError struct{ problem string }
 
 func (e *HeaderError) Error() string { return e.problem }
 
-// Summary counts lines. Each line that is not empty is accepted or rejected.
-type Summary struct {
+// ImportSummary counts lines. Each line that is not empty is accepted or rejected.
+type ImportSummary struct {
 	Graded             bool // what was written: graded rows, or else records
 	Accepted, Rejected int  // lines of the input, but for the header of a table
 	Written            int  // lines of the output
 }
 
-// reader reads one format.
-type reader interface {
+// judgementReader reads one format.
+type judgementReader interface {
 	// line writes the rows of a line, or keeps them for the end. A line that is rejected is a *Rejection.
 	line(text []byte, write func(any) error) error
 	// end writes what was kept.
 	end(write func(any) error) error
 }
 
-// Key returns the question_key of a question, from its text or the name that the input gives it; it returns nil if there is no secret.
-type Key func(question string) *string
+// QuestionKey returns the question_key of a question, from its text or the name that the input gives it. It returns nil if
+// there is no secret.
+type QuestionKey func(question string) *string
 
-// Read reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names
+// Import reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names
 // their questions. It tells of every line that it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
-func Read(
-	ctx context.Context, from Format, key Key, in io.Reader, out io.Writer, rejected func(Rejection),
-) (s Summary, err error) {
+func Import(
+	ctx context.Context, from ImportFormat, key QuestionKey, in io.Reader, out io.Writer, rejected func(Rejection),
+) (s ImportSummary, err error) {
 	buffered := bufio.NewWriter(out)
 	write := func(row any) error {
 		line, err := json.Marshal(row)
@@ -132,32 +119,33 @@ func Read(
 		return err
 	}
 	switch from {
-	case JudgeBench:
+	case FormatJudgeBench:
 		s.Graded = true
-		err = readLines(ctx, in, &judgeBench{rows: map[string]*Row{}, judges: map[string]bool{}}, write, count)
-	case MTBenchPairs:
-		err = readLines(ctx, in, &mtBench{seen: map[string]bool{}, key: key}, write, count)
-	case CSV:
-		s.Graded, err = readTable(ctx, key, in, write, count)
+		judged := &judgeBench{rows: map[string]*GradedRow{}, judges: map[string]bool{}}
+		err = readJudgements(ctx, in, judged, write, count)
+	case FormatMTBenchPairs:
+		err = readJudgements(ctx, in, &mtBench{seen: map[string]bool{}, key: key}, write, count)
+	case FormatCSV:
+		s.Graded, err = readJudgementTable(ctx, key, in, write, count)
 	default:
 		return s, fmt.Errorf("%q is no format", from)
 	}
 	return s, errors.Join(err, buffered.Flush())
 }
 
-// longest is how many bytes a line may have: a line of JudgeBench has two answers and two judgements.
-const longest = 16 << 20
+// maxImportLine is how many bytes a line may have: a line of JudgeBench has two answers and two judgements.
+const maxImportLine = 16 << 20
 
-// readLines reads JSON lines. A byte order mark and empty lines are passed over.
-func readLines(
-	ctx context.Context, in io.Reader, r reader, write func(any) error, count func(int64, error) error,
+// readJudgements reads JSON lines. A byte order mark and empty lines are passed over.
+func readJudgements(
+	ctx context.Context, in io.Reader, r judgementReader, write func(any) error, count func(int64, error) error,
 ) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	for number, last := int64(1), false; !last; number++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		line, tooLong, err := readLine(lines)
+		line, tooLong, err := nextLine(lines)
 		last = errors.Is(err, io.EOF)
 		if err != nil && !last {
 			return fmt.Errorf("reading line %d: %w", number, err)
@@ -168,7 +156,7 @@ func readLines(
 		line = bytes.TrimSpace(line)
 		switch {
 		case tooLong:
-			err = reject(TooLong, "it has over %d bytes", longest)
+			err = reject(TooLong, "it has over %d bytes", maxImportLine)
 		case len(line) == 0:
 			continue
 		case !utf8.Valid(line):
@@ -183,12 +171,12 @@ func readLines(
 	return r.end(write)
 }
 
-// readLine returns the next line, or none where it is too long. The error is io.EOF after the last one.
-func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+// nextLine returns the next line, or none where it is too long. The error is io.EOF after the last one.
+func nextLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	for {
 		var part []byte
 		part, err = r.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > longest; tooLong {
+		if tooLong = tooLong || len(line)+len(part) > maxImportLine; tooLong {
 			line = nil
 		} else {
 			line = append(line, part...)
@@ -199,8 +187,8 @@ func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	}
 }
 
-// decode reads the object of a line.
-func decode[T any](line []byte) (T, error) {
+// decodeLine reads the object of a line.
+func decodeLine[T any](line []byte) (T, error) {
 	var value *T
 	var none T
 	err := json.Unmarshal(line, &value)

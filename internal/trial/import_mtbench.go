@@ -1,4 +1,4 @@
-package imports
+package trial
 
 import (
 	"crypto/sha256"
@@ -17,7 +17,7 @@ import (
 // for each order, in one block. The score of an answer is 1 for a win, 0 for a loss and .5 for a tie.
 type mtBench struct {
 	seen map[string]bool // sessions with their reviewer
-	key  Key
+	key  QuestionKey
 }
 
 // mtBenchLine is a pair of models at a question with the decisions of a judge.
@@ -34,17 +34,17 @@ type mtBenchLine struct {
 	Time     float64  `json:"tstamp"` // seconds since 1970
 }
 
-// line implements reader.
+// line implements judgementReader.
 func (m *mtBench) line(text []byte, write func(any) error) error {
-	l, err := decode[mtBenchLine](text)
+	l, err := decodeLine[mtBenchLine](text)
 	if err != nil {
 		return err
 	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	first, second, ok := shown(l.Prompt1)
-	again, before, okToo := shown(l.Prompt2)
+	first, second, ok := shownAnswers(l.Prompt1)
+	again, before, okToo := shownAnswers(l.Prompt2)
 	switch {
 	case !ok || !okToo:
 		return reject(NoAnswers, "")
@@ -64,7 +64,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 		ConsentLevel:  1,
 		ReviewerID:    l.Judge[0],
 		ScoreScale:    "0-1",
-		CouncilConfig: string(MTBenchPairs) + "/" + l.Judge[1],
+		CouncilConfig: string(FormatMTBenchPairs) + "/" + l.Judge[1],
 		QueryHash:     new(hex.EncodeToString(question[:8])),
 		QuestionKey:   m.key(fmt.Sprintf("MT-bench question %d", *l.Question)),
 		NShown:        2,
@@ -80,7 +80,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 			record.ResponseLengthChars = lengths[at]
 			record.Position = new(i)
 			record.Own = record.ModelID == record.ReviewerID
-			record.ScoreValue, record.RankValue, record.Status = score(winner, at)
+			record.ScoreValue, record.RankValue, record.Status = gameScore(winner, at)
 			if err := write(record); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 	return nil
 }
 
-// end implements reader.
+// end implements judgementReader.
 func (*mtBench) end(func(any) error) error { return nil }
 
 func (l mtBenchLine) check() error {
@@ -106,10 +106,10 @@ func (l mtBenchLine) check() error {
 		}
 	}
 	switch {
-	case l.Model1 == l.Model2 || max(len(l.Model1), len(l.Model2)) > longestID:
-		return reject(BadField, "model_1 and model_2 are the same, or have over %d bytes", longestID)
-	case len(l.Judge) != 2 || l.Judge[0] == "" || l.Judge[1] == "" || len(l.Judge[0])+len(l.Judge[1]) > longestID:
-		return reject(BadField, "judge is not a model and the name of a prompt, with %d bytes at most", longestID)
+	case l.Model1 == l.Model2 || max(len(l.Model1), len(l.Model2)) > maxID:
+		return reject(BadField, "model_1 and model_2 are the same, or have over %d bytes", maxID)
+	case len(l.Judge) != 2 || l.Judge[0] == "" || l.Judge[1] == "" || len(l.Judge[0])+len(l.Judge[1]) > maxID:
+		return reject(BadField, "judge is not a model and the name of a prompt, with %d bytes at most", maxID)
 	case l.Turn != 1 && l.Turn != 2:
 		return reject(BadField, "turn is %d, not 1 or 2", l.Turn)
 	case !(l.Time > 0 && l.Time <= latest):
@@ -118,8 +118,8 @@ func (l mtBenchLine) check() error {
 	return nil
 }
 
-// score returns the score and the rank of model 0 or 1 where this one wins.
-func score(winner string, model int) (score, rank *float64, status council.BallotStatus) {
+// gameScore returns the score and the rank of model 0 or 1 where this one wins.
+func gameScore(winner string, model int) (score, rank *float64, status council.BallotStatus) {
 	switch winner {
 	case "error": // no decision could be read
 		return nil, nil, council.BallotInvalid
@@ -132,19 +132,19 @@ func score(winner string, model int) (score, rank *float64, status council.Ballo
 	}
 }
 
-// shown returns what the prompt of a judge shows as the answers of assistants A and B: of two turns, both
+// shownAnswers returns what the prompt of a judge shows as the answers of assistants A and B: of two turns, both
 // answers in one. It reports false where a marker of the prompt does not stand there as often as it should,
 // so that it may be part of an answer.
-func shown(prompt string) (a, b string, ok bool) {
+func shownAnswers(prompt string) (a, b string, ok bool) {
 	texts := make([]string, 2)
 	for i, name := range []string{"A", "B"} {
-		single, found := between(prompt, "[The Start of Assistant "+name+"'s Answer]\n",
+		single, found := betweenMarkers(prompt, "[The Start of Assistant "+name+"'s Answer]\n",
 			"\n[The End of Assistant "+name+"'s Answer]")
 		if found {
 			texts[i] = single
 			continue
 		}
-		talk, found := between(prompt, "<|The Start of Assistant "+name+"'s Conversation with User|>\n\n",
+		talk, found := betweenMarkers(prompt, "<|The Start of Assistant "+name+"'s Conversation with User|>\n\n",
 			"\n\n<|The End of Assistant "+name+"'s Conversation with User|>")
 		turns := strings.Split(talk, "### Assistant "+name+":\n")
 		if !found || len(turns) != 3 || strings.Count(talk, "### User:\n") != 2 {
@@ -159,8 +159,8 @@ func shown(prompt string) (a, b string, ok bool) {
 	return texts[0], texts[1], true
 }
 
-// between returns what stands between two markers, each of which stands in the text once.
-func between(text, begin, end string) (string, bool) {
+// betweenMarkers returns what stands between two markers, each of which stands in the text once.
+func betweenMarkers(text, begin, end string) (string, bool) {
 	if strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 {
 		return "", false
 	}

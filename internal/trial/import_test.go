@@ -1,4 +1,4 @@
-package imports_test
+package trial_test
 
 import (
 	"bytes"
@@ -19,19 +19,19 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/testkit/growth"
-	"github.com/councild/councild/internal/trial/imports"
+	"github.com/councild/councild/internal/trial"
 	"github.com/councild/councild/internal/worth"
 	"github.com/google/go-cmp/cmp"
 )
 
-// read returns the rows of a text and the codes of the lines that were rejected, as "line:code".
-// key is the key of a question, which in truth takes a secret.
-func key(question string) *string { return new(fmt.Sprintf("%016x", question)[:16]) }
+// questionKey returns a key of a question. The real one needs a secret.
+func questionKey(question string) *string { return new(fmt.Sprintf("%016x", question)[:16]) }
 
-func read[T any](tb testing.TB, from imports.Format, text string) (s imports.Summary, rows []T, rejected []string) {
+// imported returns the rows of a text and the codes of the lines that were rejected, as "line:code".
+func imported[T any](tb testing.TB, from trial.ImportFormat, text string) (s trial.ImportSummary, rows []T, rejected []string) {
 	tb.Helper()
 	var out bytes.Buffer
-	s, err := imports.Read(tb.Context(), from, key, strings.NewReader(text), &out, func(r imports.Rejection) {
+	s, err := trial.Import(tb.Context(), from, questionKey, strings.NewReader(text), &out, func(r trial.Rejection) {
 		rejected = append(rejected, fmt.Sprintf("%d:%s", r.Line, r.Code))
 	})
 	if err != nil {
@@ -50,8 +50,8 @@ func read[T any](tb testing.TB, from imports.Format, text string) (s imports.Sum
 	return s, rows, rejected
 }
 
-// pair returns a line of JudgeBench: a pair and the two decisions of a judge, "" for null and "-" for a call that failed.
-func pair(id, source, label, judge, first, second string) string {
+// judgeBenchLine returns a line of JudgeBench: a pair and the two decisions of a judge, "" for null and "-" for a call that failed.
+func judgeBenchLine(id, source, label, judge, first, second string) string {
 	verdict := func(decision string) any {
 		v := map[string]any{"judgment": map[string]any{"judge_model": judge, "prompt": "p", "response": "r"}, "decision": decision}
 		switch decision {
@@ -69,28 +69,28 @@ func pair(id, source, label, judge, first, second string) string {
 	return string(line) + "\n"
 }
 
-func TestJudgeBench(t *testing.T) {
-	text := "\ufeff" + pair("1", "law", "A>B", "m", "A>B", "B>A") + // right in both orders
-		"\r\n" + pair("2", "law", "B>A", "m", "A=B", "A>B") + // a tie, and right
-		pair("3", "math", "B>A", "m", "B>A", "B>A") + // once right, once wrong
-		pair("4", "math", "A>B", "m", "B>A", "A>B") + // wrong
-		pair("5", "math", "A>B", "m", "", "B>A") + // missing, and right
-		pair("6", "math", "A>B", "m", "", "") + // missing
-		pair("7", "math", "A>B", "m", "-", "-") + // both calls failed
-		pair("1", "law", "A>B", "org/n", "A>B", "A=B") +
-		strings.TrimSuffix(pair("8", "math", "A>B", "org/n", "-", "B>A"), "\n")
-	s, rows, rejected := read[imports.Row](t, imports.JudgeBench, text)
+func TestImportJudgeBench(t *testing.T) {
+	text := "\ufeff" + judgeBenchLine("1", "law", "A>B", "m", "A>B", "B>A") + // right in both orders
+		"\r\n" + judgeBenchLine("2", "law", "B>A", "m", "A=B", "A>B") + // a tie, and right
+		judgeBenchLine("3", "math", "B>A", "m", "B>A", "B>A") + // once right, once wrong
+		judgeBenchLine("4", "math", "A>B", "m", "B>A", "A>B") + // wrong
+		judgeBenchLine("5", "math", "A>B", "m", "", "B>A") + // missing, and right
+		judgeBenchLine("6", "math", "A>B", "m", "", "") + // missing
+		judgeBenchLine("7", "math", "A>B", "m", "-", "-") + // both calls failed
+		judgeBenchLine("1", "law", "A>B", "org/n", "A>B", "A=B") +
+		strings.TrimSuffix(judgeBenchLine("8", "math", "A>B", "org/n", "-", "B>A"), "\n")
+	s, rows, rejected := imported[trial.GradedRow](t, trial.FormatJudgeBench, text)
 	if len(rejected) > 0 || s.Accepted != 9 || !s.Graded {
 		t.Errorf("%+v, rejected %v", s, rejected)
 	}
 	one, zero := new(1.0), new(0.0)
-	row := func(id, cluster string, m, n *float64) imports.Row {
-		return imports.Row{
+	row := func(id, cluster string, m, n *float64) trial.GradedRow {
+		return trial.GradedRow{
 			ID: id, Cluster: cluster, CostUSD: map[string]*float64{},
 			Scores: map[string]*float64{"arena_hard:m": m, "arena_hard:org/n": n},
 		}
 	}
-	want := []imports.Row{
+	want := []trial.GradedRow{
 		row("1", "law", one, one), row("2", "law", one, nil), row("3", "math", zero, nil), row("4", "math", zero, nil),
 		row("5", "math", one, nil), row("6", "math", nil, nil), row("7", "math", nil, nil), row("8", "math", nil, one),
 	}
@@ -100,19 +100,19 @@ func TestJudgeBench(t *testing.T) {
 }
 
 // A row fits what worth computes with: an accuracy that counts missing scores as wrong is JudgeBench's own.
-func TestRowsFitWorth(t *testing.T) {
+func TestImportedRowsFitWorth(t *testing.T) {
 	var text strings.Builder
 	decisions := []string{"A>B", "B>A", "A=B", ""}
 	right := 0
 	for i := range 64 {
 		first, second := decisions[i%4], decisions[i/4%4]
-		text.WriteString(pair(strconv.Itoa(i), strconv.Itoa(i/4), "A>B", "m", first, second))
+		text.WriteString(judgeBenchLine(strconv.Itoa(i), strconv.Itoa(i/4), "A>B", "m", first, second))
 		net := map[string]int{"A>B": 1, "B>A": -1}[first] - map[string]int{"A>B": 1, "B>A": -1}[second]
 		if net > 0 {
 			right++
 		}
 	}
-	_, rows, _ := read[imports.Row](t, imports.JudgeBench, text.String())
+	_, rows, _ := imported[trial.GradedRow](t, trial.FormatJudgeBench, text.String())
 	questions := make([]worth.SeatQuestion, len(rows))
 	for i, row := range rows {
 		score := row.Scores["arena_hard:m"]
@@ -124,8 +124,8 @@ func TestRowsFitWorth(t *testing.T) {
 	}
 }
 
-func TestJudgeBenchRejections(t *testing.T) {
-	valid := pair("1", "law", "A>B", "m", "A>B", "B>A")
+func TestImportJudgeBenchRejections(t *testing.T) {
+	valid := judgeBenchLine("1", "law", "A>B", "m", "A>B", "B>A")
 	long := strings.Repeat("x", 201)
 	for name, tt := range map[string]struct{ line, want string }{
 		"not UTF-8":           {"\"\xff\"", "not_utf8"},
@@ -136,30 +136,30 @@ func TestJudgeBenchRejections(t *testing.T) {
 		"too long":            {`"` + strings.Repeat("x", 16<<20) + `"`, "too_long"},
 		"no label":            {strings.Replace(valid, "label", "lable", 1), "missing_field"},
 		"no judgments":        {strings.Replace(valid, "judgments", "judgements", 1), "missing_field"},
-		"another label":       {pair("1", "law", "A", "m", "A>B", "B>A"), "bad_field"},
-		"another decision":    {pair("1", "law", "A>B", "m", "A>>B", "B>A"), "bad_field"},
+		"another label":       {judgeBenchLine("1", "law", "A", "m", "A>B", "B>A"), "bad_field"},
+		"another decision":    {judgeBenchLine("1", "law", "A>B", "m", "A>>B", "B>A"), "bad_field"},
 		"a number":            {strings.Replace(valid, `"pair_id":"1"`, `"pair_id":1`, 1), "bad_field"},
-		"no model":            {pair("1", "law", "A>B", "", "A>B", "B>A"), "bad_field"},
+		"no model":            {judgeBenchLine("1", "law", "A>B", "", "A>B", "B>A"), "bad_field"},
 		"two models":          {strings.Replace(valid, `"judge_model":"m"`, `"judge_model":"n"`, 1), "bad_field"},
-		"a long id":           {pair(long, "law", "A>B", "m", "A>B", "B>A"), "bad_field"},
-		"a long model":        {pair("1", "law", "A>B", long, "A>B", "B>A"), "bad_field"},
+		"a long id":           {judgeBenchLine(long, "law", "A>B", "m", "A>B", "B>A"), "bad_field"},
+		"a long model":        {judgeBenchLine("1", "law", "A>B", long, "A>B", "B>A"), "bad_field"},
 		"one order":           {`{"pair_id":"1","source":"s","label":"A>B","judge_name":"j","judgments":[null]}`, "one_order"},
 		"three orders":        {`{"pair_id":"1","source":"s","label":"A>B","judge_name":"j","judgments":[null,null,null]}`, "bad_field"},
-		"the same":            {pair("0", "law", "A>B", "m", "A>B", "B>A"), "duplicate"},
-		"another source":      {pair("0", "math", "A>B", "n", "A>B", "B>A"), "bad_field"},
-		"nothing but earlier": {pair("0", "law", "A>B", "m", "-", "-"), "duplicate"},
+		"the same":            {judgeBenchLine("0", "law", "A>B", "m", "A>B", "B>A"), "duplicate"},
+		"another source":      {judgeBenchLine("0", "math", "A>B", "n", "A>B", "B>A"), "bad_field"},
+		"nothing but earlier": {judgeBenchLine("0", "law", "A>B", "m", "-", "-"), "duplicate"},
 	} {
-		before := pair("0", "law", "A>B", "m", "A>B", "B>A")
-		s, _, rejected := read[imports.Row](t, imports.JudgeBench, before+"\n"+strings.TrimSpace(tt.line)+"\n")
+		before := judgeBenchLine("0", "law", "A>B", "m", "A>B", "B>A")
+		s, _, rejected := imported[trial.GradedRow](t, trial.FormatJudgeBench, before+"\n"+strings.TrimSpace(tt.line)+"\n")
 		if want := []string{"3:" + tt.want}; !slices.Equal(rejected, want) || s.Accepted != 1 {
 			t.Errorf("%s: %v, want %v; %+v", name, rejected, want, s)
 		}
 	}
 	var judges strings.Builder
 	for i := range 101 {
-		judges.WriteString(pair("0", "law", "A>B", strconv.Itoa(i), "A>B", "B>A"))
+		judges.WriteString(judgeBenchLine("0", "law", "A>B", strconv.Itoa(i), "A>B", "B>A"))
 	}
-	if _, _, rejected := read[imports.Row](t, imports.JudgeBench, judges.String()); !slices.Equal(rejected, []string{"101:bad_field"}) {
+	if _, _, rejected := imported[trial.GradedRow](t, trial.FormatJudgeBench, judges.String()); !slices.Equal(rejected, []string{"101:bad_field"}) {
 		t.Errorf("101 judges: %v", rejected)
 	}
 }
@@ -171,8 +171,8 @@ const (
 		"### User:\nAnd then?\n\n### Assistant %[1]s:\n%[3]s\n\n<|The End of Assistant %[1]s's Conversation with User|>"
 )
 
-// match returns a line of MT-bench.
-func match(edit func(map[string]any)) string {
+// mtBenchLine returns a line of MT-bench.
+func mtBenchLine(edit func(map[string]any)) string {
 	line := map[string]any{
 		"question_id": 81, "model_1": "alpaca-13b", "model_2": "gpt-4", "g1_winner": "model_2", "g2_winner": "tie",
 		"judge": []string{"gpt-4", "pair-v2"}, "g1_user_prompt": fmt.Sprintf(single, "größer", "no"), "g1_judgment": "[[B]]",
@@ -185,13 +185,13 @@ func match(edit func(map[string]any)) string {
 	return string(text) + "\n"
 }
 
-func TestMTBenchPairs(t *testing.T) {
-	second := match(func(line map[string]any) {
+func TestImportMTBenchPairs(t *testing.T) {
+	second := mtBenchLine(func(line map[string]any) {
 		line["turn"], line["g1_winner"], line["g2_winner"], line["judge"] = 2, "error", "model_1", []string{"claude-v1", "pair-v2-multi-turn"}
 		line["g1_user_prompt"] = "<reference>\n\n" + fmt.Sprintf(talk, "A", "one", "two") + "\n\n\n" + fmt.Sprintf(talk, "B", "1", "22")
 		line["g2_user_prompt"] = fmt.Sprintf(talk, "A", "1", "22") + "\n\n\n" + fmt.Sprintf(talk, "B", "one", "two")
 	})
-	s, records, rejected := read[council.BiasMetricRecord](t, imports.MTBenchPairs, match(nil)+second)
+	s, records, rejected := imported[council.BiasMetricRecord](t, trial.FormatMTBenchPairs, mtBenchLine(nil)+second)
 	if len(rejected) > 0 || s.Accepted != 2 || s.Graded || len(records) != 8 {
 		t.Fatalf("%+v, rejected %v", s, rejected)
 	}
@@ -240,8 +240,10 @@ func TestMTBenchPairs(t *testing.T) {
 	}
 }
 
-func TestMTBenchRejections(t *testing.T) {
-	set := func(key string, value any) string { return match(func(line map[string]any) { line[key] = value }) }
+func TestImportMTBenchRejections(t *testing.T) {
+	set := func(key string, value any) string {
+		return mtBenchLine(func(line map[string]any) { line[key] = value })
+	}
 	for name, tt := range map[string]struct{ line, want string }{
 		"no question":        {set("question_id", nil), "missing_field"},
 		"a question's text":  {set("question_id", "81"), "bad_field"},
@@ -263,30 +265,30 @@ func TestMTBenchRejections(t *testing.T) {
 			set("g2_user_prompt", strings.Replace(fmt.Sprintf(talk, "A", "1", "2"), "### User:\nAnd", "And", 1)), "no_answers",
 		},
 		"not swapped": {set("g2_user_prompt", fmt.Sprintf(single, "größer", "no")), "not_swapped"},
-		"the same":    {match(nil), "duplicate"},
+		"the same":    {mtBenchLine(nil), "duplicate"},
 	} {
-		_, _, rejected := read[council.BiasMetricRecord](t, imports.MTBenchPairs, match(nil)+tt.line)
+		_, _, rejected := imported[council.BiasMetricRecord](t, trial.FormatMTBenchPairs, mtBenchLine(nil)+tt.line)
 		if want := []string{"2:" + tt.want}; !slices.Equal(rejected, want) {
 			t.Errorf("%s: %v, want %v", name, rejected, want)
 		}
 	}
 }
 
-func TestTables(t *testing.T) {
+func TestImportTables(t *testing.T) {
 	t.Run("graded rows", func(t *testing.T) {
 		const text = "\ufeffid,score:council,group,cost_usd:council,score:a\r\n" +
 			"q1,1,law,0.25,0.5\r\n\r\n\"q\n2\",0,,,\r\n'=q3,,math,0,1\r\nq1,1,law,1,1\r\nq4,1.5,,,\r\n,1,,,\r\nq5,1,,-1,\r\nq6,NaN,,,\r\nq7,1\r\n" +
 			"q8,\"1,,,\r\n"
-		s, rows, rejected := read[imports.Row](t, imports.CSV, text)
+		s, rows, rejected := imported[trial.GradedRow](t, trial.FormatCSV, text)
 		if !s.Graded || s.Accepted != 3 {
 			t.Errorf("%+v", s)
 		}
-		row := func(id, cluster string, council, a, cost *float64) imports.Row {
-			return imports.Row{
+		row := func(id, cluster string, council, a, cost *float64) trial.GradedRow {
+			return trial.GradedRow{
 				ID: id, Cluster: cluster, Scores: map[string]*float64{"council": council, "a": a}, CostUSD: map[string]*float64{"council": cost},
 			}
 		}
-		want := []imports.Row{
+		want := []trial.GradedRow{
 			row("q1", "law", new(1.0), new(0.5), new(0.25)), row("q\n2", "q\n2", new(0.0), nil, nil), row("=q3", "math", nil, new(1.0), new(0.0)),
 		}
 		if diff := cmp.Diff(want, rows); diff != "" {
@@ -308,7 +310,7 @@ func TestTables(t *testing.T) {
 			"s,2026-11-23T10:00:00Z,a/x,b/y,1,1,7,1-10,perhaps,,\n" + "s,2026-11-23T10:00:00Z,,b/y,1,1,7,1-10,,,\n" +
 			"s,2026-11-23T10:00:00Z,a/x,b/y,1,1.5,7,1-10,,,\n" + "s,2026-11-23T10:00:00Z,a/x,b/\xff,1,1,7,1-10,,,\n" +
 			"s,2026-11-23T10:00:00Z,a/x," + "b/y,1,1,7,1-10,,," + strings.Repeat("b", 60<<10) + "\n"
-		s, records, rejected := read[council.BiasMetricRecord](t, imports.CSV, text)
+		s, records, rejected := imported[council.BiasMetricRecord](t, trial.FormatCSV, text)
 		if s.Graded || len(records) != 2 {
 			t.Fatalf("%+v, %d records", s, len(records))
 		}
@@ -342,73 +344,73 @@ func TestTables(t *testing.T) {
 		"session_id,timestamp,a\nb": "is not known: a table",
 	} {
 		var out bytes.Buffer
-		_, err := imports.Read(t.Context(), imports.CSV, key, strings.NewReader(header), &out, nil)
-		if _, ok := errors.AsType[*imports.HeaderError](err); !ok || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+		_, err := trial.Import(t.Context(), trial.FormatCSV, questionKey, strings.NewReader(header), &out, nil)
+		if _, ok := errors.AsType[*trial.HeaderError](err); !ok || !strings.Contains(err.Error(), want) || out.Len() > 0 {
 			t.Errorf("%q: %v, want %q", header, err, want)
 		}
 	}
 }
 
 // What cannot be read or written, and the end of the context, are errors and no rejections.
-func TestErrors(t *testing.T) {
+func TestImportErrors(t *testing.T) {
 	broken := errors.New("broken")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for from, text := range map[imports.Format]string{
-		imports.JudgeBench: pair("1", "law", "A>B", "m", "A>B", "B>A"), imports.MTBenchPairs: match(nil), imports.CSV: "id,score:a\n1,1\n",
+	for from, text := range map[trial.ImportFormat]string{
+		trial.FormatJudgeBench: judgeBenchLine("1", "law", "A>B", "m", "A>B", "B>A"), trial.FormatMTBenchPairs: mtBenchLine(nil), trial.FormatCSV: "id,score:a\n1,1\n",
 	} {
 		cut := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
-		if _, err := imports.Read(t.Context(), from, key, cut, io.Discard, nil); !errors.Is(err, broken) {
+		if _, err := trial.Import(t.Context(), from, questionKey, cut, io.Discard, nil); !errors.Is(err, broken) {
 			t.Errorf("%s: reading: %v", from, err)
 		}
-		if _, err := imports.Read(t.Context(), from, key, strings.NewReader(text), failing{broken}, nil); !errors.Is(err, broken) {
+		if _, err := trial.Import(t.Context(), from, questionKey, strings.NewReader(text), failingWriter{broken}, nil); !errors.Is(err, broken) {
 			t.Errorf("%s: writing: %v", from, err)
 		}
-		if _, err := imports.Read(ended, from, key, strings.NewReader(text), io.Discard, nil); !errors.Is(err, context.Canceled) {
+		if _, err := trial.Import(ended, from, questionKey, strings.NewReader(text), io.Discard, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: cancelled: %v", from, err)
 		}
 	}
 }
 
-type failing struct{ err error }
+type failingWriter struct{ err error }
 
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
 
-func formats() []imports.Format {
-	return []imports.Format{imports.JudgeBench, imports.MTBenchPairs, imports.CSV}
+func importFormats() []trial.ImportFormat {
+	return []trial.ImportFormat{trial.FormatJudgeBench, trial.FormatMTBenchPairs, trial.FormatCSV}
 }
 
-// FuzzRead checks that every line is a row or a rejection, that rows are what they should be, and that no text
+// FuzzImport checks that every line is a row or a rejection, that rows are what they should be, and that no text
 // takes more than time in proportion to it.
-func FuzzRead(f *testing.F) {
-	f.Add(pair("1", "law", "A>B", "m", "A>B", "B>A") + pair("1", "law", "A>B", "n", "", "-"))
-	f.Add(match(nil) + match(nil))
+func FuzzImport(f *testing.F) {
+	f.Add(judgeBenchLine("1", "law", "A>B", "m", "A>B", "B>A") + judgeBenchLine("1", "law", "A>B", "n", "", "-"))
+	f.Add(mtBenchLine(nil) + mtBenchLine(nil))
 	f.Add("id,score:a,cost_usd:a,group\n1,.5,2,\"g\n\"\n1\n\"")
 	f.Add("session_id,timestamp,reviewer_id,model_id,response_length_chars,own\ns,2026-11-23T10:00:00Z,a,b,1,true\n")
 	f.Add("\ufeff\r\n{}\n[]\n\xff")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, from := range formats() {
+		for _, from := range importFormats() {
 			var out bytes.Buffer
-			var s imports.Summary
+			var s trial.ImportSummary
 			var err error
 			var last int64
 			growth.Bounded(t, len(text), func() {
 				out.Reset()
 				last = 0
-				s, err = imports.Read(t.Context(), from, key, strings.NewReader(text), &out, func(r imports.Rejection) {
+				s, err = trial.Import(t.Context(), from, questionKey, strings.NewReader(text), &out, func(r trial.Rejection) {
 					if r.Line <= last || r.Code == "" {
 						t.Errorf("%s: rejected is %+v after line %d", from, r, last)
 					}
 					last = r.Line
 				})
 			})
-			if _, ok := errors.AsType[*imports.HeaderError](err); ok && from == imports.CSV {
+			if _, ok := errors.AsType[*trial.HeaderError](err); ok && from == trial.FormatCSV {
 				continue
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", from, err)
 			}
-			if want := filled(text); from != imports.CSV && s.Accepted+s.Rejected != want {
+			if want := filled(text); from != trial.FormatCSV && s.Accepted+s.Rejected != want {
 				t.Errorf("%s: %+v of %d lines", from, s, want)
 			}
 			for line := range bytes.Lines(out.Bytes()) {
@@ -439,7 +441,7 @@ func checkRow(t *testing.T, graded bool, line []byte) {
 		}
 		return
 	}
-	var row imports.Row
+	var row trial.GradedRow
 	if err := json.Unmarshal(line, &row); err != nil || row.ID == "" || row.Cluster == "" || len(row.Scores) == 0 {
 		t.Errorf("%v: %s", err, line)
 	}
@@ -450,13 +452,13 @@ func checkRow(t *testing.T, graded bool, line []byte) {
 	}
 }
 
-// TestTimePerByte holds that reading takes time in proportion to the text.
-func TestTimePerByte(t *testing.T) {
-	judged, matched := pair("1", "law", "A>B", "m", "A>B", "B>A"), match(nil)
+// TestImportTimePerByte holds that reading takes time in proportion to the text.
+func TestImportTimePerByte(t *testing.T) {
+	judged, matched := judgeBenchLine("1", "law", "A>B", "m", "A>B", "B>A"), mtBenchLine(nil)
 	pairs := func(n int) string {
 		var b strings.Builder
 		for i := 0; b.Len() < n; i++ {
-			b.WriteString(pair(strconv.Itoa(i/3), "law", "A>B", strconv.Itoa(i%100), "A>B", "B>A"))
+			b.WriteString(judgeBenchLine(strconv.Itoa(i/3), "law", "A>B", strconv.Itoa(i%100), "A>B", "B>A"))
 		}
 		return b.String()
 	}
@@ -472,23 +474,23 @@ func TestTimePerByte(t *testing.T) {
 		return func(n int) string { return before + strings.Repeat(unit, n/len(unit)) }
 	}
 	for name, tt := range map[string]struct {
-		from imports.Format
+		from trial.ImportFormat
 		text func(n int) string
 	}{
-		"pairs":         {imports.JudgeBench, pairs},
-		"duplicates":    {imports.JudgeBench, repeated("", judged)},
-		"matches":       {imports.MTBenchPairs, repeated("", matched)},
-		"one long line": {imports.MTBenchPairs, repeated("", "x")},
-		"many markers": {imports.MTBenchPairs, func(n int) string {
-			return match(func(l map[string]any) { l["g1_user_prompt"] = repeated("", "### User:\n")(n) })
+		"pairs":         {trial.FormatJudgeBench, pairs},
+		"duplicates":    {trial.FormatJudgeBench, repeated("", judged)},
+		"matches":       {trial.FormatMTBenchPairs, repeated("", matched)},
+		"one long line": {trial.FormatMTBenchPairs, repeated("", "x")},
+		"many markers": {trial.FormatMTBenchPairs, func(n int) string {
+			return mtBenchLine(func(l map[string]any) { l["g1_user_prompt"] = repeated("", "### User:\n")(n) })
 		}},
-		"brackets":           {imports.JudgeBench, repeated("", "[")},
-		"empty lines":        {imports.JudgeBench, repeated("", "\n")},
-		"many columns":       {imports.CSV, header},
-		"rows":               {imports.CSV, repeated("id,score:a\n", "q,1\n")},
-		"a quote at the end": {imports.CSV, repeated("id,score:a\n\"", "q,1\n")},
-		"quotes":             {imports.CSV, repeated("id,score:a\n", "\"\n")},
-		"records": {imports.CSV, repeated(
+		"brackets":           {trial.FormatJudgeBench, repeated("", "[")},
+		"empty lines":        {trial.FormatJudgeBench, repeated("", "\n")},
+		"many columns":       {trial.FormatCSV, header},
+		"rows":               {trial.FormatCSV, repeated("id,score:a\n", "q,1\n")},
+		"a quote at the end": {trial.FormatCSV, repeated("id,score:a\n\"", "q,1\n")},
+		"quotes":             {trial.FormatCSV, repeated("id,score:a\n", "\"\n")},
+		"records": {trial.FormatCSV, repeated(
 			"session_id,timestamp,reviewer_id,model_id,response_length_chars\n", "s,2026-11-23T10:00:00Z,a/x,c,9\n",
 		)},
 	} {
@@ -496,7 +498,7 @@ func TestTimePerByte(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
 				text := tt.text(n)
 				return func() {
-					if _, err := imports.Read(t.Context(), tt.from, key, strings.NewReader(text), io.Discard, func(imports.Rejection) {}); err != nil {
+					if _, err := trial.Import(t.Context(), tt.from, questionKey, strings.NewReader(text), io.Discard, func(trial.Rejection) {}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -505,17 +507,16 @@ func TestTimePerByte(t *testing.T) {
 	}
 }
 
-// A table of records has the columns that the export writes.
 // A table of records may name the questions: by their text, or by any name. The records have the keys, and not the names.
-func TestQuestionsOfATable(t *testing.T) {
+func TestImportQuestionsOfATable(t *testing.T) {
 	const text = "session_id,timestamp,reviewer_id,model_id,response_length_chars,question,question_key\n" +
 		"s,2026-11-23T10:00:00Z,a/x,c,9,Why is the sky blue?,\n" + "t,2026-11-23T10:00:00Z,a/x,c,9,Why is the sky blue?,\n" +
 		"u,2026-11-23T10:00:00Z,a/x,c,9,,\n" + "v,2026-11-23T10:00:00Z,a/x,c,9,Why?,0123456789abcdef\n"
-	_, records, rejected := read[council.BiasMetricRecord](t, imports.CSV, text)
+	_, records, rejected := imported[council.BiasMetricRecord](t, trial.FormatCSV, text)
 	if len(rejected) > 0 || len(records) != 4 {
 		t.Fatalf("%d records, rejected %v", len(records), rejected)
 	}
-	if k := records[0].QuestionKey; k == nil || *k != *key("Why is the sky blue?") || *k != *records[1].QuestionKey {
+	if k := records[0].QuestionKey; k == nil || *k != *questionKey("Why is the sky blue?") || *k != *records[1].QuestionKey {
 		t.Errorf("the keys of one question: %v, %v", k, records[1].QuestionKey)
 	}
 	if k := records[2].QuestionKey; k != nil {
@@ -524,13 +525,14 @@ func TestQuestionsOfATable(t *testing.T) {
 	if k := records[3].QuestionKey; k == nil || *k != "0123456789abcdef" {
 		t.Errorf("a key of the table became %v", k)
 	}
-	_, pairs, _ := read[council.BiasMetricRecord](t, imports.MTBenchPairs, match(nil))
-	if k := pairs[0].QuestionKey; k == nil || *k != *key("MT-bench question 81") || *k != *pairs[3].QuestionKey {
+	_, pairs, _ := imported[council.BiasMetricRecord](t, trial.FormatMTBenchPairs, mtBenchLine(nil))
+	if k := pairs[0].QuestionKey; k == nil || *k != *questionKey("MT-bench question 81") || *k != *pairs[3].QuestionKey {
 		t.Errorf("the key of an MT-bench question is %v", k)
 	}
 }
 
-func TestRecordColumns(t *testing.T) {
+// A table of records has the columns that the export writes.
+func TestImportRecordColumns(t *testing.T) {
 	var names, row []string
 	values := map[string]string{
 		"schema_version": "1.2.0", "session_id": "s", "timestamp": "2026-11-23T10:00:00Z", "consent_level": "2", "category": "math",
@@ -553,7 +555,7 @@ func TestRecordColumns(t *testing.T) {
 	if err := w.WriteAll([][]string{names, row}); err != nil {
 		t.Fatal(err)
 	}
-	_, records, rejected := read[map[string]any](t, imports.CSV, text.String())
+	_, records, rejected := imported[map[string]any](t, trial.FormatCSV, text.String())
 	if len(records) != 1 {
 		t.Fatal(rejected)
 	}
@@ -571,15 +573,15 @@ func TestRecordColumns(t *testing.T) {
 }
 
 // docs/commands.md explains every code.
-func TestCodesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/commands.md")
+func TestImportCodesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := []imports.Code{
-		imports.NotUTF8, imports.NotJSON, imports.NotObject, imports.TooLong, imports.BadRow, imports.MissingField, imports.BadField,
-		imports.Duplicate, imports.OneOrder, imports.NoAnswers, imports.NotSwapped,
-		imports.Code(store.ReasonBadTimestamp), imports.Code(store.ReasonBadScore), imports.Code(store.ReasonUnknownSchema),
+	codes := []trial.Code{
+		trial.NotUTF8, trial.NotJSON, trial.NotObject, trial.TooLong, trial.BadRow, trial.MissingField, trial.BadField,
+		trial.Duplicate, trial.OneOrder, trial.NoAnswers, trial.NotSwapped,
+		trial.Code(store.ReasonBadTimestamp), trial.Code(store.ReasonBadScore), trial.Code(store.ReasonUnknownSchema),
 	}
 	for _, code := range codes {
 		if !strings.Contains(string(page), "`"+string(code)+"`") {
