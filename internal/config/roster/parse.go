@@ -515,10 +515,10 @@ func (r *reader) token(name string, n *yaml.Node) {
 		}),
 	}, "sha256")
 	for _, right := range may {
-		t.May = append(t.May, Right(right))
+		t.May = append(t.May, council.Right(right))
 	}
 	if may == nil {
-		t.May = []Right{MayAsk, MayReport, MayEvents}
+		t.May = []council.Right{council.MayAsk, council.MayReport, council.MayEvents}
 	}
 	r.roster.Tokens = append(r.roster.Tokens, t)
 }

@@ -64,19 +64,8 @@ type Council struct {
 	DegradedNote *bool
 }
 
-// Right is something that a token may do.
-type Right string
-
-// The rights of a token.
-const (
-	MayAsk    Right = "ask"    // put questions, and see the sessions of its own
-	MayReport Right = "report" // read the bias report, the leaderboard and what sessions cost
-	MayEvents Right = "events" // send events of other councils
-	MayAdmin  Right = "admin"  // see what the sessions of all tokens cost
-)
-
 func rights() []string {
-	return []string{string(MayAsk), string(MayReport), string(MayEvents), string(MayAdmin)}
+	return []string{string(council.MayAsk), string(council.MayReport), string(council.MayEvents), string(council.MayAdmin)}
 }
 
 // Token is an entry of tokens.
@@ -86,7 +75,7 @@ type Token struct {
 	MaxCostUSDPerDay *float64          // nil: the daemon's own limit; so with the next two
 	RateLimit        *int              // sessions a minute
 	MaxSessions      *int              // at once
-	May              []Right           // everything but admin where the file does not say
+	May              []council.Right   // everything but admin where the file does not say
 }
 
 // Provider is an entry of providers.

@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		{"note of fast", r.Councils[0].DegradedNote, new(false)},
 		{"tools, side requests and note of deep", r.Councils[1].Tools == "" && r.Councils[1].SideRequests == "" && r.Councils[1].DegradedNote == nil, true},
 		{"fallbacks of deep", r.Councils[1].Fallbacks, []string{"skeptic"}},
-		{"rights of ci", ci.May, []roster.Right{roster.MayAsk, roster.MayReport}},
+		{"rights of ci", ci.May, []council.Right{council.MayAsk, council.MayReport}},
 		{"limit of ci", *ci.MaxCostUSDPerDay, 5.0},
 		{"URL of azure", r.Providers[0].BaseURL, "https://x.openai.azure.com/openai/v1"},
 		{"calls of azure", r.Providers[0].MaxCalls, 3},

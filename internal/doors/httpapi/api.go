@@ -63,7 +63,6 @@ import (
 
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/sessions"
@@ -119,8 +118,8 @@ type Token struct {
 	Secret string
 	// SHA256 is the hash of a token whose Secret nobody here knows; such a token has a name. Nil: Secret is given.
 	SHA256 *[sha256.Size]byte
-	Limits *Limits        // nil: none
-	May    []roster.Right // nil: everything but MayAdmin
+	Limits *Limits         // nil: none
+	May    []council.Right // nil: everything but MayAdmin
 }
 
 func (t Token) sum() [sha256.Size]byte {
@@ -254,9 +253,9 @@ func (a *API) routes() *chi.Mux {
 		public.Method(http.MethodGet, "/metrics", a.o.Metrics)
 	}
 	private := r.With(a.authenticate, a.open)
-	asking := private.With(a.requires(roster.MayAsk))
+	asking := private.With(a.requires(council.MayAsk))
 	computed := private.With(a.sameOriginForReading, a.boundReports)
-	reports := private.With(a.requires(roster.MayReport), a.sameOriginForReading, a.boundReports)
+	reports := private.With(a.requires(council.MayReport), a.sameOriginForReading, a.boundReports)
 	for _, route := range []struct {
 		on      chi.Router
 		method  string
@@ -282,7 +281,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
 		{asking, http.MethodPost, "/v1/chat/completions", a.chat},
 		{asking, http.MethodPost, "/v1/responses", a.respond},
-		{private.With(a.requires(roster.MayEvents)), http.MethodPost, "/v1/events", a.takeEvents},
+		{private.With(a.requires(council.MayEvents)), http.MethodPost, "/v1/events", a.takeEvents},
 		{private, http.MethodPost, "/mcp", a.mcp},
 		{reports, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{reports, http.MethodGet, "/v1/leaderboard", a.leaderboard},

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
 	"golang.org/x/time/rate"
@@ -65,12 +64,12 @@ func newCaller(t *Token, places int) *caller {
 }
 
 // may reports whether the caller has a right. Without tokens everybody has all of them.
-func (c *caller) may(right roster.Right) bool {
+func (c *caller) may(right council.Right) bool {
 	switch {
 	case c.token == nil:
 		return true
 	case c.token.May == nil:
-		return right != roster.MayAdmin
+		return right != council.MayAdmin
 	default:
 		return slices.Contains(c.token.May, right)
 	}

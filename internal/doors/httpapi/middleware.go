@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/go-chi/chi/v5"
@@ -220,7 +219,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 }
 
 // requires lets a request pass whose caller has a right.
-func (a *API) requires(right roster.Right) func(http.Handler) http.Handler {
+func (a *API) requires(right council.Right) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 			if c := a.callerOf(r); !c.may(right) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/spend"
@@ -31,7 +30,7 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	if days := p.count("days"); days != nil {
 		q.Days = *days
 	}
-	if c := a.callerOf(r); c.token != nil && !c.may(roster.MayAdmin) {
+	if c := a.callerOf(r); c.token != nil && !c.may(council.MayAdmin) {
 		q.Token = new(a.label(r))
 	}
 	format := p.format("json", "text", "csv")
