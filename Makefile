@@ -8,7 +8,7 @@ FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
 # The packages that only compute. They are tested without the race detector, which makes them five to ten times as slow.
-PURE := $(addprefix internal/,anonymize bias calls config/roster disagreement ranking render stage2 stage3 stat \
+PURE := $(addprefix internal/,anonymize bias calls config disagreement ranking render stage2 stage3 stat \
 	testkit/biassim testkit/growth llm/thinking worth)
 # The paths of all others.
 RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...))

@@ -24,12 +24,12 @@ var floors = [][]string{
 	},
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/worth", "internal/runlog", "internal/spend", "internal/llm",
-		"internal/store", "internal/telemetry", "internal/simllm", "internal/config", "internal/sessions/journal", "internal/doors/client",
+		"internal/store", "internal/telemetry", "internal/simllm", "internal/sessions/journal", "internal/doors/client",
 		"internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim", "api", "web",
 	},
 	{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",
-		"internal/render", "internal/config/roster", "internal/sessions", "internal/consent",
+		"internal/render", "internal/config", "internal/sessions", "internal/consent",
 	},
 	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
 	{"internal/daemon", "internal/trial"},
@@ -78,7 +78,7 @@ var owners = map[string]string{
 	"go.opentelemetry.io":                   "internal/telemetry",
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",
-	"go.yaml.in/yaml/v4":                    "internal/config/roster",
+	"go.yaml.in/yaml/v4":                    "internal/config",
 
 	"github.com/santhosh-tekuri/jsonschema/v6": "internal/calls",
 	"golang.org/x/text":                        "internal/calls",

@@ -112,7 +112,7 @@ func modelPages(t *testing.T) []string {
 	files := []string{"README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "Dockerfile", ".env.example"}
 	for _, dir := range []string{
 		"docs", "api", "deploy", "examples", "web/assets", "cmd", "internal/cli", "internal/config", "internal/daemon", "internal/doors/httpapi",
-		"internal/doors/mcpserver", "internal/config/roster", "internal/spend", "internal/render", "internal/trial",
+		"internal/doors/mcpserver", "internal/spend", "internal/render", "internal/trial",
 	} {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {

@@ -56,7 +56,7 @@ func openLedger(
 		err = fmt.Errorf("%s has %s open; with --server, a daemon answers and counts", holderOf(held), path)
 	}
 	switch {
-	case err != nil && cfg.CostLimits == "hard" && cfg.HasDayLimit():
+	case err != nil && cfg.HasHardLimits() && cfg.HasDayLimit():
 		return nil, "", fmt.Errorf("hard limits of a day need the ledger of costs: %w", err)
 	case err != nil:
 		return nil, err.Error(), nil //nolint:nilerr // the caller says why the question is not counted

@@ -31,7 +31,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if cfg, err = daemon.WithRoster(cfg); err != nil {
+	if cfg, _, err = cfg.ReadRoster(); err != nil {
 		return usageError{err}
 	}
 	if len(cfg.Models) == 0 {

@@ -151,7 +151,7 @@ func (c *Config) check(p *problems) {
 		},
 		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
 		{
-			c.CostLimits != "hard" || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil, "LLM_COUNCIL_COST_LIMITS",
+			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil, "LLM_COUNCIL_COST_LIMITS",
 			"needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{

@@ -1,7 +1,8 @@
-// Package config reads the LLM_COUNCIL_* environment variables into a [Config].
-// [Load] reports everything that is wrong with them at once, and never shows a
-// secret. It leaves to others what the settings do: nothing is opened, listened
-// on or called here, besides the files that hold secrets.
+// Package config reads the settings: the LLM_COUNCIL_* environment variables into a [Config], and the
+// file that one of them names into a [Roster]. It leaves to others what the settings do: nothing is opened,
+// listened on or called here, besides the roster and the files that hold secrets.
+//
+// [Load] reports everything that is wrong with the variables at once, and never shows a secret.
 //
 // The struct Config is the only table of settings. The tags of a field give the
 // variable, the default and the meaning; its type says how the text is read. A
@@ -12,6 +13,13 @@
 // unset. Every secret may come from a file instead: LLM_COUNCIL_API_KEY_FILE
 // names the file that holds the value of LLM_COUNCIL_API_KEY. One line break at
 // the end of the file is ignored.
+//
+// The roster is a YAML file that names models with their options, councils of them, and the tokens that may ask these.
+// [Config.ParseRoster] checks all of it and reports every problem at once, each with its line. [Config.ReadRoster]
+// opens the file, and completes the settings with it.
+//
+// A roster that somebody else wrote must not use up memory or time. It has [MaxRosterBytes] at most. Anchors, aliases and
+// nesting beyond maxDepth end the reading where they stand, before anything is made of them.
 package config
 
 import (
@@ -239,6 +247,9 @@ func (c Config) SessionsDir() (dir string, named bool) {
 func (c Config) HasDayLimit() bool {
 	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil || c.TokenDayLimits
 }
+
+// HasHardLimits reports whether no limit of cost may be passed.
+func (c Config) HasHardLimits() bool { return c.CostLimits == "hard" }
 
 // SpendFile returns the file of what sessions cost, "" for none, and whether it must be usable.
 func (c Config) SpendFile() (path string, named bool) { return c.file("spend.jsonl") }

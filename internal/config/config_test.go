@@ -115,7 +115,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		change      func(*config.Config)
 	}{
 		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
-		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) { c.APITokens = config.Tokens{{Secret: token}, {"ada_1-B", token + ":g"}} }},
+		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) {
+			c.APITokens = config.Tokens{{Secret: token}, {Name: "ada_1-B", Secret: token + ":g"}}
+		}},
 		{"DATA_DIR", "~/council", nil, func(c *config.Config) {
 			c.DataDir = home + "/council"
 			c.BiasStore = home + "/council/bias_metrics.jsonl"

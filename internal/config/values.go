@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // Secret is a text that shows itself to nobody who does not ask with Reveal:
@@ -40,12 +43,26 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue returns the redacted form.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Token is a bearer token that clients may use.
+// Token is a bearer token that clients may use, of API_TOKENS or of the roster.
 type Token struct {
-	// Name is 1 to 32 letters, digits, - and _, or "". The sessions of a token belong to its
+	// Name is 1 to 32 letters, digits, - and _. API_TOKENS may leave it out. The sessions of a token belong to its
 	// name, and without one to the token itself.
-	Name   string
+	Name string
+	// Secret is the token. It is "" in the roster, which has SHA256 instead.
 	Secret Secret
+	// SHA256 is the hash of a token of the roster. It is nil in API_TOKENS.
+	SHA256 *[sha256.Size]byte
+	// The limits have no value where the daemon's own hold. Only the roster gives them.
+	MaxCostUSDPerDay *float64
+	RateLimit        *int // sessions a minute
+	MaxSessions      *int // sessions at once
+	// May has the rights of the token. Without it, they are all but admin.
+	May []council.Right
+}
+
+// Label names the token in audiences of councils.
+func (t Token) Label() string {
+	return council.TokenLabel(t.Name, sha256.Sum256([]byte(t.Secret)))
 }
 
 // Tokens are bearer tokens, none of them or of their names twice.
@@ -63,7 +80,7 @@ func (t *Tokens) Set(text string) error {
 		entry = strings.TrimSpace(entry)
 		token := Token{Secret: Secret(entry)}
 		if name, secret, ok := strings.Cut(entry, ":"); ok && TokenName.MatchString(name) {
-			token = Token{name, Secret(strings.TrimSpace(secret))}
+			token = Token{Name: name, Secret: Secret(strings.TrimSpace(secret))}
 		}
 		*t = append(*t, token)
 	}
@@ -89,12 +106,12 @@ func (b *Bytes) Set(text string) error {
 	return nil
 }
 
-// Provider is an OpenAI-compatible endpoint besides the default one.
+// Provider is an OpenAI-compatible endpoint besides the default one, of PROVIDERS or of the roster.
 type Provider struct {
 	Name    string // a to z, 0 to 9, _ and -; unique
 	BaseURL string // absolute, http or https, without a slash at the end
 	APIKey  Secret // "" when the provider needs none
-	// Headers and Query are sent with each request; nil: nothing. Only the roster gives them.
+	// Headers and Query are sent with each request. Only the roster gives them.
 	Headers, Query map[string]Secret
 	// MaxCalls limits the calls in flight, and IdleTimeout the time between two bytes of a reply. 0 stands for the limits
 	// of all providers. Only the roster gives them.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 )
@@ -164,7 +163,7 @@ func listModels(ctx context.Context, p config.Provider) (llm.ModelList, *council
 
 // withoutKey returns a provider without what it knows a caller by, and whether there was something.
 func withoutKey(p config.Provider) (config.Provider, bool) {
-	isSecret := func(name string, value config.Secret) bool { return roster.LooksSecret(name, value.Reveal()) }
+	isSecret := func(name string, value config.Secret) bool { return config.LooksSecret(name, value.Reveal()) }
 	keyed := p.APIKey != ""
 	open := p
 	open.APIKey = ""

@@ -83,7 +83,7 @@ func (o *Options) validate() error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = slog.New(requestHandler{o.Log.Handler()})
 	var err error
-	if o.Config, err = WithRoster(o.Config); err != nil {
+	if o.Config, _, err = o.Config.ReadRoster(); err != nil {
 		return err
 	}
 	return o.Config.RequireCouncil()
@@ -508,7 +508,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	}
 	if missing := d.engine.setup.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
 		reasons = append(reasons, httpapi.Reason{
-			Code: "prices_missing", Bearable: !isHard(d.cfg),
+			Code: "prices_missing", Bearable: !d.cfg.HasHardLimits(),
 			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 )
@@ -57,7 +56,7 @@ func (c *Comparer) compare(
 
 // sides returns the sides that look at the answers of sessions, as the settings say. All that need the terms of the
 // demographic axes come after Terms.
-func (e *Engine) sides(cfg config.Config, r *roster.Roster) []council.Side {
+func (e *Engine) sides(cfg config.Config, r *config.Roster) []council.Side {
 	var sides []council.Side
 	if cfg.SaysHowAnswersDiffer() {
 		sides = append(sides, disagreement.Terms{Matcher: e.rules.Terms, Threshold: cfg.DemographicsThreshold})
@@ -82,7 +81,7 @@ func (e *Engine) sides(cfg config.Config, r *roster.Roster) []council.Side {
 
 // rater returns the side of the model that the settings name as the judge of differences, by its id if there is a
 // roster.
-func (e *Engine) rater(cfg config.Config, r *roster.Roster, axes []string, threshold float64) disagreement.Rater {
+func (e *Engine) rater(cfg config.Config, r *config.Roster, axes []string, threshold float64) disagreement.Rater {
 	member := council.Member{Model: cfg.JudgeModel}
 	if r != nil {
 		member = seats(cfg, r)[cfg.JudgeModel]
@@ -140,13 +139,13 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Answered) (council.Side, error) {
 	name := h.cfg.JudgeModel
 	setting := "LLM_COUNCIL_JUDGE_MODEL"
-	is := func(m roster.Model) bool { return m.ID == name }
+	is := func(m config.Model) bool { return m.ID == name }
 	rater := e.rater(h.cfg, h.roster, in.Matcher.Axes(), in.Threshold)
 	instrument := rater.Instrument()
 	if backend == council.BackendEmbedding {
 		name = h.cfg.EmbeddingModel
 		setting = "LLM_COUNCIL_EMBEDDING_MODEL"
-		is = func(m roster.Model) bool { return m.Member.Model == name }
+		is = func(m config.Model) bool { return m.Member.Model == name }
 		instrument = in.Instrument(name)
 	}
 	if err := h.maySeeAll(name, setting, is); err != nil {
@@ -173,12 +172,12 @@ func cancelled(ctx context.Context) *council.Error {
 
 // maySeeAll returns an error where no model of the roster of this kind may see data of every class: nobody says of
 // what class the answers of a request are. The setting names the model.
-func (h *setup) maySeeAll(name, setting string, is func(roster.Model) bool) error {
+func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) error {
 	if h.roster == nil || len(h.roster.Classes) == 0 {
 		return nil
 	}
 	highest := h.roster.Classes[len(h.roster.Classes)-1]
-	if slices.ContainsFunc(h.roster.Models, func(m roster.Model) bool { return is(m) && m.Clearance == highest }) {
+	if slices.ContainsFunc(h.roster.Models, func(m config.Model) bool { return is(m) && m.Clearance == highest }) {
 		return nil
 	}
 	return &council.Error{Code: council.CodeForbidden, Detail: fmt.Sprintf(

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
@@ -72,8 +71,8 @@ type Engine struct {
 // when the name of a model points to it, and logs what is likely to be wrong with the
 // settings. The caller calls Close.
 func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
-	var r *roster.Roster
-	if o.Config, r, err = readRoster(o.Config); err != nil {
+	var r *config.Roster
+	if o.Config, r, err = o.Config.ReadRoster(); err != nil {
 		return nil, err
 	}
 	cfg := o.Config
@@ -139,7 +138,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 }
 
 // build makes a setup of a roster, or of the settings where there is none, ready to be asked.
-func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster) (*setup, error) {
+func (e *Engine) build(ctx context.Context, cfg config.Config, r *config.Roster) (*setup, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
@@ -225,7 +224,7 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 // Reload reads the roster again. Sessions that run, and plans that were made, keep the one before. When
 // something is wrong with it, nothing changes.
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
-	cfg, r, err := readRoster(e.o.Config)
+	cfg, r, err := e.o.Config.ReadRoster()
 	if err == nil {
 		err = simulated{e.o.Simulated}.check(cfg)
 	}

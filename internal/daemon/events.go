@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
@@ -62,7 +61,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 }
 
 // eventOptions returns how events are made. Without a roster no model is published.
-func eventOptions(cfg config.Config, r *roster.Roster) consent.Options {
+func eventOptions(cfg config.Config, r *config.Roster) consent.Options {
 	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
 	if cfg.BiasAudit {
 		o.Audit = &council.AuditThresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
@@ -79,7 +78,7 @@ func eventOptions(cfg config.Config, r *roster.Roster) consent.Options {
 // PreviewEvents returns the events that sessions of the newest records would send at a level of consent, the oldest first.
 // The ids that are drawn are others each time.
 func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]consent.Event, error) {
-	cfg, r, err := readRoster(cfg)
+	cfg, r, err := cfg.ReadRoster()
 	if err != nil {
 		return nil, err
 	}

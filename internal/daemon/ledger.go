@@ -102,7 +102,7 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	if err := l.look(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err), l.store.Close())
 	}
-	if l.state.Damaged && isHard(cfg) && cfg.HasDayLimit() {
+	if l.state.Damaged && cfg.HasHardLimits() && cfg.HasDayLimit() {
 		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w: in %s, %s; put the lost file back, or see councild report spend verify "+
 			"and take the loss with councild report spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
 	}

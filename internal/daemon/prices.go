@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/spend"
@@ -52,7 +51,7 @@ type prices struct {
 
 // newPrices returns the prices that the settings give. Simulated models have the prices that they
 // report.
-func newPrices(cfg config.Config, r *roster.Roster, sim simulated) (*prices, error) {
+func newPrices(cfg config.Config, r *config.Roster, sim simulated) (*prices, error) {
 	written, err := writtenPrices(cfg, r)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func newPrices(cfg config.Config, r *roster.Roster, sim simulated) (*prices, err
 }
 
 // writtenPrices returns the tariffs of the roster, and of PRICES for models of which it says nothing.
-func writtenPrices(cfg config.Config, r *roster.Roster) (map[string]spend.Tariff, error) {
+func writtenPrices(cfg config.Config, r *config.Roster) (map[string]spend.Tariff, error) {
 	tariffs, err := readPrices(cfg)
 	if err != nil || r == nil {
 		return tariffs, err
@@ -241,7 +240,7 @@ func (h *setup) unpriced() []string {
 // requirePrices returns an error where hard limits cannot be held: a configured model has no price,
 // and its provider does not list one. A provider that does not answer now is asked again later.
 func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
-	if !isHard(h.cfg) || !isLimited(h.cfg) {
+	if !h.cfg.HasHardLimits() || !isLimited(h.cfg) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
@@ -316,7 +315,7 @@ type ListedPrice struct {
 // ListPrices returns what the configured models cost: from the file, or where none is given from
 // their providers, which are asked for it. It costs nothing.
 func ListPrices(ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger) ([]ListedPrice, error) {
-	cfg, r, err := readRoster(cfg)
+	cfg, r, err := cfg.ReadRoster()
 	if err != nil {
 		return nil, err
 	}

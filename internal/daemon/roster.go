@@ -5,98 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/config/roster"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/spend"
 )
-
-// WithRoster returns the settings with what the roster that they name adds to them, which is nothing
-// where they name none. Done twice, it reads the file again.
-func WithRoster(cfg config.Config) (config.Config, error) {
-	cfg, _, err := readRoster(cfg)
-	return cfg, err
-}
-
-// readRoster returns the roster that the settings name, nil where they name none, and the settings with
-// what it adds: its providers, and its models under the names that MODELS would have.
-func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
-	if cfg.Roster == "" {
-		return cfg, nil, nil
-	}
-	cfg.Providers = slices.DeleteFunc(slices.Clone(cfg.Providers), func(p config.Provider) bool { return p.InRoster })
-	r, err := parseRoster(cfg, cfg.Roster)
-	if err != nil {
-		return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
-	}
-	for _, p := range r.Providers {
-		made, err := provider(p)
-		if err != nil {
-			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
-		}
-		cfg.Providers = append(cfg.Providers, made)
-	}
-	cfg.Models = nil
-	cfg.AllowedModels = nil
-	first := r.Councils[slices.IndexFunc(r.Councils, func(c roster.Council) bool { return c.Name == r.Default })]
-	for _, id := range first.Members {
-		m, _ := r.Model(id)
-		cfg.Models = append(cfg.Models, m.Member.Model)
-	}
-	for _, m := range r.Models {
-		if !slices.Contains(cfg.Models, m.Member.Model) {
-			cfg.AllowedModels = append(cfg.AllowedModels, m.Member.Model)
-		}
-	}
-	cfg.CouncilLimits = slices.ContainsFunc(r.Councils, func(c roster.Council) bool { return c.MaxCostUSD != nil })
-	cfg.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t roster.Token) bool { return t.MaxCostUSDPerDay != nil })
-	switch {
-	case cfg.TokenDayLimits && cfg.DataDir == "off":
-		err = errors.New("LLM_COUNCIL_DATA_DIR: leaves the limits of a day of the roster's tokens without the file that they need: " +
-			"name a directory, or unset it")
-	case cfg.TokenDayLimits && isHard(cfg) && cfg.MaxCostUSD == nil && cfg.MaxOutputTokens == nil:
-		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a bound of each session under the limits of a day of the roster's tokens: " +
-			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
-	}
-	return cfg, r, err
-}
-
-// provider returns a provider of the roster with its secrets. Its error says all that is wrong with these.
-func provider(p roster.Provider) (config.Provider, error) {
-	var errs []error
-	secret := func(what string, v roster.Value) config.Secret {
-		text, err := reveal(v)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s of the provider %s: %w", what, p.Name, err))
-		}
-		return config.Secret(text)
-	}
-	all := func(what string, values map[string]roster.Value) map[string]config.Secret {
-		if len(values) == 0 {
-			return nil
-		}
-		secrets := map[string]config.Secret{}
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			secrets[name] = secret(what+" "+name, values[name])
-		}
-		return secrets
-	}
-	made := config.Provider{
-		Name: p.Name, BaseURL: p.BaseURL, APIKey: secret("the key", roster.Value{File: p.KeyFile, Variable: p.KeyVariable}),
-		Headers: all("the header", p.Headers), Query: all("the query", p.Query), InRoster: true,
-		MaxCalls: p.MaxCalls, IdleTimeout: p.IdleTimeout,
-	}
-	return made, errors.Join(errs...)
-}
 
 // reached returns a provider of the settings as the client of models needs it.
 func reached(p config.Provider) llm.Provider {
@@ -117,65 +35,11 @@ func reached(p config.Provider) llm.Provider {
 }
 
 // tokens returns the tokens of callers that the roster has.
-func (h *setup) tokens() []httpapi.Token {
+func (h *setup) tokens() []config.Token {
 	if h.roster == nil {
 		return nil
 	}
-	var tokens []httpapi.Token
-	for _, t := range h.roster.Tokens {
-		tokens = append(tokens, httpapi.Token{
-			Name: t.Name, SHA256: &t.SHA256, May: t.May,
-			Limits: &httpapi.Limits{Sessions: t.MaxSessions, PerMinute: t.RateLimit},
-		})
-	}
-	return tokens
-}
-
-// parseRoster reads the roster in the file at path.
-func parseRoster(cfg config.Config, path string) (*roster.Roster, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
-		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, roster.MaxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("%q cannot be read: %w", path, err)
-	}
-	env := roster.Environment{Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels}
-	for _, t := range ofSettings(cfg) {
-		env.Tokens = append(env.Tokens, t.Label())
-	}
-	return roster.Parse(data, env)
-}
-
-// reveal returns the text that a value of the roster stands for.
-func reveal(v roster.Value) (string, error) {
-	text := v.Text
-	switch {
-	case v.Variable != "":
-		if text = os.Getenv(v.Variable); text == "" {
-			return "", fmt.Errorf("the variable %s is not set: set it, or remove its name", v.Variable)
-		}
-	case v.File != "":
-		info, err := os.Stat(v.File)
-		if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
-			return "", fmt.Errorf("%q is no small file that councild can read: write the path of one", v.File)
-		}
-		data, err := os.ReadFile(v.File)
-		if err != nil {
-			return "", fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", v.File, errors.Unwrap(err))
-		}
-		text = strings.TrimRight(string(data), "\r\n")
-	}
-	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", errors.New("it holds a character that no HTTP header can carry: write visible ASCII on one line")
-	}
-	return text, nil
+	return h.roster.Tokens
 }
 
 // openRoster makes the councils of the roster in a file, or "" for the one that the settings name. Its error
@@ -187,7 +51,7 @@ func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *
 	if cfg.Roster == "" {
 		return cfg, nil, errors.New("no roster is named: give a FILE, or set LLM_COUNCIL_ROSTER")
 	}
-	cfg, r, err := readRoster(cfg)
+	cfg, r, err := cfg.ReadRoster()
 	if err == nil {
 		err = simulated{sim}.check(cfg)
 	}
@@ -201,7 +65,7 @@ func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *
 // setup holds the councils that can be asked, with the settings of which they are made. It does not change: Reload builds a new one.
 type setup struct {
 	cfg       config.Config
-	roster    *roster.Roster // nil: there is one council, of the settings
+	roster    *config.Roster // nil: there is one council, of the settings
 	first     string         // name of the council that answers where none is asked for
 	providers []llm.Provider
 	client    *llm.Client
@@ -211,7 +75,7 @@ type setup struct {
 }
 
 // newSetup makes the councils of a roster, which differ from base in what the roster says of them.
-func newSetup(cfg config.Config, r *roster.Roster, base pipeline.Options) (*setup, error) {
+func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setup, error) {
 	base.Same = sameModel(cfg)
 	h := &setup{
 		cfg: cfg, roster: r, first: council.DefaultCouncil,
@@ -228,14 +92,12 @@ func newSetup(cfg config.Config, r *roster.Roster, base pipeline.Options) (*setu
 			h.dayLimits[t.Name] = new(spend.FromFloat(*t.MaxCostUSDPerDay))
 		}
 	}
-	settings := roster.Settings{
-		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
-		MaxOutputTokens: base.Sampling.MaxOutputTokens,
-	}
 	base.Seats = seats(cfg, r)
 	base.AllowedModels = nil
 	base.Validations = pipeline.NewValidations()
-	base.Hash = func(members, reviewers []council.Member) string { return roster.Hash(settings, members, reviewers) }
+	base.Hash = func(members, reviewers []council.Member) string {
+		return config.CouncilHash(base.Order, base.Sampling, base.ReviewSampling, members, reviewers)
+	}
 	var errs []error
 	for _, c := range r.Councils {
 		o := base
@@ -266,9 +128,9 @@ func newSetup(cfg config.Config, r *roster.Roster, base pipeline.Options) (*setu
 
 // seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and
 // none is configured, models that think have more room than the others.
-func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
+func seats(cfg config.Config, r *config.Roster) map[string]council.Member {
 	members := r.Members()
-	if cfg.MaxOutputTokens != nil || !isHard(cfg) {
+	if cfg.MaxOutputTokens != nil || !cfg.HasHardLimits() {
 		return members
 	}
 	for id, m := range members {
@@ -365,7 +227,7 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	seats := slices.Concat(plan.Members(), plan.Reviewers(), plan.Chairmen())
 	for i := range plan.Sides {
 		side := &plan.Sides[i]
-		cleared := func(m roster.Model) bool {
+		cleared := func(m config.Model) bool {
 			return m.Member.Model == side.Member.Model && slices.Index(classes, m.Clearance) >= needed
 		}
 		switch {
@@ -399,8 +261,8 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 }
 
 // council returns the council of the roster with that name.
-func (h *setup) council(name string) roster.Council {
-	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c roster.Council) bool { return c.Name == name })]
+func (h *setup) council(name string) config.Council {
+	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c config.Council) bool { return c.Name == name })]
 }
 
 // allows reports whether a token may ask a council, by its name. Without a name it is somebody of whom no

@@ -20,7 +20,8 @@ func LoadConfig(sim Simulator) (config.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	return WithRoster(cfg)
+	cfg, _, err = cfg.ReadRoster()
+	return cfg, err
 }
 
 // checkRoster reports what is wrong with the roster.

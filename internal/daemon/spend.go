@@ -18,16 +18,13 @@ const (
 	thinkingOutputTokens = 16384
 )
 
-// isHard reports whether no limit of cost may be passed.
-func isHard(cfg config.Config) bool { return cfg.CostLimits == "hard" }
-
 // isLimited reports whether the settings limit what sessions cost.
 func isLimited(cfg config.Config) bool {
 	return cfg.MaxCostUSD != nil || cfg.CouncilLimits || cfg.HasDayLimit()
 }
 
 func outputLimit(cfg config.Config) *int {
-	if cfg.MaxOutputTokens == nil && isHard(cfg) {
+	if cfg.MaxOutputTokens == nil && cfg.HasHardLimits() {
 		return new(defaultOutputTokens)
 	}
 	return cfg.MaxOutputTokens
@@ -40,7 +37,7 @@ func newBook(
 ) *spend.Book {
 	cfg := engine.Config
 	l := engine.Ledger
-	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Names: config.SettingNames(), Hold: engine.Hold}
+	o := spend.Options{Hard: cfg.HasHardLimits(), Tariff: tariff, Ledger: l, Names: config.SettingNames(), Hold: engine.Hold}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
 	}

@@ -25,8 +25,8 @@ var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 // where none is configured and other machines can reach the address: such an address is
 // never left open. That token is kept in the file api-token beside the records, so that
 // its sessions have the same owner after a restart.
-func requireTokens(ctx context.Context, cfg config.Config, ofRoster []httpapi.Token, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
-	tokens := slices.Concat(ofSettings(cfg), ofRoster)
+func requireTokens(ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
+	tokens := callers(slices.Concat(cfg.APITokens, ofRoster))
 	if address, ok := addr.(*net.TCPAddr); len(tokens) > 0 || !ok || address.IP.IsLoopback() {
 		return tokens, nil
 	}
@@ -52,13 +52,16 @@ func requireTokens(ctx context.Context, cfg config.Config, ofRoster []httpapi.To
 	return []httpapi.Token{{Secret: token}}, nil
 }
 
-// ofSettings returns the tokens that API_TOKENS names.
-func ofSettings(cfg config.Config) []httpapi.Token {
-	tokens := make([]httpapi.Token, 0, len(cfg.APITokens))
-	for _, t := range cfg.APITokens {
-		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
+// callers returns tokens as the interface needs them.
+func callers(tokens []config.Token) []httpapi.Token {
+	all := make([]httpapi.Token, len(tokens))
+	for i, t := range tokens {
+		all[i] = httpapi.Token{
+			Name: t.Name, Secret: t.Secret.Reveal(), SHA256: t.SHA256, May: t.May,
+			Limits: httpapi.Limits{Sessions: t.MaxSessions, PerMinute: t.RateLimit},
+		}
 	}
-	return tokens
+	return all
 }
 
 // readToken returns the token in a file that requireTokens wrote.

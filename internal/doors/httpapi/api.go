@@ -118,7 +118,7 @@ type Token struct {
 	Secret string
 	// SHA256 is the hash of a token whose Secret nobody here knows; such a token has a name. Nil: Secret is given.
 	SHA256 *[sha256.Size]byte
-	Limits *Limits         // nil: none
+	Limits Limits
 	May    []council.Right // nil: everything but MayAdmin
 }
 
@@ -132,15 +132,6 @@ func (t Token) sum() [sha256.Size]byte {
 func (t Token) owner() sessions.Owner {
 	sum := sha256.Sum256([]byte(cmp.Or(t.Name, t.Secret)))
 	return sessions.Owner(hex.EncodeToString(sum[:8]))
-}
-
-// Label names the token in what is said of costs: its name, or else the beginning of its hash.
-func (t Token) Label() string {
-	if t.Name != "" {
-		return t.Name
-	}
-	sum := t.sum()
-	return hex.EncodeToString(sum[:4])
 }
 
 // Offer is a council that can be asked.

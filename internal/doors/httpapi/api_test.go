@@ -173,7 +173,7 @@ func tokens(secrets ...string) (tokens []httpapi.Token) {
 func limited(limits httpapi.Limits, secrets ...string) []httpapi.Token {
 	all := tokens(secrets...)
 	for i := range all {
-		all[i].Limits = &limits
+		all[i].Limits = limits
 	}
 	return all
 }

@@ -48,10 +48,8 @@ func newCaller(t *Token, places int) *caller {
 	if t != nil {
 		c.sum = t.sum()
 		c.owner = t.owner()
-		c.label = t.Label()
-		if t.Limits != nil {
-			limits = *t.Limits
-		}
+		c.label = council.TokenLabel(t.Name, c.sum)
+		limits = t.Limits
 	}
 	if limits.Sessions != nil {
 		places = min(places, *limits.Sessions)

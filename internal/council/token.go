@@ -1,5 +1,10 @@
 package council
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // Right is something that a token may do.
 type Right string
 
@@ -10,3 +15,11 @@ const (
 	MayEvents Right = "events" // sends events of other councils
 	MayAdmin  Right = "admin"  // sees what the sessions of all tokens cost
 )
+
+// TokenLabel names a token in audiences of councils and in what is said of costs: by its name, or else by the beginning of its hash.
+func TokenLabel(name string, sum [sha256.Size]byte) string {
+	if name != "" {
+		return name
+	}
+	return hex.EncodeToString(sum[:4])
+}

@@ -1,12 +1,4 @@
-// Package roster reads the roster: the YAML file that names models with their options,
-// councils of them, and the tokens that may ask these. [Parse] checks all of it and
-// reports every problem at once, each with its line. It leaves opening the file and
-// running councils to the daemon, and sending options to package llm.
-//
-// A file of somebody else must not eat memory or time. It has [MaxBytes] at most, and
-// anchors, aliases and nesting beyond [maxDepth] end the reading where they stand, before
-// anything is made of them.
-package roster
+package config
 
 import (
 	"crypto/sha256"
@@ -21,10 +13,10 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// MaxBytes is the most bytes of a roster.
-const MaxBytes = 256 << 10
+// MaxRosterBytes is the most bytes of a roster.
+const MaxRosterBytes = 256 << 10
 
-// Roster is a checked file.
+// Roster is a checked roster.
 type Roster struct {
 	Hash      string // 8 hexadecimal digits of the file's SHA-256
 	Default   string // name of the council that answers where none is asked for
@@ -33,9 +25,11 @@ type Roster struct {
 	Classes   []string // of data, the lowest first; none: nobody asks
 	Tokens    []Token
 	Providers []Provider
+
+	secrets []secretPlace // where ReadRoster finds the secrets of Providers
 }
 
-// Model is an entry of models.
+// Model is an entry of the roster's models.
 type Model struct {
 	ID        string
 	Provider  string         // as it was written; "": the default one, or one that the name begins with
@@ -45,7 +39,7 @@ type Model struct {
 	Price     *spend.Tariff  // nil: not given
 }
 
-// Council is an entry of councils. Its seats are ids of models.
+// Council is an entry of the roster's councils. Its seats are ids of models.
 type Council struct {
 	Name           string
 	Members        []string // at least two
@@ -68,35 +62,6 @@ func rights() []string {
 	return []string{string(council.MayAsk), string(council.MayReport), string(council.MayEvents), string(council.MayAdmin)}
 }
 
-// Token is an entry of tokens.
-type Token struct {
-	Name             string
-	SHA256           [sha256.Size]byte // of the token
-	MaxCostUSDPerDay *float64          // nil: the daemon's own limit; so with the next two
-	RateLimit        *int              // sessions a minute
-	MaxSessions      *int              // at once
-	May              []council.Right   // everything but admin where the file does not say
-}
-
-// Provider is an entry of providers.
-type Provider struct {
-	Name        string
-	BaseURL     string
-	Headers     map[string]Value // in every request; nil: none
-	Query       map[string]Value // in the URL of every request; nil: none
-	KeyFile     string           // file that holds the key; "": there is none
-	KeyVariable string           // environment variable that holds it
-	MaxCalls    int              // in flight; 0: the limit of all providers, as for the next one
-	IdleTimeout time.Duration    // between two bytes of a reply
-}
-
-// Value is a text, or where to find one that is secret.
-type Value struct {
-	Text     string
-	File     string // "": not in a file
-	Variable string // "": not in an environment variable
-}
-
 // Model returns the model with an id.
 func (r *Roster) Model(id string) (Model, bool) {
 	i := slices.IndexFunc(r.Models, func(m Model) bool { return m.ID == id })
@@ -115,19 +80,11 @@ func (r *Roster) Members() map[string]council.Member {
 	return members
 }
 
-// Settings are those of the daemon that shape a council beside its roster.
-type Settings struct {
-	Order             council.Order
-	Temperature       *float64
-	ReviewTemperature *float64
-	MaxOutputTokens   *int
-}
-
-// Hash returns 8 hexadecimal digits of a SHA-256 over what shapes the votes of a council: the
+// CouncilHash returns 8 hexadecimal digits of a SHA-256 over what shapes the votes of a council: the
 // order, and of each member and reviewer provider, model, system prompt, temperatures, effort,
 // output limit and body. Prices, limits, audiences, the chairman and the ids are not in it: with
 // them no new series of records begins.
-func Hash(s Settings, members, reviewers []council.Member) string {
+func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {
 	type seat struct {
 		Model           string                     `json:"model"` // with its provider
 		System          string                     `json:"system"`
@@ -138,7 +95,7 @@ func Hash(s Settings, members, reviewers []council.Member) string {
 	seats := func(of []council.Member) []seat {
 		all := make([]seat, len(of))
 		for i, m := range of {
-			all[i] = seat{Model: m.Model, MaxOutputTokens: s.MaxOutputTokens}
+			all[i] = seat{Model: m.Model, MaxOutputTokens: answers.MaxOutputTokens}
 			if p := m.Profile; p != nil {
 				all[i].System = p.System
 				all[i].Effort = p.ReasoningEffort
@@ -156,32 +113,33 @@ func Hash(s Settings, members, reviewers []council.Member) string {
 		ReviewTemperature *float64      `json:"review_temperature"`
 		Members           []seat        `json:"members"`
 		Reviewers         []seat        `json:"reviewers"`
-	}{s.Order, s.Temperature, s.ReviewTemperature, seats(members), seats(reviewers)})
+	}{order, answers.Temperature, reviews.Temperature, seats(members), seats(reviewers)})
 	if err != nil {
-		return "invalid" // a body that is no JSON, which Parse never makes
+		return "invalid" // a body that is no JSON, which ParseRoster never makes
 	}
 	return short(text)
 }
 
+// short returns 8 hexadecimal digits of a SHA-256.
 func short(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:4])
 }
 
-// Problem is something that is wrong with a roster.
-type Problem struct {
+// RosterProblem is something that is wrong with a roster.
+type RosterProblem struct {
 	Line    int    // from 1 on; 0: of the file as a whole
 	Message string // what is wrong, and how to mend it
 }
 
-// Problems are all that is wrong with a roster, in the order of their lines.
-type Problems []Problem
+// RosterProblems are all that is wrong with a roster, in the order of their lines.
+type RosterProblems []RosterProblem
 
-// maxProblems is how many problems are shown.
+// maxProblems is how many problems of a roster are shown.
 const maxProblems = 50
 
 // Error returns the problems, each on a line.
-func (p Problems) Error() string {
+func (p RosterProblems) Error() string {
 	lines := make([]string, 0, min(len(p), maxProblems)+1)
 	for i, problem := range p {
 		if i == maxProblems {

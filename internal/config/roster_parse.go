@@ -1,4 +1,4 @@
-package roster
+package config
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
 	"go.yaml.in/yaml/v4"
@@ -26,13 +25,6 @@ import (
 
 // maxDepth is how deep mappings and lists may stand in each other.
 const maxDepth = 16
-
-// Environment is what the settings say, which a roster must fit.
-type Environment struct {
-	Providers []string // names, the simulated one's among them
-	Tokens    []string // names of the tokens in the settings
-	MaxModels int      // most members and most reviewers of a council
-}
 
 var modelID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
@@ -50,41 +42,39 @@ func ownMembers() []string {
 	}
 }
 
-// Parse reads a roster. Its error is Problems.
-func Parse(data []byte, env Environment) (*Roster, error) {
-	if len(data) > MaxBytes {
-		return nil, Problems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, "+
+// ParseRoster checks the text of a roster that stands beside the settings. Its error is RosterProblems. It reads no secrets.
+func (c Config) ParseRoster(data []byte) (*Roster, error) {
+	if len(data) > MaxRosterBytes {
+		return nil, RosterProblems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, "+
 			"or remove what is not used",
-			MaxBytes)}}
+			MaxRosterBytes)}}
 	}
-	root, err := load(data)
+	root, err := document(data)
 	if err != nil {
-		return nil, Problems{*err}
+		return nil, RosterProblems{*err}
 	}
-	r := &reader{
-		env: env, roster: Roster{Hash: short(data)}, hashes: map[[sha256.Size]byte]string{}, prices: map[string]Model{},
+	r := &rosterReader{
+		settings: c, roster: Roster{Hash: short(data)}, hashes: map[[sha256.Size]byte]string{}, prices: map[string]Model{},
 		models: map[string]bool{}, councils: map[string]bool{}, classes: map[string]bool{},
-		tokens: set(env.Tokens), providers: set(env.Providers),
+		tokens: map[string]bool{}, providers: map[string]bool{},
+	}
+	for _, name := range c.ProviderNames() {
+		r.providers[name] = true
+	}
+	for _, t := range c.APITokens {
+		r.tokens[t.Label()] = true
 	}
 	r.file(root)
 	if len(r.problems) > 0 {
-		slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+		slices.SortStableFunc(r.problems, func(a, b RosterProblem) int { return cmp.Compare(a.Line, b.Line) })
 		return nil, r.problems
 	}
 	return &r.roster, nil
 }
 
-func set(names []string) map[string]bool {
-	is := map[string]bool{}
-	for _, name := range names {
-		is[name] = true
-	}
-	return is
-}
-
-// load returns the root of the file's one document.
-func load(data []byte) (*yaml.Node, *Problem) {
-	var document, second yaml.Node
+// document returns the root of the file's one document.
+func document(data []byte) (*yaml.Node, *RosterProblem) {
+	var first, second yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(
 		noAnchors{}, loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *yaml.DepthContext) error {
 			if depth > maxDepth {
@@ -95,11 +85,11 @@ func load(data []byte) (*yaml.Node, *Problem) {
 		})),
 	))
 	if err == nil {
-		err = loader.Load(&document)
+		err = loader.Load(&first)
 	}
 	if err == nil {
 		if err = loader.Load(&second); err == nil {
-			return nil, &Problem{Line: second.Line, Message: "a second document begins: write one roster into a file, without --- in it"}
+			return nil, &RosterProblem{Line: second.Line, Message: "a second document begins: write one roster into a file, without --- in it"}
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -110,15 +100,15 @@ func load(data []byte) (*yaml.Node, *Problem) {
 		if anchor := failure.Unwrap(); anchor != nil {
 			message = anchor.Error()
 		}
-		return nil, &Problem{Line: max(failure.Mark.Line, 0), Message: "this is no YAML that can be read: " + message}
+		return nil, &RosterProblem{Line: max(failure.Mark.Line, 0), Message: "this is no YAML that can be read: " + message}
 	}
 	if err != nil {
-		return nil, &Problem{Message: "this is no YAML that can be read: " + err.Error()}
+		return nil, &RosterProblem{Message: "this is no YAML that can be read: " + err.Error()}
 	}
-	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
-		return nil, &Problem{Message: "the file is empty: write version, models, councils and default"}
+	if first.Kind != yaml.DocumentNode || len(first.Content) != 1 {
+		return nil, &RosterProblem{Message: "the file is empty: write version, models, councils and default"}
 	}
-	return document.Content[0], nil
+	return first.Content[0], nil
 }
 
 // noAnchors refuses anchors and aliases, with which a small file can stand for a huge one.
@@ -134,11 +124,11 @@ func (noAnchors) DefineAnchor(string, *yaml.Node) error         { return errAnch
 func (noAnchors) ResolveAlias(string) (*yaml.Node, bool, error) { return nil, false, errAnchor }
 func (noAnchors) EndDocument() error                            { return nil }
 
-// reader makes a roster of nodes.
-type reader struct {
-	env      Environment
+// rosterReader makes a roster of nodes.
+type rosterReader struct {
+	settings Config
 	roster   Roster
-	problems Problems
+	problems RosterProblems
 	later    []func() // checks that need the whole file
 
 	// What has which name: looking through the lists would take time in proportion to its square.
@@ -147,15 +137,15 @@ type reader struct {
 	prices                                       map[string]Model             // the first model with a price, by the model's name
 }
 
-func (r *reader) add(n *yaml.Node, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Line: n.Line, Message: fmt.Sprintf(format, args...)})
+func (r *rosterReader) add(n *yaml.Node, format string, args ...any) {
+	r.problems = append(r.problems, RosterProblem{Line: n.Line, Message: fmt.Sprintf(format, args...)})
 }
 
-// quoted returns a text of the file for a message.
-func quoted(text string) string { return fmt.Sprintf("%.64q", text) }
+// quote returns a text of the file for a message.
+func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 
 // each calls read for every key of a mapping.
-func (r *reader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
+func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.add(n, "%s is no mapping: write it as key: value", what)
 		return
@@ -168,7 +158,7 @@ func (r *reader) each(n *yaml.Node, what string, read func(key, value *yaml.Node
 		case key.Kind != yaml.ScalarNode:
 			r.add(key, "a key of %s is no text: write a name", what)
 		case seen[key.Value]:
-			r.add(key, "%s has %s twice: remove one", what, quoted(key.Value))
+			r.add(key, "%s has %s twice: remove one", what, quote(key.Value))
 		default:
 			seen[key.Value] = true
 			read(key, value)
@@ -177,7 +167,7 @@ func (r *reader) each(n *yaml.Node, what string, read func(key, value *yaml.Node
 }
 
 // fields reads a mapping whose keys are known.
-func (r *reader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
+func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
 	given := map[string]bool{}
 	r.each(n, what, func(key, value *yaml.Node) {
 		read := known[key.Value]
@@ -190,10 +180,10 @@ func (r *reader) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 			}
 			slices.Sort(names)
 			remedy := "use " + strings.Join(names, ", ")
-			if near := config.Nearest(key.Value, names, 2); near != "" {
+			if near := Nearest(key.Value, names, 2); near != "" {
 				remedy = "did you mean " + near + "?"
 			}
-			r.add(key, "%s has no key %s: %s", what, quoted(key.Value), remedy)
+			r.add(key, "%s has no key %s: %s", what, quote(key.Value), remedy)
 		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null":
 			r.add(key, "%s has no value: give one, or remove the key", key.Value)
 		default:
@@ -211,11 +201,11 @@ func (r *reader) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 }
 
 // named reads a mapping of entries by their names.
-func (r *reader) named(what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node)) func(*yaml.Node) {
+func (r *rosterReader) named(what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.each(n, what, func(key, value *yaml.Node) {
 			if !form.MatchString(key.Value) {
-				r.add(key, "%s is no name for an entry of %s: %s", quoted(key.Value), what, use)
+				r.add(key, "%s is no name for an entry of %s: %s", quote(key.Value), what, use)
 				return
 			}
 			read(key.Value, value)
@@ -224,7 +214,7 @@ func (r *reader) named(what string, form *regexp.Regexp, use string, read func(n
 }
 
 // text returns a function that reads a text.
-func (r *reader) text(what string, into *string) func(*yaml.Node) {
+func (r *rosterReader) text(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode || n.Value == "" {
 			r.add(n, "%s is no text: write one", what)
@@ -235,7 +225,7 @@ func (r *reader) text(what string, into *string) func(*yaml.Node) {
 }
 
 // list returns a function that reads a list of texts.
-func (r *reader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
+func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 			r.add(n, "%s is no list with entries: write it as [a, b], or remove the key", what)
@@ -253,7 +243,7 @@ func (r *reader) list(what string, into *[]string, check func(n *yaml.Node)) fun
 }
 
 // whole returns a function that reads a whole number of least or more.
-func whole[T int | int64](r *reader, what string, least T, set func(T)) func(*yaml.Node) {
+func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
 		if n.Kind != yaml.ScalarNode || err != nil || v < int64(least) || v > math.MaxInt32 {
@@ -265,7 +255,7 @@ func whole[T int | int64](r *reader, what string, least T, set func(T)) func(*ya
 }
 
 // dollars returns a function that reads an amount above 0.
-func (r *reader) dollars(what string, into **float64) func(*yaml.Node) {
+func (r *rosterReader) dollars(what string, into **float64) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := spend.ParseUSD(n.Value)
 		if n.Kind != yaml.ScalarNode || err != nil || v == 0 {
@@ -276,18 +266,18 @@ func (r *reader) dollars(what string, into **float64) func(*yaml.Node) {
 	}
 }
 
-func (r *reader) file(root *yaml.Node) {
+func (r *rosterReader) file(root *yaml.Node) {
 	var defaultAt *yaml.Node
 	take := func(own, others map[string]bool, name string, n *yaml.Node) {
 		if others[name] {
-			r.add(n, "%s is the name of a model and of a council: choose another name for one of them", quoted(name))
+			r.add(n, "%s is the name of a model and of a council: choose another name for one of them", quote(name))
 		}
 		own[name] = true
 	}
 	r.fields(root, "the roster", map[string]func(*yaml.Node){
 		"version": func(n *yaml.Node) {
 			if n.Value != "1" {
-				r.add(n, "the version %s is not known: write version: 1", quoted(n.Value))
+				r.add(n, "the version %s is not known: write version: 1", quote(n.Value))
 			}
 		},
 		"default": func(n *yaml.Node) {
@@ -304,12 +294,12 @@ func (r *reader) file(root *yaml.Node) {
 		}),
 		"classes": r.list("classes", &r.roster.Classes, func(n *yaml.Node) {
 			if r.classes[n.Value] {
-				r.add(n, "the class %s stands twice: remove one", quoted(n.Value))
+				r.add(n, "the class %s stands twice: remove one", quote(n.Value))
 			}
 			r.classes[n.Value] = true
 		}),
-		"tokens":    r.named("tokens", config.TokenName, "write 1 to 32 letters, digits, - and _", r.token),
-		"providers": r.named("providers", config.ProviderName, "write it with a to z, 0 to 9, _ and -", r.provider),
+		"tokens":    r.named("tokens", TokenName, "write 1 to 32 letters, digits, - and _", r.token),
+		"providers": r.named("providers", ProviderName, "write it with a to z, 0 to 9, _ and -", r.provider),
 	}, "version", "models", "councils")
 	for _, check := range r.later {
 		check()
@@ -320,23 +310,23 @@ func (r *reader) file(root *yaml.Node) {
 	case defaultAt == nil && len(r.roster.Councils) > 1:
 		r.add(root, "the roster lacks default: name the council that answers where none is asked for")
 	case defaultAt != nil && r.roster.Default != "" && !r.councils[r.roster.Default]:
-		r.add(defaultAt, "default is %s, which is no council: name a key of councils", quoted(r.roster.Default))
+		r.add(defaultAt, "default is %s, which is no council: name a key of councils", quote(r.roster.Default))
 	}
 }
 
 // class returns a function that reads the name of a class.
-func (r *reader) class(what string, into *string) func(*yaml.Node) {
+func (r *rosterReader) class(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.text(what, into)(n)
 		r.later = append(r.later, func() {
 			if !r.classes[n.Value] {
-				r.add(n, "%s is %s, which is none of classes: add it there, or name one of them", what, quoted(n.Value))
+				r.add(n, "%s is %s, which is none of classes: add it there, or name one of them", what, quote(n.Value))
 			}
 		})
 	}
 }
 
-func (r *reader) model(id string, n *yaml.Node) {
+func (r *rosterReader) model(id string, n *yaml.Node) {
 	m := Model{ID: id, Member: council.Member{ID: id}}
 	profile := council.Profile{}
 	var name string
@@ -355,7 +345,7 @@ func (r *reader) model(id string, n *yaml.Node) {
 			r.text("publish_as", &m.PublishAs)(n)
 			if m.PublishAs != "" && !council.IsPublicName(m.PublishAs) {
 				r.add(n, "publish_as is %s, which is no public name: write 1 to 64 of a to z, 0 to 9 and . _ / : -, "+
-					"the first a letter or a digit", quoted(m.PublishAs))
+					"the first a letter or a digit", quote(m.PublishAs))
 			}
 		},
 		"body": func(n *yaml.Node) { profile.Body = r.body(n) },
@@ -370,7 +360,7 @@ func (r *reader) model(id string, n *yaml.Node) {
 	}
 	if council.ModelOf(name) != name {
 		r.add(n, "the model %s ends in \"#\" and a number, which names a further seat: "+
-			"list the id twice in a council instead", quoted(name))
+			"list the id twice in a council instead", quote(name))
 	}
 	if profile.ReasoningEffort != "" && profile.Body["reasoning"] != nil {
 		r.add(n, "the model %s has reasoning_effort and reasoning in its body, "+
@@ -386,33 +376,33 @@ func (r *reader) model(id string, n *yaml.Node) {
 	})
 }
 
-func (r *reader) providerName(into *string) func(*yaml.Node) {
+func (r *rosterReader) providerName(into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.text("provider", into)(n)
 		r.later = append(r.later, func() {
 			if !r.providers[n.Value] {
 				r.add(n, "there is no provider %s: add it to providers or to LLM_COUNCIL_PROVIDERS, where there are %s",
-					quoted(n.Value), strings.Join(r.env.Providers, ", "))
+					quote(n.Value), strings.Join(r.settings.ProviderNames(), ", "))
 			}
 		})
 	}
 }
 
 // seats returns a function that reads a list of the ids of models.
-func (r *reader) seats(what string, into *[]string) func(*yaml.Node) {
+func (r *rosterReader) seats(what string, into *[]string) func(*yaml.Node) {
 	return r.list(what, into, func(n *yaml.Node) { r.seat(what, n) })
 }
 
 // seat checks that a text is the id of a model.
-func (r *reader) seat(what string, n *yaml.Node) {
+func (r *rosterReader) seat(what string, n *yaml.Node) {
 	r.later = append(r.later, func() {
 		if !r.models[n.Value] {
-			r.add(n, "%s names %s, which is no model: %s", what, quoted(n.Value), useModel)
+			r.add(n, "%s names %s, which is no model: %s", what, quote(n.Value), useModel)
 		}
 	})
 }
 
-func (r *reader) council(name string, n *yaml.Node) {
+func (r *rosterReader) council(name string, n *yaml.Node) {
 	c := Council{Name: name}
 	r.fields(n, "the council "+name, map[string]func(*yaml.Node){
 		"members": func(n *yaml.Node) {
@@ -420,16 +410,16 @@ func (r *reader) council(name string, n *yaml.Node) {
 			if len(c.Members) == 1 {
 				r.add(n, "members names one model: list two or more; one may stand twice")
 			}
-			if len(c.Members) > r.env.MaxModels {
+			if len(c.Members) > r.settings.MaxModels {
 				r.add(n, "members names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
-					len(c.Members), r.env.MaxModels)
+					len(c.Members), r.settings.MaxModels)
 			}
 		},
 		"reviewers": func(n *yaml.Node) {
 			r.seats("reviewers", &c.Reviewers)(n)
-			if len(c.Reviewers) > r.env.MaxModels {
+			if len(c.Reviewers) > r.settings.MaxModels {
 				r.add(n, "reviewers names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
-					len(c.Reviewers), r.env.MaxModels)
+					len(c.Reviewers), r.settings.MaxModels)
 			}
 		},
 		"chairman": func(n *yaml.Node) {
@@ -461,7 +451,7 @@ func (r *reader) council(name string, n *yaml.Node) {
 			r.text("side_requests", &c.SideRequests)(n)
 			r.later = append(r.later, func() {
 				if id := c.SideRequests; id != "" && id != council.SideMember && id != council.SideCouncil && !r.models[id] {
-					r.add(n, "side_requests is %s: write member or council, or name a key of models", quoted(id))
+					r.add(n, "side_requests is %s: write member or council, or name a key of models", quote(id))
 				}
 			})
 		},
@@ -476,7 +466,7 @@ func (r *reader) council(name string, n *yaml.Node) {
 			r.later = append(r.later, func() {
 				if !r.tokens[n.Value] {
 					r.add(n, "audience names %s, which is no token: add it to tokens, "+
-						"or name one of LLM_COUNCIL_API_TOKENS", quoted(n.Value))
+						"or name one of LLM_COUNCIL_API_TOKENS", quote(n.Value))
 				}
 			})
 		}),
@@ -484,33 +474,33 @@ func (r *reader) council(name string, n *yaml.Node) {
 	r.roster.Councils = append(r.roster.Councils, c)
 }
 
-func (r *reader) token(name string, n *yaml.Node) {
+func (r *rosterReader) token(name string, n *yaml.Node) {
 	t := Token{Name: name}
 	if r.tokens[name] {
-		r.add(n, "the token %s stands in LLM_COUNCIL_API_TOKENS too: remove one of them", quoted(name))
+		r.add(n, "the token %s stands in LLM_COUNCIL_API_TOKENS too: remove one of them", quote(name))
 	}
 	r.tokens[name] = true
 	var may []string
 	r.fields(n, "the token "+name, map[string]func(*yaml.Node){
 		"sha256": func(n *yaml.Node) {
 			sum, err := hex.DecodeString(n.Value)
-			if err != nil || len(sum) != len(t.SHA256) || n.Value != strings.ToLower(n.Value) {
+			if err != nil || len(sum) != sha256.Size || n.Value != strings.ToLower(n.Value) {
 				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, "+
 					"as councild config token %s prints them", name)
 				return
 			}
-			copy(t.SHA256[:], sum)
-			if other := r.hashes[t.SHA256]; other != "" {
-				r.add(n, "the token %s has this hash already: make another token", quoted(other))
+			t.SHA256 = (*[sha256.Size]byte)(sum)
+			if other := r.hashes[*t.SHA256]; other != "" {
+				r.add(n, "the token %s has this hash already: make another token", quote(other))
 			}
-			r.hashes[t.SHA256] = name
+			r.hashes[*t.SHA256] = name
 		},
 		"max_cost_usd_per_day": r.dollars("max_cost_usd_per_day", &t.MaxCostUSDPerDay),
 		"rate_limit":           whole(r, "rate_limit", 1, func(v int) { t.RateLimit = &v }),
 		"max_sessions":         whole(r, "max_sessions", 1, func(v int) { t.MaxSessions = &v }),
 		"may": r.list("may", &may, func(n *yaml.Node) {
 			if !slices.Contains(rights(), n.Value) {
-				r.add(n, "may names %s, which is no right: use %s", quoted(n.Value), strings.Join(rights(), ", "))
+				r.add(n, "may names %s, which is no right: use %s", quote(n.Value), strings.Join(rights(), ", "))
 			}
 		}),
 	}, "sha256")
@@ -529,35 +519,42 @@ const (
 	mostSeconds = 1 << 30
 )
 
-func (r *reader) provider(name string, n *yaml.Node) {
-	p := Provider{Name: name}
+func (r *rosterReader) provider(name string, n *yaml.Node) {
+	p := Provider{Name: name, InRoster: true}
+	var key secretPlace
 	if r.providers[name] {
 		r.add(n, "the provider %s stands in the settings too, or is built in: choose another name, "+
-			"or remove one of them", quoted(name))
+			"or remove one of them", quote(name))
 	}
 	r.providers[name] = true
 	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
 		"base_url": func(n *yaml.Node) {
-			if n.Kind != yaml.ScalarNode || !config.IsBaseURL(n.Value) {
+			if n.Kind != yaml.ScalarNode || !IsBaseURL(n.Value) {
 				r.add(n, "base_url is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; "+
 					"a port is 1 to 65535")
 				return
 			}
 			p.BaseURL = strings.TrimRight(n.Value, "/")
 		},
-		"headers":      func(n *yaml.Node) { p.Headers = r.values("headers", n) },
-		"query":        func(n *yaml.Node) { p.Query = r.values("query", n) },
-		"key_file":     r.text("key_file", &p.KeyFile),
-		"key_variable": r.text("key_variable", &p.KeyVariable),
+		"headers":      func(n *yaml.Node) { p.Headers = r.values("headers", "the header %s of the provider "+name, n) },
+		"query":        func(n *yaml.Node) { p.Query = r.values("query", "the query %s of the provider "+name, n) },
+		"key_file":     r.text("key_file", &key.file),
+		"key_variable": r.text("key_variable", &key.variable),
 		"max_calls":    whole(r, "max_calls", 1, func(v int) { p.MaxCalls = min(v, mostCalls) }),
 		"idle_timeout_seconds": whole(r, "idle_timeout_seconds", 1, func(v int) {
 			p.IdleTimeout = time.Duration(min(v, mostSeconds)) * time.Second
 		}),
 	}, "base_url")
-	if p.KeyFile != "" && p.KeyVariable != "" {
+	if key.file != "" && key.variable != "" {
 		r.add(n, "the provider %s has key_file and key_variable: remove one of them", name)
 	}
+	i := len(r.roster.Providers)
 	r.roster.Providers = append(r.roster.Providers, p)
+	if key.file != "" || key.variable != "" {
+		key.of = "the key of the provider " + name
+		key.put = func(s Secret) { r.roster.Providers[i].APIKey = s }
+		r.roster.secrets = append(r.roster.secrets, key)
+	}
 }
 
 // visible is what a header's value, and the value of a query, may consist of.
@@ -587,38 +584,39 @@ func LooksSecret(name, text string) bool {
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
-// values reads headers, or what stands in a query.
-func (r *reader) values(what string, n *yaml.Node) map[string]Value {
-	values := map[string]Value{}
+// values reads headers, or what stands in a query. Messages on a secret among them call it by its name in the format of.
+func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
+	values := map[string]Secret{}
 	r.each(n, what, func(key, value *yaml.Node) {
-		var v Value
+		name := key.Value
 		switch {
-		case !entryName.MatchString(key.Value):
+		case !entryName.MatchString(name):
 			r.add(key, "%s is no name for an entry of %s: write 1 to 64 letters, digits, - and _",
-				quoted(key.Value), what)
+				quote(name), what)
 		case value.Kind == yaml.MappingNode:
-			r.fields(value, what+" "+key.Value, map[string]func(*yaml.Node){
-				"file": r.text("file", &v.File), "variable": r.text("variable", &v.Variable),
+			place := secretPlace{of: fmt.Sprintf(of, name), put: func(s Secret) { values[name] = s }}
+			r.fields(value, what+" "+name, map[string]func(*yaml.Node){
+				"file": r.text("file", &place.file), "variable": r.text("variable", &place.variable),
 			})
-			if (v.File == "") == (v.Variable == "") {
-				r.add(value, "%s %s needs file or variable, and not both: say where its text is", what, key.Value)
+			if (place.file == "") == (place.variable == "") {
+				r.add(value, "%s %s needs file or variable, and not both: say where its text is", what, name)
 			}
+			r.roster.secrets = append(r.roster.secrets, place)
 		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
 			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}",
-				what, key.Value)
-		case LooksSecret(key.Value, value.Value):
+				what, name)
+		case LooksSecret(name, value.Value):
 			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}",
-				what, key.Value)
+				what, name)
 		default:
-			v.Text = value.Value
+			values[name] = Secret(value.Value)
 		}
-		values[key.Value] = v
 	})
 	return values
 }
 
 // body reads what is merged into requests.
-func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
+func (r *rosterReader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
 		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // some providers read names in any case
@@ -629,7 +627,7 @@ func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
 		text, err := json.Marshal(r.json(value))
 		if err != nil {
 			r.add(value, "body %s is nothing that JSON can hold: write texts, numbers, true, false, lists and mappings",
-				quoted(key.Value))
+				quote(key.Value))
 			return
 		}
 		body[key.Value] = text
@@ -638,7 +636,7 @@ func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
 }
 
 // json returns what a node stands for, as encoding/json has it.
-func (r *reader) json(n *yaml.Node) any {
+func (r *rosterReader) json(n *yaml.Node) any {
 	if n.Kind == yaml.MappingNode {
 		object := map[string]any{}
 		r.each(n, "body", func(key, value *yaml.Node) { object[key.Value] = r.json(value) })
@@ -660,14 +658,14 @@ func (r *reader) json(n *yaml.Node) any {
 		if number := json.Number(n.Value); json.Valid([]byte(n.Value)) {
 			return number
 		}
-		r.add(n, "body holds %s, which is no number of JSON: write it in decimal digits", quoted(n.Value))
+		r.add(n, "body holds %s, which is no number of JSON: write it in decimal digits", quote(n.Value))
 		return nil
 	default:
 		return n.Value
 	}
 }
 
-func (r *reader) price(n *yaml.Node) *spend.Tariff {
+func (r *rosterReader) price(n *yaml.Node) *spend.Tariff {
 	if n.Kind == yaml.ScalarNode && n.Value == "free" {
 		return new(spend.Free())
 	}
@@ -709,24 +707,24 @@ func (r *reader) price(n *yaml.Node) *spend.Tariff {
 }
 
 // onePrice reports a second price of one model.
-func (r *reader) onePrice(m Model, n *yaml.Node) {
+func (r *rosterReader) onePrice(m Model, n *yaml.Node) {
 	switch before, known := r.prices[m.Member.Model]; {
 	case m.Price == nil:
 	case !known:
 		r.prices[m.Member.Model] = m
 	case !reflect.DeepEqual(before.Price, m.Price):
 		r.add(n, "%s has another price in %s: give it the same, because a model has one price",
-			quoted(m.Member.Model), before.ID)
+			quote(m.Member.Model), before.ID)
 	}
 }
 
 // rates returns how the keys of rates are read.
-func (r *reader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
+func (r *rosterReader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
 	price := func(what string, into **spend.Price) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			p, err := spend.ParsePrice(n.Value)
 			if n.Kind != yaml.ScalarNode || err != nil {
-				r.add(n, "%s %s %v", what, quoted(n.Value), err)
+				r.add(n, "%s %s %v", what, quote(n.Value), err)
 				return
 			}
 			*into = &p
@@ -739,7 +737,7 @@ func (r *reader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
 		"request": func(n *yaml.Node) {
 			amount, err := spend.ParseUSD(n.Value)
 			if n.Kind != yaml.ScalarNode || err != nil {
-				r.add(n, "request %s is no amount of US dollars: write a number such as 0.01", quoted(n.Value))
+				r.add(n, "request %s is no amount of US dollars: write a number such as 0.01", quote(n.Value))
 				return
 			}
 			rates.Request = &amount

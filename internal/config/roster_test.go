@@ -1,14 +1,15 @@
-package roster_test
+package config_test
 
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/councild/councild/internal/config/roster"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit/growth"
@@ -37,10 +38,17 @@ providers:
 	`query: {api-version: preview}, key_variable: AZURE, max_calls: 3, idle_timeout_seconds: 90}
 `
 
-var env = roster.Environment{Providers: []string{"sim", "claude"}, Tokens: []string{"team"}, MaxModels: 12}
+// parseRoster parses a roster beside settings that have the provider claude and the token team.
+func parseRoster(text string) (*config.Roster, error) {
+	var c config.Config
+	c.Providers = config.Providers{{Name: "claude"}}
+	c.APITokens = config.Tokens{{Name: "team"}}
+	c.MaxModels = 12
+	return c.ParseRoster([]byte(text))
+}
 
-func TestParse(t *testing.T) {
-	r, err := roster.Parse([]byte(valid), env)
+func TestParseRoster(t *testing.T) {
+	r, err := parseRoster(valid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +87,8 @@ func TestParse(t *testing.T) {
 		{"URL of azure", r.Providers[0].BaseURL, "https://x.openai.azure.com/openai/v1"},
 		{"calls of azure", r.Providers[0].MaxCalls, 3},
 		{"silence of azure", r.Providers[0].IdleTimeout, 90 * time.Second},
-		{"header of azure", r.Providers[0].Headers["api-key"], roster.Value{File: "/run/key"}},
+		{"headers of azure, whose file was not read", r.Providers[0].Headers, map[string]config.Secret{}},
+		{"query of azure", r.Providers[0].Query, map[string]config.Secret{"api-version": "preview"}},
 	} {
 		if diff := cmp.Diff(fact.want, fact.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", fact.what, diff)
@@ -87,8 +96,55 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// ReadRoster reads the secrets from where the roster says they are. It reports all that are missing.
+func TestSecretsOfTheRoster(t *testing.T) {
+	const text = `version: 1
+models: {m: {model: a}}
+councils: {main: {members: [m, m]}}
+providers:
+  azure: {base_url: "https://a/v1", headers: {api-key: {file: %[1]q}, x-team: council}, key_variable: ROSTER_TEST_KEY}
+  box: {base_url: "https://b/v1", query: {key: {variable: ROSTER_TEST_KEY}}, key_file: %[1]q}
+`
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	var c config.Config
+	c.MaxModels = 12
+	c.Roster = write(t, dir, "roster.yaml", fmt.Sprintf(text, key))
+	_, _, err := c.ReadRoster()
+	for _, want := range []string{
+		"LLM_COUNCIL_ROSTER: the header api-key of the provider azure: ", "LLM_COUNCIL_ROSTER: the key of the provider azure: ",
+		"LLM_COUNCIL_ROSTER: the query key of the provider box: ", "LLM_COUNCIL_ROSTER: the key of the provider box: ",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no line says %q:\n%v", want, err)
+		}
+	}
+	write(t, dir, "key", "from-a-file\n")
+	t.Setenv("ROSTER_TEST_KEY", "from-a-variable")
+	c, r, err := c.ReadRoster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Providers{
+		{
+			Name: "azure", BaseURL: "https://a/v1", APIKey: "from-a-variable", InRoster: true,
+			Headers: map[string]config.Secret{"api-key": "from-a-file", "x-team": "council"},
+		},
+		{
+			Name: "box", BaseURL: "https://b/v1", APIKey: "from-a-file", InRoster: true,
+			Query: map[string]config.Secret{"key": "from-a-variable"},
+		},
+	}
+	if diff := cmp.Diff(want, c.Providers); diff != "" {
+		t.Errorf("providers (-want +got):\n%s", diff)
+	}
+	if again, _, err := c.ReadRoster(); err != nil || len(again.Providers) != len(r.Providers) {
+		t.Errorf("read twice, there are %d providers, want %d: %v", len(again.Providers), len(r.Providers), err)
+	}
+}
+
 // What councild prints of a price can be written into a roster.
-func TestPrintedPrice(t *testing.T) {
+func TestPrintedPriceInARoster(t *testing.T) {
 	for _, text := range []string{
 		"3/15+request:0.018@2026-11-20",
 		"1/4+cached_input:0.1+cache_write:1.25+reasoning:6+above:200000+input:2+output:8+request:0.001+above:400000+output:9@2026-11-20",
@@ -98,7 +154,7 @@ func TestPrintedPrice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := roster.Parse([]byte(strings.Replace(valid, "{as_of: 2026-11-20, input: 5, output: 25}", tariff.Line(), 1)), env)
+		r, err := parseRoster(strings.Replace(valid, "{as_of: 2026-11-20, input: 5, output: 25}", tariff.Line(), 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +165,7 @@ func TestPrintedPrice(t *testing.T) {
 }
 
 // Each mutation of a valid roster breaks one rule, and the one problem names its line and how to mend it.
-func TestRules(t *testing.T) {
+func TestRosterRules(t *testing.T) {
 	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 	for _, c := range []struct {
 		name, old, new string
@@ -202,9 +258,9 @@ func TestRules(t *testing.T) {
 			if !strings.Contains(valid, c.old) {
 				t.Fatalf("the valid roster lacks %q", c.old)
 			}
-			_, err := roster.Parse([]byte(strings.Replace(valid, c.old, c.new, 1)), env)
-			problems, _ := errors.AsType[roster.Problems](err)
-			if i := slices.IndexFunc(problems, func(p roster.Problem) bool { return strings.Contains(p.Message, c.want) }); i < 0 {
+			_, err := parseRoster(strings.Replace(valid, c.old, c.new, 1))
+			problems, _ := errors.AsType[config.RosterProblems](err)
+			if i := slices.IndexFunc(problems, func(p config.RosterProblem) bool { return strings.Contains(p.Message, c.want) }); i < 0 {
 				t.Fatalf("no problem says %q:\n%v", c.want, err)
 			} else if problems[i].Line != c.line {
 				t.Errorf("line %d, want %d: %s", problems[i].Line, c.line, problems[i].Message)
@@ -213,10 +269,10 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestAllProblemsAtOnce(t *testing.T) {
+func TestAllProblemsOfARosterAtOnce(t *testing.T) {
 	text := strings.NewReplacer("default: deep", "default: none", "output: 25", "output: x", "may: [ask, report]", "may: [all]").Replace(valid)
-	_, err := roster.Parse([]byte(text), env)
-	problems, _ := errors.AsType[roster.Problems](err)
+	_, err := parseRoster(text)
+	problems, _ := errors.AsType[config.RosterProblems](err)
 	lines := make([]int, len(problems))
 	for i, p := range problems {
 		lines[i] = p.Line
@@ -227,13 +283,17 @@ func TestAllProblemsAtOnce(t *testing.T) {
 }
 
 // The hash moves with what shapes the votes, and with nothing else.
-func TestHash(t *testing.T) {
-	hashOf := func(from, to string, change func(*roster.Settings)) string {
+func TestCouncilHash(t *testing.T) {
+	type votes struct {
+		order            council.Order
+		answers, reviews council.Sampling
+	}
+	hashOf := func(from, to string, change func(*votes)) string {
 		t.Helper()
 		if !strings.Contains(valid, from) {
 			t.Fatalf("the valid roster lacks %q", from)
 		}
-		r, err := roster.Parse([]byte(strings.ReplaceAll(valid, from, to)), env)
+		r, err := parseRoster(strings.ReplaceAll(valid, from, to))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,16 +304,16 @@ func TestHash(t *testing.T) {
 			}
 			return members
 		}
-		s := roster.Settings{Order: council.OrderBalanced}
+		v := votes{order: council.OrderBalanced}
 		if change != nil {
-			change(&s)
+			change(&v)
 		}
-		return roster.Hash(s, seats(r.Councils[1].Members), seats(r.Councils[1].Reviewers))
+		return config.CouncilHash(v.order, v.answers, v.reviews, seats(r.Councils[1].Members), seats(r.Councils[1].Reviewers))
 	}
 	before := hashOf("", "", nil)
 	for _, c := range []struct {
 		what, old, new string
-		change         func(*roster.Settings)
+		change         func(*votes)
 		moves          bool
 	}{
 		{"model", "openai/gpt-5", "openai/gpt-6", nil, true},
@@ -264,10 +324,10 @@ func TestHash(t *testing.T) {
 		{"body", "top_k: 40", "top_k: 41", nil, true},
 		{"order of the members", "members: [gpt, skeptic, local], reviewers", "members: [skeptic, gpt, local], reviewers", nil, true},
 		{"reviewers", "reviewers: [gpt, skeptic]", "reviewers: [gpt, skeptic, local]", nil, true},
-		{"order of the answers", "", "", func(s *roster.Settings) { s.Order = council.OrderShared }, true},
-		{"temperature", "", "", func(s *roster.Settings) { s.Temperature = new(0.0) }, true},
-		{"temperature of reviews", "", "", func(s *roster.Settings) { s.ReviewTemperature = new(0.5) }, true},
-		{"output limit of the settings", "", "", func(s *roster.Settings) { s.MaxOutputTokens = new(9) }, true},
+		{"order of the answers", "", "", func(v *votes) { v.order = council.OrderShared }, true},
+		{"temperature", "", "", func(v *votes) { v.answers.Temperature = new(0.0) }, true},
+		{"temperature of reviews", "", "", func(v *votes) { v.reviews.Temperature = new(0.5) }, true},
+		{"output limit of the settings", "", "", func(v *votes) { v.answers.MaxOutputTokens = new(9) }, true},
 
 		{"price", "input: 5", "input: 6", nil, false},
 		{"limits", "max_cost_usd: 0.20", "max_cost_usd: 0.10", nil, false},
@@ -292,7 +352,7 @@ func TestHeadersThatLookLikeSecrets(t *testing.T) {
 	refusal := func(t *testing.T, name, text string) string {
 		t.Helper()
 		file := strings.Replace(valid, "headers: {api-key: {file: /run/key}}", fmt.Sprintf("headers: {%s: %q}", name, text), 1)
-		_, err := roster.Parse([]byte(file), env)
+		_, err := parseRoster(file)
 		if err == nil {
 			return ""
 		}
@@ -379,44 +439,44 @@ func hostile(n int) map[string]string {
 	}
 }
 
-func TestHostile(t *testing.T) {
+func TestHostileRosters(t *testing.T) {
 	for name := range hostile(1) {
 		t.Run(name, func(t *testing.T) {
-			growth.LinearTo(t, roster.MaxBytes/4, func(n int) func() { // which takes a second already
-				text := []byte(hostile(n)[name])
+			growth.LinearTo(t, config.MaxRosterBytes/4, func(n int) func() { // which takes a second already
+				text := hostile(n)[name]
 				return func() {
-					if _, err := roster.Parse(text, env); err == nil {
+					if _, err := parseRoster(text); err == nil {
 						t.Error("no problem was found")
 					}
 				}
 			})
 		})
 	}
-	if _, err := roster.Parse([]byte(strings.Repeat("#", roster.MaxBytes+1)), env); err == nil || !strings.Contains(err.Error(), "bytes") {
+	if _, err := parseRoster(strings.Repeat("#", config.MaxRosterBytes+1)); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("a file that is too large: %v", err)
 	}
 }
 
-func TestDeep(t *testing.T) {
+func TestDeepRoster(t *testing.T) {
 	for depth, ok := range map[int]bool{10: true, 40: false} {
 		deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
-		_, err := roster.Parse([]byte(strings.Replace(valid, "top_k: 40", "a: "+deep, 1)), env)
+		_, err := parseRoster(strings.Replace(valid, "top_k: 40", "a: "+deep, 1))
 		if (err == nil) != ok {
 			t.Errorf("depth %d: %v", depth, err)
 		}
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseRoster(f *testing.F) {
 	f.Add([]byte(valid))
 	for _, text := range hostile(256) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		growth.Bounded(t, len(data), func() {
-			r, err := roster.Parse(data, env)
+			r, err := parseRoster(string(data))
 			if err != nil {
-				if problems, ok := errors.AsType[roster.Problems](err); !ok || len(problems) == 0 {
+				if problems, ok := errors.AsType[config.RosterProblems](err); !ok || len(problems) == 0 {
 					t.Errorf("%v is no list of problems", err)
 				}
 				return

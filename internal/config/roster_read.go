@@ -1,0 +1,114 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// ReadRoster returns the roster that the settings name, nil where they name none, and the settings with
+// what it adds: its providers with their secrets, and its models under the names that MODELS would have.
+// Done twice, it reads the file again.
+func (c Config) ReadRoster() (Config, *Roster, error) {
+	if c.Roster == "" {
+		return c, nil, nil
+	}
+	c.Providers = slices.DeleteFunc(slices.Clone(c.Providers), func(p Provider) bool { return p.InRoster })
+	r, err := c.openRoster()
+	if err == nil {
+		err = r.readSecrets()
+	}
+	if err != nil {
+		return c, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
+	}
+	c.Providers = append(c.Providers, r.Providers...)
+	c.Models = nil
+	c.AllowedModels = nil
+	first := r.Councils[slices.IndexFunc(r.Councils, func(c Council) bool { return c.Name == r.Default })]
+	for _, id := range first.Members {
+		m, _ := r.Model(id)
+		c.Models = append(c.Models, m.Member.Model)
+	}
+	for _, m := range r.Models {
+		if !slices.Contains(c.Models, m.Member.Model) {
+			c.AllowedModels = append(c.AllowedModels, m.Member.Model)
+		}
+	}
+	c.CouncilLimits = slices.ContainsFunc(r.Councils, func(c Council) bool { return c.MaxCostUSD != nil })
+	c.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t Token) bool { return t.MaxCostUSDPerDay != nil })
+	switch {
+	case c.TokenDayLimits && c.DataDir == off:
+		err = errors.New("LLM_COUNCIL_DATA_DIR: leaves the limits of a day of the roster's tokens without the file that they need: " +
+			"name a directory, or unset it")
+	case c.TokenDayLimits && c.HasHardLimits() && c.MaxCostUSD == nil && c.MaxOutputTokens == nil:
+		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a bound of each session under the limits of a day of the roster's tokens: " +
+			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
+	}
+	return c, r, err
+}
+
+// openRoster parses the file that ROSTER names.
+func (c Config) openRoster() (*Roster, error) {
+	path := c.Roster
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
+		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, MaxRosterBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be read: %w", path, err)
+	}
+	return c.ParseRoster(data)
+}
+
+// secretPlace is where a secret of the roster is: in a file, or in an environment variable.
+type secretPlace struct {
+	of             string // what the secret is, for messages
+	file, variable string // one of them is ""
+	put            func(Secret)
+}
+
+// readSecrets completes the providers. Its error says all that is wrong with their secrets, each problem on a line.
+func (r *Roster) readSecrets() error {
+	var errs []error
+	for _, place := range r.secrets {
+		secret, err := place.read()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", place.of, err))
+		}
+		place.put(secret)
+	}
+	return errors.Join(errs...)
+}
+
+// read returns the secret.
+func (p secretPlace) read() (Secret, error) {
+	var text string
+	if p.variable != "" {
+		if text = os.Getenv(p.variable); text == "" {
+			return "", fmt.Errorf("the variable %s is not set: set it, or remove its name", p.variable)
+		}
+	} else {
+		info, err := os.Stat(p.file)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
+			return "", fmt.Errorf("%q is no small file that councild can read: write the path of one", p.file)
+		}
+		data, err := os.ReadFile(p.file)
+		if err != nil {
+			return "", fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", p.file, errors.Unwrap(err))
+		}
+		text = strings.TrimRight(string(data), "\r\n")
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", errors.New("it holds a character that no HTTP header can carry: write visible ASCII on one line")
+	}
+	return Secret(text), nil
+}
