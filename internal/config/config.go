@@ -4,7 +4,7 @@
 //
 // [Load] reports everything that is wrong with the variables at once, and never shows a secret.
 //
-// The struct Config is the only table of settings. The tags of a field give the
+// Config and the groups in it are the only table of settings. The tags of a field give the
 // variable, the default and the meaning; its type says how the text is read. A
 // range or a relation to another setting stands in Config.check. What was a setting in
 // earlier versions stands in ReplacedNames.
@@ -50,71 +50,118 @@ const SimProvider = "sim"
 // DemographicsOff is the value of DEMOGRAPHICS with which sessions do not say how the answers differ.
 const DemographicsOff council.DisagreementBackend = off
 
-// Config holds the settings. What a field means, its unit and its range are in
+// Config holds the settings, in groups. What a field means, its unit and its range are in
 // its desc tag. A nil pointer or slice and an empty string stand for a setting
 // that has no value; the word "off" gives a pointer none.
 //
 // The envconfig tags hold whole names, and no prefix is given to envconfig: with
-// a prefix it would also take a variable that lacks it. The struct is a table, and its
+// a prefix it would also take a variable that lacks it. The groups are tables, and their
 // lines are as wide as their tags.
 type Config struct {
-	Addr      string `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
-	APITokens Tokens `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
+	Service
+	Endpoints
+	Members
+	SessionLimits
+	Costs
+	Generation
+	Reviews
+	Audit
+	Disagreement
+	Records
+	Preferences
+	Events
+	SessionStore
+	Process
+	Constants    `ignored:"true"`
+	RosterLimits `ignored:"true"`
 
-	DataDir string `envconfig:"LLM_COUNCIL_DATA_DIR" desc:"directory of sessions, costs, calibrations, feedback, events that wait and, without BIAS_STORE, bias records; a directory that is set must be writable; unset: the directory of BIAS_STORE, or ~/.llm-council; off: only bias records are kept"`
+	// SessionsInMemory says that no session is kept in the data directory.
+	SessionsInMemory bool `ignored:"true"`
 
+	settings     []Setting
+	serviceLinks []string // variables of Kubernetes Services, which are no settings
+	quoted       []string // variables whose texts keep the quotes around them
+}
+
+// Service says where the daemon listens, who may call it, and where it keeps its files.
+type Service struct {
+	Addr        string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
+	APITokens   Tokens   `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
+	DataDir     string   `envconfig:"LLM_COUNCIL_DATA_DIR" desc:"directory of sessions, costs, calibrations, feedback, events that wait and, without BIAS_STORE, bias records; a directory that is set must be writable; unset: the directory of BIAS_STORE, or ~/.llm-council; off: only bias records are kept"`
 	CORSOrigins []string `envconfig:"LLM_COUNCIL_CORS_ORIGINS" desc:"comma list of origins, such as https://chat.example.com, whose pages may call the interface from a browser; unset: none but the daemon's own"`
+}
 
+// Endpoints says where models are reached.
+type Endpoints struct {
 	BaseURL   string    `envconfig:"LLM_COUNCIL_BASE_URL" default:"https://openrouter.ai/api/v1" desc:"OpenAI-compatible endpoint of the default provider"`
 	APIKey    Secret    `envconfig:"LLM_COUNCIL_API_KEY" desc:"key of the default provider"`
 	Providers Providers `envconfig:"LLM_COUNCIL_PROVIDERS" desc:"further providers, comma list of name=url; a model name:id goes to the provider of that name, sim is built in"`
 	_         Secret    `envconfig:"LLM_COUNCIL_API_KEY_<NAME>" desc:"key of a provider in PROVIDERS; NAME is its name in upper case with _ for -"`
+}
 
+// Members says which models are asked, and how many a session may have.
+type Members struct {
 	Models        []string `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models; a model may stand twice"`
 	Chairman      string   `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
 	AllowedModels []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
+	Roster        string   `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN and ALLOWED_MODELS (docs/roster.md); unset: there is one council, of MODELS"`
+	MaxModels     int      `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+}
 
-	Roster string `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN and ALLOWED_MODELS (docs/roster.md); unset: there is one council, of MODELS"`
-
-	MaxModels   int `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
-	MaxSessions int `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-
-	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
-	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
-	MaxAttempts    int           `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
-
+// SessionLimits bounds how many sessions run, and what one session may take.
+type SessionLimits struct {
+	MaxSessions    int            `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
+	Timeout        time.Duration  `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
+	AttemptTimeout time.Duration  `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
+	MaxAttempts    int            `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
 	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least number of answers with which a session goes on to the review, 1 to the number of MODELS; 0: more than half of the members"`
 	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long a stage waits once a quorum has answered, 0 or more; off: until its time is over, so that the report has the slowest models too"`
 	MaxCostUSD     *float64       `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; off: none"`
 	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
+}
 
+// Costs says how strict the limits of cost are, what a day may cost, and what models cost.
+type Costs struct {
 	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the limits of cost: soft (a limit that is reached ends the calls that come after) or hard (the most that a call can cost is reserved before it is sent, so that no limit is passed; models without a price are refused)"`
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
 	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
 	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; +request:0.005 and further prices may follow (docs/costs.md); @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
+}
 
+// Generation says how models write.
+type Generation struct {
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
 	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's own"`
+}
 
-	BallotRepair bool `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"one more call when a review holds no ballot, or one that leaves out answers"`
-
+// Reviews says what reviewers see, and how their ballots count.
+type Reviews struct {
+	BallotRepair   bool                  `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"one more call when a review holds no ballot, or one that leaves out answers"`
 	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
 	RandomSeed     *int64                `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number from 0 to 9007199254740991 that makes labels and orders reproducible; unset or -1: every session draws its own"`
 	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see answers of their own model, 0 to 1; such votes are never counted"`
 	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what a ballot gives to answers that it leaves out: available (nothing) or tied_last (a share of the last places)"`
 	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
+}
 
+// Audit says when the audit of a session reports bias.
+type Audit struct {
 	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
 	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score, 0 to 1, from which the audit of a session names an association, where p is below .01 too"`
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per place, 0 or more, from which the audit of a session reports position bias, where p is .05 or less too"`
+}
 
+// Disagreement says how a session finds out where its answers differ.
+type Disagreement struct {
 	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"what says in each session how the answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), both beside the reviewers and within the limits of the session; off: nothing"`
 	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64                     `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
+	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
+}
 
-	JudgeModel string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
-
+// Records says what is kept of sessions for the bias report, and which of it the report reads.
+type Records struct {
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
 	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" desc:"file of the bias records; ~ is the home directory; unset: bias_metrics.jsonl in DATA_DIR, or in ~/.llm-council"`
 	BiasConsent        int            `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
@@ -126,44 +173,53 @@ type Config struct {
 	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
 	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
+}
 
+// Preferences says in which share of sessions reviewers and people are asked which answer they prefer.
+type Preferences struct {
 	ShadowRate float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
 	LabelRate  float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
+}
 
-	EventSink  string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
-	EventToken Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventAllow []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
+// Events says where the events of sessions go, and whether those of other councils are taken in.
+type Events struct {
+	EventSink    string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
+	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
+	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
+	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
+}
 
-	EventsIntake bool `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
-
-	SessionsKey      Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
-	NatsURL          string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
-	NatsCreds        Secret        `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
-	NatsCA           string        `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
-	NatsPrefix       string        `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
-	NatsReplicas     int           `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
+// SessionStore says where sessions are kept, and for how long.
+type SessionStore struct {
+	SessionsKey Secret `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
+	Cluster
 	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
 	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in DATA_DIR and of those in memory; 0: none"`
+}
 
-	MaxQueryBytes Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
+// Cluster is the NATS cluster that keeps the sessions of several daemons.
+type Cluster struct {
+	NatsURL      string `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
+	NatsCreds    Secret `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
+	NatsCA       string `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
+	NatsPrefix   string `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
+	NatsReplicas int    `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
+}
 
-	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
+// Process says what a daemon accepts and shows, and how it stops.
+type Process struct {
+	MaxQueryBytes Bytes         `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
+	Metrics       bool          `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
+	LogLevel      slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
+	DrainTimeout  time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
+}
 
-	LogLevel     slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
-	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
-
-	Constants `ignored:"true"`
-
-	// SessionsInMemory says that no session is kept in the data directory.
-	SessionsInMemory bool `ignored:"true"`
+// RosterLimits says which limits of cost the roster adds. ReadRoster sets it.
+type RosterLimits struct {
 	// CouncilLimits says that councils of the roster have limits of cost of their own.
-	CouncilLimits bool `ignored:"true"`
+	CouncilLimits bool
 	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
-	TokenDayLimits bool `ignored:"true"`
-
-	settings     []Setting
-	serviceLinks []string // variables of Kubernetes Services, which are no settings
-	quoted       []string // variables whose texts keep the quotes around them
+	TokenDayLimits bool
 }
 
 // Constants are values that no installation has to change. Load sets them, and tests change them.
@@ -335,23 +391,28 @@ func (c Config) Settings() []Setting {
 
 // table returns what the tags of Config say.
 func table() []Setting {
-	var rows []Setting
-	for f := range reflect.TypeFor[Config]().Fields() {
-		if name, ok := f.Tag.Lookup("envconfig"); ok {
-			value := f.Tag.Get("default")
-			rows = append(rows, Setting{
-				Name: name, Value: value, Default: value, Source: SourceDefault, Meaning: f.Tag.Get("desc"),
-				Secret: f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[Tokens](),
-			})
+	fields := settingFields()
+	rows := make([]Setting, len(fields))
+	for i, f := range fields {
+		value := f.Tag.Get("default")
+		rows[i] = Setting{
+			Name: f.Tag.Get("envconfig"), Value: value, Default: value, Source: SourceDefault, Meaning: f.Tag.Get("desc"),
+			Secret: f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[Tokens](),
 		}
 	}
 	return rows
 }
 
-// SettingNames returns the variable of every field of Config.
+// settingFields returns the fields of Config and of its groups that are settings, in their order.
+func settingFields() []reflect.StructField {
+	fields := reflect.VisibleFields(reflect.TypeFor[Config]())
+	return slices.DeleteFunc(fields, func(f reflect.StructField) bool { return f.Tag.Get("envconfig") == "" })
+}
+
+// SettingNames returns the variable of every setting, by its field.
 func SettingNames() council.SettingNames {
 	names := council.SettingNames{}
-	for f := range reflect.TypeFor[Config]().Fields() {
+	for _, f := range settingFields() {
 		names[council.Setting(f.Name)] = f.Tag.Get("envconfig")
 	}
 	return names

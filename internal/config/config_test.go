@@ -64,41 +64,42 @@ func diff(want, got config.Config) string {
 }
 
 func defaults() config.Config {
-	return config.Config{
-		Addr:                       "127.0.0.1:8080",
-		BaseURL:                    "https://openrouter.ai/api/v1",
-		MaxModels:                  12,
-		MaxSessions:                64,
-		Timeout:                    10 * time.Minute,
-		AttemptTimeout:             3 * time.Minute,
-		MaxAttempts:                3,
-		Order:                      council.OrderBalanced,
-		PartialBallots:             "available",
-		CostLimits:                 "soft",
-		BiasAudit:                  true,
-		LengthCorrelationThreshold: 0.3,
-		PositionVarianceThreshold:  0.5,
-		BiasPersistence:            true,
-		BiasStore:                  home + "/.llm-council/bias_metrics.jsonl",
-		BiasConsent:                1,
-		BiasFsync:                  "session",
-		BiasWindowSessions:         100,
-		BiasWindowDays:             30,
-		MinBiasSessions:            20,
-		Demographics:               council.BackendLexicon,
-		DemographicsThreshold:      0.3,
-		NatsPrefix:                 "council", NatsReplicas: 3,
-		SessionRetention: 24 * time.Hour,
-		SessionsKept:     1000,
-		MaxQueryBytes:    256 << 10,
-		Metrics:          true,
-		LogLevel:         slog.LevelInfo,
-		DrainTimeout:     30 * time.Second,
-		Constants: config.Constants{
-			DialTimeout: 5 * time.Second, IdleTimeout: time.Minute, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
-			MaxBodyBytes: 1 << 20, MaxUpstreamBytes: 8 << 20, MaxSessionBytes: 64 << 20, SessionsKeptBytes: 256 << 20,
-		},
+	var c config.Config
+	c.Addr = "127.0.0.1:8080"
+	c.BaseURL = "https://openrouter.ai/api/v1"
+	c.MaxModels = 12
+	c.MaxSessions = 64
+	c.Timeout = 10 * time.Minute
+	c.AttemptTimeout = 3 * time.Minute
+	c.MaxAttempts = 3
+	c.Order = council.OrderBalanced
+	c.PartialBallots = "available"
+	c.CostLimits = "soft"
+	c.BiasAudit = true
+	c.LengthCorrelationThreshold = 0.3
+	c.PositionVarianceThreshold = 0.5
+	c.BiasPersistence = true
+	c.BiasStore = home + "/.llm-council/bias_metrics.jsonl"
+	c.BiasConsent = 1
+	c.BiasFsync = "session"
+	c.BiasWindowSessions = 100
+	c.BiasWindowDays = 30
+	c.MinBiasSessions = 20
+	c.Demographics = council.BackendLexicon
+	c.DemographicsThreshold = 0.3
+	c.NatsPrefix = "council"
+	c.NatsReplicas = 3
+	c.SessionRetention = 24 * time.Hour
+	c.SessionsKept = 1000
+	c.MaxQueryBytes = 256 << 10
+	c.Metrics = true
+	c.LogLevel = slog.LevelInfo
+	c.DrainTimeout = 30 * time.Second
+	c.Constants = config.Constants{
+		DialTimeout: 5 * time.Second, IdleTimeout: time.Minute, Lease: 20 * time.Second, BiasFsyncInterval: time.Second, BiasRotateBytes: 64 << 20, EventsMinOrgs: 5,
+		MaxBodyBytes: 1 << 20, MaxUpstreamBytes: 8 << 20, MaxSessionBytes: 64 << 20, SessionsKeptBytes: 256 << 20,
 	}
+	return c
 }
 
 func TestDefaults(t *testing.T) {
@@ -1121,7 +1122,7 @@ func TestKeepsRecords(t *testing.T) {
 		consent     int
 		want        bool
 	}{{true, 1, true}, {true, 0, false}, {false, 1, false}} {
-		c := config.Config{BiasPersistence: tt.persistence, BiasConsent: tt.consent}
+		c := config.Config{Records: config.Records{BiasPersistence: tt.persistence, BiasConsent: tt.consent}}
 		if got := c.KeepsRecords(); got != tt.want {
 			t.Errorf("BIAS_PERSISTENCE %v, BIAS_CONSENT %d: %v", tt.persistence, tt.consent, got)
 		}

@@ -205,7 +205,7 @@ func (p *problems) process() (c Config, err error) {
 // without returns the texts less those of pointers that are word.
 func (p *problems) without(word string) map[string]string {
 	texts := maps.Clone(p.texts)
-	for f := range reflect.TypeFor[Config]().Fields() {
+	for _, f := range settingFields() {
 		if name := f.Tag.Get("envconfig"); f.Type.Kind() == reflect.Pointer && texts[name] == word {
 			delete(texts, name)
 		}

@@ -183,7 +183,7 @@ func BenchmarkReport(b *testing.B) {
 			b.SetBytes(info.Size())
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, []string{path}, bias.Query{Sessions: new(bench.window)})
+				r, err := daemon.Report(b.Context(), config.Config{Records: config.Records{MinBiasSessions: 20}}, []string{path}, bias.Query{Sessions: new(bench.window)})
 				if err != nil || r.Window.Sessions == 0 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}

@@ -211,7 +211,7 @@ func BenchmarkReportWindow(b *testing.B) {
 			if err := s.Close(); err != nil {
 				b.Fatal(err)
 			}
-			cfg := config.Config{MinBiasSessions: 20}
+			cfg := config.Config{Records: config.Records{MinBiasSessions: 20}}
 			b.ReportAllocs()
 			for b.Loop() {
 				r, err := Report(b.Context(), cfg, []string{path}, bias.Query{Sessions: new(100)})

@@ -106,7 +106,8 @@ func TestNewReleasesWhatItTook(t *testing.T) {
 
 // New checks its options before it touches the store.
 func TestNewValidatesFirst(t *testing.T) {
-	_, err := New(t.Context(), Options{Config: config.Config{BiasPersistence: true, BiasConsent: 1, BiasStore: "/nowhere/records.jsonl"}})
+	records := config.Records{BiasPersistence: true, BiasConsent: 1, BiasStore: "/nowhere/records.jsonl"}
+	_, err := New(t.Context(), Options{Config: config.Config{Records: records}})
 	if err == nil || err.Error() != (config.Config{}).RequireCouncil().Error() {
 		t.Errorf("got %v", err)
 	}

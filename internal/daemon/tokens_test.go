@@ -19,7 +19,7 @@ import (
 func open(t *testing.T, dir string) (tokens []httpapi.Token, log string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	cfg := config.Config{BiasStore: filepath.Join(dir, "records.jsonl")}
+	cfg := config.Config{Records: config.Records{BiasStore: filepath.Join(dir, "records.jsonl")}}
 	tokens, err = requireTokens(t.Context(), cfg, nil, &net.TCPAddr{IP: net.IPv4zero}, slog.New(slog.NewJSONHandler(&out, nil)))
 	return tokens, out.String(), err
 }
@@ -28,7 +28,7 @@ func open(t *testing.T, dir string) (tokens []httpapi.Token, log string, err err
 func TestTokenForAnOpenAddress(t *testing.T) {
 	for address, want := range map[string]int{"0.0.0.0": 1, "::": 1, "192.0.2.1": 1, "127.0.0.1": 0, "::1": 0, "127.0.0.9": 0} {
 		var log bytes.Buffer
-		cfg := config.Config{BiasStore: filepath.Join(t.TempDir(), "records.jsonl")}
+		cfg := config.Config{Records: config.Records{BiasStore: filepath.Join(t.TempDir(), "records.jsonl")}}
 		tokens, err := requireTokens(t.Context(), cfg, nil, &net.TCPAddr{IP: net.ParseIP(address)}, slog.New(slog.NewJSONHandler(&log, nil)))
 		if err != nil || len(tokens) != want {
 			t.Errorf("%s: %d tokens, want %d: %v", address, len(tokens), want, err)
@@ -37,7 +37,7 @@ func TestTokenForAnOpenAddress(t *testing.T) {
 			t.Errorf("%s: the token is not logged once: %s", address, &log)
 		}
 	}
-	cfg := config.Config{APITokens: config.Tokens{{Name: "ada", Secret: "given-by-the-user"}}}
+	cfg := config.Config{Service: config.Service{APITokens: config.Tokens{{Name: "ada", Secret: "given-by-the-user"}}}}
 	tokens, err := requireTokens(t.Context(), cfg, nil, &net.TCPAddr{IP: net.IPv4zero}, slog.New(slog.DiscardHandler))
 	if diff := cmp.Diff([]httpapi.Token{{Name: "ada", Secret: "given-by-the-user"}}, tokens); diff != "" || err != nil {
 		t.Error(diff, err)
