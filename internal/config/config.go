@@ -152,6 +152,14 @@ type Audit struct {
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per place, 0 or more, from which the audit of a session reports position bias, where p is .05 or less too"`
 }
 
+// AuditThresholds returns the limits above which a figure raises its flag. They are nil if no session is audited.
+func (a Audit) AuditThresholds() *council.AuditThresholds {
+	if !a.BiasAudit {
+		return nil
+	}
+	return &council.AuditThresholds{LengthCorrelation: a.LengthCorrelationThreshold, PositionVariance: a.PositionVarianceThreshold}
+}
+
 // Disagreement says how a session finds out where its answers differ.
 type Disagreement struct {
 	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"what says in each session how the answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), both beside the reviewers and within the limits of the session; off: nothing"`

@@ -264,10 +264,6 @@ func (e *Engine) tariff(model string) (spend.Tariff, bool) {
 // pipelineOptions returns what the settings say of a council. What it works with is missing.
 func pipelineOptions(o EngineOptions) pipeline.Options {
 	cfg := o.Config
-	var audit *council.AuditThresholds
-	if cfg.BiasAudit {
-		audit = &council.AuditThresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
-	}
 	return pipeline.Options{
 		Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Lineup: pipeline.Lineup{
@@ -280,7 +276,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 			Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: outputLimit(cfg)},
 			ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
 			BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots, SelfReviewRate: cfg.SelfReviewRate,
-			Audit: audit, Consent: cfg.BiasConsent,
+			Audit: cfg.AuditThresholds(), Consent: cfg.BiasConsent,
 			Providers: cfg.ProviderNames(), MaxSessionBytes: int64(cfg.MaxSessionBytes), DegradedNote: true,
 		},
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),

@@ -62,10 +62,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 
 // eventOptions returns how events are made. Without a roster no model is published.
 func eventOptions(cfg config.Config, r *config.Roster) consent.Options {
-	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
-	if cfg.BiasAudit {
-		o.Audit = &council.AuditThresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
-	}
+	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots, Audit: cfg.AuditThresholds()}
 	if r != nil {
 		o.Publish = func(id string) string {
 			m, _ := r.Model(id)
