@@ -16,13 +16,13 @@ import (
 // MaxRosterBytes is the most bytes of a roster.
 const MaxRosterBytes = 256 << 10
 
-// Roster is a checked roster.
+// Roster is what a roster says, after all checks.
 type Roster struct {
 	Hash      string // 8 hexadecimal digits of the file's SHA-256
-	Default   string // name of the council that answers where none is asked for
+	Default   string // the council that answers requests that name none
 	Models    []Model
 	Councils  []Council
-	Classes   []string // of data, the lowest first; none: nobody asks
+	Classes   []string // the classes of data, the lowest first
 	Tokens    []Token
 	Providers []Provider
 
@@ -31,33 +31,40 @@ type Roster struct {
 
 // Model is an entry of the roster's models.
 type Model struct {
-	ID        string
-	Provider  string         // as it was written; "": the default one, or one that the name begins with
-	Member    council.Member // of the seat that this model takes; its Model is what LLM_COUNCIL_MODELS would call it
-	PublishAs string         // the name that events of consent have in place of the model's own; "": council.OtherModel
-	Clearance string         // the highest class that the model may see; "" where there are no classes
-	Price     *spend.Tariff  // nil: not given
+	ID string
+	// Provider is as the file has it. It is "" for the default provider, and for one that the model's name begins with.
+	Provider string
+	// Member is the seat that the model takes. Its Model is what LLM_COUNCIL_MODELS would call it.
+	Member council.Member
+	// PublishAs is the name that events have in place of the model's own. Without it, they have council.OtherModel.
+	PublishAs string
+	// Clearance is the highest class that the model may see. It is "" if the roster has no classes.
+	Clearance string
+	// Price is nil if the file gives none.
+	Price *spend.Tariff
 }
 
 // Council is an entry of the roster's councils. Its seats are ids of models.
 type Council struct {
-	Name           string
-	Members        []string // at least two
-	Reviewers      []string // none: the members
-	Chairman       string   // "": the first member
-	Fallbacks      []string // none: the other members by rank
-	Quorum         int      // 0: more than half of the members
-	MaxCostUSD     *float64 // nil: the daemon's own limit; so with the next two
+	Name      string
+	Members   []string // at least two
+	Reviewers []string // without them, the members review
+	Chairman  string   // without it, the first member writes
+	Fallbacks []string // without them, the other members follow by rank
+	Quorum    int      // 0 stands for more than half of the members
+	DataClass string   // the class of questions that name none; "" stands for the highest
+	Audience  []string // the names of the tokens that may ask it; without them, every token may
+
+	// The daemon's own settings hold where the zero value of these stands.
+	MaxCostUSD     *float64
 	MaxTotalTokens *int64
 	Timeout        *time.Duration
-	DataClass      string   // of questions that name none; "": the highest
-	Audience       []string // names of the tokens that may ask it; none: every token
-	// The daemon's own settings hold where the zero value of these stands.
-	Tools        council.ToolsPolicy
-	SideRequests string // council.SideMember, council.SideCouncil or the id of a model
-	DegradedNote *bool
+	Tools          council.ToolsPolicy
+	SideRequests   string // council.SideMember, council.SideCouncil or the id of a model
+	DegradedNote   *bool
 }
 
+// rights returns the rights that a token may have.
 func rights() []string {
 	return []string{string(council.MayAsk), string(council.MayReport), string(council.MayEvents), string(council.MayAdmin)}
 }

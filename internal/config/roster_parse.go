@@ -131,7 +131,7 @@ type rosterReader struct {
 	problems RosterProblems
 	later    []func() // checks that need the whole file
 
-	// What has which name: looking through the lists would take time in proportion to its square.
+	// These say which names are taken. A search through the lists would take quadratic time.
 	models, councils, classes, tokens, providers map[string]bool
 	hashes                                       map[[sha256.Size]byte]string // of tokens, with their names
 	prices                                       map[string]Model             // the first model with a price, by the model's name
@@ -506,9 +506,6 @@ func (r *rosterReader) token(name string, n *yaml.Node) {
 	}, "sha256")
 	for _, right := range may {
 		t.May = append(t.May, council.Right(right))
-	}
-	if may == nil {
-		t.May = []council.Right{council.MayAsk, council.MayReport, council.MayEvents}
 	}
 	r.roster.Tokens = append(r.roster.Tokens, t)
 }
