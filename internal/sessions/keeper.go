@@ -72,7 +72,7 @@ type work struct {
 	begun bool // the run has begun
 	calls int  // under way
 	fresh bool // an outcome is there, of which no event has told yet
-	told  bool // what the journal was told last
+	noted bool // what the journal was told last
 }
 
 // pending is an entry on its way to the journal.
@@ -110,8 +110,8 @@ func (k *keeper) calling() (landed func()) {
 // a session that works can take the process down: between two entries of its own.
 func (k *keeper) noteWorkLocked() {
 	works := k.work.begun && !k.stopped && (k.work.calls == 0 || k.work.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
-	if works != k.work.told {
-		k.work.told = works
+	if works != k.work.noted {
+		k.work.noted = works
 		k.s.store.o.Journal.Working(k.id, works)
 	}
 }
