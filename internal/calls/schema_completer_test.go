@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/google/go-cmp/cmp"
+	"github.com/councild/councild/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,19 +25,7 @@ func TestPrompts(t *testing.T) {
 	for _, m := range c.repair(c.prompt(asked), "Because.", &invalidReply{[]string{"it is not JSON", "at /a: wrong"}}) {
 		b.WriteString("--- " + m.Role + "\n" + m.Content + "\n")
 	}
-	golden := filepath.Join("testdata", "prompt_"+SchemaPromptVersion+".golden")
-	if _, err := os.Stat(golden); *update && os.IsNotExist(err) {
-		if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("the prompt is not that of %s: raise SchemaPromptVersion, then run the test with -update\n%s", SchemaPromptVersion, diff)
-	}
+	testkit.Prompt(t, *update, "prompt_"+SchemaPromptVersion, b.String())
 	if asked[1].Content != "Why?" {
 		t.Errorf("the caller's conversation became %q", asked[1].Content)
 	}

@@ -2,15 +2,13 @@ package stage2
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/google/go-cmp/cmp"
+	"github.com/councild/councild/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -34,19 +32,7 @@ func TestPrompt(t *testing.T) {
 	for _, m := range examplePrompt() {
 		b.WriteString("--- " + m.Role + "\n" + m.Content + "\n")
 	}
-	golden := filepath.Join("testdata", "prompt_"+PromptVersion+".golden")
-	if _, err := os.Stat(golden); *update && os.IsNotExist(err) {
-		if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("the prompt is not that of %s: raise PromptVersion, then run the test with -update\n%s", PromptVersion, diff)
-	}
+	testkit.Prompt(t, *update, "prompt_"+PromptVersion, b.String())
 }
 
 // A reviewer that repeats the instructions, or the whole prompt, has not voted.

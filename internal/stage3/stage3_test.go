@@ -2,8 +2,6 @@ package stage3
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/simllm"
-	"github.com/google/go-cmp/cmp"
+	"github.com/councild/councild/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -52,19 +50,7 @@ func TestBrief(t *testing.T) {
 	for _, m := range prompt(in, markers) {
 		b.WriteString("--- " + m.Role + "\n" + m.Content + "\n")
 	}
-	golden := filepath.Join("testdata", "brief_"+PromptVersion+".golden")
-	if _, err := os.Stat(golden); *update && os.IsNotExist(err) {
-		if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("the prompt is not that of %s: raise PromptVersion, then run the test with -update\n%s", PromptVersion, diff)
-	}
+	testkit.Prompt(t, *update, "brief_"+PromptVersion, b.String())
 	if strings.Contains(b.String(), "acme") {
 		t.Error("the brief names a member")
 	}

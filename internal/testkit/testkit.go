@@ -3,7 +3,10 @@ package testkit
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Slow skips a test that takes over a second on a quiet machine when tests are short, as in make check.
@@ -21,4 +24,23 @@ func Missing(tb testing.TB, reason string) {
 		tb.Fatal(reason)
 	}
 	tb.Skip(reason)
+}
+
+// Prompt compares a prompt with the golden file of its version in testdata. With update it writes the file of a new version,
+// but never changes one that exists: a changed prompt needs a new version.
+func Prompt(tb testing.TB, update bool, file, prompt string) {
+	tb.Helper()
+	golden := filepath.Join("testdata", file+".golden")
+	if _, err := os.Stat(golden); update && os.IsNotExist(err) {
+		if err := os.WriteFile(golden, []byte(prompt), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), prompt); diff != "" {
+		tb.Errorf("the prompt is not that of %s: raise its version, then run the test with -update\n%s", golden, diff)
+	}
 }
