@@ -10,16 +10,17 @@ import (
 
 // Alongside is something else that changed when a reviewer's scores did.
 type Alongside struct {
-	What   AlongsideKind `json:"what"`
-	Name   string        `json:"name"`   // the category, the id of the member, or the version and its member
-	Before string        `json:"before"` // the share of the sessions, such as 20 %
-	After  string        `json:"after"`
+	What AlongsideKind `json:"what"`
+	// Name is the category, the id of the member, or the version and its member.
+	Name   string `json:"name"`
+	Before string `json:"before"` // the share of the sessions, such as 20 %
+	After  string `json:"after"`
 }
 
-// AlongsideKind is what may change beside a reviewer's scores.
+// AlongsideKind says what kind of thing changed together with a reviewer's scores.
 type AlongsideKind string
 
-// What may change.
+// The kinds of change.
 const (
 	AlongsideTopic  AlongsideKind = "category" // the share of the sessions of a category
 	AlongsideMember AlongsideKind = "member"   // the share of the sessions in which a member took part
@@ -28,13 +29,13 @@ const (
 )
 
 const (
-	// nearby is how many sessions before a change, and after it, are looked at for what else changed.
+	// nearby is the number of sessions before a change, and after it, that are compared.
 	nearby = preliminaryFrom
 	// notable is the least difference of two shares of these sessions that counts as a change.
 	notable = 0.5
 )
 
-// alongside returns what changed between some sessions and later ones.
+// alongside returns what differs between an earlier and a later stretch of sessions.
 func (w *window) alongside(before, after stretch) []Alongside {
 	found := []Alongside{}
 	for _, of := range []struct {
@@ -60,7 +61,7 @@ func (w *window) alongside(before, after stretch) []Alongside {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
-// topicOf returns the category of a session, where its caller named one.
+// topicOf returns the category of a session, or nil if its caller named none.
 func topicOf(x *scores) []string {
 	if x.category == "" {
 		return nil
@@ -68,7 +69,7 @@ func topicOf(x *scores) []string {
 	return []string{x.category}
 }
 
-// membersOf returns who took part in a session.
+// membersOf returns the ids of the reviewers and candidates of a session.
 func (w *window) membersOf(x *scores) (ids []string) {
 	all := slices.Concat(x.reviewers, x.candidates)
 	slices.Sort(all)
@@ -78,7 +79,7 @@ func (w *window) membersOf(x *scores) (ids []string) {
 	return ids
 }
 
-// shares returns the share of the sessions in which each name occurs.
+// shares returns, for each name that occurs, the share of the sessions in which it occurs.
 func (w *window) shares(sessions stretch, in func(x *scores) []string) map[string]float64 {
 	shares := map[string]float64{}
 	for _, s := range sessions {
@@ -92,13 +93,13 @@ func (w *window) shares(sessions stretch, in func(x *scores) []string) map[strin
 // Found reports whether there was a change.
 func (c ChangePoint) Found() bool { return c.Verdict == VerdictChanged }
 
-// says says of a change point that was found who changed, since when, and what else changed then.
+// says returns a sentence about a change point that was found: who changed, since when, and what else changed then.
 func (c *ChangePoint) says() string {
 	return fmt.Sprintf("%s scores %s since %s, by %s points.%s", c.ReviewerID, higherOrLower(c.After > c.Before),
 		c.Start.UTC().Format("2 January 2006"), size(c.After-c.Before), alongside(c.AlsoChanged))
 }
 
-// alongside says what else changed, with a space before it, "" where nothing did.
+// alongside returns a sentence about what else changed, with a space before it. It is "" if nothing did.
 func alongside(changed []Alongside) string {
 	if len(changed) == 0 {
 		return ""
@@ -116,7 +117,7 @@ func (part stretch) thirds() (before, after stretch) {
 	return part[:n], part[len(part)-n:]
 }
 
-// keepAlongside leaves what else changed to where a change was found.
+// keepAlongside removes AlsoChanged from metrics at which no change was found.
 func (m *Metric) keepAlongside() {
 	if !m.Found() {
 		m.AlsoChanged = nil
@@ -126,7 +127,7 @@ func (m *Metric) keepAlongside() {
 	}
 }
 
-// around returns the sessions of a stretch just before a time, and those just from then on.
+// around returns the sessions of a stretch just before a time, and the first ones from that time on.
 func (part stretch) around(w *window, at time.Time) (before, after stretch) {
 	k, _ := slices.BinarySearchFunc(part, at, func(s int, at time.Time) int { return w.sessions[s].start.Compare(at) })
 	return part[max(0, k-nearby):k], part[k:min(len(part), k+nearby)]

@@ -10,17 +10,16 @@ import (
 // anchoring is how the quality of the answer shown first moves the scores of the
 // answers shown after it.
 type anchoring struct {
-	// Effect is kappa, in points per point that the first answer is better than the
-	// slate. Its error is 0 where the figure cannot be tested: below two questions, and
-	// where it is the same for all of them.
+	// Effect is kappa, in points per point that the first answer is better than the slate. Its error is 0 if the
+	// figure cannot be tested: with fewer than two questions, or if it is the same for all questions.
 	stat.Effect
-	questions, sessions int // questions that tell of it
-	records             int // scores that entered
+	// sessions counts those in which a reviewer has a lead, and questions those whose leads vary.
+	questions, sessions int
+	records             int // the number of scores that entered
 }
 
-// anchor estimates anchoring from the sessions whose reviewers had random orders of
-// their own; those of a probe are not: it shows its frozen answers in one order and
-// the reverse. With
+// anchor estimates anchoring from the sessions whose reviewers each had a random order. Sessions of a probe are
+// left out, because a probe shows its frozen answers in one order and its reverse. With
 //
 //	A_si(f)   what the other reviewers of session s gave f on average, less its
 //	          mean over the answers that i was shown,
@@ -28,16 +27,15 @@ type anchoring struct {
 //	          over the window and of positions,
 //	G_s[i,f]  A_si(f) times the sum of r_sij over j other than f,
 //
-// U_s is the sum over reviewers of G_s[i,f] for the answer f shown first, less
-// the mean of G_s[i,f] over the answers shown. Whatever the scores are, the
-// expectation of U_s is 0 when chance decides which answer stands first; so the
-// test is that of its mean over questions, U_s being added up over the sessions of
-// each. A regression of scores on the first
-// answer's quality would be biased: that quality is estimated from the same scores.
+// U_s is the sum over reviewers of G_s[i,f] for the answer f shown first, less the mean of G_s[i,f] over the
+// answers shown. If chance decides which answer stands first, the expectation of U_s is 0, whatever the scores are.
+// So the test is a t test of the mean of U over questions, where U of a question is the sum of U_s over its
+// sessions. A regression of scores on the quality of the first answer would be biased, because that quality is
+// estimated from the same scores.
 //
-// Kappa is sum U / sum W, W_s being the sum over reviewers of A_si(f) for the first
-// answer times what an effect of one, x_sij = A_si(f) after it, leaves of itself
-// in the residuals of all answers; its standard error takes sum W for given.
+// Kappa is sum U / sum W. W_s is a sum over reviewers of two factors. The first is A_si(f) of the first answer. The
+// second is the sum over all answers of the residuals of an effect of one, x_sij = A_si(f) for every answer after
+// the first. The standard error treats sum W as known.
 func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
@@ -64,8 +62,8 @@ func anchor(w window) anchoring {
 	return a
 }
 
-// withoutPositions removes the means of candidates, reviewers and positions from all scores. It returns what is left of
-// each score, and the number of scores with a known position.
+// withoutPositions removes the means of candidates, reviewers and positions from all scores. It returns the
+// residual of each score, and the number of scores with a known position.
 func withoutPositions(sessions []*scores, members int) (left [][][]float64, records int) {
 	raw := residuals(sessions, members, func(s, i, j int) float64 { return sessions[s].y[i][j] })
 	places := map[int][]float64{} // residuals by position
@@ -89,7 +87,7 @@ func withoutPositions(sessions []*scores, members int) (left [][][]float64, reco
 	return left, records
 }
 
-// anchorSums are the sums that kappa is made of. The comment of anchor has the formulas.
+// anchorSums holds the sums that kappa is computed from. The comment of anchor has the formulas.
 type anchorSums struct {
 	questions map[int]float64 // sum of U_s by question
 	order     []int           // questions in the order of their first sessions
@@ -97,7 +95,8 @@ type anchorSums struct {
 	u, w      float64         // sums of U_s and W_s
 }
 
-// add adds a session. left holds its residuals without positions, and moved those of an effect of one.
+// add adds a session. left holds its residuals after the means of positions are removed. moved holds the residuals
+// that an effect of one leaves.
 func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 	sum := 0.0
 	found := false
@@ -116,8 +115,8 @@ func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 		return
 	}
 	a.sessions++
-	// Where all leads are alike, such as that of the only answer that another reviewer scored, it
-	// makes no difference which one stood first.
+	// If all leads are equal, it makes no difference which answer stood first. This happens if another reviewer
+	// scored only one answer.
 	if !varies {
 		return
 	}
@@ -143,7 +142,7 @@ func lessMean(lead, left []float64, f int) float64 {
 	return g(f) - mean/shown
 }
 
-// estimate returns kappa and its error.
+// estimate returns kappa and its standard error.
 func (a *anchorSums) estimate() anchoring {
 	n := len(a.order)
 	k := anchoring{Effect: stat.Effect{DF: float64(n - 1)}, questions: n, sessions: a.sessions}
@@ -159,10 +158,9 @@ func (a *anchorSums) estimate() anchoring {
 	return k
 }
 
-// leads returns for each reviewer and answer what the other reviewers gave the
-// answer on average, its author among them, less the mean of that over the answers
-// shown to the reviewer. It is NaN for an answer that was not shown, or that no other
-// reviewer scored.
+// leads returns A_si(f), as the comment of anchor defines it, for each reviewer and answer. The mean includes the
+// score that the author of the answer gave. A lead is NaN if the answer was not shown, or if no other reviewer
+// scored it.
 func (x *scores) leads() [][]float64 {
 	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {
@@ -194,9 +192,8 @@ func (x *scores) leads() [][]float64 {
 	return leads
 }
 
-// residuals returns the values of all scores with a known position less the mean
-// over each session's candidate, then less what of it is the mean over each
-// reviewer. Other cells are NaN.
+// residuals returns the values of all scores with a known position. It subtracts the mean of each candidate of a
+// session, and then the mean of each reviewer over all sessions. Other cells are NaN.
 func residuals(sessions []*scores, members int, value func(s, i, j int) float64) [][][]float64 {
 	all := make([][][]float64, len(sessions))
 	sums := make([]float64, members)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// minScoredAnswers is the least number of answers for judging the length correlation of one session. ADR-015 has 10;
-	// at a level of .01 five answers are enough to find that scores go by length alone.
+	// minScoredAnswers is the least number of answers for judging the length correlation of one session. ADR-015
+	// has 10. At a level of .01 five answers are enough to find that scores follow length alone.
 	minScoredAnswers = 5
 	// lengthLevel is the level of the length correlation, and positionLevel that of the positions.
 	lengthLevel, positionLevel = 0.01, 0.05
@@ -26,40 +26,40 @@ type Score struct {
 	Value     float64
 }
 
-// AuditInput is what one session's reviews came to.
+// AuditInput holds the reviews of one session.
 type AuditInput struct {
 	Order      council.Order // how the reviewers' orders were drawn
 	Thresholds council.AuditThresholds
 	Chars      map[string]int // length of each answer in characters (Unicode code points), by member id
-	Scores     []Score        // only scores that were given, each finite
+	Scores     []Score        // includes only scores that were given; each is finite
 	// Twins are seats of one model. Their answers are hidden from each other like own ones.
 	Twins council.Twins
-	// Shown holds the candidates that each reviewer saw, in its order. Nil: those that it scored.
+	// Shown holds the candidates that each reviewer saw, in its order. If it is nil, each reviewer saw those that
+	// it scored.
 	Shown map[string][]string
 }
 
-// Audit computes ADR-015's indicators of one session. It follows that record
-// with these decisions:
+// Audit computes ADR-015's indicators of one session. It follows that record with these decisions:
 //
 //   - Own reviews never enter.
-//   - The length of an answer is its number of characters, as in the records. ADR-015 counts words between blanks: Chinese,
-//     Japanese and Thai have none.
+//   - The length of an answer is its number of characters, as in the records. ADR-015 counts words between blanks,
+//     but Chinese, Japanese and Thai have none.
 //   - Figures are not rounded.
-//   - The p of the length correlation is exact (Student t on n-2 degrees of
-//     freedom, n answers); below three answers, or where lengths or scores do
-//     not vary, correlation and p are nil. Its flag is nil below five answers, and up where |r| is above the threshold
-//     and p below .01. It is an association: longer answers may be better ones.
-//   - Its 95 % interval is Fisher's, from four answers on. ADR-015 has none; a bootstrap
+//   - The p of the length correlation is exact (Student t on n-2 degrees of freedom, n answers). Below three
+//     answers, or if lengths or scores do not vary, correlation and p are nil. The flag is nil below five answers.
+//     It is up if |r| is above the threshold and p is below .01. It is an association: longer answers may be better
+//     ones.
+//   - The 95 % interval of that correlation is Fisher's, from four answers on. ADR-015 has none, and a bootstrap
 //     over so few answers covers far too little.
-//   - The position variance is nil where position cannot be told from quality:
-//     under a shared order, and with fewer than two reviewers or positions. Its
-//     flag is up where the variance is above the threshold and p of a randomisation test, over orders that could have been
-//     drawn, is at most .05. It is nil where so few orders are possible that p cannot be.
-//   - Harsh and generous reviewers are listed, but never enter the risk.
-//   - The risk is "medium" when the flag of positions is up, and "low" when it is not and length could be judged too.
-//     Otherwise it is "indeterminate". An association with length does not raise it by itself. ADR-015's "high" takes
-//     three flags.
-//   - NotJudged says why a flag is nil.
+//   - The position variance is nil if position cannot be told from quality. This is so under a shared order, and
+//     with fewer than two reviewers or positions. Its flag is up if the variance is above the threshold and p of a
+//     randomisation test, over orders that could have been drawn, is at most .05. The flag is nil if the number of
+//     possible orders is too small for such a p.
+//   - Harsh and generous reviewers are listed, but never change the risk.
+//   - The risk is "medium" if the position flag is up. It is "low" if that flag is not up and length could be
+//     judged too. Otherwise it is "indeterminate". An association with length alone does not raise it. ADR-015's
+//     "high" needs three flags and does not occur.
+//   - NotJudged gives the reason for each flag that is nil.
 func Audit(in AuditInput) council.BiasAudit {
 	byReviewer := map[string][]float64{}
 	byCandidate := map[string][]float64{}
@@ -96,6 +96,8 @@ func Audit(in AuditInput) council.BiasAudit {
 // The keys of NotJudged.
 const factorLength, factorPosition = "length", "position"
 
+// auditLength sets the correlation of length and mean score, its interval, and its flag if there are enough
+// answers.
 func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]float64) {
 	var lengths, means []float64
 	for _, candidate := range slices.Sorted(maps.Keys(byCandidate)) {
@@ -178,10 +180,9 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	}
 }
 
-// reviewerEffect returns the F test of reviewers in the additive two-way table of
-// scores and answers (Fisher 1925; for incomplete tables Yates 1934): what reviewers
-// explain beyond answers, over the residuals of both. It is nil for fewer than two
-// reviewers, where no chain of common answers links them, and without residuals.
+// reviewerEffect returns the F test of reviewers in the additive two-way table of scores and answers (Fisher 1925;
+// for incomplete tables Yates 1934). It compares what reviewers explain beyond answers with the residuals of both.
+// It is nil for fewer than two reviewers, if no chain of common answers links them, and if there are no residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
 	reviewers := make([]string, 0, len(given))
 	candidates := make([]string, 0, len(given))
@@ -200,7 +201,7 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 		y[i][j] = s.Value
 	}
 	fit := stat.FitTwoWay(y)
-	const exact = 1e-9 // what rounding leaves of a table without noise
+	const exact = 1e-9 // rounding leaves less than this in a table without noise
 	if fit.DF < 1 || fit.Squares < exact {
 		return nil
 	}
@@ -210,8 +211,7 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 	return &e
 }
 
-// Indicators returns ADR-018's summary of an audit and of how far the ballots
-// agree, nil where that is undefined.
+// Indicators returns ADR-018's summary of an audit. The agreement of the ballots is nil if it is undefined.
 func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators {
 	i := council.BiasIndicators{
 		PositionVariance:  a.PositionScoreVariance,
@@ -228,7 +228,7 @@ func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators 
 	return i
 }
 
-// risk names the risk by the flags, nil where one could not be judged.
+// risk returns the risk that the flags give. A flag is nil if it could not be judged.
 func risk(length, position *bool) string {
 	switch {
 	case position != nil && *position:

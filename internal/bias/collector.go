@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// clockTolerance is how far in the future a session may have started, for
-	// stores that were written under another clock.
+	// clockTolerance is how far in the future a session may have started, because another clock may have written
+	// the store.
 	clockTolerance = 5 * time.Minute
-	// usualRows is the number of records that a session has memory for at first: those
-	// of four members who review each other.
+	// usualRows is the number of records that a session first has memory for: those of four members who review each
+	// other.
 	usualRows = 12
 	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
 	defaultMinSessions = 20
@@ -24,100 +24,104 @@ const (
 
 // Options are the settings of a Collector.
 type Options struct {
-	Now            time.Time // the report's date and the end of its window; required
-	WindowSessions int       // for a query without Sessions
-	WindowDays     int       // for a query without Days
-	// MinSessions is how many sessions a verdict takes; below it figures count as
-	// preliminary. 0 stands for ADR-018's 20.
+	Now time.Time // the report's date and the end of its window; required
+	// WindowSessions limits a query whose Sessions is nil.
+	WindowSessions int
+	// WindowDays limits a query whose Days is nil.
+	WindowDays int
+	// MinSessions is the number of sessions that a verdict needs. With fewer, figures count as preliminary. 0
+	// stands for ADR-018's 20.
 	MinSessions int
-	// RetentionDays is the age, in days, from which records are deleted; nil: never.
+	// RetentionDays is the age, in days, from which records are deleted. If it is nil, they never are.
 	RetentionDays *int
-	// SecretMade is when the secret of question keys was made anew; zero: it never was.
+	// SecretMade is when the secret of question keys was last replaced. It is zero if it never was.
 	SecretMade time.Time
-	Settings   council.SettingNames // for the reasons of what is not reported
+	// Settings names the settings in the reasons for missing figures.
+	Settings council.SettingNames
 	Query
 }
 
-// Query says of what a report or a leaderboard is wanted. Nil and zero values do not
-// limit it further than the other settings of the Collector.
+// Query selects the records of a report or a leaderboard. Nil and zero values add no limit to the other settings of
+// the Collector.
 type Query struct {
-	Sessions *int // the newest this many sessions; 0: no limit
-	Days     *int // sessions started within this many times 24 h before Now; 0: no limit
+	Sessions *int // limits the window to this many of the newest sessions. 0 is no limit
+	// Days limits the window to sessions that started within this many times 24 h before Now. 0 is no limit.
+	Days *int
 
-	Since         time.Time // sessions that started then or later
-	Until         time.Time // sessions that started before then
-	ConfigVersion string    // records of this council_config_version
-	// Reviewer and Model narrow the sessions of the window to the records of one
-	// reviewer and of one candidate, by member id. Where none has that id, they are those
-	// whose ids begin with it; Filter says which.
+	Since         time.Time // leaves sessions that started then or later
+	Until         time.Time // leaves sessions that started before then
+	ConfigVersion string    // leaves records of this council_config_version
+	// Reviewer and Model leave the records of one reviewer and of one candidate, by member id. If no member has
+	// that id, they stand for all members whose ids begin with it. Filter says which.
 	Reviewer, Model string
-	ModelVersion    string // records whose reviewer or candidate was served as this version
-	Category        string // sessions whose caller named this category
-	Language        string // sessions whose caller named this language, by its ISO 639-1 code
-	Split           string // "category" or "language": describe each apart; "": do not
+	// ModelVersion leaves records whose reviewer or candidate was served as this version.
+	ModelVersion string
+	Category     string // leaves sessions whose caller named this category
+	// Language leaves sessions whose caller named this language, by its ISO 639-1 code.
+	Language string
+	// Split is "category" or "language" to describe the sessions of each value separately, or "".
+	Split string
 }
 
-// Collector takes BiasMetricRecords in one pass and keeps those of the sessions
-// in the window (ADR-018): the newest WindowSessions sessions that started in the
-// last WindowDays days. A session starts at the newest time that its records say;
-// all records of one session that this program writes say the same. Of sessions
-// that start at the same instant the greater id counts as newer. Records from before
-// the oldest session in the window are outside, whatever their session. So neither
-// the order of the records nor where reading them begins decides what is in the
-// window.
+// Collector takes BiasMetricRecords in one pass and keeps those of the sessions in the window (ADR-018). These are
+// the newest WindowSessions sessions that started in the last WindowDays days. A session starts at the newest time
+// in its records. All records of one session that this program writes have the same time. If two sessions start at
+// the same instant, the one with the greater id counts as newer. Records from before the oldest session in the
+// window are left out, also if their session is in the window. So the window does not depend on the order of the
+// records, or on where reading them begins.
 //
-// Memory is bounded by twice the window's sessions and the member ids met; without
-// a limit on sessions it grows with them, by 40 bytes a record and what a session
-// takes itself. A Collector is for one goroutine.
+// A Collector holds at most twice the window's sessions, and the member ids met. Without a limit on sessions its
+// memory grows with them, by 40 bytes a record and some for each session. A Collector is for one goroutine.
 type Collector struct {
 	o        Options
-	oldest   time.Time // earliest start in the window; zero: no limit
+	oldest   time.Time // the earliest start in the window, or zero without a limit
 	sessions map[string]*session
-	order    []*session // those of sessions, in no particular order
+	order    []*session // the values of sessions, in no particular order
 	members  map[string]int32
-	names    []string // member ids by the value of members
+	names    []string // the member ids. The values of members are indices into it
 	skipped  map[string]Skipped
 
-	dropped      map[string]Filter // what the filters left out, by field
-	versions     []versionPair     // that records tell, by the value of versionIndex
+	dropped      map[string]Filter // counts what the filters left out, by field
+	versions     []versionPair     // the pairs that occur. The values of versionIndex are indices into it
 	versionIndex map[versionPair]int32
 }
 
-// session is what is kept of one session.
+// session holds the records of one session.
 type session struct {
 	id           string
-	start        time.Time  // the newest time that its records say
-	mentions     []mention  // in the order of its records
-	firstMention [1]mention // the first memory of mentions, enough while all records say the same time
+	start        time.Time  // the newest time in its records
+	mentions     []mention  // the mentions in the order of the records
+	firstMention [1]mention // backs mentions as long as all records have the same time
 	rows         []row
-	duplicates   int // rows that were dropped for one before them
+	duplicates   int // counts rows that were dropped because an earlier one has the same reviewer and candidate
 
-	facts // of what is in the window, once sortRows has run
+	facts // are those of the records in the window. sortRows sets them
 }
 
-// mention is what consecutive records of a session, which say the same time, tell of it.
+// mention holds the facts from consecutive records of a session that have the same time.
 type mention struct {
 	time time.Time
 	facts
 }
 
-// facts are what records tell of their session.
+// facts are what the records of a session say about the whole session. A string is "" if no record says it.
 type facts struct {
-	query    string        // what the sessions of one question share; "" when the records do not tell
-	key      string        // question_key behind keyMark; "" when the records do not tell
-	config   string        // council_config_version
-	category string        // that the caller named; "" for none
-	language string        // that the caller named; "" for none
-	order    council.Order // "" when the records do not tell
-	embedder string        // that measured how alike the answers are; "" for none
-	block    string        // the frozen answers, of a probe or imported, which are reviewed more than once; "" for none
-	early    bool          // the positions are of a schema in which they are not trusted
+	query    string // is the same for all sessions of one question
+	key      string // the question_key behind keyMark
+	config   string // council_config_version
+	category string // the caller named it
+	language string // the caller named it
+	order    council.Order
+	embedder string // the model that measured how alike the answers are
+	// block identifies frozen answers that are reviewed more than once, from a probe or an import.
+	block string
+	early bool // is true if a record has a schema whose positions are not trusted
 }
 
-// keyMark stands before a question_key, so that it is no query_hash and no block_id.
+// keyMark stands before a question_key, so that a key never equals a query_hash or a block_id.
 const keyMark = "\x00"
 
-// add adds what later records tell. Where they differ, the first that tells decides.
+// add adds the facts of later records. If records differ, the first that has the fact decides.
 func (f *facts) add(later facts) {
 	f.query = cmp.Or(f.query, later.query)
 	f.key = cmp.Or(f.key, later.key)
@@ -132,18 +136,22 @@ func (f *facts) add(later facts) {
 
 // row is one record, kept small because a million of them may be held.
 type row struct {
-	score               float64 // 1 to 10; NaN when none was given
-	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
-	reviewer, candidate int32   // indices into Collector.names
-	length              int32   // of the answer, in code points
-	position            int32   // 0-based; -1 when the record does not tell
-	shown               int32   // size of the slate; 0 when the record does not tell
-	mention             int32   // index into session.mentions
-	versions            int32   // index into Collector.versions
-	reasoning           int32   // tokens that the author of the answer reasoned with; -1 when the record does not tell
-	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
-	own, family, early  bool
-	correct             int8 // 1: it is the right answer, 0: it is not, -1: nobody knows
+	score float64 // 1 to 10, or NaN if no score was given
+	// rank is the place on the ballot, counted without the reviewer's own answer. It is NaN if the answer was not
+	// ranked.
+	rank                float64
+	reviewer, candidate int32 // indices into Collector.names
+	length              int32 // length of the answer in code points
+	position            int32 // 0-based, or -1 if the record has none
+	shown               int32 // size of the slate, or 0 if the record has none
+	mention             int32 // index into session.mentions
+	versions            int32 // index into Collector.versions
+	// reasoning is how many tokens the author of the answer reasoned with, or -1 if the record has no number.
+	reasoning int32
+	// style is the similarity to the reviewer's own answer, -1 to 1. It is NaN if it was not measured.
+	style              float32
+	own, family, early bool
+	correct            int8 // 1 if the answer is right, 0 if it is wrong, -1 if the record has no grade
 }
 
 func compareSessions(a, b *session) int {
@@ -172,11 +180,10 @@ func NewCollector(o Options) *Collector {
 	return c
 }
 
-// Add takes one record. Records of several sessions may be interleaved and come
-// in any order. A record that is outside the window, or that the options leave out,
-// is dropped. One that lies more than five minutes in the future, or holds a score
-// that its scale does not explain, is counted as skipped; so is, in the report, every
-// further record of the same session, reviewer and candidate.
+// Add takes one record. Records of several sessions may be interleaved and come in any order. A record outside the
+// window or the filters is dropped. A record is counted as skipped if it lies more than five minutes in the future,
+// or if its score is not on its scale. A report also counts repeated records of one session, reviewer and candidate
+// as skipped.
 func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Timestamp.After(c.o.Now.Add(clockTolerance)) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
@@ -204,7 +211,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	s.rows = append(s.rows, r)
 }
 
-// factsOf returns what a record says of its session.
+// factsOf returns what a record says about its session.
 func factsOf(record *council.BiasMetricRecord) facts {
 	known := facts{
 		config:   record.CouncilConfig,
@@ -231,7 +238,8 @@ func factsOf(record *council.BiasMetricRecord) facts {
 	return known
 }
 
-// leavesOut reports whether a record with these facts is outside the window or the filters. It counts what a filter leaves out.
+// leavesOut reports whether a record with these facts is outside the window or the filters. It counts the records
+// that a filter leaves out.
 func (c *Collector) leavesOut(at time.Time, known *facts, versions versionPair) bool {
 	if at.Before(c.oldest) || !c.o.Until.IsZero() && !at.Before(c.o.Until) {
 		return true
@@ -242,8 +250,8 @@ func (c *Collector) leavesOut(at time.Time, known *facts, versions versionPair) 
 		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate)
 }
 
-// rowOf returns the row of a record. Its indices and its field early are not set yet. It reports false if the scale does not
-// explain the score.
+// rowOf returns the row of a record. The caller sets its indices and its field early. It returns false if the score
+// is not on its scale.
 func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	r := row{
 		score:     math.NaN(),
@@ -285,7 +293,7 @@ func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	return r, true
 }
 
-// drops reports whether a filter leaves out a record that has those values, and counts it.
+// drops reports whether a filter leaves out a record that has these values, and counts the record.
 func (c *Collector) drops(field, asked string, values ...string) bool {
 	if asked == "" || slices.Contains(values, asked) {
 		return false
@@ -294,7 +302,8 @@ func (c *Collector) drops(field, asked string, values ...string) bool {
 	return true
 }
 
-// drop adds to what a filter left out. It keeps the first values in their order, whichever came first.
+// drop adds to what a filter left out. It keeps the first values in sorted order, so the order of the records does
+// not matter.
 func (c *Collector) drop(f Filter) {
 	known := c.dropped[f.Field]
 	f.LeftOut += known.LeftOut
@@ -312,7 +321,8 @@ func (c *Collector) drop(f Filter) {
 	c.dropped[f.Field] = f
 }
 
-// leftOut returns what the filters left out, by field. Which records were read at all is only certain where the window is not full.
+// leftOut returns what the filters left out, by field. It returns nothing if the window is full, because older
+// records may not have been read.
 func (c *Collector) leftOut() (all []Filter) {
 	if c.full() {
 		return nil
@@ -323,7 +333,7 @@ func (c *Collector) leftOut() (all []Filter) {
 	return all
 }
 
-// tell notes what a record of that time tells of the session, and returns where.
+// tell notes what a record of that time says about the session. It returns an index into s.mentions.
 func (s *session) tell(at time.Time, f facts) int32 {
 	last := len(s.mentions) - 1
 	if last >= 0 && s.mentions[last].time.Equal(at) {
@@ -334,9 +344,8 @@ func (s *session) tell(at time.Time, f facts) int32 {
 	return int32(last + 1)
 }
 
-// Excludes reports whether records that say times from oldest to newest change
-// nothing any more, whatever else they say: they are outside the window, and none
-// of them counts as skipped.
+// Excludes reports whether records with times from oldest to newest cannot change the report: all are outside the
+// window, and none of them counts as skipped. Readers of the store use it to skip parts of files.
 func (c *Collector) Excludes(oldest, newest time.Time) bool {
 	if newest.After(c.o.Now.Add(clockTolerance)) {
 		return false
@@ -347,8 +356,8 @@ func (c *Collector) Excludes(oldest, newest time.Time) bool {
 		c.full() && newest.Before(c.order[0].start)
 }
 
-// AddBefore adds what another Collector of the same options took from records that
-// stand before those of c. The other one is of no use after that.
+// AddBefore adds what another Collector with the same options took from records that come before those of c. The
+// other Collector must not be used afterwards.
 func (c *Collector) AddBefore(earlier *Collector) {
 	for _, from := range earlier.order {
 		for i := range from.rows {
@@ -376,8 +385,8 @@ func (c *Collector) AddBefore(earlier *Collector) {
 	}
 }
 
-// Skip counts lines that the reader of the store could not take, all for the reader's
-// one reason: the name of their file, and the 1-based number of the first there.
+// Skip counts lines that the reader of the store could not parse. The reader names its reason, the file, and the
+// 1-based number of the first such line.
 func (c *Collector) Skip(file string, line int64, reason string, count int) {
 	c.skip(Skipped{Reason: reason, Count: count, FirstFile: &file, FirstLine: &line})
 }
@@ -392,8 +401,8 @@ func (c *Collector) skip(s Skipped) {
 	c.skipped[s.Reason] = s
 }
 
-// session returns the session of that id, which started then or later. One that was
-// dropped may come back; what it had before then is outside the window for good.
+// session returns the session with that id. It updates its start if the given one is later. A session that was
+// dropped may come back. The records that it had before are outside the window for good.
 func (c *Collector) session(id string, start time.Time) *session {
 	if s, ok := c.sessions[id]; ok {
 		if start.After(s.start) {
@@ -401,7 +410,7 @@ func (c *Collector) session(id string, start time.Time) *session {
 		}
 		return s
 	}
-	// Making room only at twice the limit keeps its cost per session small.
+	// Trimming only at twice the limit keeps its cost per session small.
 	if c.o.WindowSessions > 0 && len(c.order)/2 >= c.o.WindowSessions {
 		c.trim()
 	}
@@ -440,8 +449,8 @@ func (c *Collector) member(id string) int32 {
 
 func clamp(n int) int32 { return int32(max(-1, min(n, math.MaxInt32))) }
 
-// rescale maps a score affinely from its scale, "min-max", to 1-10. It reports
-// false for a scale that is none and for a score outside its scale.
+// rescale maps a score linearly from its scale, "min-max", to 1-10. It returns false for an invalid scale and for a
+// score outside its scale.
 func rescale(score float64, scale string) (float64, bool) {
 	if scale == council.ScoreScale {
 		return score, 1 <= score && score <= 10

@@ -12,24 +12,22 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// SelfConsistency is how far one reviewer repeats itself over the same frozen answers
-// (ADR-015). Repeats are its reviews of one block in one order; only
-// scores that were given enter.
+// SelfConsistency says how far one reviewer agrees with itself on the same frozen answers (ADR-015). Repeats are
+// its reviews of one block in one order. Only scores that were given enter.
 type SelfConsistency struct {
 	ReviewerID string `json:"reviewer_id"`
-	Blocks     int    `json:"blocks"`  // in which it gave a score
-	Repeated   int    `json:"repeats"` // blocks in one order that it scored at least twice
-	// Identical is the share, 0 to 1, of those whose repeats all gave the same
-	// scores, Modal the mean share of repeats that gave the most frequent scores.
+	Blocks     int    `json:"blocks"`  // counts blocks in which it gave a score
+	Repeated   int    `json:"repeats"` // counts pairs of a block and an order that it scored at least twice
+	// Identical is the share, 0 to 1, of these pairs whose repeats all gave the same scores. Modal is the mean
+	// share of repeats that gave the most frequent scores.
 	Identical *float64 `json:"identical"`
 	Modal     *float64 `json:"modal_share"`
-	// ICC is the intraclass correlation ICC(1) of the scores that one answer got in
-	// one order, up to 1, WithinSD their standard deviation in points of 1 to 10.
-	// Both intervals take answers for independent.
+	// ICC is the intraclass correlation ICC(1) of the scores that one answer got in one order, at most 1. WithinSD
+	// is their standard deviation in points of 1 to 10. Both intervals treat answers as independent.
 	ICC      stat.Estimate `json:"icc"`
 	WithinSD stat.Estimate `json:"within_sd"`
-	// TauB is the mean of Kendall's tau-b, -1 to 1, over the pairs of repeats in
-	// which it is defined: both give some answers different scores.
+	// TauB is the mean of Kendall's tau-b, -1 to 1, over pairs of repeats. A pair enters if both repeats give some
+	// answers different scores.
 	TauB     *float64 `json:"tau_b"`
 	TauPairs int      `json:"tau_pairs"`
 	BothOrders
@@ -37,30 +35,27 @@ type SelfConsistency struct {
 
 // BothOrders says how a reviewer judged pairs of answers that it was shown in both orders.
 type BothOrders struct {
-	// Comparisons are pairs of answers of a block that were reviewed in both orders;
-	// a verdict is the sign of the mean difference in score over the repeats in one
-	// order. A pair is in conflict when its verdicts contradict each other: for
-	// primacy, when the answer shown first wins each time, for recency, when it
-	// loses. The interval takes the pairs of one question for a cluster.
+	// Comparisons counts pairs of answers that were reviewed in both orders. The verdict in one order is the sign
+	// of the mean difference in score over the repeats. A pair is in conflict if its two verdicts contradict each
+	// other. The conflict is primacy if the answer shown first wins each time, and recency if it loses each time.
+	// The interval treats the pairs of one question as a cluster.
 	Comparisons  int           `json:"comparisons"`
 	Primacy      int           `json:"primacy"`
 	Recency      int           `json:"recency"`
 	ConflictRate stat.Estimate `json:"conflict_rate"`
-	// PrimacyTies and RecencyTies are pairs that one order ties and the other does not:
-	// whose better answer wins only when it is shown first, or only when it is shown
-	// last. They are no conflicts here. Other authors count them with the conflicts;
-	// UnstableRate is the share of both together, its interval as above.
+	// PrimacyTies and RecencyTies count pairs that are tied in one order only. In the other order the answer shown
+	// first wins (primacy) or the one shown last (recency). They are no conflicts here, but other authors count
+	// them as conflicts. UnstableRate is the share of conflicts and such ties together, with an interval as above.
 	PrimacyTies  int           `json:"primacy_ties"`
 	RecencyTies  int           `json:"recency_ties"`
 	UnstableRate stat.Estimate `json:"unstable_rate"`
-	// PValue is that of the exact two-sided test of primacy against recency among the
-	// conflicts; null without one. The pairs of a question share its reviews, so chance
-	// turns the conflicts of a whole question at once. With one conflict a question it is
-	// the binomial test.
+	// PValue is that of the exact two-sided test of primacy against recency among the conflicts. It is null if
+	// there are none. The pairs of a question share its reviews, so under chance the conflicts of a whole question
+	// change sign together. With one conflict for each question it is the binomial test.
 	PValue *float64 `json:"p_value"`
 }
 
-// inBothOrders returns the figures of pairs, which are counted by question.
+// inBothOrders sums up the counts of all questions, and adds the shares and the test.
 func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
 	n := len(questions)
 	trials := make([]int, 0, n)
@@ -87,21 +82,20 @@ func inBothOrders[Q cmp.Ordered](questions map[Q]bothOrders) (b BothOrders) {
 	return b
 }
 
-// review is what one reviewer made of one block in one session.
+// review holds the scores that one reviewer gave to one block in one session.
 type review struct {
-	order string             // the candidates as they were shown
+	order string             // the candidates in the order shown
 	place map[string]int     // by candidate
 	score map[string]float64 // by candidate; 1 to 10
 }
 
-// Consistency computes from repeated reviews of frozen answers how far each
-// reviewer agrees with itself, by reviewer id. Records without a block id or a
-// position are passed over; of several for one session, reviewer and candidate the
-// first counts.
+// Consistency computes, from repeated reviews of frozen answers, how far each reviewer agrees with itself. It
+// returns the reviewers by id. It skips records without a block id or a position. If a session has several records
+// for the same reviewer and candidate, the first counts.
 func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 	type sitting struct{ block, session string }
 	reviewers := map[string]map[sitting]*review{}
-	question := map[string]string{} // by block: blocks with the same hash answer one question
+	question := map[string]string{} // by block; blocks with the same hash answer one question
 	for record := range records {
 		if record.BlockID == nil || record.Position == nil {
 			continue
@@ -191,7 +185,7 @@ func selfConsistency(id string, blocks map[string][]*review, question map[string
 	return c
 }
 
-// mostAlike returns how many repeats gave the most frequent scores.
+// mostAlike returns the number of repeats that gave the most frequent scores.
 func mostAlike(repeats []*review) int {
 	most := 0
 	for _, a := range repeats {
@@ -206,7 +200,7 @@ func mostAlike(repeats []*review) int {
 	return most
 }
 
-// taus yields Kendall's tau-b of each pair of repeats that has one.
+// taus yields Kendall's tau-b of each pair of repeats for which it is defined.
 func taus(repeats []*review) iter.Seq[float64] {
 	return func(yield func(float64) bool) {
 		for i, a := range repeats {
@@ -219,7 +213,7 @@ func taus(repeats []*review) iter.Seq[float64] {
 	}
 }
 
-// repeatedScores returns the scores of each answer in an order that at least two repeats scored.
+// repeatedScores returns the scores of each answer that at least two repeats in an order scored.
 func repeatedScores(order string, repeats []*review) (scores [][]float64) {
 	for candidate := range strings.SplitSeq(order, "\x00") {
 		var given []float64
@@ -235,7 +229,8 @@ func repeatedScores(order string, repeats []*review) (scores [][]float64) {
 	return scores
 }
 
-// bothOrders counts pairs of answers that were reviewed in both orders: those in conflict, and those that one order ties.
+// bothOrders counts pairs of answers that were reviewed in both orders, and among them conflicts and pairs tied in
+// one order only.
 type bothOrders struct{ pairs, primacy, recency, primacyTies, recencyTies int }
 
 func (o bothOrders) plus(p bothOrders) bothOrders {
@@ -248,7 +243,7 @@ func (o bothOrders) plus(p bothOrders) bothOrders {
 	}
 }
 
-// compareOrders counts the pairs of answers of a block.
+// compareOrders compares all pairs of answers in a block that were reviewed in both orders.
 func compareOrders(reviews []*review) (o bothOrders) {
 	type pair struct{ first, second string }
 	differences := map[pair][]float64{}
@@ -285,7 +280,7 @@ func (o *bothOrders) add(forward, backward int) {
 	}
 }
 
-// verdict returns the sign of the sum of differences, 0 where it is rounding.
+// verdict returns the sign of the summed differences. It is 0 if the sum is only a rounding error.
 func verdict(differences []float64) int {
 	sum := 0.0
 	for _, d := range differences {

@@ -11,8 +11,8 @@ import (
 // row for each reviewer and a column for each candidate.
 type design struct {
 	stat.Design
-	// row sets the regressors of a cell in x, which is zero before. It reports false
-	// for a cell that does not enter; one without a score never does.
+	// row sets the regressors of a cell in x, which the caller has cleared. It returns false for a cell that does
+	// not enter. It is not called for a cell without a score.
 	row func(s *scores, i, j int, x []float64) bool
 }
 
@@ -46,7 +46,7 @@ type cell struct {
 	score               float64
 }
 
-// cells returns the scores given in sessions, which are indices in the window.
+// cells yields the scores of sessions, which are indices in the window.
 func (w *window) cells(sessions []int) iter.Seq[cell] {
 	return func(yield func(cell) bool) {
 		for _, k := range sessions {

@@ -13,46 +13,52 @@ import (
 const (
 	// mostPromoted is the largest number of effects that enter the model after the first fit.
 	mostPromoted = 3
-	// betterBy is by how much the objective with a pair or slope has to be greater than with unlike discrimination between models. In
-	// simulations without pairs it was at most 4 greater, with planted pairs mostly 8 and more.
+	// betterBy is how much greater the objective with a pair or slope must be than the objective with unlike
+	// discrimination between models. In simulations without pairs it was at most 4 greater. With planted pairs it
+	// was mostly 8 or more.
 	betterBy = 5
-	// leastOutside is the number of scores outside of the commonest one that a figure needs. Two other candidates need as many.
+	// leastOutside is how many scores that differ from the commonest score a figure needs. At least two other
+	// candidates of the reviewer need as many.
 	leastOutside = 10
-	// stubDoublings is the number of doublings by which a refusal is shorter than the usual answers of its model, compared with the
-	// other answers of the session. Refusals tell nothing of favour.
+	// stubDoublings is by how many doublings a refusal is shorter than its model's usual answers, both relative to
+	// the other answers of the session. Refusals are left out, because they say nothing about favour.
 	stubDoublings = 2
 	// commonPlaces is the number of places that have effects. All later places count as the last of these.
 	commonPlaces = 16
 	// fewCategories is the number of categories below which an effect has to count on the scale of its reviewer too.
 	fewCategories = 4
-	// mostFavourScores is the number of scores that the model takes, from the newest sessions. Fitting them takes less than a minute.
+	// mostFavourScores is the largest number of scores that the model takes, from the newest sessions. Such a fit
+	// takes less than a minute.
 	mostFavourScores = 500_000
-	// mostMembers is the number of members that the model takes. The time of a fit grows with its cube.
+	// mostMembers is the largest number of members that the model takes. The time of a fit grows with its cube.
 	mostMembers = 32
 )
 
-// favours is the graded-response model of a window, with the effects of favour. They are in points as if the scale of each reviewer
-// went on. The page docs/statistics.md has the formulas.
+// favours is the graded-response model of a window, with the effects of favour. The effects are in points, as if
+// the scale of each reviewer had no ends. The page docs/statistics.md has the formulas.
 type favours struct {
 	*models
-	oldest  int // is the index of the first session that the model takes
+	oldest  int // the index of the first session that the model takes
 	effects favourEffects
 	fit     *stat.GradedFit
 	model   *stat.Graded
 	outside []int // see [stat.Graded.Outside]
-	// marginal says for each member of the model how many points on its own scale one point of an effect is.
+	// marginal says, for each member of the model, how many points on its own scale one point of an effect is.
 	marginal []float64
-	spread   *stat.GradedFit // is the fit with the spread of each reviewer. It is nil if there is none
+	spread   *stat.GradedFit // the fit with the spread of each reviewer, or nil if there is none
 	reason   string          // says why there is no fit
 }
 
-// favourEffects numbers the members of the model and its effects: the first of those by reviewer, by place or by pair.
+// favourEffects numbers the members of the model and its effects. The fields whose names end in First hold the
+// number of the first effect of a reviewer or pair.
 type favourEffects struct {
-	members []int // are the members of the council that the model takes
-	number  []int // says the index of each member of the council among these. It is -1 for a member that stays out
-	pairs   [][2]int
-	places  int
-	size    int
+	// members are the members of the council that the model takes.
+	members []int
+	// number says the index in members of each member of the council. It is -1 for a member that is not taken.
+	number []int
+	pairs  [][2]int
+	places int
+	size   int
 
 	ownFirst, firstFirst, place, family, style, slopeFirst, pairFirst int
 }
@@ -82,14 +88,14 @@ func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[mem
 func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
 func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
 
-// pair returns the effect of a pair, and false if the pair cannot be tested.
+// pair returns the effect of a pair. It returns false if the pair cannot be tested.
 func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
 	compare := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
 	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, compare)
 	return e.pairFirst + k, ok
 }
 
-// inside returns the effects that are always in the model if some score has them.
+// inside returns the effects, other than slopes and pairs, that some score has. They are always in the model.
 func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
 	occurs := make([]bool, e.size)
 	for _, s := range scores {
@@ -105,7 +111,7 @@ func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
 	return effects
 }
 
-// newFavours fits the model. If the scores do not allow a fit, or the context ends, there is a reason instead.
+// newFavours fits the model. If the scores do not allow a fit, or the context ends, it sets the reason instead.
 func newFavours(ctx context.Context, m *models) *favours {
 	f := &favours{models: m}
 	if m.w.pairwise() {
@@ -130,7 +136,7 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 		return err
 	}
 	f.promote(ctx)
-	var spreads []int // has one effect for each reviewer whose own effect has a figure
+	var spreads []int // one effect for each reviewer whose own effect has a figure
 	for k, member := range f.effects.members {
 		f.marginal = append(f.marginal, f.fit.Marginal(k))
 		if own := f.effects.own(member); f.outside[own] >= leastOutside && f.fit.Effects[own].Estimable {
@@ -145,9 +151,10 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 	return ctx.Err()
 }
 
-// promote adds the surest omitted effect to the model as long as one passes its test. Reviewers that share a taste leave traces that
-// look like favour for a model. So if the test of [stat.GradedFit.BetweenP] rejects too, the effects of that test enter instead, unless
-// the surest effect fits clearly better. They replace the effects that entered before, which may have been such traces.
+// promote adds the most significant omitted effect to the model as long as one passes its test. Reviewers that
+// share a taste leave traces that look like favour for a model. So if the test of [stat.GradedFit.BetweenP] rejects
+// too, the effects of that test enter instead, unless the most significant effect fits clearly better. They replace
+// the effects that entered before, which may have been such traces.
 func (f *favours) promote(ctx context.Context) {
 	first := f.fit
 	for promoted := []int{}; len(promoted) < mostPromoted; {
@@ -179,7 +186,7 @@ func (f *favours) promote(ctx context.Context) {
 	}
 }
 
-// cannotFit returns what an error of the model says of the figures.
+// cannotFit returns the reason for missing figures that an error of the model gives.
 func cannotFit(err error) string {
 	switch {
 	case errors.Is(err, stat.ErrFewReviewers):
@@ -193,8 +200,9 @@ func cannotFit(err error) string {
 	}
 }
 
-// ownEffects returns a weighted sum of own effects. A reviewer that tells answers apart more when its own answer is good looks as if it
-// favoured itself. So there are two figures, one beside the spread of each reviewer, and this is the less certain one.
+// ownEffects returns a weighted sum of own effects. A reviewer that separates answers more when its own answer is
+// good looks as if it favoured itself. So there are two estimates, with and without a spread of each reviewer, and
+// ownEffects returns the less certain one.
 func (f *favours) ownEffects(of weights) stat.Contrast {
 	own := f.contrast(f.fit, of)
 	if f.spread == nil || !own.Estimable {
@@ -208,7 +216,8 @@ func (f *favours) ownEffects(of weights) stat.Contrast {
 
 func studentP(c stat.Contrast) float64 { return stat.StudentP(c.Estimate/c.SE, c.DF) }
 
-// surest returns the effect with the smallest p of those that pass as a favour beside the model. It returns -1 if none passes.
+// surest returns the pair or slope effect with the smallest p among those that are significant and large enough to
+// count. It returns -1 if there is none.
 func (f *favours) surest(promoted []int) int {
 	best := -1
 	least := 1.
@@ -244,7 +253,7 @@ func (f *favours) surest(promoted []int) int {
 	return best
 }
 
-// lacksOwn returns why a reviewer has no figure of its own answers, or "".
+// lacksOwn returns why there is no figure for a reviewer's own answers, or "".
 func (f *favours) lacksOwn(reviewer int) string {
 	if reason := f.lacksSlope(reviewer); reason != "" {
 		return reason
@@ -255,7 +264,7 @@ func (f *favours) lacksOwn(reviewer int) string {
 	return ""
 }
 
-// lacksPair returns why a pair has no figure, or "".
+// lacksPair returns why there is no figure for a pair, or "".
 func (f *favours) lacksPair(reviewer, candidate int) string {
 	if f.reason != "" {
 		return f.reason
@@ -272,7 +281,7 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 	return f.comparable(reviewer, candidate)
 }
 
-// lacksSlope returns why the report has no figure of how a reviewer rewards length, or "".
+// lacksSlope returns why there is no figure for how a reviewer rewards length, or "".
 func (f *favours) lacksSlope(reviewer int) string {
 	switch {
 	case f.reason != "":
@@ -290,7 +299,8 @@ func (f *favours) notTaken() string {
 	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
 }
 
-// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or "".
+// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or
+// "".
 func (f *favours) comparable(reviewer, candidate int) string {
 	pairs := 0
 	enough := 0
@@ -313,7 +323,8 @@ func (f *favours) comparable(reviewer, candidate int) string {
 	return ""
 }
 
-// take returns the members of the model. They are those that can be tested or, if these are too many, those with the most scores.
+// take returns the members of the model: those that can be tested. If these are more than mostMembers, it returns
+// those with the most scores.
 func (f *favours) take() (members, number []int) {
 	records := func(member int) int { return f.reviewers[member].records + f.answered[member].records }
 	for member := range f.w.names {
@@ -331,7 +342,8 @@ func (f *favours) take() (members, number []int) {
 	return members, number
 }
 
-// scores returns the scores of the window for the model. It numbers the effects first, because scores name them.
+// scores returns the scores of the window for the model. It numbers the effects first, because scores refer to
+// them.
 func (f *favours) scores() (all []stat.Score) {
 	members, number := f.take()
 	pairs := slices.DeleteFunc(f.sortedPairs(), func(pair [2]int) bool {
@@ -370,8 +382,8 @@ func (w *window) places() int {
 	return places
 }
 
-// stubs reports which answers of a session are so short that they are refusals. Usual says how long the answers of each
-// member usually are.
+// stubs reports which answers of a session are so short that they are refusals. usual holds the usual length of
+// each member's answers.
 func (x *scores) stubs(length, usual []float64) []bool {
 	stubs := make([]bool, len(length))
 	middle := median(length)
@@ -381,7 +393,7 @@ func (x *scores) stubs(length, usual []float64) []bool {
 	return stubs
 }
 
-// meanLength returns the mean length of the answers that are no stubs. It is 0 if no length is known.
+// meanLength returns the mean length of the answers that are not stubs. It is 0 if no length is known.
 func meanLength(length []float64, stubs []bool) float64 {
 	sum := 0.
 	n := 0.
@@ -394,7 +406,8 @@ func meanLength(length []float64, stubs []bool) float64 {
 	return sum / max(n, 1)
 }
 
-// appendScores appends the scores of session k. The field Slate of each is the mean length of the answers there.
+// appendScores appends the scores of session k. It sets the field Slate of each to the mean length of the answers
+// there.
 func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.Score {
 	s := &f.w.sessions[k]
 	length := s.lengths()
@@ -428,7 +441,8 @@ func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.
 	return all
 }
 
-// newest returns the index of the oldest session such that it and all later ones have no more scores than most.
+// newest returns the index of the first session to take. This session and all later ones have no more scores than
+// most.
 func (w *window) newest(most int) int {
 	scores := 0
 	for k, s := range slices.Backward(w.sessions) {
@@ -442,7 +456,7 @@ func (w *window) newest(most int) int {
 	return 0
 }
 
-// method says how the figures of the model come about.
+// method describes the model in the field Method of a metric.
 func (f *favours) method() string {
 	if f.oldest == 0 {
 		return graded
@@ -451,8 +465,8 @@ func (f *favours) method() string {
 		graded, len(f.w.sessions)-f.oldest, mostFavourScores)
 }
 
-// terms returns the effects on a score, other than that of the length. Mean is the mean similarity of the other answers on the ballot to
-// the reviewer's own answer.
+// terms returns the effects on a score, other than that of the length. mean is the mean similarity of the other
+// answers on the ballot to the reviewer's own answer.
 func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.Term) {
 	reviewer := s.reviewers[i]
 	candidate := s.candidates[j]
@@ -480,8 +494,8 @@ func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.T
 	return terms
 }
 
-// meanStyle returns the mean similarity of the answers of others, as far as a reviewer scored them, to its own answer. It is NaN if
-// none is known.
+// meanStyle returns how similar other members' answers are to a reviewer's own answer. It is the mean over those
+// that the reviewer scored, and NaN if no similarity is known.
 func (x *scores) meanStyle(i int) float64 {
 	var known []float64
 	for j, similarity := range x.style[i] {
@@ -492,7 +506,7 @@ func (x *scores) meanStyle(i int) float64 {
 	return stat.Mean(known)
 }
 
-// lengths returns the binary logarithms of the lengths of the answers of a session. A length that no record tells is NaN.
+// lengths returns the binary logarithm of each answer's length in a session. A length that is in no record is NaN.
 func (x *scores) lengths() []float64 {
 	lengths := slices.Repeat([]float64{math.NaN()}, len(x.candidates))
 	for i := range x.reviewers {
@@ -505,7 +519,8 @@ func (x *scores) lengths() []float64 {
 	return lengths
 }
 
-// usualLengths returns for each member by how many doublings its median answer is longer than the others of its session.
+// usualLengths returns, for each member, the median of how many doublings its answers are longer than the median
+// answer of their session.
 func (f *favours) usualLengths() []float64 {
 	lengths := make([][]float64, len(f.w.names))
 	for k := range f.w.sessions {
@@ -525,7 +540,7 @@ func (f *favours) usualLengths() []float64 {
 	return usual
 }
 
-// median returns the median of the values that are not NaN. It returns NaN if all are.
+// median returns the median of the values that are not NaN. It is NaN if all are NaN.
 func median(values []float64) float64 {
 	known := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(known) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// set gives a metric a figure that is about those reviewers, or the reason why it has none.
+// set gives a metric a figure about these reviewers. If the figure is missing, it sets the reason instead.
 func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewers ...int) {
 	if reason := cmp.Or(f.reason, lacks); reason != "" {
 		m.missing(reason)
@@ -29,7 +29,8 @@ func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewer
 	m.OwnScale = new(*m.PointEstimate * sum / float64(len(reviewers)))
 }
 
-// inCommon returns the member of a headline that is the mean of the effects of reviewers. It returns false if these are fewer than two.
+// inCommon returns the headline's member for the mean effect of all reviewers. It returns false if there are fewer
+// than two reviewers.
 func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metric, bool) {
 	if len(effects) < 2 {
 		return Metric{}, false
@@ -41,7 +42,7 @@ func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metri
 	return m, true
 }
 
-// weights has the weight of each effect in a sum, by the number of the effect.
+// weights holds the weight of each effect in a sum, by the number of the effect.
 type weights map[int]float64
 
 // mean returns the weights of the mean of effects.
@@ -72,7 +73,7 @@ func (m *models) scorers() (members []int) {
 	return members
 }
 
-// reviewing returns the members whose scores the model takes.
+// reviewing returns the members that gave scores which the model takes.
 func (f *favours) reviewing() []int {
 	return slices.DeleteFunc(f.scorers(), func(member int) bool {
 		return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0
@@ -124,9 +125,10 @@ func (h *findings) family() Metric {
 	return m
 }
 
-// tellsFamily reports whether the records can tell a favour for the family from what the candidates are worth. The favour has to be
-// estimable in a linear model of who scored whom, with an effect of each reviewer, candidate and own answer. Otherwise the
-// graded-response model would take it from its curvature alone, as among three members of whom two have one provider.
+// tellsFamily reports whether the records can separate favour for the family from the quality of the candidates.
+// The favour must be estimable in a linear model of who scored whom, with an effect of each reviewer, candidate and
+// own answer. Otherwise the graded-response model would estimate it from its curvature alone. This happens, for
+// example, with three members of which two have one provider.
 func (f *favours) tellsFamily() bool {
 	n := len(f.effects.members)
 	if f.reason != "" || n < 2 {
@@ -156,7 +158,7 @@ func (f *favours) tellsFamily() bool {
 	return estimable
 }
 
-// style returns style mimicry. It returns nothing if no record says how alike answers are.
+// style returns the metric of style mimicry. It returns nil if no record says how similar answers are.
 func (h *findings) style() []Metric {
 	if h.w.embedder == "" {
 		return nil
@@ -205,8 +207,8 @@ func (h *findings) affinity() Metric {
 	return m
 }
 
-// position returns the position effects. Each place has an effect, the same for all reviewers. The first place has one for each reviewer
-// too. Every effect is less the mean of the other places.
+// position returns the position effects. Each place has an effect that is the same for all reviewers. The first
+// place also has one for each reviewer. From every effect it subtracts the mean of the other places.
 func (h *findings) position() Metric {
 	m := h.metric(positionName, points, "a place less the mean of the others; "+h.favour.method(), h.ordered, deltaPosition)
 	if h.pairPosition(&m) {
@@ -224,7 +226,7 @@ func (h *findings) position() Metric {
 			firsts = append(firsts, e.first(i))
 		}
 	}
-	// at returns the weights of a place. The last place is the zero of the others.
+	// at returns the weights of a place. The last place has none, because the other places are measured from it.
 	at := func(place int, firsts []int) weights {
 		switch {
 		case place == 0:

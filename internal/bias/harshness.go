@@ -10,70 +10,68 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// reportSeed seeds the random numbers of a report, so that it can be repeated.
+// reportSeed seeds the random numbers of a report, so that a report of the same records is the same.
 const reportSeed = 18
 
-// jackknifeFrom is how many reviewers a session takes for its anomalies to hold
-// whichever single score is left out. With fewer, one score is too much of a
-// reviewer's harshness.
+// jackknifeFrom is how many reviewers a session needs for testing its anomalies with each single score left out.
+// With fewer, one score has too large a part in a reviewer's harshness.
 const jackknifeFrom = 6
 
-// anomalyLimits is what the report says of anomalies that it does not find.
+// anomalyLimits says in the report which anomalies it may miss.
 const anomalyLimits = "a shift of 2.5 points in one session is found about every other time from five members on, " +
 	"and less often with fewer members or where sessions differ in how far their scores scatter"
 
-// ChangePoint is where a reviewer's relative harshness departs furthest from its
-// mean, over sessions in which the council stayed the same.
+// ChangePoint is where a reviewer's mean relative harshness changed most, among sessions in which the council
+// stayed the same.
 type ChangePoint struct {
-	ReviewerID string    `json:"reviewer_id"`
-	SessionID  string    `json:"session_id"` // the first that asked the question with which the new level begins
-	Start      time.Time `json:"start"`      // of that session
-	Before     float64   `json:"before"`     // mean relative harshness, in points
-	After      float64   `json:"after"`
-	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
-	PValue     float64   `json:"p_value"`   // by permuting questions
-	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
-	// Verdict is changed where q lies below the level for this number of questions, and
-	// the levels are at least as far apart as the drift that counts. Otherwise it is inconclusive.
+	ReviewerID string `json:"reviewer_id"`
+	// SessionID is the first session that asked the first question of the new level.
+	SessionID string    `json:"session_id"`
+	Start     time.Time `json:"start"`  // when that session started
+	Before    float64   `json:"before"` // mean relative harshness, in points
+	After     float64   `json:"after"`
+	Statistic float64   `json:"statistic"` // the largest absolute partial sum of deviations, over SD sqrt(n)
+	PValue    float64   `json:"p_value"`   // by permuting questions
+	QValue    float64   `json:"q_value"`   // PValue adjusted among change points (Benjamini and Hochberg)
+	// Verdict is changed if q is below the level for this number of questions, and the levels differ by at least
+	// the least drift that counts. Otherwise it is inconclusive.
 	Verdict     Verdict     `json:"verdict"`
-	AlsoChanged []Alongside `json:"also_changed"` // then; none where nothing changed
-	Sentence    string      `json:"sentence"`     // says who changed, and when; it is "" without a change
-	Sessions    int         `json:"sessions"`     // that the reviewer took part in
-	Clusters    int         `json:"clusters"`     // sessions, those that answered one question counted once
+	AlsoChanged []Alongside `json:"also_changed"` // what else changed at that time
+	Sentence    string      `json:"sentence"`     // says who changed, and when, or is "" without a change
+	Sessions    int         `json:"sessions"`     // in which the reviewer took part
+	Clusters    int         `json:"clusters"`     // sessions, where those of one question count once
 	WindowStart time.Time   `json:"window_start"`
 	WindowEnd   time.Time   `json:"window_end"`
 }
 
-// Anomalies are the cells, one reviewer on one question, that do not fit the
-// others.
+// Anomalies are the cells that do not fit the others. A cell is one reviewer on one question.
 type Anomalies struct {
-	Cells  int       `json:"cells"` // that were tested, all in one family
+	Cells  int       `json:"cells"` // the number of tested cells, all in one family
 	Found  []Anomaly `json:"found"` // by time
 	Limits string    `json:"limits"`
 }
 
-// Anomaly is one cell whose q lies below the level for its number of questions.
+// Anomaly is one cell whose q is below the level for its number of questions.
 type Anomaly struct {
-	SessionID  string    `json:"session_id"` // the first that asked the question
-	Start      time.Time `json:"start"`      // of that session
-	Sessions   int       `json:"sessions"`   // that asked the question
+	SessionID  string    `json:"session_id"` // the first session that asked the question
+	Start      time.Time `json:"start"`      // when that session started
+	Sessions   int       `json:"sessions"`   // the number of sessions that asked the question
 	ReviewerID string    `json:"reviewer_id"`
-	// Value is the reviewer's relative harshness in those sessions, in points, Usual
-	// its mean over all questions.
+	// Value is the reviewer's relative harshness in those sessions, in points. Usual is its mean over all
+	// questions.
 	Value  float64 `json:"value"`
 	Usual  float64 `json:"usual"`
-	T      float64 `json:"t"` // externally studentised
+	T      float64 `json:"t"` // the externally studentised deviation
 	PValue float64 `json:"p_value"`
-	QValue float64 `json:"q_value"` // after Benjamini and Hochberg among the cells
+	QValue float64 `json:"q_value"` // PValue adjusted among the cells (Benjamini and Hochberg)
 
-	questions int // that it was compared with, itself among them
+	questions int // the number of questions compared, this one included
 }
 
-// severities returns the fit of each session's scores on candidate and reviewer, own
-// reviews excluded. The rows are the members of the window: the effect of a reviewer is
-// its relative harshness, what it adds to an answer's score, below 0 for one harsher
-// than the others. A session in which the reviewers cannot be compared, because no chain
-// of common candidates links them all, has no harshness for anyone.
+// severities returns, for each session, the fit of its scores on candidate and reviewer, without own reviews. The
+// rows are the members of the window. The effect of a reviewer is its relative harshness: what it adds to the score
+// of an answer, below 0 for a reviewer harsher than the others. If no chain of common candidates links all
+// reviewers of a session, they cannot be compared. Then all effects of the session are NaN.
 func severities(w window) []stat.TwoWay {
 	fits := make([]stat.TwoWay, len(w.sessions))
 	for s := range fits {
@@ -87,17 +85,15 @@ func severities(w window) []stat.TwoWay {
 	return fits
 }
 
-// question is the mean of the fits of the sessions that asked one question. It counts
-// once, however often it was asked.
+// question is the mean fit of the sessions that asked one question. It counts once, however often it was asked.
 type question struct {
 	stat.TwoWay
-	first    int     // of its sessions, the index in the window
-	at       float64 // mean index of its sessions
+	first    int     // the index in the window of its first session
+	at       float64 // the mean index of its sessions
 	sessions int
 }
 
-// questions returns the questions of a stretch, ordered by the mean time of their
-// sessions.
+// questions returns the questions of a stretch, ordered by the mean index of their sessions.
 func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	sessions := map[int][]int{} // by cluster
 	for _, s := range part {
@@ -142,7 +138,7 @@ func (x *scores) others() [][]float64 {
 	return y
 }
 
-// judged returns how many scores a reviewer gave to answers of others.
+// judged returns how many scores a reviewer gave to other members' answers.
 func (x *scores) judged(reviewer int) int {
 	n := 0
 	if i := slices.Index(x.reviewers, reviewer); i >= 0 {
@@ -155,18 +151,17 @@ func (x *scores) judged(reviewer int) int {
 	return n
 }
 
-// stretch are sessions in which the council stayed the same, oldest first, by their indices in the
-// window.
+// stretch holds sessions in which the council stayed the same, oldest first, as indices in the window.
 type stretch []int
 
-// stretches splits sessions, oldest first, into those of each council_config_version, whether or
-// not others lie between them, and these where a member comes or goes for good (ADR-018: scores
-// before and after are not those of one reviewer). A session that does not tell its version has
-// that of the one before it.
+// stretches splits sessions, oldest first, into stretches. All sessions of one council_config_version are together,
+// also if other sessions lie between them. They are then split where a member comes or goes for good, because
+// ADR-018 treats scores before and after as those of two reviewers. A session without a version gets that of the
+// session before it.
 func stretches(sessions []scores) []stretch {
 	version := ""
 	for _, x := range slices.Backward(sessions) {
-		version = cmp.Or(x.config, version) // of the first that tells it
+		version = cmp.Or(x.config, version) // ends as the first version that a session has
 	}
 	var councils []stretch
 	number := map[string]int{}
@@ -187,8 +182,8 @@ func stretches(sessions []scores) []stretch {
 	return split
 }
 
-// byMembers splits the sessions of one version where a member comes or goes for good. Members that
-// span fewer sessions than a test takes are guests and split nothing.
+// byMembers splits the sessions of one version where a member comes or goes for good. Members that span fewer
+// sessions than a test needs are guests and do not split the stretch.
 func (part stretch) byMembers(sessions []scores) []stretch {
 	first := map[int]int{}
 	last := map[int]int{}
@@ -223,19 +218,18 @@ func (part stretch) byMembers(sessions []scores) []stretch {
 type drift struct {
 	stretch
 	reviewer  int
-	sessions  int // that the reviewer took part in
-	questions int // that these asked
-	// Effect is the change over the whole stretch, in points. Its error is NaN below ten
-	// questions, and 0 where the harshness does not scatter about the line.
+	sessions  int // in which the reviewer took part
+	questions int // that these sessions asked
+	// Effect is the change over the whole stretch, in points. Its error is NaN below ten questions. It is 0 if the
+	// harshness lies exactly on a line.
 	stat.Effect
 }
 
-// drifts returns the linear trend of relative harshness over the sessions'
-// ordinals, for each stretch and reviewer with at least ten sessions: the slope and
-// its standard error by leaving out one question at a time, both times (S-1) for a
-// stretch of S sessions. Sessions are compared within their topic, and the error allows for what neighbours
-// have in common (see [excesses]). The test is Student's t with one degree of freedom less
-// than questions at most. Fewer than ten questions have no standard error.
+// drifts returns the linear trend of relative harshness over the sessions, for each stretch and each reviewer with
+// at least ten sessions. The drift is the slope over session numbers times (S-1), for a stretch of S sessions. Its
+// standard error leaves out one question at a time. Sessions are compared within their topic, and the error allows
+// for what neighbouring questions have in common (see [excesses]). The test is Student's t on at most one degree of
+// freedom less than questions. With fewer than ten questions there is no standard error.
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
@@ -281,7 +275,7 @@ func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	return all
 }
 
-// detrended returns the residuals of the regression of values on t. The mean of values is 0, and so is that of t.
+// detrended returns the residuals of a regression of values on t. Both must have the mean 0.
 func detrended(t, values []float64) []float64 {
 	slope := stat.Dot(t, values) / stat.Dot(t, t)
 	rest := make([]float64, len(values))
@@ -291,7 +285,7 @@ func detrended(t, values []float64) []float64 {
 	return rest
 }
 
-// stepless returns values as deviations from their mean before k and from that from k on.
+// stepless returns the deviations of values[:k] from their mean, and of values[k:] from theirs.
 func stepless(values []float64, k int) []float64 {
 	before := stat.Mean(values[:k])
 	after := stat.Mean(values[k:])
@@ -306,7 +300,7 @@ func stepless(values []float64, k int) []float64 {
 	return rest
 }
 
-// within returns the deviations of values from the mean of their topic.
+// within returns the deviations of values from the means of their topics.
 func within(topics []string, values []float64) []float64 {
 	sum := map[string]float64{}
 	n := map[string]float64{}
@@ -321,18 +315,22 @@ func within(topics []string, values []float64) []float64 {
 	return deviations
 }
 
-// excesses returns for each series, in the order of time and without its trend, how many times larger the variance of its slow
-// parts is than that of independent values, at least 1, and on how many degrees of freedom that is known. Neighbouring
-// questions are often about one thing that a reviewer scores otherwise than the rest, and a mean of such questions varies
-// more than their number says.
+// excesses takes series in the order of time, with their trends removed. factors says how many times larger the
+// variance of each series' slow parts is than it would be for independent values, at least 1. df holds the degrees
+// of freedom of the factors. Neighbouring questions are often about one subject, which a reviewer may score higher
+// or lower than the rest. The mean of such questions varies more than the mean of independent ones.
 //
-// The slow parts are cosines with periods down to some forty questions (equal-weighted cosine estimate of a long-run variance:
-// Mueller 2007; Lazarus, Lewis, Stock and Watson 2018). The first cosine is left out, because the trend has taken it up.
-// Because they are few, the ratios of the series are drawn towards each other, see [stat.ModeratedVariances].
+// The slow parts are cosines with periods down to some forty questions (equal-weighted cosine estimate of a
+// long-run variance: Mueller 2007; Lazarus, Lewis, Stock and Watson 2018). The first cosine is left out, because
+// the trend has taken it up. The cosines are few, so the factors of the series are drawn towards each other, see
+// [stat.ModeratedVariances].
 func excesses(all [][]float64) (factors, df []float64) {
 	const (
-		period = 20   // questions to a cosine
-		slower = 1.25 // the excess in runs of ten questions, over that of these cosines, whose periods are not all much longer
+		// period is the number of questions for each cosine.
+		period = 20
+		// slower is the excess in runs of ten questions, relative to that of these cosines. Not all of their
+		// periods are much longer than such runs.
+		slower = 1.25
 	)
 	squares := make([]float64, len(all))
 	known := make([]float64, len(all))
@@ -359,13 +357,13 @@ func excesses(all [][]float64) (factors, df []float64) {
 	}
 	for i := range factors {
 		factors[i] = max(1, 1+slower*(factors[i]-1))
-		// The harshness of all reviewers sums to 0, so that one of them adds nothing.
+		// The harshness of all reviewers sums to 0, so the last reviewer adds no information.
 		df[i] = min(df[i], max(known[i], total*(1-1/float64(len(all)))))
 	}
 	return factors, df
 }
 
-// series returns the values, of n, that are not NaN, and their indices.
+// series calls value for 0 to n-1. It returns the values that are not NaN, and their indices.
 func series(n int, value func(k int) float64) (at []int, known []float64) {
 	for k := range n {
 		if v := value(k); !math.IsNaN(v) {
@@ -376,26 +374,25 @@ func series(n int, value func(k int) float64) (at []int, known []float64) {
 	return at, known
 }
 
-// seriesOf returns one reviewer's relative harshness on the questions, and which of
-// them have it.
+// seriesOf returns one reviewer's relative harshness on the questions where it is known, and the indices of these
+// questions.
 func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 	return series(len(asked), func(k int) float64 { return asked[k].Effect[reviewer] })
 }
 
-// changePoints returns the change point of each stretch and reviewer with at least
-// ten questions, from the mean relative harshness on each question. The p value is
-// the share of random orders of the questions, the given one among them, whose
-// statistic is as large (Good, Permutation Tests, 2000): questions on which the
-// council stayed the same are exchangeable, the sessions that asked one of them are
-// not. Beyond 256 questions, runs of neighbours are moved together.
+// changePoints returns the change point of each stretch and each reviewer with at least ten questions, from the
+// mean relative harshness on each question. The p value is the share of random orders of the questions, the given
+// one included, whose statistic is at least as large (Good, Permutation Tests, 2000). Questions are exchangeable
+// while the council stays the same, but sessions of one question are not. With more than 256 questions, runs of
+// neighbouring questions are moved together.
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	points := []ChangePoint{}
 	p := make([]float64, 0, len(w.names))
-	var of []stretch // by change point
+	var of []stretch // the stretch of each change point
 	for _, part := range split {
 		asked := questions(w, fits, part)
-		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where a reviewer took no part
+		deviations := stat.Matrix(len(asked), len(w.names), 0.) // stays 0 where a reviewer took no part
 		var residuals [][]float64
 		for reviewer, id := range w.names {
 			at, h := seriesOf(asked, reviewer)
@@ -414,9 +411,10 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			}
 			statistic, k := stat.CUSUM(compared)
 			for i, q := range at {
-				deviations[q][len(points)-len(p)] = compared[i] // len(p) points are of earlier stretches
+				deviations[q][len(points)-len(p)] = compared[i] // len(p) points come from earlier stretches
 			}
-			// What is left beside a trend or a step, whichever fits better: a change that is there does not hide itself.
+			// Remove a trend or a step, whichever fits better. Otherwise a real change would inflate the excess and
+			// hide itself.
 			trend := detrended(within(topics, ordinals), compared)
 			step := stepless(compared, k)
 			if stat.Dot(step, step) < stat.Dot(trend, trend) {
@@ -442,7 +440,8 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			})
 		}
 		factors, df := excesses(residuals)
-		for i := range factors { // as far as they are known
+		// Widen each factor, because it is known on few degrees of freedom only.
+		for i := range factors {
 			wider := stat.StudentQuantile(0.975, df[i]) / stat.NormalQuantile(0.975)
 			factors[i] *= wider * wider
 		}
@@ -468,19 +467,17 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 	return Anomalies{Cells: len(cells), Found: append([]Anomaly{}, found...), Limits: anomalyLimits}
 }
 
-// testedCells tests every cell of the stretches with at least ten questions, all in
-// one family of Benjamini and Hochberg. A question on which everyone gives low
-// scores is a hard one and no anomaly.
+// testedCells tests every cell of the stretches with at least ten questions, all in one family of Benjamini and
+// Hochberg. A question on which everyone gives low scores is a hard question and no anomaly.
 //
-// Harshness varies between questions, and by the chance of few scores. The variance by
-// chance differs between questions too, and is known from few residuals. So each
-// variance is moderated towards the others (see [stat.ModeratedVariances]), every
-// deviation is scaled to what the two lead to expect, and compared with the others by
-// its externally studentised value, on the degrees of freedom of the moderated
-// variance, at most two less than questions.
+// Harshness varies between questions, and by the chance of few scores. The variance by chance also differs between
+// questions, and few residuals tell it. So testedCells moderates each such variance towards the others (see
+// [stat.ModeratedVariances]). It divides every deviation by the standard deviation that both variances predict.
+// Then it compares the result with the others by its externally studentised value, on the degrees of freedom of the
+// moderated variance, at most questions minus two.
 //
-// From six reviewers on, a deviation counts as far as it holds whichever one of the
-// reviewer's scores is left out.
+// If at least six reviewers can be compared, a deviation is reduced to what remains when any one of the reviewer's
+// scores is left out.
 func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 	var cells []Anomaly
 	var p []float64
@@ -533,8 +530,8 @@ func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 	return cells
 }
 
-// shareKept returns the share of a deviation, 0 to 1, that is left at the least when one
-// score is left out, given the range that it then has: 0 where its sign may change.
+// shareKept returns the least share of a deviation, 0 to 1, that remains when one score is left out. low and high
+// are the least and the greatest deviation after that. The share is 0 if the sign may change.
 func shareKept(deviation, low, high float64) float64 {
 	switch {
 	case deviation > 0:

@@ -57,10 +57,11 @@ const (
 	shrinks        = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
-// headline turns a metric into the headline of its members. These are of two kinds: what all reviewers have in common, and single
-// reviewers. The q of a member is its p after Benjamini and Hochberg among its kind, and twice that if there are both kinds. The
-// headline has the smallest q. If some members have enough sessions for a verdict, the others do not count. If no member has a
-// figure, the headline has the special reason of a member, or otherwise.
+// headline turns a metric into the headline of its members. There are two kinds of members: what all reviewers have
+// in common, and single reviewers. The q of a member is its p after Benjamini and Hochberg among its kind, and
+// twice that if there are both kinds. The headline shows the member with the smallest q. If some members have
+// enough sessions for a verdict, the others do not count. If no member has a figure, the headline has the special
+// reason of a member, or the given reason otherwise.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -93,7 +94,7 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.PValue = new(*least.QValue)
 }
 
-// findings makes metrics of the models of a window.
+// findings computes the metrics from the models of a window.
 type findings struct {
 	*models
 	c      *Collector
@@ -101,9 +102,8 @@ type findings struct {
 	favour *favours
 }
 
-// headlines returns the metrics of a window that are tested, with their verdicts,
-// followed by those that describe positions under a shared order, and
-// a summary of the verdicts. They are of no use where the context has ended.
+// headlines returns the tested metrics of a window with their verdicts, then metrics that are not tested, and a
+// summary of the verdicts. The results must not be used if the context has ended.
 func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text summary) {
 	h := findings{models: newModels(w), c: c, span: span}
 	var length, reasoning, harshness, anchoring, drift Metric
@@ -111,7 +111,7 @@ func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits 
 	var shared []Metric
 	runTogether(
 		func() { h.favour = newFavours(ctx, h.models) },
-		func() { // what that model does not tell
+		func() { // compute what needs no graded-response model
 			length = h.length()
 			harshness = h.harshness()
 			anchoring = h.anchoring()
@@ -122,7 +122,7 @@ func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits 
 	)
 	family := slices.Concat([]Metric{length, h.position(), h.slopes(), h.selfPreference(), h.family()}, h.style(),
 		[]Metric{harshness, h.affinity(), anchoring, drift})
-	if reasoned { // else the headline does not name it among what was not tested
+	if reasoned { // if no record has reasoning tokens, the headline must not list it as untested
 		family = slices.Insert(family, 1, reasoning)
 	} else {
 		shared = slices.Insert(shared, 0, reasoning)
@@ -135,7 +135,7 @@ func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits 
 	return metrics, c.summarise(family, len(w.sessions))
 }
 
-// setTiers sets the tiers of metrics and their members by what these turned out to rest on.
+// setTiers sets the tiers of metrics and their members from their numbers of questions.
 func (c *Collector) setTiers(metrics []Metric) {
 	for i := range metrics {
 		metrics[i].Confidence = c.confidence(metrics[i].Clusters)
@@ -150,7 +150,7 @@ func (h *findings) metric(name, unit, method string, t tally, delta float64) Met
 	return m
 }
 
-// member returns a member of a headline without its figure.
+// member returns a member of a headline without a figure.
 func (h *findings) member(of Metric, subject string, t tally) Metric {
 	m := h.metric(of.Name+"|"+subject, of.Unit, of.Method, t, *of.Delta)
 	m.Subject = subject
@@ -158,8 +158,8 @@ func (h *findings) member(of Metric, subject string, t tally) Metric {
 	return m
 }
 
-// each returns one metric for each member of the council that has records in the
-// tallies, with the figure of a contrast where there are enough.
+// each returns one metric for each member of the council that has records in the tallies. If a member has enough
+// questions, its metric has the figure of its contrast.
 func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(member int) []float64) []Metric {
 	var members []Metric
 	for member, t := range tallies {
@@ -205,7 +205,8 @@ func (h *findings) harshness() Metric {
 	return m
 }
 
-// askForOwn says, where self-preference has too few sessions for a verdict, how many have own answers and what brings more.
+// askForOwn adds to the reason of self-preference, if it has too few sessions for a verdict, how many sessions show
+// own answers and what brings more.
 func (h *findings) askForOwn(family []Metric) {
 	for i := range family {
 		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
@@ -221,7 +222,7 @@ type placed struct {
 	size int
 }
 
-// effects returns a member for each position in the slates of those fits.
+// effects returns a member for each position in the slates of these fits.
 func (h *findings) effects(of Metric, name string, tallies []tally, fits []placed) []Metric {
 	var effects []Metric
 	for _, f := range fits {
@@ -265,8 +266,7 @@ func (h *findings) anchoring() Metric {
 	return m
 }
 
-// withoutOrders returns why there is no figure of those that need an order for each
-// reviewer.
+// withoutOrders returns why there is no figure that needs a separate order for each reviewer.
 func (h *findings) withoutOrders() string {
 	switch {
 	case h.ordered.records > 0:
@@ -280,8 +280,7 @@ func (h *findings) withoutOrders() string {
 	}
 }
 
-// drift returns the trends of the reviewers' relative harshness, within each
-// stretch in which the council stayed the same.
+// drift returns the trends of the reviewers' relative harshness within each stretch.
 func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	m := h.metric(driftName, "points over the window",
 		"trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored,
@@ -321,8 +320,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	return m
 }
 
-// sharedOrder returns the position effects of sessions whose reviewers saw one order. It
-// describes, because the quality of the answers may explain them.
+// sharedOrder returns the position effects of sessions whose reviewers all saw the same order. They only describe,
+// because the quality of the answers may explain them.
 func (h *findings) sharedOrder() []Metric {
 	var fits []placed
 	var all tally
@@ -364,9 +363,9 @@ func (h *findings) sharedOrder() []Metric {
 	return []Metric{m}
 }
 
-// judge sets the q values of the headlines, the effects that would have been found, and
-// the verdicts; and the verdicts of the members of a headline at which something was found. Headlines of one
-// kind are adjusted among each other: that every reviewer scores at another level makes no favour more likely.
+// judge sets the q values, the detectable effects and the verdicts of the headlines. If something is found at a
+// headline, judge sets the verdicts of its members too. Headlines are adjusted only among those of their kind. For
+// example, a difference in harshness does not make favour more likely.
 func (h *findings) judge(family []Metric) {
 	for _, kind := range []Kind{KindFavour, KindLevel, KindChange, KindAssociation} {
 		headlines := adjust(family, func(m Metric) bool { return m.Kind == kind })
@@ -382,8 +381,8 @@ func (h *findings) judgeOne(m *Metric) {
 	passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
 		return !member.passes() || *m.QValue >= level(member.Clusters)
 	})
-	// The member of the least p may be too small to count where another is not, or have
-	// too few sessions for the level at which another counts.
+	// The member with the least p may be too small to count while another one is large enough, or it may have too
+	// few sessions for its level.
 	inCommon := slices.ContainsFunc(passing, func(member *Metric) bool {
 		return member.InCommon && *member.QValue <= *m.PValue
 	})
@@ -399,9 +398,9 @@ func (h *findings) judgeOne(m *Metric) {
 	}
 }
 
-// setFindable sets the effect that the verdict of a headline, tested among so many
-// headlines, finds with a probability of 80 %, and the same for each member. Where there
-// are too few sessions for a verdict, there is none.
+// setFindable sets the effect that the verdict of a headline, adjusted among that number of headlines, finds with a
+// probability of 80 %. It does the same for each member. It sets nothing if there are too few sessions for a
+// verdict.
 func (h *findings) setFindable(m *Metric, headlines float64) {
 	if m.Clusters < h.c.o.MinSessions {
 		return
@@ -413,7 +412,7 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		m.setSingle(h.leastShare(m.Name))
 		return
 	}
-	largest := map[bool]float64{} // effect, by whether it is in common
+	largest := map[bool]float64{} // the largest effect, by whether it is in common
 	for _, member := range tested {
 		effect := member.findable(level / float64(member.Among))
 		member.setDetectable(effect)
@@ -425,16 +424,16 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 	m.setDetectable(cmp.Or(largest[true], largest[false]))
 }
 
-// setDetectable sets the effect that the verdict finds with a probability of 80 %, unless it is larger than the scale
-// allows.
+// setDetectable sets the effect that the verdict finds with a probability of 80 %, unless it is larger than the
+// scale allows.
 func (m *Metric) setDetectable(effect float64) {
 	if !m.beyondScale(effect) {
 		m.MinimumDetectableEffect = &effect
 	}
 }
 
-// setSingle sets the effect of a single reviewer that is found through the mean of all, where each has at least that share
-// in it. 0 stands for an effect that no single reviewer has.
+// setSingle sets the effect of a single reviewer that is found through the mean of all reviewers, if each has at
+// least that share in the mean. A share of 0 means that no single reviewer has such an effect.
 func (m *Metric) setSingle(share float64) {
 	if m.MinimumDetectableEffect == nil || share <= 0 {
 		return
@@ -444,8 +443,8 @@ func (m *Metric) setSingle(share float64) {
 	}
 }
 
-// leastShare returns the least share of a reviewer in the records that a headline rests on. Reviewers with too few sessions
-// for a figure of their own are left out.
+// leastShare returns the least share of a reviewer in the records behind a headline. It leaves out reviewers with
+// too few questions for a figure of their own.
 func (h *findings) leastShare(headline string) float64 {
 	enters := map[string]func(cell) bool{
 		anchoringName: func(c cell) bool { return c.position[c.i][c.j] >= 0 },

@@ -14,30 +14,30 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// reasonRank is a rank_value that no place on its ballot has.
+// reasonRank is why a record is skipped whose rank_value is not a place of its ballot.
 const reasonRank = "bad_rank"
 
-// Leaderboard ranks models over the sessions of a window (ADR-007). In it every
-// session counts alike, however many reviewers it had.
+// Leaderboard ranks models over the sessions of a window (ADR-007). Every session counts equally, however many
+// reviewers it had.
 type Leaderboard struct {
 	GeneratedAt time.Time `json:"generated_at"`
 	Window      Window    `json:"window"`
-	Category    *string   `json:"category"`          // the one asked for; null: all sessions
-	Filters     []Filter  `json:"filters,omitempty"` // as in a Report
-	// PartialBallots is what a ballot counts for a candidate that it leaves out.
+	Category    *string   `json:"category"`          // the category of the query, or null for all sessions
+	Filters     []Filter  `json:"filters,omitempty"` // has the same meaning as in a Report
+	// PartialBallots says how a ballot counts for a candidate that it leaves out.
 	PartialBallots council.PartialPolicy `json:"partial_ballots"`
 	Skipped        []Skipped             `json:"skipped"`
-	Sessions       int                   `json:"sessions"` // those with a ballot that counts
+	Sessions       int                   `json:"sessions"` // counts sessions with a ballot that counts
 	Boards         []Board               `json:"boards"`
-	Categories     []Category            `json:"categories"` // by name; sessions of no category are in none
+	Categories     []Category            `json:"categories"` // by name; other sessions are in none
 }
 
-// Board ranks the models of one council. Two models are on one board if reviewers ranked both in
-// a session, or if a chain of such sessions links them. Otherwise the records cannot compare
-// them. The board with the most sessions comes first.
+// Board ranks the models of one council. Two models are on one board if a session ranked both, or if a chain of
+// such sessions links them. Otherwise the records cannot compare them. The board with the most sessions comes
+// first.
 type Board struct {
 	Sessions int `json:"sessions"`
-	// Note says what these places are worth: what another window may change.
+	// Note says how much these places may change with other sessions.
 	Note    string             `json:"note"`
 	Entries []LeaderboardEntry `json:"entries"`
 }
@@ -51,28 +51,28 @@ type Category struct {
 
 // LeaderboardEntry is one model's place on a Leaderboard.
 type LeaderboardEntry struct {
-	// Rank is from 1, by score and then wins. Models that are equal in both share a rank,
-	// and the next model has the rank of its place.
+	// Rank starts at 1 and follows the score, then the wins. Models that are equal in both share a rank. The rank
+	// after them skips as many.
 	Rank int `json:"rank"`
-	// PlaceLower to PlaceUpper are the places, from 1, that the intervals leave open: above
-	// the model are at least those whose whole interval is above its own. Without an
-	// interval, all places.
+	// PlaceLower and PlaceUpper bound the places, from 1, that the intervals leave open. Only models whose whole
+	// interval is above the model's interval are certainly above it. A model without an interval may have any
+	// place.
 	PlaceLower int    `json:"place_lower"`
 	PlaceUpper int    `json:"place_upper"`
 	Model      string `json:"model"`
-	// BordaNormalized is the mean over sessions of the session's mean over ballots
-	// of (m-1-p)/(m-1), with the model at place p of the m that the ballot could
-	// rank: 1 is always first, 0 always last.
+	// BordaNormalized is the mean over sessions of the mean over the ballots of a session. A ballot gives
+	// (m-1-p)/(m-1), where m is the number of models that it could rank and p the model's place from 0. 1 is always
+	// first, 0 always last.
 	BordaNormalized float64 `json:"borda_normalized"`
-	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the questions that
-	// the model was voted on: sessions that asked the same one are resampled together.
-	// They are null under 20 questions, and where the model's score never varies.
+	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the questions that the model was voted on.
+	// Sessions of the same question are resampled together. They are null below 20 questions, and if the model's
+	// score never varies.
 	CILower     *float64 `json:"ci_lower"`
 	CIUpper     *float64 `json:"ci_upper"`
-	Appearances int      `json:"appearances"` // sessions that voted on it
-	VoteCount   int      `json:"vote_count"`  // ballots that ranked it
-	WinCount    float64  `json:"win_count"`   // first places; a shared one counts its share
-	// Confidence is ADR-018's tier, by the questions that the model was voted on.
+	Appearances int      `json:"appearances"` // counts sessions that voted on it
+	VoteCount   int      `json:"vote_count"`  // counts ballots that ranked it
+	WinCount    float64  `json:"win_count"`   // counts first places, and of a shared one its share
+	// Confidence is ADR-018's tier for the number of questions that the model was voted on.
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
@@ -81,13 +81,13 @@ type standing struct{ points, wins, votes float64 }
 
 // standings are the results of one session.
 type standings struct {
-	query  string // what the sessions of one question share; "" when the records do not tell
+	query  string // is the same for the sessions of one question, and "" if unknown
 	models map[int32]standing
 }
 
-// Leaderboard computes the leaderboard over what was added so far, from ranks. A
-// ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
-// (ADR-007); any other ballot without ranks does not enter.
+// Leaderboard computes the leaderboard from the ranks in all records added so far. A ballot in records of a schema
+// before 1.2.0 has no ranks, so its scores rank it (ADR-007). Any other ballot without ranks does not enter. policy
+// says how a ballot counts for candidates that it leaves out.
 func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	names, rank := c.sortRows()
 	l := Leaderboard{
@@ -144,7 +144,7 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	return l
 }
 
-// ballots returns the ballot of each reviewer from rows that are sorted by reviewer.
+// ballots yields the ballot of each reviewer from rows that are sorted by reviewer.
 func ballots(rows []row) iter.Seq[[]row] {
 	return func(yield func([]row) bool) {
 		for len(rows) > 0 {
@@ -160,14 +160,14 @@ func ballots(rows []row) iter.Seq[[]row] {
 	}
 }
 
-// ranked returns one reviewer's ballot, ranked by its scores where its schema has no
-// ranks: candidates of equal scores share the mean of their places.
+// ranked returns one reviewer's ballot. If its schema has no ranks, its scores rank it. Candidates of equal scores
+// then share the mean of their places.
 func ranked(rows []row) []row {
 	if slices.ContainsFunc(rows, func(r row) bool { return !r.early || !math.IsNaN(r.rank) }) {
 		return rows
 	}
 	rows = slices.Clone(rows)
-	scores := make([]float64, len(rows)) // NaN for one that does not count
+	scores := make([]float64, len(rows)) // is NaN for one that does not count
 	for k, r := range rows {
 		if scores[k] = r.score; r.own {
 			scores[k] = math.NaN()
@@ -181,8 +181,8 @@ func ranked(rows []row) []row {
 	return rows
 }
 
-// count adds one reviewer's ballot to the session's standings. It adds nothing, and
-// reports false, where a rank is not a place of the ballot.
+// count adds one reviewer's ballot to the standings of a session. If a rank is not a place of the ballot, it adds
+// nothing and returns false.
 func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
 	m := rankable(rows)
 	last := float64(m - 1)
@@ -201,7 +201,7 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	if m < 2 || ranked == 0 {
 		return true
 	}
-	firsts := 2*best + 1 // that many cover the places from 0 on, and best is their mean
+	firsts := 2*best + 1 // the places from 0 on with the mean best are this many
 	for _, r := range rows {
 		rank := r.rank
 		switch {
@@ -221,7 +221,8 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	return true
 }
 
-// rankable returns how many answers a ballot could rank. A slate may hold more than the records that could be read.
+// rankable returns how many answers a ballot could rank. The slate may have shown more answers than there are
+// records, because some records could not be read.
 func rankable(rows []row) int {
 	own := 0 // the reviewer's own answer, and those of its twins
 	for _, r := range rows {
@@ -232,7 +233,7 @@ func rankable(rows []row) int {
 	return max(len(rows), int(rows[0].shown)) - own
 }
 
-// worth says what the places of a leaderboard are worth.
+// worth returns how much the places of a leaderboard may change, as a sentence.
 func worth(sessions int, entries []LeaderboardEntry) string {
 	if sessions == 1 {
 		return "One session is one draw: expect these places to change with the next."
@@ -256,8 +257,7 @@ func worth(sessions int, entries []LeaderboardEntry) string {
 	}
 }
 
-// places sets the places that the intervals leave open. A model without an interval may
-// have any place beside the others.
+// places sets the places that the intervals leave open. A model without an interval may have any place.
 func places(entries []LeaderboardEntry) {
 	for i := range entries {
 		e := &entries[i]
@@ -278,7 +278,7 @@ func places(entries []LeaderboardEntry) {
 	}
 }
 
-// boards returns the boards of some sessions, with entries of the sorted models to show.
+// boards returns the boards of some sessions. They show only the models in the sorted list shown.
 func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	councils := stat.Groups{}
 	of := func(s standings) string { // any model of a session stands for its council
@@ -315,14 +315,14 @@ func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	return boards
 }
 
-// entries returns the board of some sessions: the entries of the sorted models to show,
-// with their places among all.
+// entries returns the entries of one board. It ranks all its models, and then keeps those in the sorted list shown.
 func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardEntry {
 	entries := []LeaderboardEntry{}
 	for member, name := range c.names {
 		e := LeaderboardEntry{Model: name}
-		var means [][]float64         // by question that was voted on: the sum of its sessions' means, and their number
-		questions := map[string]int{} // in means
+		// means holds the summed session means, and their number, for each question that was voted on.
+		var means [][]float64
+		questions := map[string]int{} // the index of each question in means
 		sum := 0.0
 		for _, s := range sessions {
 			t, ok := s.models[int32(member)]
@@ -330,7 +330,7 @@ func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardE
 				continue
 			}
 			k, ok := questions[s.query]
-			if !ok || s.query == "" { // a session of an unknown question is a question of its own
+			if !ok || s.query == "" { // unknown questions count as distinct
 				k = len(means)
 				questions[s.query] = k
 				means = append(means, make([]float64, 2))

@@ -10,17 +10,17 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// questionSum is what the scores of one question come to.
+// questionSum holds the number and the sum of one reviewer's or model's scores of one question.
 type questionSum struct {
 	cluster  int
 	n, total float64
 }
 
-// sums are the scores behind a mean, by question. Scores of one question are not
-// independent: they share its answers.
+// sums are the scores behind a mean, by question. Scores of one question share its answers, so they are not
+// independent.
 type sums []questionSum
 
-// add adds a score. The questions come one after the other.
+// add adds a score. The caller adds all scores of one question before those of the next.
 func (s *sums) add(cluster int, score float64) {
 	if k := len(*s) - 1; k < 0 || (*s)[k].cluster != cluster {
 		*s = append(*s, questionSum{cluster: cluster})
@@ -38,18 +38,18 @@ func (s sums) all() (n, total float64) {
 	return n, total
 }
 
-// mean returns the mean of the scores, at least one, and how many they are.
+// mean returns the mean of the scores, and their number. There must be at least one.
 func (s sums) mean() (mean float64, n int) {
 	count, total := s.all()
 	return total / count, int(count)
 }
 
-// interval returns the 95 % interval of a mean of scores, which are 1 to 10.
+// interval returns the 95 % interval of the mean, for scores from 1 to 10.
 func (s sums) interval() (low, high *float64) { return s.within(1, 10) }
 
-// within returns the 95 % interval of the mean of values from lowest to highest: Student's t
-// on one degree of freedom less than questions, with the standard error by leaving out one
-// question at a time (CV3, MacKinnon, Nielsen and Webb 2023). It is nil below two questions.
+// within returns the 95 % interval of the mean, for values from lowest to highest. It uses Student's t on one
+// degree of freedom less than questions. The standard error comes from leaving out one question at a time (CV3,
+// MacKinnon, Nielsen and Webb 2023). The interval is nil below two questions.
 func (s sums) within(lowest, highest float64) (low, high *float64) {
 	if len(s) < 2 {
 		return nil, nil
@@ -65,11 +65,11 @@ func (s sums) within(lowest, highest float64) (low, high *float64) {
 	return new(max(lowest, total/n-half)), new(min(highest, total/n+half))
 }
 
-// zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one
-// question at a time. z has no value where the means do not differ, and varies without
-// bounds near there: an interval is nil below three questions, where leaving out one leaves
-// a z undefined, and where it would hold every z that so many reviewers can have, which is
-// at most (R-1)/sqrt(R). Of two reviewers every z is that bound, so they have none.
+// zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one question at a time. If
+// the means do not differ, z is undefined, and near that point it varies without bounds. So an interval is nil
+// below three questions, and if leaving out one question leaves a z undefined. It is also nil if it would hold
+// every possible z, which for R reviewers is at most (R-1)/sqrt(R). With two reviewers every z is that bound, so
+// they have no interval.
 func zIntervals(reviewers []sums) (low, high []*float64) {
 	low = make([]*float64, len(reviewers))
 	high = make([]*float64, len(reviewers))
@@ -121,7 +121,8 @@ func zIntervals(reviewers []sums) (low, high []*float64) {
 	return low, high
 }
 
-// zScores replaces means by how many standard deviations they lie from their centre. It reports false if they do not differ.
+// zScores replaces each mean by how many standard deviations it lies from the centre of all means. It returns false
+// if the means do not differ.
 func zScores(means []float64) ([]float64, bool) {
 	if len(means) < 2 || stat.Constant(means) {
 		return nil, false
@@ -133,13 +134,14 @@ func zScores(means []float64) ([]float64, bool) {
 	return means, true
 }
 
-// byQuestion yields for each question the sum of each reviewer's scores of it. The slice is valid until the next one.
+// byQuestion yields, for each question, the sum of each reviewer's scores of it. The slice is valid only until the
+// next one.
 func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 	return func(yield func([]questionSum) bool) {
 		at := make([]int, len(reviewers))
 		question := make([]questionSum, len(reviewers))
 		for {
-			cluster := math.MaxInt // the next question that a reviewer scored
+			cluster := math.MaxInt // becomes the next question that a reviewer scored
 			for i, s := range reviewers {
 				if at[i] < len(s) {
 					cluster = min(cluster, s[at[i]].cluster)
@@ -162,44 +164,46 @@ func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 	}
 }
 
-// ModelPosition describes the scores that one model's answers got at one place (ADR-017).
+// ModelPosition describes the scores that the answers of one model got at one place (ADR-017).
 type ModelPosition struct {
-	ModelID  string   `json:"model_id"`
-	Position int      `json:"position"` // 0 is shown first
-	Mean     float64  `json:"mean"`     // 1 to 10
-	CILower  *float64 `json:"ci_lower"` // of the 95 % interval over questions; null below two
-	CIUpper  *float64 `json:"ci_upper"`
-	Count    int      `json:"count"`
-}
-
-// Split describes the sessions of one category or language. Splitting multiplies the
-// figures, and with them what chance finds among them: none of them is tested.
-type Split struct {
-	By       string      `json:"by"`    // "category" or "language"
-	Value    *string     `json:"value"` // null: sessions whose caller named none
-	Sessions int         `json:"sessions"`
-	Records  int         `json:"records"` // with a score
-	Models   []SplitMean `json:"models"`  // by id; own answers left out
-}
-
-// SplitMean is the mean score of one model in a Split.
-type SplitMean struct {
-	ModelID string   `json:"model_id"`
-	Mean    float64  `json:"mean"`     // 1 to 10
-	CILower *float64 `json:"ci_lower"` // of the 95 % interval over questions; null below two
+	ModelID  string  `json:"model_id"`
+	Position int     `json:"position"` // 0 is shown first
+	Mean     float64 `json:"mean"`     // 1 to 10
+	// CILower and CIUpper are the 95 % interval of the mean over questions. They are null below two questions.
+	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
 	Count   int      `json:"count"`
 }
 
-// totals hold the scores of the window, by what they are described by.
-type totals struct {
-	reviewers []sums           // by member; own reviews included
-	positions map[int]*sums    // by place
-	models    [][]sums         // by candidate and place, of which a table has few
-	splits    map[string]*part // by the value that callers named
+// Split describes the sessions of one category or language. Splitting multiplies the number of figures, and with it
+// what chance finds among them. So no figure of a Split is tested.
+type Split struct {
+	By       string      `json:"by"`    // "category" or "language"
+	Value    *string     `json:"value"` // null for sessions whose caller named none
+	Sessions int         `json:"sessions"`
+	Records  int         `json:"records"` // counts records with a score
+	Models   []SplitMean `json:"models"`  // are sorted by id and leave out own answers
 }
 
-// part is what is described of a part of the sessions.
+// SplitMean is the mean score of one model in a Split.
+type SplitMean struct {
+	ModelID string  `json:"model_id"`
+	Mean    float64 `json:"mean"` // 1 to 10
+	// CILower and CIUpper are the 95 % interval of the mean over questions. They are null below two questions.
+	CILower *float64 `json:"ci_lower"`
+	CIUpper *float64 `json:"ci_upper"`
+	Count   int      `json:"count"`
+}
+
+// totals holds the scores of the window in the groups that a report describes.
+type totals struct {
+	reviewers []sums           // by member, own reviews included
+	positions map[int]*sums    // by place
+	models    [][]sums         // by candidate and place
+	splits    map[string]*part // by the category or language that callers named
+}
+
+// part holds the scores of one category or language.
 type part struct {
 	sessions map[int]bool
 	models   []sums // by candidate
@@ -249,7 +253,7 @@ func addAt(places *[]sums, place int, c cell) {
 	(*places)[place].add(c.cluster, c.score)
 }
 
-// describe fills in the parts of a report that are means of scores. None of them is tested.
+// describe fills in the parts of a report that are means of scores. None of these is tested.
 func (g totals) describe(r *Report, names []string, split string) {
 	for p, s := range g.positions {
 		at := Position{Position: p}
@@ -288,7 +292,7 @@ func (g totals) describe(r *Report, names []string, split string) {
 	slices.SortFunc(r.Splits, func(a, b Split) int { return cmp.Compare(value(a.Value), value(b.Value)) })
 }
 
-// value puts what nobody named behind all names.
+// value returns a key that sorts sessions without a name last.
 func value(name *string) string {
 	if name == nil {
 		return "\xff"
@@ -296,32 +300,32 @@ func value(name *string) string {
 	return *name
 }
 
-// SeriesPoint describes the sessions of one rolling window (ADR-018). Neighbouring windows
-// share half of their sessions, so that their figures are not independent: they show where
-// to look, and drift and change points are what is tested.
+// SeriesPoint describes the sessions of one rolling window (ADR-018). Neighbouring windows share half of their
+// sessions, so their figures are not independent. They show where to look. The tests are those of drift and change
+// points.
 type SeriesPoint struct {
-	Start     time.Time     `json:"start"` // of the first session
-	End       time.Time     `json:"end"`   // start of the last session
+	Start     time.Time     `json:"start"` // when its first session started
+	End       time.Time     `json:"end"`   // when its last session started
 	Sessions  int           `json:"sessions"`
-	MeanScore *float64      `json:"mean_score"` // of all scores, own reviews included; null without one
-	Reviewers []SeriesValue `json:"reviewers"`  // by id; those with a figure
+	MeanScore *float64      `json:"mean_score"` // includes own reviews; null without a score
+	Reviewers []SeriesValue `json:"reviewers"`  // by id, only those with a figure
 }
 
-// SeriesValue is the mean relative harshness of one reviewer over a rolling window, in
-// points; questions that were asked several times count once.
+// SeriesValue is the mean relative harshness of one reviewer over a rolling window, in points. A question that was
+// asked several times counts once.
 type SeriesValue struct {
 	ReviewerID        string  `json:"reviewer_id"`
 	RelativeHarshness float64 `json:"relative_harshness"`
-	Sessions          int     `json:"sessions"` // that it is the mean of
+	Sessions          int     `json:"sessions"` // counts sessions behind the mean
 }
 
 const (
-	seriesWindow = moderateFrom // the least sessions of a rolling window
-	seriesPoints = 25           // the most windows; more sessions make them longer
+	seriesWindow = moderateFrom // the least number of sessions in a rolling window
+	seriesPoints = 25           // the largest number of windows; with more sessions they get longer
 )
 
-// series returns the rolling windows, oldest first: of twenty sessions or more, each
-// beginning in the middle of the one before. Fewer sessions than that are no series.
+// series returns the rolling windows, oldest first. Each has twenty sessions or more and begins in the middle of
+// the one before. With fewer than twenty sessions there is no window.
 func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
 	n := len(w.sessions)
 	step := max(seriesWindow/2, (n+seriesPoints)/(seriesPoints+1))
@@ -329,7 +333,7 @@ func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
 	for from := 0; from+2*step <= n; from += step {
 		to := from + 2*step
 		if n-to < step {
-			to = n // the last window takes what is left
+			to = n // the last window takes the remaining sessions
 		}
 		p := SeriesPoint{
 			Start:     w.sessions[from].start,

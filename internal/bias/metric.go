@@ -11,79 +11,82 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The limits of ADR-018's tiers, in sessions.
+// The least number of sessions for each tier of ADR-018.
 const (
 	preliminaryFrom = 10
 	moderateFrom    = 20
 	highFrom        = 50
 )
 
-// Metric is one figure with everything ADR-018 wants beside it.
+// Metric is one figure with everything that ADR-018 requires for it.
 type Metric struct {
-	Name string `json:"metric_name"` // of a member: its headline's, a bar, and the subject
+	// Name of a member is the name of its headline, a bar, and the subject.
+	Name string `json:"metric_name"`
 	Unit string `json:"unit"`
-	// Subject is who or what the figure is about where the metric has members: of a
-	// headline, the member that the figure is taken from; "" where there is none.
+	// Subject says who or what a member's figure is about. Of a headline, it is the subject of the member that the
+	// figure comes from, and "" if there are no members.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
-	// CILower and CIUpper are the 95 % interval. That of a headline with members holds for all of them at once.
+	// CILower and CIUpper are the 95 % interval. For a headline with members, it holds for all of them at once.
 	CILower     *float64   `json:"ci_lower"`
 	CIUpper     *float64   `json:"ci_upper"`
-	SampleSize  int        `json:"sample_size"` // sessions with a record that entered
-	Records     int        `json:"records"`     // records that entered
+	SampleSize  int        `json:"sample_size"` // counts sessions with a record that entered
+	Records     int        `json:"records"`     // counts records that entered
 	WindowStart *time.Time `json:"window_start"`
 	WindowEnd   *time.Time `json:"window_end"`
 	Method      string     `json:"method"`
 	Confidence  Confidence `json:"statistical_confidence"`
-	// Kind says what the verdict is about.
+	// Kind says which verdict can be found, and which headlines are tested together.
 	Kind Kind `json:"kind"`
-	// Verdict is null for a figure that describes and is not tested, and for a
-	// member that has a figure unless something was found at its headline.
+	// Verdict is null for a figure that describes and is not tested. It is also null for a member with a figure if
+	// nothing was found at its headline.
 	Verdict *Verdict `json:"verdict"`
-	Reason  string   `json:"reason"` // for the verdict, or for there being none
-	// Topic is what the figure is about, in words.
+	Reason  string   `json:"reason"` // for the verdict, or why there is none
+	// Topic says in words what the figure is about.
 	Topic string `json:"topic"`
-	// Sentence says what was found and, where nothing was, what could have been. It is "" without a verdict.
+	// Sentence says what was found or, if nothing was, what could have been found. It is "" without a verdict.
 	Sentence string `json:"sentence"`
 
-	// PValue is that of the metric's own test; of a headline with members, the least
-	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline. Of a
-	// headline some of whose members are what all reviewers have in common, twice that.
+	// PValue is that of the metric's own test. For a headline with members it is the least q of its members. QValue
+	// is PValue after Benjamini and Hochberg: of a headline among the headlines of its kind, of a member among the
+	// members of its headline. If some members are what all reviewers have in common, the q of each member is
+	// doubled.
 	PValue *float64 `json:"p_value"`
 	QValue *float64 `json:"q_value"`
-	// OwnScale is the effect in points on the reviewers' own scales, which end. The point estimate is in points as if the scales went
-	// on. OwnScale is null for figures of least squares.
+	// OwnScale is the effect in points on the reviewers' own scales, which have ends. The point estimate is in
+	// points as if the scales had no ends. OwnScale is null for figures of least squares.
 	OwnScale *float64 `json:"on_own_scale"`
-	// MinimumDetectableEffect is the effect that the verdict finds with a probability
-	// of 80 %, null where there is no verdict to come. Of a headline with members it is
-	// the largest of theirs; of position it is the advantage of the first place over
-	// the others.
+	// MinimumDetectableEffect is the effect that the verdict finds with a probability of 80 %. It is null if no
+	// verdict is possible. For a headline with members it is the largest of theirs. For position it is the
+	// advantage of the first place over the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
-	// DetectableSingle is the same where one reviewer alone has the effect, whichever it is. Where the verdict rests on
-	// all reviewers in common, an effect of one of them has to be several times as large. Null where there is no such effect.
+	// DetectableSingle is the same for an effect that only one reviewer has, whichever it is. If the verdict rests
+	// on all reviewers in common, the effect of one must be several times as large. It is null if there is no such
+	// effect.
 	DetectableSingle *float64 `json:"detectable_single"`
-	Delta            *float64 `json:"delta"` // the least effect that counts, in the metric's unit
-	// AlsoChanged is, of a change that was found, what else changed then.
+	Delta            *float64 `json:"delta"` // the least effect that counts, in Unit
+	// AlsoChanged says what else changed at the time of a change that was found.
 	AlsoChanged []Alongside `json:"also_changed,omitempty"`
 
-	Clusters         int      `json:"clusters"` // sessions that tell of the figure, those that answered one question counted once
+	// Clusters counts the sessions that the figure rests on, where those of one question count once.
+	Clusters         int      `json:"clusters"`
 	StandardError    *float64 `json:"standard_error"`
-	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
+	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered error, for comparison
 	Test             *Test    `json:"test"`
-	// Members are what a headline is made of, such as its reviewers. By themselves they
-	// prove nothing: the text, the CSV form and the page list them only under a flagged
-	// headline.
+	// Members are the figures behind a headline, such as one for each reviewer. Alone they prove nothing. The text,
+	// the CSV form and the page list them only if something was found at the headline, or if the metric is not
+	// tested.
 	Members []Metric `json:"members"`
 
-	// InCommon is true for a member that is what all reviewers have in common.
+	// InCommon is true for a member that shows what all reviewers have in common.
 	InCommon bool `json:"in_common,omitempty"`
 
-	Coarse bool `json:"-"` // is true if a reviewer has few categories. The effect has to count on its own scale too
-	Among  int  `json:"-"` // is the number of members that share the level
+	// Coarse is true if a reviewer has few categories. Then the effect must count on the reviewer's own scale too.
+	Coarse bool `json:"-"`
+	Among  int  `json:"-"` // the number of members that share the level
 }
 
-// SubjectName returns the subject as people read it: places count from 1.
+// SubjectName returns the subject as people read it, with places counted from 1.
 func (m Metric) SubjectName() string {
 	first, rest, _ := strings.Cut(m.Subject, " ")
 	place, err := strconv.Atoi(first)
@@ -93,19 +96,17 @@ func (m Metric) SubjectName() string {
 	return strings.TrimSpace(fmt.Sprintf("place %d %s", place+1, rest))
 }
 
-// Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
-// without any.
+// Test is a test statistic. DF holds the degrees of freedom: one for "t", two for "F", none for "z".
 type Test struct {
 	Name  string    `json:"name"`
 	Value float64   `json:"value"`
 	DF    []float64 `json:"df"`
 }
 
-// Confidence is ADR-018's tier of a metric, by the sessions behind it.
+// Confidence is ADR-018's tier of a metric. It follows from the number of sessions.
 type Confidence string
 
-// The tiers. Below the minimum number of sessions for a verdict, the tier is
-// preliminary at most.
+// The tiers. With fewer sessions than a verdict needs, the tier is at most preliminary.
 const (
 	ConfidenceInsufficient Confidence = "insufficient" // under 10 sessions: no figure
 	ConfidencePreliminary  Confidence = "preliminary"  // 10 to 19
@@ -113,13 +114,15 @@ const (
 	ConfidenceHigh         Confidence = "high"         // 50 and more
 )
 
-// Kind is what a metric is about. Metrics of each kind are a family of tests by themselves.
+// Kind says what a metric is about. The metrics of each kind are tested as a family of their own.
 type Kind string
 
 // The kinds.
 const (
-	KindFavour      Kind = "favour"      // an answer gets better or worse scores than it is worth: this can move a result
-	KindLevel       Kind = "level"       // a reviewer scores all answers high or low: ranks do not depend on it
+	// KindFavour is about answers that get better or worse scores than they are worth. This can change a result.
+	KindFavour Kind = "favour"
+	// KindLevel is about reviewers that score all answers high or low. Ranks do not depend on it.
+	KindLevel       Kind = "level"
 	KindChange      Kind = "change"      // a reviewer scores higher or lower than before
 	KindAssociation Kind = "association" // an effect that better answers may explain
 	KindDescription Kind = "description" // a figure that describes and is not tested
@@ -139,7 +142,7 @@ func kindOf(name string) Kind {
 	}
 }
 
-// Found returns the verdict of a metric of that kind which is significant, and at least delta.
+// Found returns the verdict for a metric of kind k that is significant and at least delta.
 func (k Kind) Found() Verdict {
 	switch k {
 	case KindLevel:
@@ -153,7 +156,7 @@ func (k Kind) Found() Verdict {
 	return VerdictFavour
 }
 
-// none returns the verdict of a metric of that kind whose 90 % interval lies inside +-delta.
+// none returns the verdict for a metric of kind k whose 90 % interval lies inside +-delta.
 func (k Kind) none() Verdict {
 	if k == KindLevel {
 		return VerdictAlike
@@ -169,12 +172,12 @@ const (
 	VerdictInsufficient  Verdict = "insufficient"   // too few sessions
 	VerdictNotIdentified Verdict = "not_identified" // these records cannot tell
 	VerdictFavour        Verdict = "favour"         // significant, and at least delta
-	VerdictDiffers       Verdict = "differs"        // the same, of a level
-	VerdictChanged       Verdict = "changed"        // the same, of a change
-	VerdictAssociation   Verdict = "association"    // the same, where quality may explain it
+	VerdictDiffers       Verdict = "differs"        // like favour, for a level
+	VerdictChanged       Verdict = "changed"        // like favour, for a change
+	VerdictAssociation   Verdict = "association"    // like favour, but quality may explain it
 	VerdictNegligible    Verdict = "negligible"     // the 90 % interval lies inside +-delta
-	VerdictAlike         Verdict = "alike"          // the same, of a level
-	VerdictInconclusive  Verdict = "inconclusive"   // none of these
+	VerdictAlike         Verdict = "alike"          // like negligible, for a level
+	VerdictInconclusive  Verdict = "inconclusive"   // none of the others
 )
 
 // Found reports whether the verdict is that there is an effect.
@@ -182,26 +185,27 @@ func (v Verdict) Found() bool {
 	return v == VerdictFavour || v == VerdictDiffers || v == VerdictChanged || v == VerdictAssociation
 }
 
-// Missing reports whether no verdict could be given.
+// Missing reports whether the verdict leaves open whether there is an effect.
 func (v Verdict) Missing() bool {
 	return v == VerdictInsufficient || v == VerdictNotIdentified || v == VerdictInconclusive
 }
 
-// Is reports whether that is the verdict on a metric.
+// Is reports whether the verdict on a metric is v.
 func (m Metric) Is(v Verdict) bool { return m.Verdict != nil && *m.Verdict == v }
 
 // Found reports whether the verdict on a metric is that there is an effect.
 func (m Metric) Found() bool { return m.Verdict != nil && m.Verdict.Found() }
 
-// resampled is the method of an interval by bootstrap.
+// resampled describes an interval by bootstrap, in the field Method of a metric.
 const resampled = "BCa interval over questions from 20 on, descriptive"
 
-// IntervalsFrom is how many questions an interval by bootstrap needs. With fewer, the
-// resamples depend too much on these questions.
+// IntervalsFrom is how many questions an interval by bootstrap needs. With fewer, the resamples depend too much on
+// the particular questions.
 const IntervalsFrom = 20
 
-// resample returns the 95 % interval of a statistic of the sums of the terms of
-// questions, nil where they are too few or [stat.Bootstrap] has none.
+// resample returns the 95 % interval of a statistic that is computed from sums over questions. Each of terms holds
+// what one question adds to the sums. The interval is nil if there are too few questions or if [stat.Bootstrap] has
+// none.
 func resample(terms [][]float64, statistic func(sums []float64) float64) (low, high *float64) {
 	if len(terms) < IntervalsFrom {
 		return nil, nil
@@ -213,8 +217,8 @@ func resample(terms [][]float64, statistic func(sums []float64) float64) (low, h
 	return &lower, &upper
 }
 
-// describe gives a metric that is not tested its reason, and reports whether enough
-// sessions hold what it takes for its figure to be shown.
+// describe sets the reason of a metric that is not tested. It reports whether enough questions hold the data for
+// the figure, so that the figure can be shown. what names the data.
 func (c *Collector) describe(m *Metric, what string) bool {
 	switch {
 	case m.Clusters < preliminaryFrom:
@@ -249,7 +253,8 @@ func (c *Collector) confidence(sessions int) Confidence {
 
 // The least effects that count, in points on 1-10.
 const (
-	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
+	// deltaEffect is for own and related answers, reviewers, and a doubling of the length.
+	deltaEffect    = 0.25
 	deltaPosition  = 0.15
 	deltaAnchoring = 0.10
 	deltaDrift     = 0.5  // over the window
@@ -262,8 +267,7 @@ const (
 	levelHigh      = 0.05
 )
 
-// level returns the false discovery rate at which a figure of that many sessions is
-// flagged.
+// level returns the false discovery rate for a figure with that number of sessions.
 func level(sessions int) float64 {
 	if sessions < highFrom {
 		return levelBelowHigh
@@ -271,10 +275,10 @@ func level(sessions int) float64 {
 	return levelHigh
 }
 
-// tiny is a standard error, in points, that comes from rounding alone.
+// tiny is the largest standard error, in points, that may come from rounding alone.
 const tiny = 1e-10
 
-// metric returns a metric of the window without a figure.
+// metric returns a metric without a figure, for the window w.
 func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
 	return Metric{
 		Name:        name,
@@ -291,8 +295,8 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 	}
 }
 
-// missing sets why there is no figure: too few sessions where there are any, else the
-// reason.
+// missing sets why there is no figure. If there are some sessions but too few, that is the reason. Otherwise it is
+// the given one.
 func (m *Metric) missing(reason string) {
 	m.Verdict = new(VerdictNotIdentified)
 	m.Reason = reason
@@ -302,8 +306,8 @@ func (m *Metric) missing(reason string) {
 	}
 }
 
-// tooFew returns that there are fewer sessions than needed, or how many the sessions count as
-// where several asked the same question or tell little of the figure.
+// tooFew returns a reason that says how many sessions there are and how many are needed. If several sessions asked
+// the same question or tell little about the figure, it says how many they count as.
 func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
 		return fmt.Sprintf("%d sessions count as %d, for those that asked one question count once, and those that tell little of this do not: "+
@@ -332,7 +336,8 @@ func (m *Metric) set(e stat.Effect) {
 	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
 }
 
-// most returns the largest effect that the unit of a metric allows: scores are from 1 to 10, and shares at most 1.
+// most returns the largest effect that the unit of a metric allows. Scores are from 1 to 10, and shares are at most
+// 1.
 func (m *Metric) most() float64 {
 	switch {
 	case strings.HasPrefix(m.Unit, points):
@@ -346,7 +351,7 @@ func (m *Metric) most() float64 {
 
 func (m *Metric) beyondScale(effect float64) bool { return math.Abs(effect) > m.most() }
 
-// setInterval sets the interval of an effect, which the scale bounds too.
+// setInterval sets the interval of an effect. The interval does not exceed the largest effect that the unit allows.
 func (m *Metric) setInterval(e stat.Effect, confidence float64) {
 	half := e.HalfWidth(confidence)
 	most := m.most()
@@ -354,8 +359,8 @@ func (m *Metric) setInterval(e stat.Effect, confidence float64) {
 	m.CIUpper = new(min(most, e.Estimate+half))
 }
 
-// rest makes a metric rest on no more questions than a contrast is told from, and returns its effect on one degree of
-// freedom less.
+// rest lowers m.Clusters to the number of questions that are informative for a contrast. It returns the effect of
+// the contrast on one degree of freedom less.
 func (m *Metric) rest(of stat.Contrast) stat.Effect {
 	if of.Estimable {
 		m.Clusters = min(m.Clusters, of.Informative)
@@ -364,7 +369,7 @@ func (m *Metric) rest(of stat.Contrast) stat.Effect {
 	return of.Effect
 }
 
-// setContrast sets a contrast of a fit's coefficients.
+// setContrast gives a metric the figure of a contrast, or the reason why there is none.
 func (m *Metric) setContrast(of stat.Contrast) {
 	e := m.rest(of)
 	switch {
@@ -377,8 +382,7 @@ func (m *Metric) setContrast(of stat.Contrast) {
 	}
 }
 
-// adjust sets the q values of the metrics that have a p and belong, as one family,
-// and returns those.
+// adjust sets the q values of the metrics that belong and have a p, as one family. It returns these metrics.
 func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
@@ -394,8 +398,7 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	return tested
 }
 
-// withoutMembers returns why no member has a figure: a special reason that some member
-// has, else otherwise.
+// withoutMembers returns why no member has a figure. If some member has a special reason, it returns that one.
 func withoutMembers(members []Metric, otherwise string) string {
 	for _, own := range []string{noVariation, nearlyConstant} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
@@ -418,9 +421,8 @@ func (m *Metric) showMember(member *Metric) {
 	m.Confidence = member.Confidence
 }
 
-// takeFigure takes over the figure of a member that was picked among so many. Because it was
-// picked, the interval is wider than its own: it holds for all of them at once
-// (Bonferroni).
+// takeFigure copies the figure of a member that was chosen from that number of members. Because it was chosen, its
+// interval gets wider, so that it holds for all of them at once (Bonferroni).
 func (m *Metric) takeFigure(from *Metric, among int) {
 	m.Subject = from.Subject
 	m.PointEstimate = from.PointEstimate
@@ -444,7 +446,7 @@ func (m *Metric) tested() []*Metric {
 	return slices.DeleteFunc(pointers(m.Members), func(member *Metric) bool { return member.QValue == nil })
 }
 
-// largest returns the metric with the largest estimate, nil where there is none.
+// largest returns the metric with the largest absolute estimate, or nil if none has an estimate.
 func largest(metrics []*Metric) *Metric {
 	var best *Metric
 	for _, m := range metrics {
@@ -460,12 +462,12 @@ func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < leve
 // passes reports whether a metric is significant, and large enough to count.
 func (m *Metric) passes() bool { return m.significant() && m.counts() }
 
-// counts reports whether an effect is at least delta.
+// counts reports whether an effect is at least delta, and for coarse scales also on the reviewer's own scale.
 func (m *Metric) counts() bool {
 	return math.Abs(*m.PointEstimate) >= *m.Delta && !(m.Coarse && math.Abs(*m.OwnScale) < *m.Delta)
 }
 
-// setVerdict judges a metric that has a p and a q.
+// setVerdict sets the verdict and the reason of a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
 	if m.Clusters < c.o.MinSessions {
 		m.Verdict = new(VerdictInsufficient)
@@ -504,7 +506,7 @@ func (c *Collector) setVerdict(m *Metric) {
 	m.Reason = reason
 }
 
-// notShown says which effect would have been found.
+// notShown returns the reason of a metric without a shown effect. It says which effect would have been found.
 func (m *Metric) notShown() string {
 	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
 		return fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
@@ -514,8 +516,8 @@ func (m *Metric) notShown() string {
 		*m.MinimumDetectableEffect, m.Unit)
 }
 
-// negligible reports whether the 90 % interval lies within delta: of a headline
-// that is taken from its members, the interval of each.
+// negligible reports whether the 90 % interval lies within +-delta. If a headline has tested members, the intervals
+// of all of them must.
 func (m *Metric) negligible() bool {
 	if len(m.tested()) == 0 {
 		return m.inside()
@@ -529,8 +531,8 @@ func (m *Metric) inside() bool {
 		math.Abs(*m.PointEstimate)+stat.Effect{SE: *m.StandardError, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
 }
 
-// findable returns the effect that is significant at a level, and at least delta,
-// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se).
+// findable returns the least effect that is both significant at that level and at least delta with a probability of
+// 80 %. This is max(t_{1-a/2} se, delta) + t_.80 se.
 func (m *Metric) findable(level float64) float64 {
 	se := *m.StandardError
 	df := m.Test.DF[0]

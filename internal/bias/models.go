@@ -8,13 +8,14 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// maxSlate is the largest slate whose positions enter: each costs a regressor.
+// maxSlate is the size of the largest slate whose positions enter. Each position costs a regressor.
 const maxSlate = 64
 
-// tally counts what a figure rests on, of sessions in the order of their clusters.
+// tally counts the clusters, sessions and records behind a figure. The caller adds the sessions in the order of
+// their clusters.
 type tally struct {
 	clusters, sessions, records int
-	cluster, session            int // met last, from 1
+	cluster, session            int // the numbers last added, plus 1
 }
 
 func (t *tally) add(cluster, session int) {
@@ -29,10 +30,10 @@ func (t *tally) add(cluster, session int) {
 	}
 }
 
-// testable reports whether there is enough for an estimate and its test.
+// testable reports whether there are enough questions for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models are the linear models of a window, M2 and M3, and tallies of its scores.
+// models holds a window and tallies of its scores, and builds the linear models M2 and M3.
 type models struct {
 	w         *window
 	scored    tally
@@ -42,16 +43,22 @@ type models struct {
 	answered  []tally // counts the scores that the answers of each member got
 	self      tally
 	family    tally
-	alike     tally               // scores of others' answers that are known to be more or less like the reviewer's own
-	pairs     map[[2]int]*tally   // by reviewer and candidate, own reviews left out
-	ordered   tally               // scores at known places, where each reviewer saw an order of its own
-	shared    [maxSlate + 1]tally // under one order for all reviewers
-	placed    []tally             // of each reviewer, what ordered counts
+	// alike counts scores of others' answers whose similarity to the reviewer's own answer is known.
+	alike tally
+	pairs map[[2]int]*tally // by reviewer and candidate, without own reviews
+	// ordered counts scores at known places in sessions where each reviewer saw a separate order.
+	ordered tally
+	// shared counts scores at known places in sessions with one order for all reviewers, by the size of the slate.
+	shared [maxSlate + 1]tally
+	placed []tally // counts the scores in ordered by reviewer
 
-	place  [maxSlate + 1]int // first regressor of a slate's positions; -1 for none
-	places int               // regressors of positions
+	// place is the first regressor of the positions in slates of a size, or -1 if there is none.
+	place  [maxSlate + 1]int
+	places int // number of position regressors
 }
 
+// newModels counts every score of the window in the tallies it belongs to. Slates with enough questions get
+// regressors for their positions.
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
@@ -104,22 +111,22 @@ func newModels(w *window) *models {
 	return m
 }
 
-// slate returns how many answers the reviewer of a cell was shown, and false when
-// the place of this one among them is not known.
+// slate returns how many answers the reviewer of a cell was shown. It returns false if the place of the cell's
+// answer is not known.
 func (x *scores) slate(i, j int) (int, bool) {
 	size := x.shown[i]
 	return size, x.position[i][j] >= 0 && x.position[i][j] < size && size > 1 && size <= maxSlate
 }
 
-// setPlace sets the regressors of a cell's position: one of mean zero for each
-// size of slate, all zero where the position is not known.
+// setPlace sets the regressors of a cell's position, which have mean zero for each size of slate. It leaves them at
+// zero if the position is not known.
 func (m *models) setPlace(x []float64, s *scores, i, j int) {
 	if size, ok := s.slate(i, j); ok && m.place[size] >= 0 {
 		code(x[m.place[size]:m.place[size]+size-1], s.position[i][j])
 	}
 }
 
-// code sets the sum-to-zero regressors of a factor with one level more than x.
+// code sets the sum-to-zero regressors of a factor that has one level more than len(x).
 func code(x []float64, level int) {
 	if level < len(x) {
 		x[level] = 1
@@ -130,8 +137,8 @@ func code(x []float64, level int) {
 	}
 }
 
-// contrast returns the coefficients, of n of which those from first on code a
-// factor, that weigh its levels so.
+// contrast returns the weights of n coefficients for a weighted sum of a factor's levels. The coefficients of the
+// factor start at first.
 func contrast(n, first int, weights []float64) []float64 {
 	c := make([]float64, n)
 	last := len(weights) - 1
@@ -148,12 +155,12 @@ func only(n, level int) []float64 {
 	return weights
 }
 
-// testable returns the place of each member among those with enough behind them, -1 for
-// the others, and how many these are.
+// testable returns the place of each member among those that are testable, or -1 for the others, and the number of
+// testable members.
 func testable(tallies []tally) (level []int, levels int) { return levelsFrom(preliminaryFrom, tallies) }
 
-// repeated does so for members with two questions or more: nothing of length can be told from a model's
-// answers to one question beside its own coefficient.
+// repeated does the same as testable for members with at least two questions. With answers to one question only, a
+// model's own coefficient leaves nothing for the length to explain.
 func repeated(tallies []tally) (level []int, levels int) { return levelsFrom(2, tallies) }
 
 func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
@@ -168,9 +175,9 @@ func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
 	return level, levels
 }
 
-// sharedPositionModel is that of positions where all reviewers of a session saw one
-// order, with models of those levels beside them. It takes the quality of an answer for
-// that of its model.
+// sharedPositionModel returns the model of positions for sessions in which all reviewers saw one order. Its other
+// regressors are the candidate models of these levels. So it assumes that every answer of a model has the same
+// quality.
 func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	return design{
 		Design: stat.Design{Regressors: size - 1 + levels - 1},
@@ -187,8 +194,8 @@ func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	}
 }
 
-// harshnessModel is M2: the reviewers of those levels, with every candidate of a
-// session absorbed and own reviews left out.
+// harshnessModel returns M2. Its regressors are the reviewers of these levels and the positions. It absorbs every
+// candidate of a session and leaves out own reviews.
 func (m *models) harshnessModel(level []int, levels int) design {
 	return design{
 		Design: stat.Design{Columns: true, Regressors: levels - 1 + m.places},
@@ -204,8 +211,8 @@ func (m *models) harshnessModel(level []int, levels int) design {
 	}
 }
 
-// lengthModel returns M3: doublings of the length, with every reviewer of a session
-// absorbed and models of those levels beside it.
+// lengthModel returns M3. Its regressors are the length in doublings, the candidate models of these levels, and the
+// positions. It absorbs every reviewer of a session.
 func (m *models) lengthModel(level []int, levels int) design {
 	return design{
 		Design: stat.Design{Regressors: levels + m.places},
@@ -222,7 +229,7 @@ func (m *models) lengthModel(level []int, levels int) design {
 	}
 }
 
-// doublings returns the length of a cell's answer as a power of two.
+// doublings returns the binary logarithm of the answer's length in a cell.
 func (x *scores) doublings(i, j int) float64 { return math.Log2(max(x.length[i][j], 1)) }
 
 // sortedPairs returns the pairs by reviewer, then candidate.

@@ -14,13 +14,14 @@ import (
 // MonitorSchema is the schema version of a [Monitor].
 const MonitorSchema = "2.0.0"
 
-// MonitorFrom is how many questions the figures of a monitor take: its e values are good as
-// far as estimates are normal.
+// MonitorFrom is how many questions the figures of a monitor need. Its e values are valid only if the estimates are
+// about normal.
 const MonitorFrom = 100
 
 const (
-	monitorLevel = 0.05 // the false discovery rate among the headlines, whenever one looks
-	monitorTuned = 500  // questions for which the intervals are narrowest
+	// monitorLevel is the false discovery rate among the headlines, however often one looks.
+	monitorLevel = 0.05
+	monitorTuned = 500 // the number of questions for which the intervals are narrowest
 )
 
 // shadowPreference is the headline of the monitor that comes from shadow sessions.
@@ -28,59 +29,62 @@ const shadowPreference = "shadow_preference"
 
 const noEffect = "no effect shown"
 
-// Monitor says whether bias has begun. It may be computed each morning, or after each
-// session: how often one looks does not make false alarms more likely. It takes all sessions
-// of the council that the newest session had, by its council_config_version.
+// Monitor says whether bias has begun. It may be computed each morning, or after each session. False alarms do not
+// become more likely if one looks often. It takes all sessions that have the council_config_version of the newest
+// session.
 type Monitor struct {
 	SchemaVersion string    `json:"schema_version"`
 	GeneratedAt   time.Time `json:"generated_at"`
 	Status        Status    `json:"status"`
-	ConfigVersion string    `json:"council_config_version"` // "" where the records do not tell
+	ConfigVersion string    `json:"council_config_version"` // is "" if no record has one
 	Window        Window    `json:"window"`
-	// OtherCouncils is how many sessions were left out because another council held them.
+	// OtherCouncils counts sessions that were left out because another council held them.
 	OtherCouncils int      `json:"sessions_of_other_councils"`
 	Filters       []Filter `json:"filters,omitempty"`
-	// SessionsNeeded is how many sessions are missing until there are figures.
+	// SessionsNeeded is how many sessions are missing before there are figures.
 	SessionsNeeded int `json:"sessions_needed"`
-	// RetentionDays is the age from which records are deleted. The monitor then begins anew
-	// with the oldest that are left, and so does its promise. Null: never.
+	// RetentionDays is the age from which records are deleted, or null if they never are. After a deletion the
+	// monitor, and its bound on false alarms, begin again with the oldest records that are left.
 	RetentionDays *int      `json:"retention_days"`
-	Headline      string    `json:"headline"` // what was found, in one sentence
+	Headline      string    `json:"headline"` // says in one sentence what was found
 	Level         float64   `json:"level"`    // the share of alarms that may be false
 	Skipped       []Skipped `json:"skipped"`
-	Watched       []Watched `json:"headlines"` // eight, always in one order; none while data are collected
+	// Watched holds eight headlines, always in the same order. It is empty while data are collected.
+	Watched []Watched `json:"headlines"`
 }
 
 // Watched is a headline of a monitor.
 type Watched struct {
 	Name string `json:"headline"`
-	Kind Kind   `json:"kind"` // favour, or level: one that ranks do not depend on, and that is no alarm
+	// Kind is favour or level. Ranks do not depend on a level, so it raises no alarm.
+	Kind Kind   `json:"kind"`
 	Unit string `json:"unit"`
-	// Subject is the member of the headline that the figure is taken from: of those that
-	// carry an alarm the largest, else the one with the greatest e value. "": the headline
-	// has no members.
+	// Subject is the member that the figure comes from. If an effect was found, this is the largest effect among
+	// the members that show it, or what all reviewers have in common if that has the greatest e value. Otherwise it
+	// is the member with the greatest e value. It is "" if the headline has no members.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
-	// CILower and CIUpper are a 95 % interval that holds for all members at once, however
-	// often one looks.
+	// CILower and CIUpper are a 95 % interval. It holds for all members at once, however often one looks.
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
-	// LogE is the natural logarithm of the e value that there is no bias. The e value is the mean of those of the members. If some
-	// members are what all reviewers have in common, it is the mean of two means: over these members, and over the others. Null if
-	// it cannot be told.
-	LogE     *float64 `json:"log_e"`
-	Members  int      `json:"members"`  // that e is the mean of
-	Clusters int      `json:"clusters"` // sessions behind the figure, those that answered one question counted once
-	Delta    *float64 `json:"delta"`    // the least effect that counts, in the unit; null: any
-	// Found says that an effect was found and is large enough to count. A favour that was found raises the alarm.
+	// LogE is the natural logarithm of an e value. The e value is evidence against the hypothesis that there is no
+	// bias. It is the mean of the members' e values. If some members are what all reviewers have in common, it is
+	// the mean of two means: over these members, and over the others. LogE is null if there is no figure.
+	LogE    *float64 `json:"log_e"`
+	Members int      `json:"members"` // the number of members in the mean of LogE
+	// Clusters counts the sessions behind the figure, where those of one question count once.
+	Clusters int `json:"clusters"`
+	// Delta is the least effect that counts, in Unit. If it is null, any effect counts.
+	Delta *float64 `json:"delta"`
+	// Found says that an effect was found and is large enough to count. Only a favour then raises the alarm.
 	Found  bool   `json:"found"`
 	Alarm  bool   `json:"alarm"`
-	Reason string `json:"reason"` // for what was found, or for there being nothing
+	Reason string `json:"reason"` // says why something was found, or why not
 }
 
-// Monitor computes the monitor over what was added so far, and over the preference in shadow
-// sessions of the same council: from each, in the order in which they came, the share of the
-// reviewers, 0 to 1, that preferred the synthesis. If the context ends before, the monitor is of no use.
+// Monitor computes the monitor from all records added so far, and from the shadow sessions of the same council.
+// shadow holds, for each shadow session in the order of time, the share of the reviewers, 0 to 1, that preferred
+// the synthesis. If the context has ended, the result must not be used.
 func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 	w := c.window()
 	all := len(w.sessions)
@@ -119,7 +123,7 @@ func (c *Collector) Monitor(ctx context.Context, shadow []float64) Monitor {
 	return m
 }
 
-// span returns what a report says of the window that it is computed from.
+// span returns the extent of a window, as reports show it.
 func (c *Collector) span(w *window) Window {
 	span := Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions}
 	if n := len(w.sessions); n > 0 {
@@ -135,8 +139,8 @@ func (c *Collector) NewestCouncil() string {
 	return w.keepNewestCouncil()
 }
 
-// keepNewestCouncil leaves the sessions of the council that the newest session had, and
-// returns its version: that of the newest session which tells one.
+// keepNewestCouncil leaves only the sessions of the newest council and returns its version. This is the version of
+// the newest session that has one.
 func (w *window) keepNewestCouncil() (version string) {
 	for _, s := range slices.Backward(w.sessions) {
 		if s.config != "" {
@@ -166,8 +170,8 @@ type watchedFigure struct {
 	logE float64
 }
 
-// watch returns the estimates that a headline rests on, from enough questions: its members or,
-// where it is not taken from members, its own.
+// watch returns the estimates behind a headline that rest on enough questions. These are its tested members or, if
+// there are none, its own figure.
 func (m *Metric) watch() []watchedFigure {
 	all := m.tested()
 	if len(all) == 0 {
@@ -176,7 +180,7 @@ func (m *Metric) watch() []watchedFigure {
 	var figures []watchedFigure
 	for _, figure := range all {
 		if p := figure.PValue; p != nil && figure.Clusters >= MonitorFrom {
-			const least = 1e-300 // beyond, the normal score of a p would be infinite
+			const least = 1e-300 // below this, the normal score of a p would be infinite
 			z := stat.NormalQuantile(max(*p/2, least))
 			figures = append(figures, watchedFigure{figure, mixture().LogE(float64(figure.Clusters), z)})
 		}
@@ -184,7 +188,7 @@ func (m *Metric) watch() []watchedFigure {
 	return figures
 }
 
-// mixture gives the e values and the intervals of a monitor.
+// mixture returns the distribution behind the e values and the intervals of a monitor.
 func mixture() stat.Mixture { return stat.TunedMixture(monitorLevel, monitorTuned) }
 
 // newWatched returns a headline without a decision.
@@ -213,7 +217,7 @@ func newWatched(m *Metric, figures []watchedFigure) Watched {
 	return w
 }
 
-// show gives the headline the figure of one of so many members.
+// show gives a headline the figure of one of its members. among is the number of members.
 func (w *Watched) show(m *Metric, among int) {
 	w.Subject = m.SubjectName()
 	w.PointEstimate = m.PointEstimate
@@ -245,9 +249,8 @@ func watchShadow(shadow []float64) Watched {
 	return w
 }
 
-// decide says at which headlines something is found: those that e-BH finds among the headlines of one kind and, where
-// there is a least effect that counts, whose figure is that large. A headline without an e
-// value counts as one with 0.
+// decide says at which headlines something is found. e-BH must find the headline among those of its kind. If there
+// is a least effect that counts, the figure must be that large. A headline without an e value counts as one with 0.
 func (m *Monitor) decide(figures [][]watchedFigure) {
 	for _, kind := range []Kind{KindFavour, KindLevel} {
 		var of []int
@@ -287,8 +290,8 @@ func (m *Monitor) decide(figures [][]watchedFigure) {
 	}
 }
 
-// judge decides on a headline with figures. Stands says that e-BH finds it, where needed is
-// the least log e that it found.
+// judge decides on a headline with figures. stands says that e-BH finds the headline, and needed is the least log e
+// that e-BH finds.
 func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 	best := figures[0]
 	var carrying []*Metric

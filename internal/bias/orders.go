@@ -13,27 +13,33 @@ import (
 // orderDraws is how many alternative orders of a session are drawn.
 const orderDraws = 399
 
-// If the least possible p is above fewOrders after fewDraws of them, no more are drawn: there are too few different orders.
+// After fewDraws draws, the drawing stops if the least possible p is above fewOrders. There are then too few
+// different orders.
 const fewDraws, fewOrders = 50, 1.0 / 7
 
-// orders are the places at which reviewers saw candidates in one session, and what the scores say beyond reviewers and
-// answers.
+// orders holds the places at which reviewers saw candidates in one session, and the residuals of the scores without
+// the effects of reviewers and answers.
 type orders struct {
-	design     council.Order
-	at         [][]int     // by reviewer and candidate: the position, -1 where it was not shown
-	residual   [][]float64 // NaN without a score
-	author     []int       // by reviewer: the candidate whose row of the design it takes, its own one; -1 for none
+	design council.Order
+	// at is the position of a candidate for a reviewer, or -1 if the candidate was not shown.
+	at       [][]int
+	residual [][]float64 // is NaN without a score
+	// author is the candidate whose row of the design a reviewer takes: its own answer, or that of a twin, or -1
+	// for none.
+	author     []int
 	ownShown   bool
 	candidates int
 
-	reviewing  []group   // candidates whose authors review and do not see them, by how many answers of twins these do not see
-	twins      []group   // by candidate of reviewing: these answers of twins
+	// reviewing holds the candidates whose authors review and do not see their own answers. It groups them by the
+	// number of twins' answers that the author does not see either.
+	reviewing  []group
+	twins      []group   // the answers of twins, by candidate of reviewing
 	others     group     // the other candidates
-	free       group     // reviewers whose row has nothing to do with an answer of their own
+	free       group     // reviewers whose row does not depend on an answer of their own
 	reviewerOf []int     // by candidate of reviewing
-	row        []int     // by reviewer: whose row it takes in a draw
-	column     []int     // by candidate: whose column it takes
-	sum, n     []float64 // by position, of the residuals there
+	row        []int     // the reviewer whose row each reviewer takes
+	column     []int     // the candidate whose column each candidate takes
+	sum, n     []float64 // sums and counts of the residuals at each position
 }
 
 func newOrders(in AuditInput, scores []Score) orders {
@@ -85,7 +91,7 @@ func newOrders(in AuditInput, scores []Score) orders {
 	return o
 }
 
-// shownIn returns for each reviewer which candidate stood at which position. A position without a score has "".
+// shownIn returns, for each reviewer, the candidate at each position. A position without a score has "".
 func shownIn(scores []Score) map[string][]string {
 	shown := map[string][]string{}
 	for _, s := range scores {
@@ -115,7 +121,7 @@ func (o *orders) setGroups(hidden []group) {
 	o.reviewerOf = slices.Repeat([]int{-1}, o.candidates)
 	o.twins = make([]group, o.candidates)
 	o.reviewing = make([]group, o.candidates)
-	var follow []int // candidates that take the place of a twin of the one whose place their own twin takes
+	var follow []int // candidates that move together with a twin
 	for i, author := range o.author {
 		if author < 0 || o.ownShown {
 			o.free = append(o.free, i)
@@ -135,11 +141,11 @@ func (o *orders) setGroups(hidden []group) {
 	}
 }
 
-// test returns p of a randomisation test (Fisher 1935): the share of alternative orders that make the positions differ at
-// least as much. The test assumes nothing of the scores, because the daemon itself drew who saw which answer where. least is
-// the smallest p that any order could have had.
+// test returns p of a randomisation test (Fisher 1935). p is the share of alternative orders for which the
+// positions differ at least as much. The test assumes nothing about the scores, because the daemon itself drew the
+// orders. least is the smallest p that any order could have.
 func (o orders) test() (p, least float64) {
-	random := rand.New(rand.NewPCG(15, 0)) // the same in every process
+	random := rand.New(rand.NewPCG(15, 0)) // the seed is the same in every process
 	observed := o.difference(o.at)
 	draws := make([]float64, 0, orderDraws)
 	drawn := make([][]int, len(o.at))
@@ -165,8 +171,9 @@ func (o orders) test() (p, least float64) {
 	return share(observed), share(max(observed, slices.Max(draws)))
 }
 
-// draw draws orders as they could have been, by the design of the session. Under balanced orders reviewers and candidates
-// take others' places in the design: an author that does not see its own answer takes its row along, and its twins follow it.
+// draw draws alternative orders by the design of the session. Under a separate order for each reviewer it shuffles
+// the places of each reviewer. Under balanced orders reviewers and candidates exchange places in the design. An
+// author that does not see its own answer takes its row along, and its twins follow it.
 func (o orders) draw(random *rand.Rand, into [][]int) {
 	if o.design == council.OrderPerReviewer {
 		for i, row := range o.at {
@@ -209,10 +216,10 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 	}
 }
 
-// group is a list of indexes, of reviewers or candidates, that could have taken each other's places.
+// group holds indices, of reviewers or of candidates, that could have taken each other's places.
 type group []int
 
-// shuffle gives each of the group the place of one of them in to.
+// shuffle sets to[i], for each i in the group, to a random member of the group. No two get the same.
 func (g group) shuffle(random *rand.Rand, to []int) {
 	for _, i := range g {
 		to[i] = i
@@ -224,7 +231,7 @@ func (g group) shuffle(random *rand.Rand, to []int) {
 	}
 }
 
-// difference returns how far the residuals differ between positions: the sum of squares between them.
+// difference returns how much the residuals differ between positions, as the sum of squares between positions.
 func (o orders) difference(at [][]int) float64 {
 	sum := o.sum
 	n := o.n

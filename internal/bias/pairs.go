@@ -9,28 +9,29 @@ import (
 )
 
 const (
-	// deltaPairs is the least effect of the place that counts: the answer that is shown first wins so much more of the
-	// pairs in both orders than it loses in both.
+	// deltaPairs is the least effect of the place that counts. The effect is the share of pairs that the answer
+	// shown first wins in both orders, minus the share that it loses in both.
 	deltaPairs = 0.05
 	ofPairs    = "of pairs"
-	// pairsOnly is why no favour can be told from pairs: a reviewer who judges right prefers the better answer more
-	// often than the others do, and so does one who favours its author.
+	// pairsOnly says why pairs cannot show favour. A reviewer that judges well prefers the better answer more often
+	// than the others do, and so does a reviewer that favours its author.
 	pairsOnly = "each session shows two answers, and a preference for one of them may be favour, or judging right: " +
 		"the accuracy of each reviewer tells more, where records say which answer is correct"
 )
 
-// PairJudge is how one reviewer judged pairs of frozen answers. Repeats of one order count together for its verdict.
+// PairJudge says how one reviewer judged pairs of frozen answers. Repeats of one order have one verdict together.
 type PairJudge struct {
 	ReviewerID string `json:"reviewer_id"`
-	Questions  int    `json:"questions"` // with a pair in both orders
-	Agree      int    `json:"agree"`     // pairs in both orders with the same verdict in both, ties included
+	Questions  int    `json:"questions"` // counts questions with a pair in both orders
+	// Agree counts pairs in both orders whose two verdicts are the same, ties included.
+	Agree int `json:"agree"`
 	BothOrders
-	// Accuracy is how often the reviewer was right; null where no record says which answer is correct.
+	// Accuracy says how often the reviewer was right. It is null if no record says which answer is correct.
 	Accuracy *Accuracy `json:"accuracy"`
 }
 
-// Accuracy is the share of reviews that gave the correct one of two answers the higher score. A tie is half right.
-// The intervals take the reviews of one question for a cluster.
+// Accuracy is the share of reviews that gave the correct one of two answers the higher score. A tie counts as half
+// right. The intervals treat the reviews of one question as a cluster.
 type Accuracy struct {
 	Reviews    int           `json:"reviews"`
 	Share      stat.Estimate `json:"share"`
@@ -52,14 +53,14 @@ func (w *window) pairwise() bool {
 	return two
 }
 
-// judged is what one reviewer made of pairs, by question. The numbers of right reviews, and of reviews, are of those
-// that showed the correct answer first and last.
+// judged holds how one reviewer judged pairs, by question. right and reviews count right reviews and all reviews.
+// Their two numbers are for reviews that showed the correct answer first, and last.
 type judged struct {
 	orders         map[int]bothOrders
 	right, reviews map[int][2]float64
 }
 
-// judgedPairs returns what each member made of pairs of frozen answers.
+// judgedPairs returns how each member judged pairs of frozen answers.
 func (w *window) judgedPairs() []judged {
 	type block struct {
 		id       string
@@ -111,7 +112,7 @@ func (x *scores) comparesPair(i int) bool {
 	return !slices.ContainsFunc(x.y[i], math.IsNaN) && min(at[0], at[1]) >= 0 && at[0] != at[1]
 }
 
-// oneCorrect reports whether the records say that one of two answers is correct and the other one is not.
+// oneCorrect reports whether the records of a reviewer say that exactly one of two answers is correct.
 func (x *scores) oneCorrect(i int) bool {
 	correct := x.correct[i]
 	return min(correct[0], correct[1]) == 0 && max(correct[0], correct[1]) == 1
@@ -123,7 +124,7 @@ func (j *judged) grade(x *scores, i int) {
 		j.right = map[int][2]float64{}
 		j.reviews = map[int][2]float64{}
 	}
-	correct := int(x.correct[i][1]) // its index
+	correct := int(x.correct[i][1]) // the index of the correct answer
 	place := 0
 	if x.position[i][correct] > x.position[i][1-correct] {
 		place = 1
@@ -141,7 +142,7 @@ func (j *judged) grade(x *scores, i int) {
 	j.reviews[x.cluster] = reviews
 }
 
-// pairs returns how each reviewer judged pairs, none where the sessions hold no pairs.
+// pairs returns how each reviewer judged pairs. It returns nil if the sessions do not hold pairs.
 func (w *window) pairs() []PairJudge {
 	if !w.pairwise() {
 		return nil
@@ -190,8 +191,8 @@ func (j judged) accuracy() *Accuracy {
 	return &a
 }
 
-// pairPosition sets the position effects of pairs that were reviewed in both orders, by reviewer. It reports false where
-// there are none.
+// pairPosition sets the position effect of each reviewer from pairs that it reviewed in both orders. It returns
+// false if there are no such pairs.
 func (h *findings) pairPosition(m *Metric) bool {
 	if !h.w.pairwise() {
 		return false

@@ -10,28 +10,27 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// ProbeChange is what one reviewer did in two probes. It describes: nothing in it is a
-// verdict.
+// ProbeChange says how one reviewer differs between two probes. It only describes and gives no verdict.
 type ProbeChange struct {
 	ReviewerID string           `json:"reviewer_id"`
-	Earlier    *SelfConsistency `json:"earlier"` // null where it took no part
+	Earlier    *SelfConsistency `json:"earlier"` // null if it took no part
 	Later      *SelfConsistency `json:"later"`
-	// HarshnessChange is how many points the reviewer adds to an answer's score in the
-	// later probe more than in the earlier one, beside the other reviewers of the same
-	// answers, with its 95 % interval. It is null below two questions of each.
+	// HarshnessChange is how many points more the reviewer adds to an answer's score in the later probe than in the
+	// earlier one, relative to the other reviewers of the same answers. It has a 95 % interval. It is null below
+	// two questions in either probe.
 	HarshnessChange stat.Estimate `json:"harshness_change"`
-	// Paired says that the questions of both probes are the same ones, as their keys
-	// or hashes tell, and that the change is the mean over them. Otherwise the probes count as
-	// samples of their own.
-	Paired           bool `json:"paired"`
-	EarlierQuestions int  `json:"earlier_questions"` // with a relative harshness; both of them where they are paired
-	LaterQuestions   int  `json:"later_questions"`
+	// Paired says that both probes ask the same questions, by their keys or hashes. The change is then the mean
+	// over the questions. Otherwise the probes count as separate samples.
+	Paired bool `json:"paired"`
+	// EarlierQuestions and LaterQuestions count questions with a relative harshness.
+	EarlierQuestions int `json:"earlier_questions"`
+	LaterQuestions   int `json:"later_questions"`
 }
 
-// CompareProbes compares two probes, each of one run or several pooled, by reviewer id. The
-// answers of the two are others, also where the questions are the same: what is compared
-// is how a reviewer scores beside the other reviewers of the same answers. Of unpaired
-// questions the interval is Welch's (1947), of paired ones Student's.
+// CompareProbes compares two probes, each of one run or of several pooled runs. It returns the reviewers by id. The
+// two probes have different answers, also if the questions are the same. So it compares how a reviewer scores
+// relative to the other reviewers of the same answers. For unpaired questions the interval is Welch's (1947), for
+// paired ones Student's.
 func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
 	before := slices.Collect(earlier)
 	after := slices.Collect(later)
@@ -65,7 +64,8 @@ func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeCha
 	return out
 }
 
-// compare sets the change between the relative harshness on the questions of two probes.
+// compare sets the change of the relative harshness from x, the earlier probe, to y, the later one. Both are by
+// question.
 func (c *ProbeChange) compare(x, y map[string]float64) {
 	var differences []float64
 	for _, question := range slices.Sorted(maps.Keys(x)) {
@@ -109,9 +109,9 @@ func (c *ProbeChange) set(change, se, df float64) {
 	c.HarshnessChange = stat.Estimate{Value: &change, Lower: new(change - half), Upper: new(change + half)}
 }
 
-// harshnessByQuestion returns the relative harshness of each reviewer on each question:
-// what it adds to the mean scores of the same frozen answers, own answers left out. Blocks
-// of one question, as its key or hash tells, count once. Asked says which keys and hashes are of one question.
+// harshnessByQuestion returns the relative harshness of each reviewer on each question. This is what the reviewer
+// adds to the mean scores of the same frozen answers, without own answers. Blocks of one question, by its key or
+// hash, count once. asked says which keys and hashes belong to one question.
 func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) map[string]map[string]float64 {
 	blocks := map[string]*scoredBlock{}
 	for i := range records {
@@ -128,7 +128,7 @@ func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) 
 		}
 		blocks[*r.BlockID].add(r, score, asked)
 	}
-	sums := map[string]meanByKey{} // by reviewer and question
+	sums := map[string]meanByKey{} // by reviewer, then question
 	for _, id := range slices.Sorted(maps.Keys(blocks)) {
 		b := blocks[id]
 		for reviewer, effect := range b.effects() {
@@ -164,7 +164,7 @@ func (m meanByKey) add(key string, value float64) {
 // scoredBlock holds the scores of one block of frozen answers.
 type scoredBlock struct {
 	question string
-	scores   map[string]meanByKey // by reviewer and candidate, over the rounds
+	scores   map[string]meanByKey // by reviewer, then candidate: the mean over the rounds
 }
 
 // add adds a record with its score from 1 to 10.
@@ -181,7 +181,8 @@ func (b *scoredBlock) add(r *council.BiasMetricRecord, score float64, asked stat
 	b.scores[r.ReviewerID].add(r.ModelID, score)
 }
 
-// effects returns the relative harshness of each reviewer in the block. A reviewer that cannot be compared has none.
+// effects returns the relative harshness of each reviewer in the block. It omits a reviewer that cannot be
+// compared.
 func (b *scoredBlock) effects() map[string]float64 {
 	reviewers := slices.Sorted(maps.Keys(b.scores))
 	present := map[string]bool{}

@@ -12,7 +12,8 @@ const (
 	noReasoning          = "no record has response_reasoning_tokens: no provider of these answers reported them"
 )
 
-// reasoning returns the association of the scores with how long the author of an answer reasoned, and whether any record tells that.
+// reasoning returns the association of the scores with the number of tokens that the authors reasoned with. known
+// is false if no record has that number.
 func (h *findings) reasoning() (m Metric, known bool) {
 	var all tally
 	answered := make([]tally, len(h.w.names))
@@ -38,8 +39,8 @@ func (h *findings) reasoning() (m Metric, known bool) {
 	return m, true
 }
 
-// reasoningModel returns M3 with the reasoning beside the length, as the last regressor. If no record tells the reasoning behind an
-// answer, the answer does not enter.
+// reasoningModel returns M3 with the reasoning tokens as the last regressor. An answer whose reasoning tokens are
+// unknown does not enter.
 func (m *models) reasoningModel(level []int, levels int) design {
 	length := m.lengthModel(level, levels)
 	last := length.Regressors

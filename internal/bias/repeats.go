@@ -9,17 +9,19 @@ import (
 	"time"
 )
 
-// Repeats says what is known of sessions that ask a question again. Those of one question count once in every figure.
+// Repeats says which sessions ask a question again, if that is known. Sessions of one question count once in every
+// figure.
 type Repeats struct {
-	Questions int `json:"questions"` // that the sessions of the window ask, where they are known
-	Unknown   int `json:"unknown"`   // sessions that do not tell what they asked; each counts as a question of its own
-	// Alike is how many of the unknown sessions have answers of the same candidates, exactly as long, as an earlier one of the same
-	// category. Most of them ask a question again.
+	Questions int `json:"questions"` // counts the known questions of the window
+	// Unknown counts sessions whose question is not known. Each counts as a separate question.
+	Unknown int `json:"unknown"`
+	// Alike counts unknown sessions that repeat an earlier one of the same category: the candidates are the same
+	// and their answers exactly as long. Most of them ask a question again.
 	Alike int `json:"alike"`
-	// SecretMade is when the secret of question keys was made anew, where keys of both secrets are in the window: a question that
-	// was asked before and after counts as two.
+	// SecretMade is when the secret of question keys was last replaced, if the window holds keys of both secrets. A
+	// question that was asked before and after it counts as two.
 	SecretMade *time.Time `json:"secret_made"`
-	Note       string     `json:"note,omitempty"` // what the report cannot tell
+	Note       string     `json:"note,omitempty"` // says what the report cannot tell
 }
 
 // repeats returns what is known of the questions of the sessions of a window.
@@ -61,8 +63,8 @@ func (c *Collector) repeats(in []*session) Repeats {
 	return r
 }
 
-// answers names the category, the candidates and the lengths of their answers, "" for fewer than two candidates. The rows are
-// sorted by reviewer and candidate.
+// answers returns a text of the category, the candidates and the lengths of their answers. It is "" for fewer than
+// two candidates. The rows must be sorted by reviewer and candidate.
 func (s *session) answers() string {
 	lengths := map[int32]int32{}
 	text := []byte(s.category)

@@ -18,48 +18,48 @@ import (
 // ReportSchema is the schema version of a Report.
 const ReportSchema = "2.0.0"
 
-// Why the Collector itself skips a record.
+// The reasons for which the Collector itself skips a record.
 const (
 	reasonFuture    = "future_timestamp"
 	reasonScore     = "bad_score"
 	reasonDuplicate = "duplicate"
 )
 
-// Report is the cross-session bias report of ADR-018. A figure that is undefined
-// is null in JSON.
+// Report is the cross-session bias report of ADR-018. An undefined figure is null in JSON.
 type Report struct {
 	SchemaVersion string    `json:"schema_version"`
 	GeneratedAt   time.Time `json:"generated_at"`
 	Status        Status    `json:"status"`
 	Window        Window    `json:"window"`
-	// Repeats says which sessions ask a question again, as far as that is known.
+	// Repeats says which sessions ask a question again, if that is known.
 	Repeats Repeats `json:"repeats"`
-	// Filters are the members that the query names by the beginning of an id, or not at
-	// all.
+	// Filters lists the filters that name members by the beginning of an id, or that match nothing. If there are
+	// too few sessions, it also says what the other filters left out.
 	Filters []Filter `json:"filters,omitempty"`
-	// Versions says by time when another version of a member's model was served.
+	// Versions says, in the order of time, when a provider began to serve another version of a member's model.
 	Versions []VersionChange `json:"versions"`
-	// SessionsNeeded is how many sessions are still missing until figures are
-	// shown, 0 once they are.
+	// SessionsNeeded is how many sessions are still missing before figures are shown. It is 0 if there are figures.
 	SessionsNeeded int `json:"sessions_needed"`
-	// Headline names the favours that were found, or says that none is proven and what could have been found.
+	// Headline names the favours that were found. If none was, it says which effects could have been found.
 	Headline string `json:"headline"`
-	// Apart says what else was found, a sentence each: levels, changes and the associations of length and reasoning. None of it is a favour.
+	// Apart says what else was found, in one sentence each: levels, changes, and associations with length and
+	// reasoning. None of it is a favour.
 	Apart       []string      `json:"apart"`
 	Levels      Levels        `json:"levels"`
 	NotMeasured []NotMeasured `json:"not_measured"`
 
 	Skipped   []Skipped  `json:"skipped"` // by reason
 	Metrics   []Metric   `json:"metrics"`
-	Reviewers []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
-	Prior     Prior      `json:"prior"`     // of the reviewers' relative harshness
-	Positions []Position `json:"positions"` // by position; those that hold a score
-	// ModelPositions are by model id and position; own answers are left out.
+	Reviewers []Profile  `json:"reviewers"` // by reviewer id, only those that gave a score
+	Prior     Prior      `json:"prior"`     // the prior of the reviewers' relative harshness
+	Positions []Position `json:"positions"` // by position, only those with a score
+	// ModelPositions are sorted by model id and position. They leave out own answers.
 	ModelPositions []ModelPosition `json:"model_positions"`
-	Series         []SeriesPoint   `json:"series"`           // by time; none below twenty sessions
-	Splits         []Split         `json:"splits,omitempty"` // by value, where the query asks for them
+	Series         []SeriesPoint   `json:"series"`           // by time, none below twenty sessions
+	Splits         []Split         `json:"splits,omitempty"` // by value, only if the query asks for them
 
-	// Pairs is how each reviewer judged pairs of answers, by reviewer id, where no session has more than two answers.
+	// Pairs says how each reviewer judged pairs of answers, by reviewer id. It is empty if some session has more
+	// than two answers.
 	Pairs []PairJudge `json:"pairs,omitempty"`
 
 	ChangePoints []ChangePoint `json:"change_points"` // by time and reviewer id
@@ -73,7 +73,7 @@ type Status string
 // The states of a Report.
 const (
 	StatusOK         Status = "ok"
-	StatusCollecting Status = "collecting" // under ten sessions: nothing but the count
+	StatusCollecting Status = "collecting" // under ten sessions, so there are no figures
 )
 
 // Levels are the false discovery rates at which a headline is flagged.
@@ -88,56 +88,55 @@ type NotMeasured struct {
 	Reason string `json:"reason"`
 }
 
-// Window is what a Report was computed from.
+// Window is the set of sessions that a Report was computed from.
 type Window struct {
-	Start    *time.Time `json:"start"` // of the first session; null without one
-	End      *time.Time `json:"end"`   // start of the last session
+	Start    *time.Time `json:"start"` // when the first session started, or null
+	End      *time.Time `json:"end"`   // when the last session started
 	Sessions int        `json:"sessions"`
-	Records  int        `json:"records"` // with or without a score
-	// What the window was limited to, 0 for no limit: sessions that started within this
-	// many times 24 h before the report, and the newest this many of them.
+	Records  int        `json:"records"` // counts records with or without a score
+	// Days and Newest are the limits of the window, or 0 for no limit. Sessions started within Days times 24 h
+	// before the report, and are the Newest newest of these.
 	Days   int `json:"limit_days,omitempty"`
 	Newest int `json:"limit_sessions,omitempty"`
 }
 
-// Skipped counts records that could not be used. Reason is the store reader's,
-// or one of the Collector's own: "future_timestamp", "bad_score", "duplicate".
+// Skipped counts records that could not be used. Reason is one that the reader of the store gave, or one of the
+// Collector's own: "future_timestamp", "bad_score", "bad_rank" or "duplicate".
 type Skipped struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
-	// FirstFile is the name of the file, without directories, of the first such record,
-	// and FirstLine its line there, 1-based; both are null for the Collector's reasons.
+	// FirstFile is the name, without directories, of the file with the first such record. FirstLine is the number
+	// of its line, from 1. Both are null for the Collector's own reasons.
 	FirstFile *string `json:"first_file"`
 	FirstLine *int64  `json:"first_line"`
 }
 
-// Profile describes the scores that one reviewer gave, own reviews included.
+// Profile describes the scores that one reviewer gave, including those of its own answers.
 type Profile struct {
 	ReviewerID string  `json:"reviewer_id"`
 	Mean       float64 `json:"mean"` // 1 to 10
-	// MeanLower and MeanUpper are the 95 % interval of the mean over questions: how far it
-	// may lie from that over all questions of this kind. They are null below two questions.
+	// MeanLower and MeanUpper are the 95 % interval of the mean over questions. It says how far Mean may lie from
+	// the mean over all questions of this kind. They are null below two questions.
 	MeanLower *float64 `json:"mean_ci_lower"`
 	MeanUpper *float64 `json:"mean_ci_upper"`
 	Std       *float64 `json:"std"` // with n-1; null for a single score
-	// HarshnessZ is (this mean - mean of all reviewers' means) / their standard
-	// deviation with n-1 (ADR-018): below 0 for a reviewer harsher than the others.
-	// It is null for a single reviewer and where the means do not differ.
+	// HarshnessZ is (Mean - mean of all reviewers' means) / their standard deviation with n-1 (ADR-018). It is
+	// below 0 for a reviewer harsher than the others. It is null for a single reviewer and if the means do not
+	// differ.
 	HarshnessZ *float64 `json:"harshness_z"`
-	// HarshnessZLower and HarshnessZUpper are its 95 % interval over questions, null where
-	// the questions leave every z open.
+	// HarshnessZLower and HarshnessZUpper are the 95 % interval of HarshnessZ over questions. They are null if the
+	// questions allow every z.
 	HarshnessZLower *float64 `json:"harshness_z_ci_lower"`
 	HarshnessZUpper *float64 `json:"harshness_z_ci_upper"`
-	Reviews         int      `json:"reviews"` // scores given
-	// Confidence is ADR-018's tier, by the questions that the reviewer scored.
+	Reviews         int      `json:"reviews"` // counts scores
+	// Confidence is ADR-018's tier for the number of questions that the reviewer scored.
 	Confidence Confidence `json:"statistical_confidence"`
-	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
-	// posterior mean over sessions, those of one question counted once, with its 95 %
-	// credible interval, under the prior of the report. It is null for a reviewer that was
-	// never compared with others.
+	// RelativeHarshness is what the reviewer adds to the score of an answer, in points. It is the posterior mean
+	// over questions under the prior of the report, with its 95 % credible interval. It is null for a reviewer that
+	// was never compared with others.
 	RelativeHarshness stat.Estimate `json:"relative_harshness"`
-	// DriftSD is how far the later half of the scores lies from the earlier one in
-	// mean, in standard deviations; ADR-018 calls a profile stable below 0.5.
+	// DriftSD is the mean of the later half of the scores minus that of the earlier half, in standard deviations.
+	// ADR-018 calls a profile stable if it is below 0.5 either way.
 	DriftSD *float64 `json:"drift_sd"`
 }
 
@@ -145,13 +144,13 @@ type Profile struct {
 type Position struct {
 	Position int     `json:"position"` // 0 is shown first
 	Mean     float64 `json:"mean"`     // 1 to 10
-	// CILower and CIUpper are the 95 % interval of the mean over questions; null below two.
+	// CILower and CIUpper are the 95 % interval of the mean over questions. They are null below two questions.
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
 	Count   int      `json:"count"`
 }
 
-// pairs are the values behind a correlation.
+// pairs holds the values behind a correlation.
 type pairs struct {
 	tally
 	x, y    []float64
@@ -170,8 +169,8 @@ func (p *pairs) append(cluster, session int, x, y float64) {
 	}
 }
 
-// Report computes the report over what was added so far. More may be added, and
-// Report called again, afterwards. If the context ends before, the report is of no use.
+// Report computes the report from all records added so far. Records may be added afterwards, and Report called
+// again. If the context has ended, the report must not be used.
 func (c *Collector) Report(ctx context.Context) Report {
 	w := c.window()
 	r := Report{
@@ -255,8 +254,7 @@ func (c *Collector) Report(ctx context.Context) Report {
 	return r
 }
 
-// skips returns the skipped records by reason: those counted while collecting, and
-// besides.
+// skips returns the skipped records by reason: the given ones, and those that the Collector counted.
 func (c *Collector) skips(besides ...Skipped) []Skipped {
 	skipped := slices.AppendSeq(besides, maps.Values(c.skipped))
 	skipped = slices.DeleteFunc(skipped, func(s Skipped) bool { return s.Count == 0 })
@@ -267,9 +265,9 @@ func (c *Collector) skips(besides ...Skipped) []Skipped {
 const pearsonMethod = "Pearson r over records; interval by leaving out one question at a time on Fisher's scale, " +
 	"from 20 questions on, descriptive"
 
-// correlation returns Pearson's r of the pairs, named after what x is, with an interval
-// over questions: records of one question are not independent, so that Fisher's interval over records, which
-// ADR-018 has, is too narrow.
+// correlation returns the metric of Pearson's r of the pairs. x names the first value of each pair. The interval is
+// over questions. ADR-018 has Fisher's interval over records, but that is too narrow, because records of one
+// question are not independent.
 func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	m := c.metric(name, "correlation", pearsonMethod, p.tally, w)
 	if !c.describe(&m, "a score and a "+x) {
@@ -288,8 +286,9 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	return m
 }
 
-// interval returns the 95 % interval of the correlation, by the jackknife over questions on Fisher's scale (CV3, Student's t on
-// one degree of freedom less than questions). It reports false under 20 questions, and where it is undefined.
+// interval returns the 95 % interval of the correlation, by the jackknife over questions on Fisher's scale (CV3,
+// Student's t on one degree of freedom less than questions). It returns false below 20 questions, and if it is
+// undefined.
 func (p *pairs) interval() (low, high float64, ok bool) {
 	all := make([]float64, 6)
 	for _, sums := range p.moments {
@@ -314,15 +313,15 @@ func (p *pairs) interval() (low, high float64, ok bool) {
 	return math.Tanh(whole - half), math.Tanh(whole + half), g >= IntervalsFrom && half > 0 && !math.IsInf(half, 0)
 }
 
-// add adds a multiple of some terms to sums.
+// add adds terms, multiplied by times, to sums.
 func add(sums, terms []float64, times float64) {
 	for k, v := range terms {
 		sums[k] += times * v
 	}
 }
 
-// positionCorrelation returns the correlation of score and position (ADR-017). Early means that positions of an early schema
-// were left out.
+// positionCorrelation returns the correlation of score and position (ADR-017). early says that positions of an
+// early schema were left out.
 func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	m := c.correlation("position_score_correlation", "position", p, w)
 	if early && p.clusters == 0 {
@@ -331,9 +330,9 @@ func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	return m
 }
 
-// runTogether runs the parts of a report beside each other. A panic in one of them
-// would end the process: it is raised again when all have ended, where the caller of the
-// report can recover from it.
+// runTogether runs the parts of a report concurrently. A panic in one of these goroutines would end the process. So
+// runTogether recovers it, and panics itself when all parts have ended. The caller of the report can recover from
+// that.
 func runTogether(parts ...func()) {
 	var group sync.WaitGroup
 	panics := make([]any, len(parts))
@@ -355,35 +354,34 @@ func runTogether(parts ...func()) {
 	}
 }
 
-// Calibrated is the calibrated view of the scores that one reviewer gave one
-// candidate (ADR-018): for analytics only, it never enters a vote.
+// Calibrated is the calibrated view of the scores that one reviewer gave one candidate (ADR-018). It is for
+// analysis only and never enters a vote.
 type Calibrated struct {
 	ReviewerID string `json:"reviewer_id"`
 	ModelID    string `json:"model_id"`
-	// Z is the mean of (score - the reviewer's mean) / the reviewer's standard
-	// deviation with n-1, both over all its scores; null where these do not differ.
+	// Z is the mean of (score - the reviewer's mean) / the reviewer's standard deviation with n-1. Mean and
+	// deviation are over all of the reviewer's scores. Z is null if these do not differ.
 	Z *float64 `json:"z"`
 	// Mean is the raw mean of the same scores, 1 to 10.
 	Mean    float64 `json:"mean"`
 	Reviews int     `json:"reviews"` // scores given to this candidate
 }
 
-// Prior is what is assumed about every reviewer before any session: relative
-// harshness varies between sessions normally, with a mean that is itself normal
-// about Mean with the weight of Sessions observations, and a variance that is
+// Prior is what the report assumes about every reviewer before any session. Relative harshness varies normally
+// between questions. Its mean is normal about Mean, with the weight of that number of Sessions. Its variance is
 // inverse gamma with Shape and Scale.
 type Prior struct {
 	Mean     float64 `json:"mean"`     // points
-	Sessions float64 `json:"sessions"` // the prior mean weighs as much as these
+	Sessions float64 `json:"sessions"` // the number of observations that the prior mean weighs as much as
 	Shape    float64 `json:"shape"`
 	Scale    float64 `json:"scale"` // squared points
 }
 
-// weakPrior weighs one session for the mean, and two with a standard deviation of
-// one point for the variance.
+// weakPrior returns a prior that weighs one observation for the mean. For the variance it weighs two observations
+// with a standard deviation of one point.
 func weakPrior() Prior { return Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1} }
 
-// given returns the scores that each member gave, own reviews included, by session.
+// given returns the scores that each member gave, in the order of the sessions, including those of its own answers.
 func (w *window) given() [][]float64 {
 	all := make([][]float64, len(w.names))
 	for c := range w.cells(w.byTime()) {
@@ -435,8 +433,8 @@ func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []sta
 	return profiles
 }
 
-// calibrate returns the calibrated view by reviewer and candidate, of those pairs
-// that have a score, from all scores that each member gave.
+// calibrate returns the calibrated view of each reviewer and candidate that have a score. given holds all scores
+// that each member gave.
 func calibrate(w *window, given [][]float64) []Calibrated {
 	sums := stat.Matrix(len(w.names), len(w.names), 0.)
 	counts := stat.Matrix(len(w.names), len(w.names), 0)
@@ -466,10 +464,9 @@ func calibrate(w *window, given [][]float64) []Calibrated {
 	return view
 }
 
-// profileDrift returns how far the mean of a reviewer's later scores lies from that
-// of as many earlier ones, in standard deviations (n-1) of all of them: a profile
-// counts as stable when this is below 0.5 either way after 20 sessions (ADR-018). It
-// is nil for fewer than two scores and where they do not differ.
+// profileDrift returns how far the mean of the later half of a reviewer's scores lies from that of the earlier
+// half, in standard deviations (n-1) of all scores. ADR-018 calls a profile stable if this is below 0.5 either way
+// after 20 sessions. It is nil for fewer than two scores and if the scores do not differ.
 func profileDrift(scores []float64) *float64 {
 	if len(scores) < 2 || stat.Constant(scores) {
 		return nil
@@ -480,10 +477,11 @@ func profileDrift(scores []float64) *float64 {
 	return new((stat.Mean(later) - stat.Mean(earlier)) / stat.StdDev(scores))
 }
 
-// agreement returns the mean over sessions of Kendall's W, own answers left out.
+// agreement returns the metric of Kendall's W, the mean over sessions without own answers.
 func (c *Collector) agreement(w *window, span Window) Metric {
 	var t tally
-	var terms [][]float64 // by cluster: the sum of W and how many there are
+	// terms holds, for each cluster, the sum of W and the number of its sessions.
+	var terms [][]float64
 	sum := 0.0
 	records := 0
 	for _, k := range w.byCluster() {
@@ -517,5 +515,5 @@ func (c *Collector) agreement(w *window, span Window) Metric {
 	return m
 }
 
-// ratio is the first of two sums over the second.
+// ratio returns the first of two sums divided by the second.
 func ratio(sums []float64) float64 { return sums[0] / sums[1] }

@@ -10,13 +10,13 @@ import (
 	"unicode"
 )
 
-// base returns the name of a figure's headline.
+// base returns the name of the headline that a figure belongs to.
 func (m *Metric) base() string {
 	name, _, _ := strings.Cut(m.Name, "|")
 	return strings.TrimSuffix(name, commonSuffix)
 }
 
-// topic returns what a figure is about, in words.
+// topic returns in words what a figure is about.
 func (m *Metric) topic() string {
 	topics := map[string]string{
 		positionName:                      "effect of the place",
@@ -36,7 +36,7 @@ func (m *Metric) topic() string {
 	return cmp.Or(topics[m.base()], spaced(m.base()))
 }
 
-// speak gives metrics, and their members, their topics and sentences.
+// speak sets the topics and sentences of metrics and their members.
 func speak(metrics []Metric) {
 	for i := range metrics {
 		m := &metrics[i]
@@ -46,7 +46,7 @@ func speak(metrics []Metric) {
 	}
 }
 
-// sentence says what was found and, where nothing was, what could have been. It is "" without a verdict.
+// sentence says what was found or, if nothing was, what could have been found. It is "" without a verdict.
 func (m *Metric) sentence() string {
 	if m.Verdict == nil {
 		return ""
@@ -79,7 +79,7 @@ func (m *Metric) sentence() string {
 	return said
 }
 
-// limits says what an effect that was found does not prove, with a space before it.
+// limits returns a sentence, with a space before it, that says what a found effect does not prove.
 func (k Kind) limits() string {
 	switch k {
 	case KindAssociation:
@@ -91,7 +91,7 @@ func (k Kind) limits() string {
 	return ""
 }
 
-// wouldFind says which effect would have been found.
+// wouldFind says which effect the test would have found.
 func (m *Metric) wouldFind() string {
 	shared := ""
 	single := ""
@@ -103,7 +103,7 @@ func (m *Metric) wouldFind() string {
 		size(*m.MinimumDetectableEffect), m.Unit, shared, single)
 }
 
-// effect says what a figure states, without a verdict.
+// effect says which effect a figure has, without a verdict.
 func (m *Metric) effect() string {
 	one := "reviewers score"
 	own := "their own"
@@ -120,7 +120,7 @@ func (m *Metric) effect() string {
 		}
 		return fmt.Sprintf("with %s, the answer that is shown first %s in both orders in %s of pairs more%s", m.Subject, way,
 			size(*m.PointEstimate), m.interval("for the first", "for the last"))
-	case name == positionName && m.SubjectName() == m.Subject: // a reviewer
+	case name == positionName && m.SubjectName() == m.Subject: // of one reviewer
 		return m.scored(one+" the answer that it is shown first", " than those at other places")
 	case name == positionName || name == "position_effect":
 		return m.scored("answers at "+m.SubjectName()+" score", " than the others")
@@ -153,10 +153,10 @@ func (m *Metric) effect() string {
 	return fmt.Sprintf("%s%s: %.2f %s", m.topic(), who, *m.PointEstimate, m.Unit)
 }
 
-// scored says by how much some score higher, or lower.
+// scored says by how many points the score is higher or lower.
 func (m *Metric) scored(who, than string) string { return m.points(who, "higher", "lower", than) }
 
-// points says an effect in points, with its interval and, where that differs, its size on scales that end.
+// points says an effect in points, with its interval and, if it differs, its size on the reviewers' own scales.
 func (m *Metric) points(before, more, less, after string) string {
 	way := more
 	if *m.PointEstimate < 0 {
@@ -165,7 +165,7 @@ func (m *Metric) points(before, more, less, after string) string {
 	return fmt.Sprintf("%s %s points %s%s%s", before, size(*m.PointEstimate), way, after, m.interval(more, less))
 }
 
-// interval returns an interval as text. Where it holds 0, each end says its direction.
+// interval returns an interval as text. If the interval includes 0, each end has a direction.
 func (m *Metric) interval(more, less string) string {
 	if m.CILower == nil || m.CIUpper == nil {
 		return ""
@@ -184,7 +184,7 @@ func (m *Metric) interval(more, less string) string {
 	return fmt.Sprintf(" (%s to %s%s)", size(ends[0]), size(ends[1]), own)
 }
 
-// size returns the size of an effect with one digit after the point, or two where it is small.
+// size returns the size of an effect with one digit after the point, or with two if it is small.
 func size(x float64) string {
 	digits := 1
 	if x = math.Abs(x); x < 0.095 {
@@ -193,7 +193,7 @@ func size(x float64) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// named returns a sentence that may begin with the name of a model, which keeps its case.
+// named returns a sentence. If the sentence begins with the name of a model, the name keeps its case.
 func (m *Metric) named(text string) string {
 	first, _, _ := strings.Cut(m.Subject, ">")
 	if first == "" || !strings.HasPrefix(text, first) {
@@ -209,7 +209,7 @@ func capital(text string) string {
 	return text
 }
 
-// ended returns a text with a full stop at its end.
+// ended returns a text with a full stop, unless it already ends a sentence.
 func ended(text string) string {
 	if text == "" || strings.ContainsAny(text[len(text)-1:], ".!?") {
 		return text

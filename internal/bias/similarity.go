@@ -9,16 +9,16 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// likeness is what Kendall's tau-b of pairs of ballots come to.
+// likeness sums up how similar pairs of ballots are, by Kendall's tau-b.
 type likeness struct {
 	tally
 	taus    sums
-	entered int // records
+	entered int // the number of records that entered
 }
 
-// ballotSimilarity describes how alike the reviewers of a session rank the answers that neither of the two
-// wrote: the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers. Two
-// ballots do not enter where they share fewer than two answers, or one of them ties all that they share.
+// ballotSimilarity describes how similarly the reviewers of a session rank the answers that neither of the two
+// wrote. It is the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers.
+// Two ballots do not enter if they share fewer than two answers, or if one of them ties all that they share.
 func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 	all := &likeness{}
 	pairs := map[[2]int]*likeness{}
@@ -80,7 +80,7 @@ func (c *Collector) similar(name string, l *likeness, span Window) Metric {
 	return m
 }
 
-// bothRanked returns the candidates that two ballots rank.
+// bothRanked returns the indices of the candidates that both ballots rank.
 func bothRanked(a, b []float64) (candidates []int) {
 	for j := range a {
 		if !math.IsNaN(a[j]) && !math.IsNaN(b[j]) {

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	widest            = 9   // points: the largest difference between two scores
-	notableDifference = 0.1 // points: if the two sizes of an effect differ by more, both are said
+	widest = 9 // the largest difference between two scores, in points
+	// If the two sizes of an effect differ by at least notableDifference points, the text has both.
+	notableDifference = 0.1
 )
 
-// summary is what a report says in sentences.
+// summary holds what a report says in sentences.
 type summary struct {
-	headline string   // the favours, or that none is proven
-	apart    []string // what else was found: none of it is a favour
+	headline string   // names the favours, or says that none is proven
+	apart    []string // says what else was found, which is no favour
 }
 
-// summarise returns the summary of the headlines.
+// summarise returns the summary of the headlines in family, over that number of sessions.
 func (c *Collector) summarise(family []Metric, sessions int) summary {
 	var s summary
 	var favours, untested []string
@@ -71,12 +72,13 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 	return s
 }
 
-// wasTested reports whether the verdict on a metric says more than that there is no figure.
+// wasTested reports whether the metric has a verdict that rests on a test.
 func (m *Metric) wasTested() bool {
 	return m.Verdict != nil && *m.Verdict != VerdictInsufficient && *m.Verdict != VerdictNotIdentified
 }
 
-// filter returns how a sentence begins that says what the filters of the query leave. It is "" without any.
+// filter returns the beginning of a sentence about the records that the filters of the query leave. It is ""
+// without filters.
 func (o *Options) filter() string {
 	var all []string
 	for _, f := range []struct{ name, value string }{
@@ -103,7 +105,8 @@ func (o *Options) filter() string {
 	return "the filter (" + strings.Join(all, ", ") + ") leaves"
 }
 
-// couldFind says which effects would have been found: those that all reviewers share, and those of a single one.
+// couldFind says which effects the tests would have found: those that all reviewers share, and those of a single
+// reviewer.
 func couldFind(family []Metric, sessions int) string {
 	var shared, single effects
 	for i := range family {
@@ -132,11 +135,11 @@ func couldFind(family []Metric, sessions int) string {
 		sessions, strings.Join(parts, "; "))
 }
 
-// effects are the least and the largest of some effects in points. Those beyond the scale do not count.
+// effects holds the least and the largest of some effects in points. Effects beyond the scale do not count.
 type effects struct {
 	n             int
 	least, most   float64
-	lowest, upper string // the headlines of these
+	lowest, upper string // the headlines with these effects
 }
 
 func (e *effects) add(headline string, effect float64) {
@@ -154,6 +157,7 @@ func (e *effects) add(headline string, effect float64) {
 	e.n++
 }
 
+// String returns the range of the effects, with the headlines at both ends.
 func (e *effects) String() string {
 	text := fmt.Sprintf("%.2f points (%s)", e.least, spaced(e.lowest))
 	if e.lowest != e.upper {

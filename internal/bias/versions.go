@@ -14,11 +14,11 @@ type VersionChange struct {
 	Member   string    `json:"member"`
 	From     string    `json:"from"`
 	To       string    `json:"to"`
-	Start    time.Time `json:"start"`    // of the first session with the new version after the old one
-	Sessions int       `json:"sessions"` // sessions with the new version from then on
+	Start    time.Time `json:"start"`    // when the first session with the new version after the old one started
+	Sessions int       `json:"sessions"` // counts sessions with the new version since then
 }
 
-// String says the change in a sentence.
+// String returns the change as a sentence.
 func (v VersionChange) String() string {
 	return fmt.Sprintf("%s was served as %s until %s, then as %s in %d sessions",
 		v.Member, v.From, v.Start.UTC().Format("2 January 2006"), v.To, v.Sessions)
@@ -27,7 +27,7 @@ func (v VersionChange) String() string {
 // served is a version of a member that replied in a session.
 type served struct{ member, version string }
 
-// versionPair holds the versions of a reviewer and a candidate, "" for one that the record does not tell.
+// versionPair holds the versions of a reviewer and a candidate. A version is "" if the record has none.
 type versionPair struct{ reviewer, candidate string }
 
 func versionsOf(pair council.VersionPair) (v versionPair) {
@@ -40,7 +40,7 @@ func versionsOf(pair council.VersionPair) (v versionPair) {
 	return v
 }
 
-// version returns the place of a pair of versions among those that were met: a row holds that alone.
+// version returns the index of a version pair in c.versions. A row holds only this index.
 func (c *Collector) version(pair versionPair) int32 {
 	index, ok := c.versionIndex[pair]
 	if !ok {
@@ -51,7 +51,8 @@ func (c *Collector) version(pair versionPair) int32 {
 	return index
 }
 
-// served returns the versions that replied in a session, each once. Candidates come first, because they reply first.
+// served returns the versions that replied in a session, each once. Candidates come first, because they reply
+// first.
 func (c *Collector) served(s *session, rank []int, reviewers, candidates span) (all []served) {
 	add := func(member int32, version string) {
 		if v := (served{c.names[member], version}); version != "" && !slices.Contains(all, v) {
@@ -72,11 +73,11 @@ func (c *Collector) served(s *session, rank []int, reviewers, candidates span) (
 
 func (s span) holds(member int) bool { return s.from <= member && member < s.to }
 
-// versionChanges returns the changes of version in the window by time, those of one session by member. A change that comes again, as
-// where a provider serves two versions by turns, is there once.
+// versionChanges returns the changes of version in the window by time, and those of one session by member. A change
+// that occurs again is listed once. This happens if a provider alternates between two versions.
 func (w *window) versionChanges() []VersionChange {
 	changes := []VersionChange{}
-	last := map[string]string{} // by member
+	last := map[string]string{} // the last version of each member
 	for k := range w.sessions {
 		x := &w.sessions[k]
 		first := len(changes)
@@ -99,7 +100,7 @@ func (w *window) versionChanges() []VersionChange {
 	return changes
 }
 
-// versionsServed names the versions that replied in a session.
+// versionsServed returns a name for each version that replied in a session.
 func versionsServed(x *scores) (names []string) {
 	for _, v := range x.served {
 		names = append(names, v.version+" of "+v.member)

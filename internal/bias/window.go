@@ -11,72 +11,80 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// earlyPositions is why there is no figure of positions from an early schema.
+// earlyPositions says why positions from an early schema give no figure.
 const earlyPositions = "the positions in records of schema 1.1.0 and before are not trusted"
 
-// maxPresent is how many ids a filter that matches nothing names.
+// maxPresent is the largest number of ids or values in Filter.Present.
 const maxPresent = 50
 
-// Filter says which members a part of an id stands for or, where too few sessions are left for figures, what another
-// filter left out.
+// Filter says which members a part of an id stands for. If too few sessions are left for figures, it says what
+// another filter left out.
 type Filter struct {
-	Field   string   `json:"field"`   // "reviewer", "model", "config_version", "model_version", "category" or "language"
+	// Field is "reviewer", "model", "config_version", "model_version", "category" or "language".
+	Field   string   `json:"field"`
 	Asked   string   `json:"asked"`   // the id or its beginning, or the value
 	Matches []string `json:"matches"` // ids that begin with it, sorted
-	// Present holds the first 50 ids of the window, sorted, if no id matches. Otherwise it holds the values of what was left out.
+	// Present holds the first 50 ids of the window, sorted, if no id matches. For other filters it holds values of
+	// records that were left out.
 	Present []string `json:"present"`
-	LeftOut int      `json:"left_out"` // records that have another value, or none
+	LeftOut int      `json:"left_out"` // counts records with another value, or none
 }
 
 // window is what a report is computed from.
 type window struct {
-	names      []string // member ids, sorted
-	sessions   []scores // oldest first
-	clusters   int      // of sessions that answered one question
-	records    int      // with or without a score
-	duplicates int      // records dropped because an earlier one says the same
-	filters    []Filter // what the members that were asked for stand for
-	early      bool     // some are of a schema whose positions are not trusted
+	names    []string // member ids, sorted
+	sessions []scores // oldest first
+	clusters int      // the number of questions
+	records  int      // counts records with or without a score
+	// duplicates counts records that were dropped because an earlier one has the same session, reviewer and
+	// candidate.
+	duplicates int
+	filters    []Filter // say which members the query stands for
+	early      bool     // is true if some positions are of a schema that is not trusted
 	repeats    Repeats
-	embedder   string // the model that measured how alike the answers of the latest such session are; "" for none
+	// embedder is the model that measured the similarity of answers in the newest such session, or "".
+	embedder string
 }
 
-// scores are the scores of one session as the estimators see them. Reviewers and
-// candidates are indices into the window's names, ascending; those without any
-// record in the session do not occur.
+// scores holds the scores of one session in the form that the estimators use. Reviewers and candidates are
+// ascending indices into the window's names. Members without a record in the session do not occur.
 type scores struct {
-	id         string
-	start      time.Time
-	cluster    int    // from 0; sessions that answered one question share it
-	config     string // council_config_version; "" when the records do not tell
-	category   string // that the caller named; "" for none
-	language   string // that the caller named; "" for none
-	embedder   string // that measured how alike the answers are; "" for none
-	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
-	block      string // the frozen answers, which are reviewed again and again, in one order and its reverse; "" for none
+	id       string
+	start    time.Time
+	cluster  int    // from 0, the same for sessions of one question
+	config   string // the council_config_version, or "" if unknown
+	category string // the caller named it, or ""
+	language string // the caller named it, or ""
+	embedder string // measured how alike the answers are, or ""
+	// shared says that the reviewers saw one order, so position cannot be told from quality.
+	shared bool
+	// block identifies frozen answers that are reviewed repeatedly, in one order and its reverse. It is "" for
+	// none.
+	block      string
 	reviewers  []int
 	candidates []int
 	shown      []int    // size of each reviewer's slate
 	served     []served // versions that replied, candidates first
 
-	// By reviewer and candidate, as they stand in reviewers and candidates.
-	y      [][]float64 // 1 to 10; NaN when no score was given
+	// The matrices below are by reviewer and candidate, in the order of the slices reviewers and candidates.
+	y      [][]float64 // 1 to 10, or NaN if no score was given
 	length [][]float64 // of the answer, in code points; NaN without a record
-	// reasoning is how many tokens the author reasoned with; NaN when the record does not tell.
+	// reasoning is how many tokens the author reasoned with, or NaN if the record has no number.
 	reasoning [][]float64
-	place     [][]float64 // on the ballot, own answers left out; NaN when not ranked
-	// style is the similarity to the reviewer's own answer. It is NaN if the window's embedder did not measure it.
+	// place is the place on the ballot, without own answers, or NaN if not ranked.
+	place [][]float64
+	// style is the similarity to the reviewer's own answer. It is NaN unless the window's embedder measured it.
 	style    [][]float64
-	position [][]int  // 0-based place shown; -1 when unknown or not shown
+	position [][]int  // 0-based place shown, or -1 if unknown or not shown
 	own      [][]bool // the reviewer wrote the candidate
 	family   [][]bool // another model of the reviewer's provider wrote it
-	correct  [][]int8 // as in row
+	correct  [][]int8 // 1 if the answer is right, 0 if it is wrong, -1 if unknown
 }
 
-// window returns the scores of the sessions in the window. They do not depend on the
-// order in which the records were added, with two exceptions. Of several records for the
-// same session, reviewer and candidate, the first one counts. Where records of a session
-// differ in what they say of the session, the first one that says it counts.
+// window returns the scores of the sessions in the window. They do not depend on the order in which the records
+// were added, with two exceptions. If there are several records of the same session, reviewer and candidate, the
+// first one counts. If records of a session differ in a fact about the session, the first one with that fact
+// counts.
 func (c *Collector) window() window {
 	names, rank := c.sortRows()
 	w := window{names: names}
@@ -122,10 +130,9 @@ func (c *Collector) window() window {
 	return w
 }
 
-// sortRows drops the sessions and the records before the window and sorts the rows of
-// each session by reviewer and candidate, none twice: of rows for the same pair the
-// first added stays. It returns the member ids that occur, sorted, and the place of
-// each member among them.
+// sortRows drops the sessions and the records before the window. It sorts the rows of each session by reviewer and
+// candidate. If several rows are for the same pair, only the one that was added first stays. It returns the member
+// ids that occur, sorted, and the place of each member among them.
 func (c *Collector) sortRows() (names []string, rank []int) {
 	c.trim()
 	c.trimRows()
@@ -158,8 +165,8 @@ func (c *Collector) sortRows() (names []string, rank []int) {
 	return names, rank
 }
 
-// trimRows drops the rows from before the oldest session of a full window, and sets
-// the facts of the sessions by what is left.
+// trimRows drops the rows from before the oldest session of a full window. It sets the facts of the sessions from
+// the records that are left.
 func (c *Collector) trimRows() {
 	for _, s := range c.order {
 		outside := func(t mention) bool {
@@ -176,8 +183,8 @@ func (c *Collector) trimRows() {
 	c.uniteQuestions()
 }
 
-// uniteQuestions sets the query of the sessions to one value for each question. Records that have both a key and a hash of their
-// question say which records of either kind asked the same.
+// uniteQuestions sets the query of the sessions to one value for each question. Sessions whose records have both a
+// key and a hash say which key and which hash belong to the same question.
 func (c *Collector) uniteQuestions() {
 	asked := stat.Groups{}
 	for _, s := range c.order {
@@ -190,12 +197,12 @@ func (c *Collector) uniteQuestions() {
 	}
 }
 
-// span is a range of members in the order of their names, without its end.
+// span is a half-open range of members in the order of their names.
 type span struct{ from, to int }
 
-// matching returns which of the sorted names a filter stands for: the one that it is or,
-// where there is none, those that begin with it; all of them for an empty filter. A
-// filter that is not itself a name, or matches none, is added to the filters.
+// matching returns the sorted names that a filter stands for. This is the name equal to the filter or, if there is
+// none, all names that begin with it. An empty filter stands for all. A filter that is not itself a name is added
+// to the filters.
 func matching(filters []Filter, names []string, field, asked string) (span, []Filter) {
 	if asked == "" {
 		return span{0, len(names)}, filters
@@ -224,16 +231,15 @@ func (w *window) byTime() []int {
 	return order
 }
 
-// byCluster returns the indices of the sessions, those of one cluster together.
+// byCluster returns the indices of the sessions, grouped by cluster.
 func (w *window) byCluster() []int {
 	order := w.byTime()
 	slices.SortStableFunc(order, func(a, b int) int { return w.sessions[a].cluster - w.sessions[b].cluster })
 	return order
 }
 
-// scores returns the scores of one session, whose rows are sorted and of which
-// none is there twice. Rank holds the place of each member among the window's
-// names.
+// scores returns the scores of one session. Its rows must be sorted and without duplicates. rank holds the place of
+// each member among the window's names.
 func (s *session) scores(rank []int) scores {
 	x := scores{
 		id: s.id, start: s.start, config: s.config, category: s.category, language: s.language,
@@ -290,7 +296,7 @@ func (s *session) scores(rank []int) scores {
 	return x
 }
 
-// narrow leaves the reviewers and the candidates of those spans.
+// narrow leaves only the reviewers and candidates in these spans.
 func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers = x.reviewers[i:j]
@@ -319,15 +325,15 @@ func (x *scores) narrow(reviewers, candidates span) {
 	}
 }
 
-// among returns where the members of the span stand among the sorted levels, as a range
-// that is empty when none is there.
+// among returns the range of indices in the sorted levels whose members are in the span. It is empty if there are
+// none.
 func (s span) among(levels []int) (from, to int) {
 	from, _ = slices.BinarySearch(levels, s.from)
 	to, _ = slices.BinarySearch(levels, s.to)
 	return from, to
 }
 
-// records returns how many records the scores were taken from.
+// records returns the number of records that the scores come from.
 func (x *scores) records() int {
 	n := 0
 	for _, row := range x.length {
@@ -340,8 +346,7 @@ func (x *scores) records() int {
 	return n
 }
 
-// oneOrder reports whether no two reviewers were shown any two answers in
-// different orders.
+// oneOrder reports whether any two answers were shown in the same order to all reviewers that saw both.
 func oneOrder(position [][]int) bool {
 	for i, a := range position {
 		for _, b := range position[:i] {
