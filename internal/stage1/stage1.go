@@ -1,5 +1,5 @@
-// Package stage1 asks all members of a council the question, at once. It leaves
-// deadlines, the quorum and panics of the Completer to its caller.
+// Package stage1 asks all members of a council the question, all at the same time. Its caller sets deadlines,
+// checks the quorum, and recovers from panics of the Completer.
 package stage1
 
 import (
@@ -13,12 +13,13 @@ import (
 // Options say how the members are called.
 type Options struct {
 	council.Sampling
-	// OnDelta, OnRestart and OnVoid are those of council.Call, for the member with an id. They are
-	// called for several members at once.
-	OnDelta    func(member, text string)
-	OnRestart  func(member string, reason council.FailureCode)
-	OnVoid     func(member string)
-	DeltaPause time.Duration // as in council.Call
+	// OnDelta, OnRestart and OnVoid are those of council.Call, called with the id of the member. Calls for several
+	// members run concurrently.
+	OnDelta   func(member, text string)
+	OnRestart func(member string, reason council.FailureCode)
+	OnVoid    func(member string)
+	// DeltaPause is that of council.Call.
+	DeltaPause time.Duration
 }
 
 // Calls returns the call of each member.
@@ -48,8 +49,8 @@ func (o Options) call(m council.Member, conversation []council.Message) council.
 	return call
 }
 
-// withPersona puts the persona of a profile before the conversation, above what a system message
-// there says: some models take one such message only.
+// withPersona puts the persona of a profile before the conversation. If the conversation begins with a system
+// message, it joins the two, because some models take only one.
 func withPersona(p *council.Profile, conversation []council.Message) []council.Message {
 	if p == nil || p.System == "" {
 		return conversation
@@ -62,9 +63,8 @@ func withPersona(p *council.Profile, conversation []council.Message) []council.M
 	return append([]council.Message{system}, conversation...)
 }
 
-// Ask makes all calls at once and waits for them. Answer i
-// belongs to call i; a member that fails is an Answer with its Failure. landed
-// is called once for each answer as it comes in, from several goroutines.
+// Ask makes all calls at the same time and waits for them. Answer i belongs to call i. If a member fails, its
+// Answer holds the Failure. Ask calls landed once for each answer as it arrives, from several goroutines.
 func Ask(ctx context.Context, c council.Completer, calls []council.Call, landed func(council.Answer)) []council.Answer {
 	answers := make([]council.Answer, len(calls))
 	var wg sync.WaitGroup
