@@ -1,7 +1,6 @@
-// Package stage2 asks the reviewers to rank each other's anonymised answers. It
-// builds the review prompt for each reviewer's slate, makes the calls, and reads
-// each reply into a ballot ([ParseBallot]). A reply without a ballot is kept, with the
-// reason why it holds none.
+// Package stage2 asks the reviewers to rank each other's anonymised answers. It builds the review prompt for each
+// reviewer's slate, makes the calls, and reads each reply into a ballot ([ParseBallot]). A reply without a ballot
+// is kept, with the reason why it has none. [Compare] asks them after a session to compare two texts.
 //
-// It leaves to others the order of a slate, what ballots add up to, and deadlines.
+// Its callers draw the order of each slate, count the ballots, and set deadlines.
 package stage2

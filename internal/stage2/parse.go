@@ -46,40 +46,40 @@ func (e Invalid) Error() string {
 	}[e.Reason]
 }
 
-// maxReply is the length in bytes of the longest reply that is read. No real review is
-// that long, and reading more could exceed the deadline by too much.
+// maxReply is the length in bytes of the longest reply that is read. Real reviews are shorter, and reading more
+// could take longer than the deadline allows.
 const maxReply = 1 << 20
 
-// maxText is how many bytes at the end of a reply are searched for the ballot, after its
-// reasoning was removed. Even a text that is made to be slow to read takes less than a
-// tenth of a second.
+// maxText is how many bytes at the end of a reply are searched for the ballot, after its reasoning was removed.
+// Even a text designed to be slow to read takes less than a tenth of a second.
 const maxText = 32 << 10
 
-// ParseBallot reads a reviewer's reply into a ballot over the labels of its
-// slate, which have the form of [council.Label]. It is pure and total, and works
-// in time linear in the reply. A reply of more than 1 MiB is invalid.
+// ParseBallot reads a reviewer's reply into a ballot over the labels of its slate, which have the form of
+// [council.Label]. It is a pure function, returns for every input, and works in time linear in the reply. A reply
+// of more than 1 MiB is invalid.
 //
-// Thinking is not looked at (see package thinking), nor are blocks of thinking elsewhere: a ballot in one is a draft. Of
-// the rest, the last 32 KiB are; where it is longer, the critiques of a reply that holds one JSON object are taken out
-// first.
+// ParseBallot ignores the thinking at the start of a reply (see package thinking) and blocks of thinking elsewhere,
+// because a ballot in them is a draft. It reads the last 32 KiB of the rest. If the rest is longer and holds one
+// JSON object, ParseBallot first removes the critiques from that object.
 //
-// A ballot is a JSON value that ranks or scores a label of the slate or abstains. Of several, the reviewer's own last
-// complete one counts, be it in JSON or under a FINAL RANKING line behind the JSON. One that it quotes from an answer
-// never does. Where there is none in JSON, the ballot is read from the last FINAL RANKING line, from a table with a rank
-// column, or from a list that gives every label a score "n/10". Prose is never a ballot.
+// A ballot is a JSON value that ranks or scores a label of the slate or abstains. If there are several, the
+// reviewer's own last complete one counts. It may be in JSON, or under a FINAL RANKING line after the JSON. A
+// ballot that the reviewer quotes from an answer never counts. If there is none in JSON, ParseBallot reads the last
+// FINAL RANKING line, then a table with a rank column, then a list that gives every label a score "n/10". Prose is
+// never a ballot.
 //
-// A list ranks by its order, or by the places that stand beside its labels: numbers, ordinals and medals, in the
-// languages of the corpus. Where places and order may mean different things, the reply is invalid.
+// A list ranks by its order, or by the places that stand next to its labels: numbers, ordinals and medals, in the
+// languages of the corpus. If places and order may mean different things, the reply is invalid.
 //
-// A reviewer abstains with a reason and without a ranking, in JSON or in prose: Abstained is true then, and Reason holds
-// its words. A ranking that is there wins. Any other reply is an [Invalid] error, and the ballot returned with it holds
-// the reason. Where two readings are possible, the reply is invalid; nothing is guessed.
+// A reviewer abstains with a reason and without a ranking, in JSON or in prose. Then Abstained is true, and Reason
+// holds the reviewer's words. A ranking takes precedence over an abstention. For any other reply ParseBallot
+// returns an [Invalid] error and a ballot that holds the reason. It never guesses: a reply with two possible
+// readings is invalid.
 //
-// Labels that are not on the slate are dropped, a label named twice keeps its
-// better place, and labels that are not named stay missing (see [council.Ballot.Partial]).
-// Where a score is outside 1 to 10, all are on another scale and are dropped. A ranking that contradicts its scores is
-// trusted and marked (ADR-007): only a label placed strictly above another one
-// with a higher score contradicts.
+// Labels that are not on the slate are dropped, a label named twice keeps its better place, and labels that are not
+// named stay missing (see [council.Ballot.Partial]). If one score is outside 1 to 10, all scores are on another
+// scale and are dropped. If a ranking contradicts its scores, the ranking counts and the ballot is marked
+// (ADR-007). It contradicts them only if it places a label strictly above another one with a higher score.
 func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	b, reason := newLabelSet(labels).parse(strings.ToValidUTF8(text, string(utf8.RuneError)))
 	if reason == "" {
@@ -91,8 +91,8 @@ func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	return b, err
 }
 
-// parse returns the ballot, or the reason why there is none. The methods that read the
-// parts of a reply do the same.
+// parse returns the ballot, or the reason why there is none. The methods that read the parts of a reply return the
+// same.
 func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if len(text) > maxReply {
 		return council.Ballot{}, InvalidTooLong
@@ -129,10 +129,9 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	return council.Ballot{}, reason
 }
 
-// withoutCritiques returns text without the critiques of its JSON object, which are what
-// makes a reply long that is one object as [format] asks for. The end of such an object
-// alone would be a ranking without the key, the scores and the abstention that belong to
-// it.
+// withoutCritiques returns text without the critiques of its JSON object. A reply that is one object, as [format]
+// asks for, is long because of its critiques. The last bytes of such an object would hold the ranking without its
+// key, or without the scores and the abstention that belong to it.
 func withoutCritiques(text string) string {
 	begin := strings.IndexByte(text, '{')
 	end := strings.LastIndexByte(text, '}') + 1
@@ -151,8 +150,8 @@ func withoutCritiques(text string) string {
 	return text[:begin] + string(short) + text[end:]
 }
 
-// tail returns the whole lines among the last n bytes of text, or a part of the
-// last line where that is longer.
+// tail returns the whole lines among the last n bytes of text. If the last line is longer than that, it returns a
+// part of it.
 func tail(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -164,8 +163,7 @@ func tail(text string, n int) string {
 	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
 }
 
-// triesNext reports whether, after this result for one part of a reply, the next part is
-// read.
+// triesNext reports whether the parser reads the next part of a reply after this result for one part.
 func triesNext(reason InvalidReason) bool {
 	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
 }
@@ -181,7 +179,8 @@ func blank(text string) bool {
 // labelSet finds the labels of a slate in what a reviewer wrote.
 type labelSet struct {
 	labels []council.Label
-	byName map[string][]council.Label // one of labels, by label, and by its letters in lower case
+	// byName finds one of labels by the label itself, and by its letters in lower case.
+	byName map[string][]council.Label
 }
 
 func newLabelSet(labels []council.Label) labelSet {
@@ -196,9 +195,9 @@ func newLabelSet(labels []council.Label) labelSet {
 
 // entry is one line or element of a ranking.
 type entry struct {
-	rank   int             // -1 when it has no number
-	labels []council.Label // of the slate, those that share the place
-	note   string          // the text behind the label
+	rank   int             // is -1 if the entry has no number
+	labels []council.Label // the labels of the slate that share the place
+	note   string          // the text after the label
 }
 
 var (
@@ -209,9 +208,9 @@ var (
 	outOfTen    = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
 
-// number reads the number at the beginning of text, and returns it with the rest of the
-// text: -1 and all of text where there is none. A word ("first") is a number only in
-// front of a label, because sentences begin with such words too.
+// number reads the number at the beginning of text, and returns it with the rest of the text. If there is none, it
+// returns -1 and all of text. A word ("first") is a number only before a label, because sentences also begin with
+// such words.
 func number(text string) (rank int, rest string) {
 	if m := numberBefore.FindStringSubmatch(text); m != nil {
 		rank, _ = strconv.Atoi(m[1]) // at most three digits
@@ -226,10 +225,10 @@ func number(text string) (rank int, rest string) {
 	return -1, text
 }
 
-// entry reads a clean text as an optional number, one label or several that tie, and an
-// optional note. It is false when text has another form.
+// entry reads a clean text as an optional number, one label or several that tie, and an optional note. It returns
+// false if text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
-	if l, ok := s.byName[text]; ok { // as most elements are: there is nothing to search for
+	if l, ok := s.byName[text]; ok { // most elements are a plain label
 		return entry{rank: -1, labels: l}, true
 	}
 	rank, text := number(text)
@@ -256,8 +255,8 @@ var (
 	mention    = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
 )
 
-// label reads the label at the beginning of text. Its letters may be those of no label of
-// the slate; strong says that they cannot be anything but a label.
+// label reads the label at the beginning of text. The label need not be on the slate. strong says that its letters
+// can only be a label.
 func label(text string) (letters, rest string, strong, ok bool) {
 	m := labelForm.FindStringSubmatch(text)
 	if m == nil {
@@ -272,9 +271,8 @@ func label(text string) (letters, rest string, strong, ok bool) {
 	return letters, rest, strong, true
 }
 
-// place reads text as one place of a ranking: one label or several that tie, and an
-// optional note. It is false when text has another form, and when the note may be a part
-// of the ranking.
+// place reads text as one place of a ranking: one label or several that tie, and an optional note. It returns false
+// if text has another form, or if the note may be part of the ranking.
 func (s labelSet) place(text string) (labels []council.Label, note string, ok bool) {
 	if l, ok := s.byName[text]; ok {
 		return l, "", true
@@ -307,7 +305,7 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 	return labels, note, true
 }
 
-// mentioned returns the labels of the slate that text names, in any form.
+// mentioned returns the labels of the slate that occur in text, in any form.
 func (s labelSet) mentioned(text string) []council.Label {
 	mentions := mention.FindAllStringSubmatch(text, -1)
 	labels := make([]council.Label, 0, len(mentions))
@@ -319,8 +317,7 @@ func (s labelSet) mentioned(text string) []council.Label {
 
 func (s labelSet) mentions(text string) bool { return len(s.mentioned(text)) > 0 }
 
-// order reads a ranking on one line: "B > A = C", or "B, A, C". With both signs its
-// meaning would be unclear.
+// order reads a ranking on one line: "B > A = C", or "B, A, C". A line with both signs is unclear.
 func (s labelSet) order(text string) ([]entry, bool) {
 	parts := orderSign.Split(text, -1)
 	commas := len(parts) == 1 && strings.Contains(text, ",")
@@ -345,10 +342,9 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	return entries, true
 }
 
-// places brings entries into order, best place first. Entries without numbers are in
-// order already; equal numbers tie. It is false where only some entries have a number,
-// where the numbers are no ranks (ranks begin with 0 or 1 and do not exceed the number of
-// candidates), and where a note adds to the ranking.
+// places brings entries into order, best place first. Entries without numbers are already in order, and equal
+// numbers tie. It returns false in three cases. Only some entries have a number. The numbers are not ranks, which
+// begin with 0 or 1 and do not exceed the number of candidates. Or a note adds to the ranking.
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
 	if !slices.ContainsFunc(entries, func(e entry) bool { return e.rank >= 0 }) && !s.said(entries) {
@@ -360,7 +356,8 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
 			places[len(places)-1] = append(places[len(places)-1], e.labels...)
 		} else {
-			places = append(places, slices.Clip(e.labels)) // a label that shares the place is appended to a copy
+			// Clip the labels, so that appending a label that shares the place copies them.
+			places = append(places, slices.Clip(e.labels))
 		}
 	}
 	if s.notesAdd(entries) {
@@ -374,11 +371,11 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
 }
 
-// notesAdd reports whether a note of sorted entries says another place, a tie with a label that it does not name, or a
-// label that they do not rank.
+// notesAdd reports whether a note of sorted entries gives another place, a tie with a label that the note does not
+// name, or a label that the entries do not rank.
 func (s labelSet) notesAdd(entries []entry) bool {
 	ranked := rankedBy(entries)
-	sharing := make(map[int]int) // entries by rank
+	sharing := make(map[int]int) // the number of entries by rank
 	for _, e := range entries {
 		sharing[e.rank]++
 	}
@@ -422,14 +419,14 @@ func abstention(words string, source council.BallotSource) council.Ballot {
 	return b
 }
 
-// ballot makes a ballot of places and scores, which hold only labels of the slate. A
-// label keeps its best place.
+// ballot makes a ballot from places and scores, which hold only labels of the slate. A label that occurs twice
+// keeps its best place.
 func ballot(places [][]council.Label, scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	b := emptyBallot()
 	b.Source = source
 	b.Ranking = make([]council.Label, 0, len(places))
 	maps.Copy(b.Scores, scores)
-	lowest := math.Inf(1) // of the scores of better places
+	lowest := math.Inf(1) // the lowest score at better places
 	for _, place := range places {
 		before := len(b.Ranking)
 		for _, l := range place {
@@ -453,8 +450,7 @@ func ballot(places [][]council.Label, scores map[council.Label]float64, source c
 	return b
 }
 
-// scored makes a ballot whose ranking follows from the scores; equal scores tie
-// (ADR-007).
+// scored makes a ballot whose ranking follows from the scores. Equal scores tie (ADR-007).
 func (s labelSet) scored(scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	var places [][]council.Label
 	for _, score := range slices.Backward(slices.Compact(slices.Sorted(maps.Values(scores)))) {

@@ -12,16 +12,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// ownBallot is the last complete ballot of the reviewer's own that was found so far.
+// ownBallot is the last complete ballot found so far that is the reviewer's own.
 type ownBallot struct {
 	council.Ballot
-	end       int           // of what was read; 0 before a ballot was found
-	reason    InvalidReason // says why there is no ballot
-	criterion string        // that the title of the ballot names
+	// end is the offset after the text that was read, or 0 before a ballot was found.
+	end    int
+	reason InvalidReason // says why there is no ballot
+	// criterion is what the title of the ballot names, or "".
+	criterion string
 }
 
-// fromJSON reads the last JSON value of text that is a complete ballot of the reviewer's own. A ballot that it quotes is
-// passed over. It returns the end of what it read.
+// fromJSON reads the last JSON value in text that is a complete ballot of the reviewer's own. It skips ballots that
+// the reviewer quotes. It returns the offset after what it read.
 func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	found := ownBallot{reason: InvalidNoBallot}
 	blocks := quoting(text)
@@ -41,7 +43,7 @@ func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 		default:
 			found.replace(b, r, to, titleOf(before))
 		}
-		// A ballot may follow a bracket that was left open in prose.
+		// A ballot may follow a bracket that prose left open.
 		return !v.cut || own
 	})
 	if work > maxWork*len(text) {
@@ -53,25 +55,24 @@ func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	return found.Ballot, found.end, found.reason
 }
 
-// staysBefore reports whether this ballot counts and a later one does not: the text after the later one calls it a
-// quotation, or it ranks fewer labels.
+// staysBefore reports whether this ballot counts instead of a later one. It does if the text after the later one
+// calls it a quotation, or if the later one ranks fewer labels.
 func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string) bool {
 	return o.end > 0 && o.reason == "" && (quotedBehind.MatchString(behind) || s.shorter(later, o.Ballot))
 }
 
-// replace puts a later result in the place of the last one.
+// replace replaces the last result by a later one.
 func (o *ownBallot) replace(b council.Ballot, reason InvalidReason, end int, criterion string) {
 	both := reason == "" && o.reason == ""
 	if both && criterion != "" && o.criterion != "" && !sameOrder(b, o.Ballot) {
-		reason = InvalidUnclear // one ballot for each criterion, and none over all
+		reason = InvalidUnclear // each criterion has a ballot, and none is over all of them
 	}
 	*o = ownBallot{Ballot: b, end: end, reason: reason, criterion: criterion}
 }
 
-// eachValue calls visit for each JSON value in text, in order, with where it begins and ends.
-// Where visit returns false, and where a bracket begins no value, it goes on inside. It
-// returns the number of bytes that it has read, and stops when they are more than maxWork
-// times the length of text.
+// eachValue calls visit for each JSON value in text, in order, with its begin and end. If visit returns false, or
+// if a bracket begins no value, it continues inside. It returns the number of bytes that it has read. It stops when
+// these are more than maxWork times the length of text.
 func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	for start := 0; start < len(text) && work <= maxWork*len(text); {
 		if !opens(text[start:]) {
@@ -90,8 +91,9 @@ func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	return work
 }
 
-// read reads a value as a ballot object, or reads the ballot object inside it. A ranking that is there wins over an
-// abstention beside it, and scores alone do not: the form that is asked for has no room for an abstention without them.
+// read reads a value as a ballot object, or reads the ballot object inside it. If it has a ranking and an
+// abstention, the ranking counts. If it has scores and an abstention, the abstention counts, because the form that
+// was asked for requires scores even with an abstention.
 func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	reason := InvalidNoBallot
 	if ranking := v.get(rankingKeys()...); ranking.kind != missing {
@@ -124,7 +126,7 @@ func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	return council.Ballot{}, reason
 }
 
-// inside reads the ballot among the members of a value. Of several that differ, the one over all counts.
+// inside reads the ballot among the members of a value. If several differ, the one over all criteria counts.
 func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	reason = InvalidNoBallot
 	overall := false
@@ -150,8 +152,7 @@ func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	return found, reason
 }
 
-// vote reads a ballot from the values of "ranking" and "scores"; either may be
-// missing.
+// vote reads a ballot from the values of "ranking" and "scores". Either may be missing.
 func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
 	if ranking.cut {
 		return council.Ballot{}, InvalidCutOff
@@ -180,8 +181,7 @@ func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
 	return s.scored(given, council.SourceScores), ""
 }
 
-// onScale reports whether all numbers are scores as they were asked for. One that is not says that the others are on
-// another scale too.
+// onScale reports whether all numbers are scores from 1 to 10. If one is not, the others are on another scale too.
 func onScale(scores map[council.Label]float64) bool {
 	for _, score := range scores {
 		if score < 1 || score > 10 {
@@ -191,9 +191,8 @@ func onScale(scores map[council.Label]float64) bool {
 	return true
 }
 
-// bareList reads a list that follows the text before. Lists occur in critiques too: a
-// list that no key calls a ranking has to look like a complete ballot, with at least two
-// labels in quotes, or with objects that have ranks.
+// bareList reads a list that follows the text before. Lists also occur in critiques. So a list without a ranking
+// key must look like a complete ballot: at least two labels in quotes, or objects with ranks.
 func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReason) {
 	keyed, part := keyBefore(before)
 	if part || !keyed && !v.looksRanked() {
@@ -209,9 +208,8 @@ func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReaso
 // maxKey is how far keyBefore looks back, in bytes.
 const maxKey = 64
 
-// keyBefore says what the text before a list makes of it. It is keyed when it is the
-// value of a ranking key, without braces or in a broken object. It is part when it
-// belongs to some other broken object, or to code.
+// keyBefore says what the text before a list tells about it. The list is keyed if it is the value of a ranking key,
+// without braces or in a broken object. It is part if it belongs to some other broken object, or to code.
 func keyBefore(before string) (keyed, part bool) {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxKey):], "")
 	before = strings.TrimSpace(strings.Map(fold, before))
@@ -238,8 +236,7 @@ func keyBefore(before string) (keyed, part bool) {
 	return false, quoted || sign == '='
 }
 
-// entries reads the value of "ranking". Scores that stand beside labels are added
-// to scores.
+// entries reads the value of "ranking". It adds scores that stand next to labels to scores.
 func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, bool) {
 	var entries []entry
 	switch v.kind {
@@ -264,7 +261,7 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 			if !ok {
 				return nil, false
 			}
-			if e.rank >= 0 { // the others are not ranked
+			if e.rank >= 0 { // entries without a rank are not ranked
 				entries = append(entries, e)
 			}
 		}
@@ -279,15 +276,14 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 	return entries, true
 }
 
-// element reads one element of a list: a label, a list of labels that tie, or an object
-// that names a label.
+// element reads one element of a list. This is a label, a list of labels that tie, or an object that names a label.
 func (s labelSet) element(v value, scores map[council.Label]float64) (entry, bool) {
 	group := entry{rank: -1}
 	switch v.kind {
 	case list:
 		for _, item := range v.items {
 			e, ok := s.element(item, scores)
-			// A number beside a label may be its rank or its score.
+			// A number next to a label may be its rank or its score.
 			if _, number := item.score(); !ok || e.rank >= 0 || number && item.kind == scalar {
 				return group, false
 			}
@@ -316,7 +312,7 @@ func (s labelSet) named(v value, scores map[council.Label]float64) (e entry, ok 
 			break
 		}
 	}
-	if len(e.labels) == 0 && s.mentionedIn(v) { // under some other key
+	if len(e.labels) == 0 && s.mentionedIn(v) { // it may be under some other key
 		return e, false
 	}
 	if rank := v.get(rankKeys()...); !rank.nothing() {
@@ -373,14 +369,15 @@ func (s labelSet) scores(v value) map[council.Label]float64 {
 	return scores
 }
 
-// A value is a JSON value as a scanner reads it.
+// A value is a JSON value that a scanner has read.
 type value struct {
 	kind   kind
-	text   string   // of a scalar
-	quoted bool     // a scalar in quotes
-	keys   []string // of an object: key i belongs to item i
+	text   string   // set for a scalar
+	quoted bool     // the scalar is in quotes
+	keys   []string // set for an object; key i belongs to item i
 	items  []value
-	cut    bool // the text ended before the value did; the last item may be cut too
+	// cut says that the text ended before the value did. Then the last item may be cut too.
+	cut bool
 }
 
 type kind int
@@ -392,8 +389,7 @@ const (
 	object
 )
 
-// get returns the last member under one of the keys, without regard to case, as
-// encoding/json does.
+// get returns the last member with one of the keys. Like encoding/json, it ignores case.
 func (v value) get(keys ...string) value {
 	for i, key := range slices.Backward(v.keys) {
 		if slices.Contains(keys, plainKey(key)) {
@@ -403,10 +399,10 @@ func (v value) get(keys ...string) value {
 	return value{}
 }
 
-// rankingKeys returns the keys of a ranking in the form that plainKey gives them.
+// rankingKeys returns the keys of a ranking, in the form that plainKey returns.
 func rankingKeys() []string { return []string{"ranking", "rankings", "finalranking"} }
 
-// rankKeys returns the keys of a place, in that form.
+// rankKeys returns the keys of a place, in the form that plainKey returns.
 func rankKeys() []string { return []string{"rank", "place"} }
 
 // plainKey returns the letters and digits of a key in lower case.
@@ -428,9 +424,9 @@ func (v value) nothing() bool {
 	return slices.Contains(none, strings.ToLower(clean(v.text)))
 }
 
-// abstains returns the reason of an abstention from the value of "abstain": the reason itself, or a yes with the reason
-// in another member. It is empty where there is none: no yes, no reason, words that say that the reviewer does not
-// abstain, or the template of the prompt, sent back.
+// abstains returns the reason of an abstention from the value of "abstain". This value is the reason itself, or a
+// yes with the reason in another member. abstains returns "" if there is no abstention: the value is not a yes or
+// has no reason, its words say that the reviewer does not abstain, or it is the template of the prompt, sent back.
 func (v value) abstains(reason value) string {
 	if v.kind == object {
 		v = v.get("reason", "why", "explanation")
@@ -477,8 +473,8 @@ func (v value) rank() (int, bool) {
 	return rank, true
 }
 
-// score returns the value as a number, which may be on another scale than council.ScoreScale; "8" and "8/10" are 8. What
-// is out of another number than 10 is 0, which is on no scale.
+// score returns the value as a number, which may be on another scale than council.ScoreScale. "8" and "8/10" are 8.
+// A score out of another number than 10 becomes 0, which is on no scale.
 func (v value) score() (float64, bool) {
 	text := strings.ReplaceAll(clean(v.text), " ", "")
 	text, of, out := strings.Cut(strings.Replace(text, "%", "/100", 1), "/")
@@ -492,9 +488,8 @@ func (v value) score() (float64, bool) {
 	return score, err == nil
 }
 
-// looksRanked reports whether the list can be a ranking although no key says so. Words
-// without quotes may be a citation, and objects without ranks may be critiques in the
-// order of the slate.
+// looksRanked reports whether the list can be a ranking although it has no ranking key. Words without quotes may be
+// a citation, and objects without ranks may be critiques in the order of the slate.
 func (v value) looksRanked() bool {
 	return !slices.ContainsFunc(v.items, func(item value) bool {
 		switch item.kind {
@@ -508,25 +503,23 @@ func (v value) looksRanked() bool {
 	})
 }
 
-// The limits of the scanner. A broken value is read again from each bracket inside it:
-// with nesting alone that is maxDepth times the text, and maxWork limits what quotes can
-// add.
+// The limits of the scanner. It reads a broken value again from each bracket inside it. With nesting alone that is
+// maxDepth times the text. maxWork limits what quotes can add to that.
 const (
 	maxDepth  = 12
-	maxValues = 4096 // in one value; far more than a ballot over any slate
+	maxValues = 4096 // in one value; a ballot over any slate has far fewer
 	maxWork   = 2 * maxDepth
 
 	usualValues = 4 // a ballot has four members, and one for each label
 )
 
-// A scanner reads one value of JSON as language models write it. It accepts comments,
-// single and typographic quotes, full-width punctuation, trailing commas, a missing comma
-// at the end of a line, and words without quotes. The end of the text or of a fenced
-// block closes all that is open.
+// A scanner reads one value of JSON as language models write it. It accepts comments, single and typographic
+// quotes, full-width punctuation, trailing commas, a missing comma at the end of a line, and words without quotes.
+// The end of the text or of a fenced block closes all open brackets.
 type scanner struct {
 	text    string
 	pos     int
-	width   int  // of the character that peek returned
+	width   int  // the width of the character that peek returned
 	newline bool // peek skipped the end of a line
 	values  int
 }
@@ -542,8 +535,8 @@ func opens(text string) bool {
 	return false
 }
 
-// peek skips space and comments and returns the next character in its ASCII form;
-// 0 at the end of the text or of a fenced block.
+// peek skips space and comments and returns the next character in its ASCII form. It returns 0 at the end of the
+// text or of a fenced block.
 func (p *scanner) peek() rune {
 	for p.pos < len(p.text) {
 		rest := p.text[p.pos:]
@@ -573,7 +566,7 @@ func (p *scanner) skipPast(end string) {
 	p.pos = len(p.text) - len(rest)
 }
 
-// value reads the value that begins at pos. It is false when there is no JSON value.
+// value reads the value that begins at pos. It returns false if there is no JSON value.
 func (p *scanner) value(depth int) (value, bool) {
 	p.values++
 	if depth > maxDepth || p.values > maxValues {
@@ -590,6 +583,8 @@ func (p *scanner) value(depth int) (value, bool) {
 	return p.scalar()
 }
 
+// container reads the elements of a list or the members of an object, after its opening bracket. It accepts extra
+// commas, and a line break in place of a comma.
 func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 	v := value{kind: k}
 	p.pos += p.width
@@ -648,7 +643,7 @@ func (p *scanner) key() (value, bool) {
 	return key, ok && key.cut
 }
 
-// scalar reads a string, or a word or number without quotes. Peek must be called before.
+// scalar reads a string, or a word or number without quotes. The caller must have called peek.
 func (p *scanner) scalar() (value, bool) {
 	r, width := utf8.DecodeRuneInString(p.text[p.pos:])
 	var closing string
@@ -666,8 +661,8 @@ func (p *scanner) scalar() (value, bool) {
 	return p.quoted(closing), true
 }
 
-// quoted reads the rest of a string, which one of the closing quotes ends. A single quote
-// between two letters is an apostrophe, and does not.
+// quoted reads the rest of a string, which ends at one of the closing quotes. A single quote between two letters is
+// an apostrophe and does not end the string.
 func (p *scanner) quoted(closing string) value {
 	start := p.pos
 	escaped := false
@@ -695,8 +690,7 @@ func (p *scanner) quoted(closing string) value {
 	return value{kind: scalar, text: p.text[start:], quoted: true, cut: true}
 }
 
-// unescape decodes the escapes of a string. Text with escapes that are not JSON's stays
-// as it is.
+// unescape decodes the escapes of a string. A text with escapes that JSON does not have stays as it is.
 func unescape(text string) string {
 	quoted := strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `\'`, `'`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(text)
 	var s string
@@ -706,8 +700,8 @@ func unescape(text string) string {
 	return s
 }
 
-// word reads letters, digits and the characters between them in numbers and labels. At
-// the very end of the text it may be cut off: "1" of "10".
+// word reads letters, digits and the characters between them in numbers and labels. A word that ends with the text
+// may be cut off, such as "1" of "10".
 func (p *scanner) word() (value, bool) {
 	start := p.pos
 	for p.pos < len(p.text) {

@@ -8,8 +8,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// This file tells the reviewer's own last ballot from others in its reply: drafts, ballots by criterion, and those that it
-// quotes from an answer.
+// This file finds the reviewer's own last ballot among others in its reply: drafts, ballots for one criterion, and
+// ballots that it quotes from an answer.
 
 var (
 	// overAll matches the key or title of a ballot that stands for the whole review.
@@ -19,41 +19,42 @@ var (
 		`revis|correct|updat|instead|again|check|output|json|form|answer|vote`)
 	// ownWords are words of a reviewer about its own ballot.
 	ownWords = regexp.MustCompile(`(?i)\b(?:I|my|mine|ich|mein\pL*|je|mon|ma|yo|mi|eu|meu|minha)\b|я |мой|我|私`)
-	// reports matches words that say that somebody wrote something.
+	// reports matches words that say that an author wrote something.
 	reports = regexp.MustCompile(`(?i)\b(?:end(?:s|ed|ing)|wr(?:ites|ote|itten)|sa(?:ys|id)|contain(?:s|ed|ing)?|` +
 		`include[sd]?|including|claim(?:s|ed)?|outputs?|` +
 		`ask(?:s|ed)?|t(?:ells|old)|instruct\pL*|inject\pL*|quot\pL*|suggest(?:s|ed)?|states?|itself|tries|tried|demand(?:s|ed)?|` +
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
 	// somebody matches words that name an answer or its author without a label, such as "the answer".
 	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
-	// quotedBehind matches words behind a ballot that say that it is not the reviewer's.
+	// quotedBehind matches words after a ballot that say that it is not the reviewer's own.
 	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}` +
 		`(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
 		`^[^\pL]*I (?:ignore|disregard|do not follow|don't follow)[^.\n]{0,10} (?:that|this|it)\b`)
-	// withdrawn matches words behind the last ballot which say that it does not hold any more.
+	// withdrawn matches words after the last ballot that withdraw it.
 	withdrawn = regexp.MustCompile(`(?i)\b(?:on (?:second thoughts?|reflection)|scratch that|correction:|` +
 		`swap (?:the|response|answer|[A-Z]\b)|should be swapped|` +
 		`I (?:now |hereby |must |have to )*(?:change|withdraw|retract|revise|take back) (?:my|this|that|the|it))`)
 	// orderWord matches words for a ranking.
 	orderWord = regexp.MustCompile(`(?i)\b(?:rank\pL*|order\pL*|sort\pL*|list\pL*|ballot|reihenfolge|rangfolge|classement|` +
 		`orden\pL*|ordem|clasificación)\b|рейтинг|排序|排名|順位`)
-	// orderBehind matches what follows a label in brackets if the label belongs to an order such as "[B] > [A]".
+	// orderBehind matches the text after a label in brackets if the label belongs to an order such as "[B] > [A]".
 	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
 )
 
-// continuesAsOrder reports whether text goes on with a sign between labels.
+// continuesAsOrder reports whether text begins with a sign between labels.
 func continuesAsOrder(text string) bool {
 	return orderBehind.MatchString(text[:min(len(text), maxKey)])
 }
 
-// maxLead is how many bytes before a ballot are read for what they say of it.
+// maxLead is how many bytes before a ballot are searched for words about it.
 const maxLead = 400
 
-// maxIntroduction is the length in bytes of the longest line that introduces what is quoted: longer ones are critiques.
+// maxIntroduction is the length in bytes of the longest line that can introduce a quotation. Longer lines are
+// critiques.
 const maxIntroduction = 200
 
-// lead returns the line that introduces what follows before: the words before it on its own line, or else the last line
-// above that is no fence.
+// lead returns the line that introduces the text after before: the words on the same line or, without any, the last
+// line above that is not empty and not a fence.
 func lead(before string) string {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxLead):], "")
 	lines := strings.Split(before, "\n")
@@ -65,7 +66,7 @@ func lead(before string) string {
 	return ""
 }
 
-// quoting reports whether the block quotes in text are quotations. They are, if text has lines outside of them.
+// quoting reports whether the block quotes in text are quotations. They are if text also has lines outside of them.
 func quoting(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {
@@ -75,8 +76,8 @@ func quoting(text string) bool {
 	return false
 }
 
-// quoted reports whether the reviewer quotes what follows before from an answer: it stands in a block quote, where these
-// are quotations, or the words before it name an answer or its author.
+// quoted reports whether the reviewer quotes the text after before from an answer. It does if that text is in a
+// block quote that is a quotation, or if the words before it name an answer or its author.
 func (s labelSet) quoted(before string, blocks bool) bool {
 	onLine := strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:])
 	if blocks && strings.HasPrefix(onLine, ">") {
@@ -92,20 +93,21 @@ func (s labelSet) quoted(before string, blocks bool) bool {
 	return reports.MatchString(line) || colon(line) && !overAll.MatchString(line) && !inTime.MatchString(line)
 }
 
-// shorter reports whether a ballot leaves out labels of an earlier one that left out none.
+// shorter reports whether a ballot leaves out labels although an earlier one ranks all labels.
 func (s labelSet) shorter(b, earlier council.Ballot) bool {
 	return !b.Abstained && !earlier.Abstained && b.Partial(len(s.labels)) && !earlier.Partial(len(s.labels))
 }
 
-// sameOrder reports whether two ballots say the same.
+// sameOrder reports whether two ballots rank the same, or both abstain.
 func sameOrder(a, b council.Ballot) bool {
 	return a.Abstained == b.Abstained && slices.EqualFunc(a.Groups(), b.Groups(), slices.Equal[[]council.Label])
 }
 
-// maxTitle is the length in bytes of the longest line that is taken for a title.
+// maxTitle is the length in bytes of the longest line that can be a title.
 const maxTitle = 40
 
-// titleOf returns the title before a ballot where it names a criterion: a short line that ends in a colon or is a heading.
+// titleOf returns the title before a ballot if it names a criterion. A title is a short line that ends in a colon
+// or is a heading.
 func titleOf(before string) string {
 	line := lead(before)
 	if len(line) > maxTitle || !title(line) && !strings.HasSuffix(line, "**") || overAll.MatchString(line) || inTime.MatchString(line) {
@@ -114,7 +116,7 @@ func titleOf(before string) string {
 	return line
 }
 
-// worstStems are letters without which worstFirst cannot match.
+// worstStems returns parts of words. worstFirst matches no text that has none of them.
 func worstStems() []string {
 	return []string{
 		"worst", "weakest", "lowest", "ascending", "reverse", "schlechteste", "pire", "peor", "pior",
@@ -122,7 +124,7 @@ func worstStems() []string {
 	}
 }
 
-// fromWorst reports whether a line before a ballot says that it begins with the worst.
+// fromWorst reports whether a line before a ballot says that the ballot begins with the worst.
 func (s labelSet) fromWorst(before string) bool {
 	for line := range strings.Lines(before) {
 		if len(line) > 2*maxTitle {
@@ -135,8 +137,8 @@ func (s labelSet) fromWorst(before string) bool {
 	return false
 }
 
-// beginsWorst reports whether a text says that something begins with the worst. Most texts have none of the stems, which is
-// quicker to tell.
+// beginsWorst reports whether a text says that something begins with the worst. Most texts have none of the stems,
+// which is quicker to check.
 func beginsWorst(text string) bool {
 	lower := strings.ToLower(text)
 	hasStem := slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) })

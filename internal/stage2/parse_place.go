@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// ordinals holds the words of the places in the languages of the corpus. Each place is a paragraph, the best one first.
+// ordinals holds the words for the places in the languages of the corpus. Each paragraph is one place, the best one
+// first.
 const ordinals = `
 first erster erste erstes ersten premier première primero primera primer primeiro primeira первый первая первое
 первом 第一 第一名 第一位 一位 첫 첫째 الأول الأولى पहला पहली प्रथम
@@ -44,14 +45,14 @@ eleventh elfter elfte onzième undécimo 第十一 第十一名
 twelfth zwölfter zwölfte douzième duodécimo 第十二 第十二名`
 
 const (
-	// placeWords call a number or an ordinal a place. They stand before or behind it.
+	// placeWords say that a number or an ordinal is a place. They stand before or after it.
 	placeWords = ` rank ranked ranks ranking place placed places position pos no nr number platz rang stelle puesto lugar posición posição место ` +
 		`номер 第 名次 排名 排名第 名 位 番 順位 순위 위 등 번째 المركز المرتبة स्थान best choice # № `
-	// placeEndings make an ordinal of the number before them.
+	// placeEndings turn the number before them into an ordinal.
 	placeEndings = ` st nd rd th er re ère ème e º ª ° й я е ый ой ая ое `
-	// placeFillers stand before a place and say nothing.
+	// placeFillers stand before a place and have no meaning of their own.
 	placeFillers = ` is comes takes in at the ist auf der die das den est le la en es el em é o a на `
-	// bestWords and worstWords say that an answer stands before or behind all others.
+	// bestWords and worstWords say that an answer is before or after all others.
 	bestWords = ` best top winner strongest beste bester bestes meilleur meilleure mejor melhor ` +
 		`лучший лучшая лучшее 最好 最佳 最优 最良 最高 최고 الأفضل सर्वश्रेष्ठ `
 	worstWords = ` worst last weakest poorest schlechteste schlechtester schlechtestes ` +
@@ -59,7 +60,7 @@ const (
 		`última pior худший худшая худшее последний последняя 最差 最后 最後 最悪 최악 الأسوأ `
 )
 
-// ordinal returns the places by their words.
+// ordinal holds the places by their words.
 var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	places := map[string]int{}
 	for i, words := range strings.Split(ordinals, "\n\n") {
@@ -70,11 +71,11 @@ var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	return places
 }()
 
-// listed reports whether word is one of words, which have a space around each.
+// listed reports whether word is one of words. Each of words has a space before and after it.
 func listed(words, word string) bool { return word != "" && strings.Contains(words, " "+word+" ") }
 
-// token cuts the first word, number or sign from text, in lower case. Space before it, and brackets and signs of a
-// separation, are passed over.
+// token cuts the first word, number or sign from text, in lower case. It skips space, brackets and separators
+// before it.
 func token(text string) (word, rest string) {
 	text = strings.TrimLeft(text, " ([>=:-")
 	r, size := utf8.DecodeRuneInString(text)
@@ -99,8 +100,8 @@ func token(text string) (word, rest string) {
 // maxPlaceTokens is how many words before a number or ordinal are read.
 const maxPlaceTokens = 5
 
-// saidPlace reads a place at the beginning of text, such as "second", "2nd", "#2", "in second place", "Platz 2" or "第二名",
-// and returns what follows it. A number alone is no place: it may be a score.
+// saidPlace reads a place at the beginning of text, such as "second", "2nd", "#2", "in second place", "Platz 2" or
+// "第二名". It returns the text after it. A number alone is not a place, because it may be a score.
 func saidPlace(text string) (place int, rest string, ok bool) {
 	named := false
 	for range maxPlaceTokens {
@@ -136,18 +137,19 @@ func saidPlace(text string) (place int, rest string, ok bool) {
 	return 0, "", false
 }
 
-// afterPlace matches what may follow a place that is a note as a whole, or begins one.
+// afterPlace matches what may follow a place at the beginning of a note.
 var afterPlace = regexp.MustCompile(`^\s*(?:$|[)\].,;:|(-])`)
 
-// notePlace reads a note that says the place of its label.
+// notePlace reads the place at the beginning of a note.
 func notePlace(note string) (place int, ok bool) {
 	place, rest, ok := saidPlace(note)
 	return place, ok && afterPlace.MatchString(rest)
 }
 
-// said brings entries without numbers into the order that their notes say. It is false where the notes and the order of
-// the list do not go together, and where it cannot be told: some notes name a place and others do not, or short notes
-// stand behind answers in the order of the slate, and may be places in words that are not known.
+// said brings entries without numbers into the order that their notes give. It returns false if the notes
+// contradict the order of the list. It also returns false if the order is unclear. This is so if only some notes
+// have a place, or if the answers are in the order of the slate with short notes, which may be places in unknown
+// words.
 func (s labelSet) said(entries []entry) bool {
 	places := make([]int, len(entries))
 	count := 0
@@ -183,8 +185,8 @@ func isBrief(note string) bool {
 	return 0 < words && words <= 2 && !outOfTen.MatchString(note)
 }
 
-// misplaced reports whether a note calls an answer the best although it is not listed first, or the worst although it is
-// not listed last.
+// misplaced reports whether a note calls an answer the best although it is not first in the list, or the worst
+// although it is not last.
 func misplaced(note string, first, last bool) bool {
 	word, rest := token(note)
 	if listed(placeFillers, word) { // "the best", "am besten"
@@ -224,12 +226,12 @@ func ranks(places []int) bool {
 	return len(sorted) < 2 || sorted[len(sorted)-1] > 1
 }
 
-// medals writes the signs of places as ordinals.
+// medals replaces the signs of places by ordinals.
 var medals = strings.NewReplacer( //nolint:gochecknoglobals // made once
 	"🥇", "(1st) ", "🥈", "(2nd) ", "🥉", "(3rd) ",
 	"①", "(1st) ", "②", "(2nd) ", "③", "(3rd) ", "④", "(4th) ", "⑤", "(5th) ",
 	"⑥", "(6th) ", "⑦", "(7th) ", "⑧", "(8th) ", "⑨", "(9th) ",
 )
 
-// isMedal reports whether r is a sign that medals knows.
+// isMedal reports whether medals replaces r.
 func isMedal(r rune) bool { return '🥇' <= r && r <= '🥉' || '①' <= r && r <= '⑨' }

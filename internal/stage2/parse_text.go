@@ -11,8 +11,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// fold returns the ASCII form of full-width and typographic characters, so that the
-// parsers know one spelling, and -1 for invisible characters.
+// fold returns the ASCII form of full-width and typographic characters, so that the parsers handle only one
+// spelling. It returns -1 for invisible characters.
 func fold(r rune) rune {
 	switch {
 	case r == '\r':
@@ -26,7 +26,7 @@ func fold(r rune) rune {
 		return rune(asciiForms[utf8.RuneCountInString(typographic[:i])])
 	}
 	switch {
-	case r == '\uFE0F', r == '\u20E3': // they make an emoji of a digit
+	case r == '\uFE0F', r == '\u20E3': // these turn a digit into an emoji
 		return -1
 	case unicode.IsSpace(r):
 		return ' '
@@ -36,7 +36,7 @@ func fold(r rune) rune {
 	return r
 }
 
-// The ASCII form of each typographic character stands at the same place.
+// The characters at the same place in typographic and asciiForms belong together.
 const (
 	typographic = `“”„«»` + `‘’‚` + `‐‑–—−` + `→⇒≻` + `≈、。` + `│┃` + `【「『】」』` + "\u2028\u2029"
 	asciiForms  = `"""""` + `'''` + `-----` + `>>>` + `=,.` + `||` + `[[[]]]` + "\n\n"
@@ -69,7 +69,7 @@ func clean(text string) string {
 	return strings.TrimRight(strings.TrimSpace(text), " .,;:!")
 }
 
-// unbullet removes everything before the first word of a clean line but brackets.
+// unbullet removes everything before the first word of a clean line, except brackets.
 func unbullet(text string) string {
 	return strings.TrimLeftFunc(text, func(r rune) bool { return !isWord(r) && !strings.ContainsRune("([{", r) })
 }
@@ -93,7 +93,7 @@ func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
 	return ballot(places, scores, source), ""
 }
 
-// later reads a complete ballot under a FINAL RANKING line behind one in JSON.
+// later reads a complete ballot under a FINAL RANKING line after a ballot in JSON.
 func (s labelSet) later(text string) (council.Ballot, bool) {
 	if !strings.Contains(strings.ToLower(text), "final") {
 		return council.Ballot{}, false
@@ -103,7 +103,7 @@ func (s labelSet) later(text string) (council.Ballot, bool) {
 	return b, reason == "" && !b.Partial(len(s.labels))
 }
 
-// known returns the places of entries if they rank a known label.
+// known returns the places of entries if they rank a label of the slate.
 func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	places, ok := s.places(entries)
 	switch {
@@ -115,13 +115,12 @@ func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	return places, ""
 }
 
-// headline matches FINAL RANKING at the beginning of a line with words that qualify it.
-// Its group is the sign that separates it from a ranking on the same line.
+// headline matches FINAL RANKING at the beginning of a line, with words that qualify it. Its group is the sign that
+// separates it from a ranking on the same line.
 var headline = regexp.MustCompile(`(?i)^[^\pL]*final\s+rankings?\b` +
 	`(?:\s*\([^()]*\)|[\s,-]*\b(?:of|the|all|these|responses|answers|candidates|from|best|to|worst|first)\b)*\s*([:=-]*)`)
 
-// finalRanking reads the list behind or under the last line that begins with
-// FINAL RANKING.
+// finalRanking reads the list on or under the last line that begins with FINAL RANKING.
 func (s labelSet) finalRanking(lines []string) ([][]council.Label, InvalidReason) {
 	blocks := quoting(strings.Join(lines, "\n"))
 	for i, raw := range slices.Backward(lines) {
@@ -148,8 +147,8 @@ var worstFirst = regexp.MustCompile(`(?i)\b(?:worst|weakest|lowest)[\s_]*(?:to|f
 	`schlechteste\pL* (?:zu[mr]?|zuerst|bis)|(?:du|de la) pires? (?:au|à la|aux)|de l[ao]s? peor\pL* a|d[oa] pior (?:ao|para)|` +
 	`от худш\pL* к|从(?:最?差|劣|低)到|由(?:最?差|劣|低)[到至]|悪い順|最悪から|최악부터|낮은 순`)
 
-// first reads the first line of a ranking: all of the ranking, with signs between the
-// labels, or its first entry.
+// first reads the first line of a ranking. The line is the whole ranking, with signs between the labels, or its
+// first entry.
 func (s labelSet) first(line string) ([]entry, bool) {
 	text := unbullet(clean(line))
 	if strings.Contains(text, "|") {
@@ -162,7 +161,7 @@ func (s labelSet) first(line string) ([]entry, bool) {
 	return []entry{e}, ok
 }
 
-// list reads the ranking that begins behind a headline or in the lines under it.
+// list reads the ranking that begins after a headline on the same line, or in the lines under it.
 func (s labelSet) list(behind string, under []string) ([][]council.Label, InvalidReason) {
 	for i, line := range append([]string{behind}, under...) {
 		text := clean(line)
@@ -170,7 +169,7 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 		switch {
 		case ok:
 			under = under[i:]
-			// After a single label behind the headline, the lines under it are about that label.
+			// If there is a single label after the headline, the lines under it are about that label.
 			if len(entries) == 1 && (i > 0 || entries[0].rank >= 0) {
 				entries, ok = s.column(entries[0], line, under)
 			}
@@ -190,10 +189,9 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 	return nil, InvalidNoBallot
 }
 
-// column reads the entries under the first one, which stands on the line above. There
-// may be text between numbered entries. Others end at the first line that is no entry,
-// and entries without a bullet end at an empty line. It is false when an entry cannot be
-// read.
+// column reads the entries under the first one, which is on the line above. There may be text between numbered
+// entries. Other entries end at the first line that is not an entry, and entries without a bullet end at an empty
+// line. It returns false if it cannot read an entry.
 func (s labelSet) column(first entry, above string, under []string) ([]entry, bool) {
 	entries := []entry{first}
 	numbered := first.rank >= 0
@@ -208,7 +206,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 		case text == "", indent(line) > indent(above)+1: // a note on the entry above
 		case ok && numbered == (e.rank >= 0):
 			turn := cmp.Compare(e.rank, entries[len(entries)-1].rank)
-			if turn*direction < 0 && repeats(entries, e) { // A second list begins here: its numbers start again.
+			if turn*direction < 0 && repeats(entries, e) { // a second list begins here, with numbers that start again
 				return entries, true
 			}
 			direction = cmp.Or(turn, direction)
@@ -238,8 +236,8 @@ func repeats(entries []entry, e entry) bool {
 	})
 }
 
-// leavesOut reports whether a line begins with a label that entries do not rank: such a
-// line may be an entry that was not recognised.
+// leavesOut reports whether a line begins with a label that entries do not rank. Such a line may be an entry that
+// was not recognised.
 func (s labelSet) leavesOut(entries []entry, lines []string) bool {
 	ranked := rankedBy(entries)
 	return slices.ContainsFunc(lines, func(line string) bool {
@@ -271,7 +269,7 @@ func (s labelSet) table(lines []string) ([][]council.Label, InvalidReason) {
 	var rows [][]string
 	for _, line := range lines {
 		switch {
-		case unbullet(line) == "" && strings.TrimSpace(line) != "": // a rule
+		case unbullet(line) == "" && strings.TrimSpace(line) != "": // a line of the table's frame
 		case strings.Contains(line, "|"):
 			rows = append(rows, cells(line))
 		default:
@@ -294,7 +292,7 @@ func cells(line string) []string {
 	return row
 }
 
-// ranked reads a table whose first row is its head.
+// ranked reads a table whose first row is the header.
 func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	if len(rows) == 0 {
 		return nil, InvalidNoBallot
@@ -307,7 +305,7 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	}
 	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) != len(rows[0]) }) {
 		if slices.ContainsFunc(rows, func(row []string) bool { return s.mentions(strings.Join(row, "|")) }) {
-			return nil, InvalidUnclear // it is not known which cell is missing
+			return nil, InvalidUnclear // any of the cells may be missing
 		}
 		return nil, InvalidNoKnownLabel
 	}
@@ -329,8 +327,8 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	return s.known(slices.DeleteFunc(entries, unranked))
 }
 
-// labelled returns an entry for each row if all cells of the column are labels and at
-// least one is on the slate; otherwise nil.
+// labelled returns an entry for each row if all cells of the column are labels and at least one is on the slate.
+// Otherwise it returns nil.
 func (s labelSet) labelled(rows [][]string, column int) []entry {
 	var entries []entry
 	for _, row := range rows {
@@ -350,8 +348,8 @@ func (s labelSet) labelled(rows [][]string, column int) []entry {
 // "Response A: covers 3/10 of the cases".
 var directScore = regexp.MustCompile(`^(?i:(?:overall|final)\s+)?(?i:(?:score|rating|grade)\s*[:=]?\s*)?` + outOfTen.String())
 
-// scoreList reads the lines and table rows that give a label a score "n/10". It is nil
-// unless every label of the slate has a score, and only one.
+// scoreList reads the lines and table rows that give a label a score "n/10". It returns nil unless every label of
+// the slate has exactly one score.
 func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 	scores := make(map[council.Label]float64)
 	for _, line := range lines {
@@ -374,9 +372,8 @@ func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 	return scores
 }
 
-// scoreLine returns the label that a line or table row scores, and its score as it is
-// written. Several scores are returned together, which no parser takes for a number. The
-// label is empty for a line of another form.
+// scoreLine returns the label that a line or table row scores, and its score as written. It joins several scores
+// into a text that no parser takes for a number. The label is empty for a line of another form.
 func (s labelSet) scoreLine(line string) (council.Label, string) {
 	var named council.Label
 	var scores []string
@@ -409,8 +406,8 @@ func scored(text string) []string {
 	return scores
 }
 
-// englishRefusal matches the ways in which a reviewer declines in English, from the word "I" on. Each needs the reviewer
-// itself, a refusal, and what the reviewer refuses.
+// englishRefusal matches the ways in which a reviewer declines in English, beginning with the word "I". Each needs
+// the reviewer itself, a refusal, and the task that it refuses.
 var englishRefusal = regexp.MustCompile(`(?i)^(?:` + strings.Join([]string{
 	`I(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
 		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +
@@ -422,7 +419,7 @@ var englishRefusal = regexp.MustCompile(`(?i)^(?:` + strings.Join([]string{
 	`I (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
 }, "|") + `)`)
 
-// foreignRefusal matches them in other languages.
+// foreignRefusal matches refusals in other languages.
 var foreignRefusal = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	// German.
 	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}` +
@@ -443,8 +440,8 @@ var foreignRefusal = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`(?:評価|順位付け|判断|比較)(?:を?する)?(?:こと)?[はが]?でき(?:ません|かねます)|棄権(?:し|いた)`,
 }, "|"))
 
-// mayRefuse reports whether sentence has words without which foreignRefusal cannot match. Matching that expression takes
-// a hundred times as long.
+// mayRefuse reports whether foreignRefusal can match sentence, by a search for fixed words. Matching that
+// expression takes a hundred times as long.
 func mayRefuse(sentence string) bool {
 	lower := strings.ToLower(strings.ToUpper(sentence)) // both, because the long s has only an upper case
 	has := func(words ...string) bool {
@@ -455,7 +452,7 @@ func mayRefuse(sentence string) bool {
 		has("я не ", "я воздерж", "できません", "できかね", "棄権") || has("我") && has("无法", "不能", "不便", "弃权")
 }
 
-// findRefusal returns where in a sentence the reviewer declines, as regexp does; nil where it does not.
+// findRefusal returns the begin and end of the words in a sentence with which the reviewer declines, or nil.
 func findRefusal(sentence string) []int {
 	for at := range max(len(sentence)-1, 0) {
 		if i := sentence[at]; (i == 'I' || i == 'i') && (at == 0 || !asciiWord(sentence[at-1])) && !asciiWord(sentence[at+1]) {
@@ -470,7 +467,7 @@ func findRefusal(sentence string) []int {
 	return foreignRefusal.FindStringIndex(sentence)
 }
 
-// asciiWord reports whether a byte belongs to a word by the rules of regexp.
+// asciiWord reports whether a byte belongs to a word as regexp defines it.
 func asciiWord(b byte) bool { return b == '_' || b < utf8.RuneSelf && isWord(rune(b)) }
 
 var (
@@ -478,14 +475,14 @@ var (
 	comparative = regexp.MustCompile(`(?i)\b(?:above|below|higher|lower|better|worse|over|than|enough)\b`)
 )
 
-// maxRefusal is the length in bytes of the longest reply that is searched for a
-// refusal: a longer one is a review.
+// maxRefusal is the length in bytes of the longest reply that is searched for a refusal. A longer reply is a
+// review.
 const maxRefusal = 16 << 10
 
 func endsSentence(r rune) bool { return strings.ContainsRune(".!?。！？", r) }
 
-// refusal returns the line in which the reviewer declines to rank. A refusal that is
-// quoted, or that is about one of the answers, is not the reviewer's.
+// refusal returns the line in which the reviewer declines to rank. A refusal that is quoted, or that is about one
+// of the answers, is not the reviewer's own.
 func refusal(text string) (string, bool) {
 	if len(text) > maxRefusal {
 		return "", false

@@ -9,29 +9,30 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// ShadowPromptVersion is the version of the prompt below. Every change of the prompt raises it,
-// because choices from different prompts must not be pooled unnoticed.
+// ShadowPromptVersion is the version of the prompt below. Every change of the prompt raises it, because choices
+// from different prompts must not be pooled without notice.
 const ShadowPromptVersion = "shadow-1"
 
-// compare ends the prompt. Its form of the last line holds no choice, so that a reply that repeats it
-// makes none.
+// compare ends the prompt. The form of the last line in it holds no choice, so a reply that repeats it makes none.
 const compare = "Which of the two answers serves the person who asked better? Write one or two sentences about each. " +
 	"Then end your reply with one line in this form, and nothing behind it:\n\n" +
 	"CHOICE: <A, B or tie>\n\n" +
 	"A stands for Response A, B for Response B, and tie for neither being better."
 
-// Shadow is what reviewers, or judges, compare after a session.
+// Shadow holds what reviewers, or judges, compare after a session.
 type Shadow struct {
-	Question       string
+	Question string
+	// Synthesis and Top are the texts of the final answer and of the top-ranked answer.
 	Synthesis, Top string
 	Reviewers      []council.Member
-	// SynthesisFirst is for the first reviewer. The order alternates from one to the next.
+	// SynthesisFirst is the order for the first reviewer. The order alternates from one reviewer to the next.
 	SynthesisFirst bool
-	NewMarkers     func(seat string) anonymize.Markers // of the next prompt of a seat
+	// NewMarkers makes the markers of the next prompt of a seat.
+	NewMarkers func(seat string) anonymize.Markers
 }
 
-// Compare asks every reviewer once which text is better, all at once, and waits for all of them. It
-// tells them neither who wrote the texts nor which is which. Review i belongs to reviewer i.
+// Compare asks every reviewer once which text is better, all at the same time, and waits for all of them. It does
+// not tell them who wrote the texts. Review i belongs to reviewer i.
 func Compare(ctx context.Context, c council.Completer, in Shadow, sampling council.Sampling) []council.ShadowReview {
 	reviews := make([]council.ShadowReview, len(in.Reviewers))
 	var wg sync.WaitGroup
@@ -71,7 +72,7 @@ func (in Shadow) ask(
 	}
 	r.Status = council.OutcomeInvalid
 	switch place, ok := ParseChoice(completion.Text); {
-	case !ok, completion.PromptCut: // it may not have seen both
+	case !ok, completion.PromptCut: // the reviewer may not have seen both answers
 	case place < 0:
 		r.Status = council.OutcomeOK
 		r.Choice = new(council.ChoiceTie)
@@ -82,12 +83,12 @@ func (in Shadow) ask(
 	return r
 }
 
-// maxChoice is the most bytes of a line that holds a choice.
+// maxChoice is the length in bytes of the longest line that can hold a choice.
 const maxChoice = 200
 
-// ParseChoice returns which of two answers a reply prefers: 0 for A, 1 for B, and -1 for a tie. The
-// choice stands alone on the last line that is not empty, as "CHOICE: A", in any case and markup. It
-// reports false for any other reply: a choice that stands elsewhere may be a quotation.
+// ParseChoice returns which of two answers a reply prefers: 0 for A, 1 for B, and -1 for a tie. The choice must be
+// alone on the last line that is not empty, as "CHOICE: A", in any case and markup. ParseChoice returns false for
+// any other reply, because a choice elsewhere may be a quotation.
 func ParseChoice(reply string) (place int, ok bool) {
 	reply = strings.TrimSpace(reply)
 	line := reply[strings.LastIndexByte(reply, '\n')+1:]

@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Input is what the reviewers are asked about.
+// Input holds the question, the answers and the reviewers.
 type Input struct {
 	Question  string
 	Answers   map[string]string // member id -> answer
@@ -19,20 +19,21 @@ type Input struct {
 	NewMarkers func(seat string) anonymize.Markers
 }
 
-// Options say how the reviewers are called.
+// Options say how to call the reviewers.
 type Options struct {
 	council.Sampling
 	// Repair allows one more call when a reply holds no ballot or a partial one.
 	Repair bool
 }
 
-// Stage is a stage 2 that is ready to begin.
+// Stage is a stage 2 that is ready to begin. Prepare makes it, and Ask runs it.
 type Stage struct {
-	Calls []council.Call // the first call of each reviewer, which shows it its slate
+	Calls []council.Call // the first call of each reviewer, which shows its slate
 
-	in      Input
-	o       Options
-	defects []*council.Failure // why there is no call, by reviewer; nil: there is one
+	in Input
+	o  Options
+	// defects holds, for each reviewer, why its call could not be made, or nil.
+	defects []*council.Failure
 }
 
 // Prepare makes the first calls of the reviewers.
@@ -43,7 +44,8 @@ func Prepare(in Input, o Options) *Stage {
 		o:       o,
 		defects: make([]*council.Failure, len(in.Reviewers)),
 	}
-	formats := map[int]*council.Format{} // by the length of the slate, which says what its labels are
+	// formats holds the formats by the length of the slate, which determines the labels.
+	formats := map[int]*council.Format{}
 	for i, reviewer := range in.Reviewers {
 		slate := in.Slates[i]
 		if formats[len(slate)] == nil {
@@ -65,9 +67,9 @@ func Prepare(in Input, o Options) *Stage {
 	return s
 }
 
-// Ask makes the calls of the reviewers, all at once, and waits for all of them.
-// Review i belongs to reviewer i; a reviewer that fails has a Review with its Failure.
-// landed is called once for each review as it comes in, from several goroutines.
+// Ask makes the calls of the reviewers, all at the same time, and waits for all of them. Review i belongs to
+// reviewer i. If a reviewer fails, its Review holds the Failure. Ask calls landed once for each review as it
+// arrives, from several goroutines.
 func (s *Stage) Ask(ctx context.Context, c council.Completer, landed func(council.Review)) []council.Review {
 	reviews := make([]council.Review, len(s.Calls))
 	var wg sync.WaitGroup
@@ -102,7 +104,7 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 		r.Status = council.OutcomeError
 		r.Error = failure
 		return r
-	} // an empty reply is judged as a reply without a ballot
+	} // an empty reply counts as a reply without a ballot
 	r.Ranking = &completion.Text
 	r.Reasoning = completion.Thought()
 	r.FinishReason = completion.Finish()
@@ -115,7 +117,8 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	}
 	ballot, err := ParseBallot(completion.Text, labels)
 	if s.o.Repair && (err != nil || ballot.Partial(len(labels))) {
-		// The author of the reply knew the markers of the first prompt: they are drawn anew.
+		// The reviewer knows the markers of the first prompt, and its reply is in the next one. So draw new
+		// markers.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
@@ -136,8 +139,8 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	return r
 }
 
-// repair asks the reviewer once more. It reports whether that brought a ballot
-// with more labels than the ranked ones of the first reply, or an abstention.
+// repair asks the reviewer once more. It reports whether the new reply has a ballot that ranks more labels than the
+// first reply, or an abstention if the first reply ranked none.
 func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
 	completion, err := c.Complete(ctx, call)
 	r.Add(completion.Spent)
@@ -156,7 +159,7 @@ func repair(ctx context.Context, c council.Completer, call council.Call, r *coun
 	return ballot, r.Repaired
 }
 
-// promptCut returns why the ballot of a reviewer does not count whose prompt its provider cut.
+// promptCut returns the failure of a reviewer whose prompt the provider cut.
 func promptCut() *council.Failure {
 	return &council.Failure{
 		Code: council.FailPromptCut, Message: "the server of the model cut the prompt: " +
