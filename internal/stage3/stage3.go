@@ -1,6 +1,6 @@
-// Package stage3 has the chairman write the final answer from the blinded answers, the
-// standings and the reviews. When the chairman fails, it decides which model or answer
-// takes its place. It leaves the deadline and panics of the Completer to its caller.
+// Package stage3 has the chairman write the final answer from the blinded answers, the standings and the reviews.
+// If the chairman fails, it decides which model or answer takes the chairman's place. Its caller sets the deadline
+// and recovers from panics of the Completer.
 package stage3
 
 import (
@@ -16,34 +16,33 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Input is what the chairman writes from.
+// Input holds what the chairman writes the final answer from.
 type Input struct {
 	Question  string
-	Slate     council.Slate // the canonical one
+	Slate     council.Slate // the canonical slate
 	Answers   map[string]string
-	Standings []council.Standing // best first; empty when there is no ranking
-	Reviews   []council.Review   // those with a ranking
+	Standings []council.Standing // best first, or empty if there is no ranking
+	Reviews   []council.Review   // only reviews with a ranking
 	// NewMarkers makes the markers of the next prompt of a seat.
 	NewMarkers func(seat string) anonymize.Markers
-	// Chairmen are tried in order. When all fail, the best answer of Standings takes the
-	// place of the synthesis, or the answer of First if there are no standings.
+	// Chairmen are tried in order. If all fail, the best answer of Standings takes the place of the synthesis. If
+	// there are no standings, the answer of First does.
 	Chairmen []council.Member
 	First    string // member id
 }
 
-// Options say how the chairman is called.
+// Options say how to call the chairman.
 type Options struct {
 	council.Sampling
-	// Observe is told of the synthesis as it arrives, in EventDelta and
-	// EventRestart. Nil asks for it in one piece, which is cheaper.
+	// Observe gets the synthesis piece by piece, in EventDelta and EventRestart. If it is nil, the synthesis comes
+	// in one piece, which is cheaper.
 	Observe func(council.EventType, any)
-	// JSON says that the Completer returns the JSON that the caller asked for: it is parsed, and
-	// no answer in prose takes its place.
+	// JSON says that the Completer returns the JSON that the caller asked for. Then Write parses it, and no answer
+	// in prose takes its place.
 	JSON bool
 }
 
-// deltaPause is the least time between two pieces of the synthesis: a watcher reads no
-// faster.
+// deltaPause is the least time between two pieces of the synthesis. People do not read faster.
 const deltaPause = 100 * time.Millisecond
 
 // PromptVersion is the version of the chairman's prompt below. Every change of the prompt
@@ -64,13 +63,13 @@ const instructions = "Now write the final answer for the person who asked. They 
 	"reviews: name no answer or reviewer by number or letter, mention neither the council nor the ranking, and " +
 	"start with the answer itself."
 
-// Write returns the synthesis of the first chairman that succeeds, or the best answer in
-// its place; with Options.JSON, a synthesis with the status error. It also returns why each
-// chairman that was tried before failed.
+// Write returns the synthesis of the first chairman that succeeds. If none does, it returns the best answer in its
+// place, or with Options.JSON a synthesis with the status error. It also returns why each chairman that failed did
+// so.
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
-	shown := false // Observe has been told of text since the last EventRestart
+	shown := false // Observe has received text since the last EventRestart
 	var onDelta func(string)
 	if o.Observe != nil {
 		onDelta = func(text string) {
@@ -110,7 +109,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			}
 			return s, failed
 		}
-		s.Error = cmp.Or(s.Error, failure) // the first one
+		s.Error = cmp.Or(s.Error, failure) // keep the failure of the first chairman
 		failed = append(
 			failed, council.Degradation{
 				Stage:   council.Stage3,
@@ -154,7 +153,7 @@ func prompt(in Input, markers anonymize.Markers) []council.Message {
 		size += len(text(review)) + len(review.Slate)*len("A is Answer 1, ")
 	}
 	var b strings.Builder
-	b.Grow(size) // texts may be long: each is copied once
+	b.Grow(size) // so that long texts are copied only once
 	markers.Append(&b, "QUESTION", "", in.Question)
 	names := make(map[string]string, len(in.Slate)) // by member
 	for i, shown := range in.Slate {
@@ -182,7 +181,7 @@ func prompt(in Input, markers anonymize.Markers) []council.Message {
 	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 
-// legend writes which answer each letter of a slate was: "A is Answer 3, B is Answer 1".
+// legend writes which answer each letter of a slate stands for: "A is Answer 3, B is Answer 1".
 func legend(b *strings.Builder, slate council.Slate, names map[string]string) {
 	for i, shown := range slate {
 		if i > 0 {
@@ -192,7 +191,7 @@ func legend(b *strings.Builder, slate council.Slate, names map[string]string) {
 	}
 }
 
-// text returns the reply that a review's ballot was read from.
+// text returns the reply that the ballot of a review was read from.
 func text(v council.Review) string {
 	if v.Repaired {
 		return *v.Repair
