@@ -2,12 +2,11 @@ package anonymize
 
 import "slices"
 
-// searchLimit is the largest odd number of answers for which hiddenSteps searches: its
-// search takes some 65 ms, and that of the next one takes seconds.
+// searchLimit is the largest odd number of answers for which hiddenSteps searches. That search takes about 65 ms.
+// The search for the next odd number takes seconds.
 const searchLimit = 27
 
-// balanced returns the balanced order of each reviewer, without the own answer
-// where it is hidden.
+// balanced returns the balanced order of each reviewer. It leaves out the reviewer's own answer if that is hidden.
 func balanced(o Options) [][]string {
 	n := len(o.Authors)
 	orders := make([][]string, len(o.Reviewers))
@@ -40,7 +39,7 @@ func balanced(o Options) [][]string {
 	return orders
 }
 
-// own returns the author whose row of the design a reviewer takes, "" for none.
+// own returns the author whose row of the design a reviewer takes, or "" if there is none.
 func (o Options) own(reviewer string) (own string) {
 	for _, author := range o.Authors {
 		switch {
@@ -53,7 +52,7 @@ func (o Options) own(reviewer string) (own string) {
 	return own
 }
 
-// row returns the row of a cyclic design that begins its count at start.
+// row returns the row of a cyclic design that starts in column start.
 func row(columns []string, start int, steps []int) []string {
 	order := make([]string, len(steps))
 	for k, step := range steps {
@@ -62,10 +61,9 @@ func row(columns []string, start int, steps []int) []string {
 	return order
 }
 
-// zigzag returns 0, 1, n-1, 2, n-2, ...: the first row of the cyclic design of
-// Williams (1949). For even n its successive differences mod n are all distinct,
-// so that over the n rows each answer follows each other one exactly once; for odd
-// n it takes the n rows and their reverses to balance that.
+// zigzag returns 0, 1, n-1, 2, n-2, ...: the first row of the cyclic design of Williams (1949). For even n its
+// successive differences mod n are all distinct. So over the n rows each answer follows each other one exactly
+// once. For odd n only the n rows and their reverses together are balanced in this way.
 func zigzag(n int) []int {
 	steps := make([]int, n)
 	for k := range steps {
@@ -77,14 +75,13 @@ func zigzag(n int) []int {
 	return steps
 }
 
-// hiddenSteps returns an arrangement of 1 to n-1 with distinct successive
-// differences mod n. An author whose answer is in column e, shown the columns
-// e + steps mod n, never meets its own; over all authors every answer takes every
-// position once, and no ordered pair of neighbours occurs twice.
+// hiddenSteps returns an arrangement of 1 to n-1 with distinct successive differences mod n. An author whose answer
+// is in column e is shown the columns e + steps mod n, so it never sees its own answer. Over all authors every
+// answer takes every position once, and no ordered pair of neighbours occurs twice.
 //
-// For even n that is the zigzag without its 0. For odd n it is the first such
-// arrangement in lexicographic order; beyond searchLimit it is the zigzag again,
-// which keeps the positions balanced but repeats neighbours.
+// For even n the arrangement is the zigzag without its 0. For odd n it is the first such arrangement in
+// lexicographic order. For odd n above searchLimit it is the zigzag again, which keeps the positions balanced but
+// repeats neighbours.
 func hiddenSteps(n int) []int {
 	if n%2 == 0 || n == 1 || n > searchLimit {
 		return zigzag(n)[1:]
@@ -98,7 +95,7 @@ func hiddenSteps(n int) []int {
 			return true
 		}
 		for c := 1; c < n; c++ {
-			d := 0 // before the first step, where there is none: never marked
+			d := 0 // before the first step there is no difference, and 0 is never marked
 			if len(steps) > 0 {
 				d = (c - steps[len(steps)-1] + n) % n
 			}

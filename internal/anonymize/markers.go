@@ -9,24 +9,23 @@ import (
 	"sync"
 )
 
-// Markers stand around text that models are shown as data. Each prompt has markers of
-// its own: an author that knows the token can write the end of a block, and every reader
-// of a prompt knows its token.
+// Markers enclose text that models are shown as data. Each prompt has different markers. An author that knows the
+// token could write the end of a block, and every reader of a prompt knows its token.
 type Markers struct {
 	Token string // 16 hex digits
 }
 
-// NewMarkers draws the markers of one prompt. They do not depend on anything that could
-// be known before, such as the session's id or seed.
+// NewMarkers draws the markers of one prompt. They do not depend on anything that an author could know in advance,
+// such as the session's id or seed.
 func NewMarkers() Markers {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // it never fails
 	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
-// MarkersFrom returns a function that returns the markers of the next prompt of a seat. With the same key
-// they are the same in each process, and nobody who does not know it knows them. An empty key has all
-// markers drawn anew. The function may be called for several seats at once.
+// MarkersFrom returns a function that returns the markers of the next prompt of a seat. With the same key they are
+// the same in each process, and they are secret as long as the key is. With an empty key all markers are drawn at
+// random. The function may be called concurrently.
 func MarkersFrom(key string) func(seat string) Markers {
 	if key == "" {
 		return func(string) Markers { return NewMarkers() }
@@ -42,9 +41,8 @@ func MarkersFrom(key string) func(seat string) Markers {
 	}
 }
 
-// Append appends text to a prompt between the markers of its kind ("QUESTION", "ANSWER",
-// "REVIEW"), under a name such as its label; the name may be empty. The text itself is
-// not changed.
+// Append appends text to a prompt between the markers of its kind ("QUESTION", "ANSWER", "REVIEW"), under a name
+// such as its label. The name may be empty. The text itself does not change.
 func (m Markers) Append(prompt *strings.Builder, kind, name, text string) {
 	m.line(prompt, "=== BEGIN ", kind, name)
 	prompt.WriteString(text)
@@ -53,8 +51,8 @@ func (m Markers) Append(prompt *strings.Builder, kind, name, text string) {
 	prompt.WriteByte('\n')
 }
 
-// BlockBytes is how many bytes Append adds to a text at most, where kind and name have 40
-// bytes: a prompt makes room for all of its blocks before it copies long texts.
+// BlockBytes is the largest number of bytes that Append adds to a text if kind and name together have at most 40
+// bytes. Callers use it to make room for all blocks of a prompt before they copy long texts.
 const BlockBytes = 160
 
 func (m Markers) line(prompt *strings.Builder, begin, kind, name string) {

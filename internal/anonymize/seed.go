@@ -13,40 +13,39 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// SeedFor returns a session's seed, 0 to council.MaxSeed, where the operator has
-// fixed a random seed: reproducible, and yet another permutation for each
-// question. It is the low 53 bits of SHA-256 over the decimal text of randomSeed,
-// a zero byte and the question; the low bits are those of the last eight bytes of
-// the sum, read as one big-endian number.
+// SeedFor returns a session's seed, 0 to council.MaxSeed, if the operator has fixed a random seed. It gives each
+// question a different but reproducible permutation. It is the low 53 bits of SHA-256 over the decimal text of
+// randomSeed, a zero byte and the question. The low bits are those of the last eight bytes of the sum, read as one
+// big-endian number.
 func SeedFor(randomSeed int64, question string) int64 {
 	sum := sha256.Sum256([]byte(strconv.FormatInt(randomSeed, 10) + "\x00" + question))
 	return int64(binary.BigEndian.Uint64(sum[sha256.Size-8:]) & council.MaxSeed)
 }
 
-// ShowOwn reports whether reviewers are shown their own answers in the session of
-// this seed. Over all seeds they are in the given share of sessions, 0 to 1.
+// ShowOwn reports whether reviewers see their own answers in the session with this seed. Over all seeds they do in
+// the given share of sessions, 0 to 1.
 func ShowOwn(seed int64, rate float64) bool { return chance(seed, "own answers", rate) }
 
-// Shadowed reports whether reviewers compare the synthesis of the session of this seed with its
-// top-ranked answer. Over all seeds they do so in the given share of sessions, 0 to 1.
+// Shadowed reports whether reviewers compare the synthesis with the top-ranked answer in the session with this
+// seed. Over all seeds they do in the given share of sessions, 0 to 1.
 func Shadowed(seed int64, rate float64) bool { return chance(seed, "shadow", rate) }
 
-// LabelWanted reports whether people are asked what they prefer in the session of this seed. Over all
-// seeds they are asked in the given share of sessions, 0 to 1.
+// LabelWanted reports whether people are asked which answer they prefer in the session with this seed. Over all
+// seeds they are in the given share of sessions, 0 to 1.
 func LabelWanted(seed int64, rate float64) bool { return chance(seed, "label wanted", rate) }
 
-// SynthesisFirst is the coin of a session that says whether the first of those who compare the
-// synthesis with another answer sees the synthesis first.
+// SynthesisFirst reports whether the first reader that compares the synthesis with another answer sees the
+// synthesis first. It is a fair coin for each session.
 func SynthesisFirst(seed int64) bool { return chance(seed, "synthesis first", 0.5) }
 
-// chance is true with a probability of rate, independently for different purposes.
+// chance returns true with a probability of rate, independently for different purposes.
 func chance(seed int64, purpose string, rate float64) bool {
 	u := newStream(seed, purpose, "").chacha.Uint64() >> 11
 	return float64(u)/(1<<53) < rate
 }
 
-// Deranged returns a random permutation of ids, drawn by the seed, in which none stays what it was: to each
-// id belongs the next one in a random cycle. A single id stays.
+// Deranged returns a random permutation of ids, drawn by the seed, in which no id stays the same. It maps each id
+// to the next one in a random cycle. A single id stays the same.
 func Deranged(seed int64, ids []string) map[string]string {
 	order := pick(ids, newStream(seed, "placebo", "").permutation(len(ids)))
 	next := make(map[string]string, len(order))
@@ -56,8 +55,8 @@ func Deranged(seed int64, ids []string) map[string]string {
 	return next
 }
 
-// Top returns the member that is ranked first. Of several that share the place, the seed draws one.
-// It returns "" without standings.
+// Top returns the member that is ranked first. If several share the place, the seed draws one of them. It returns
+// "" without standings.
 func Top(seed int64, standings []council.Standing) string {
 	var first []string
 	for _, s := range standings {
@@ -72,28 +71,27 @@ func Top(seed int64, standings []council.Standing) string {
 	return first[newStream(seed, "top", "").below(len(first))]
 }
 
-// KeyedHash returns 16 hexadecimal digits of the HMAC-SHA-256 of a text: the same for the same text, and
-// no way back to it without the key.
+// KeyedHash returns 16 hexadecimal digits of the HMAC-SHA-256 of a text. The same text and key give the same
+// digits. Without the key they do not tell the text.
 func KeyedHash(key, text string) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(text))
 	return hex.EncodeToString(mac.Sum(nil))[:16]
 }
 
-// stream is a sequence of random choices for one purpose. It draws bounded
-// numbers itself: math/rand/v2 specifies its sources, but the methods that use them may
-// change.
+// stream is a sequence of random choices for one purpose. It draws bounded numbers itself, because math/rand/v2
+// specifies its sources, but not the methods that use them.
 type stream struct{ chacha *rand.ChaCha8 }
 
-// newStream derives a stream from a session's seed. Streams for different
-// purposes or names are independent of each other. A purpose holds no zero byte.
+// newStream derives a stream from a session's seed. Streams for different purposes or names are independent of each
+// other. A purpose must not contain a zero byte.
 func newStream(seed int64, purpose, name string) stream {
 	key := sha256.Sum256([]byte("councild " + purpose + "\x00" + strconv.FormatInt(seed, 10) + "\x00" + name))
 	return stream{rand.NewChaCha8(key)}
 }
 
-// below returns a number from 0 to n-1, n > 0. It draws again where the last,
-// incomplete run of n values would favour small numbers.
+// below returns a number from 0 to n-1, for n > 0. It draws again if the draw is in the last, incomplete run of n
+// values, which would favour small numbers.
 func (s stream) below(n int) int {
 	m := uint64(n)
 	for {

@@ -10,8 +10,8 @@ import (
 // labelPrefix stands before the letters of every label.
 const labelPrefix = "Response "
 
-// LabelAt returns the label of position i, i >= 0: "Response A" to "Response Z",
-// then "Response AA", "Response AB" and so on.
+// LabelAt returns the label of position i, i >= 0. Labels are "Response A" to "Response Z", then "Response AA",
+// "Response AB" and so on.
 func LabelAt(i int) council.Label {
 	letters := ""
 	for i++; i > 0; i = (i - 1) / 26 {
@@ -20,48 +20,46 @@ func LabelAt(i int) council.Label {
 	return council.Label(labelPrefix + letters)
 }
 
-// ShortLabel returns what tells a label from the others: "A" of "Response A".
+// ShortLabel returns the letters of a label: "A" for "Response A".
 func ShortLabel(label council.Label) string { return strings.TrimPrefix(string(label), labelPrefix) }
 
-// Options say for whom slates are drawn. The zero Order is council.OrderBalanced.
+// Options say for which members slates are drawn. The zero Order is council.OrderBalanced.
 type Options struct {
 	Seed      int64
 	Order     council.Order
 	Authors   []string // ids of the members that answered, in configured order, each once
-	Reviewers []string // ids of the reviewers, each once; authors or not
-	// Twins are seats of one model, whose answers count as each other's own ones.
+	Reviewers []string // ids of the reviewers, each once; they may be authors
+	// Twins are seats of one model. Their answers count as each other's own.
 	Twins   council.Twins
-	ShowOwn bool // reviewers are shown their own answers too
+	ShowOwn bool // reviewers also see their own answers
 }
 
-// Slates are the orders of one session.
+// Slates holds the slates of one session.
 type Slates struct {
 	Canonical council.Slate   // all answers, under the labels that the session uses
 	Reviewer  []council.Slate // slate i is what Reviewers[i] is shown
 }
 
-// Draw draws the canonical slate and one for each reviewer (ADR-017). The
-// canonical slate is a shuffle of all answers. A reviewer's slate holds all
-// answers but its own, or with ShowOwn all; it is empty where there is no other.
+// Draw draws the canonical slate and one slate for each reviewer (ADR-017). The canonical slate is a shuffle of all
+// answers. A reviewer's slate holds all answers except its own, or with ShowOwn all answers. It is empty if there
+// is no other answer.
 //
-// With council.OrderShared all slates follow the canonical order. With
-// council.OrderPerReviewer each is an independent shuffle, from the session's seed
-// and the reviewer's id. With council.OrderBalanced they are spread evenly:
+// With council.OrderShared all slates follow the canonical order. With council.OrderPerReviewer each is an
+// independent shuffle, from the session's seed and the reviewer's id. With council.OrderBalanced every answer takes
+// every place equally often:
 //
-//   - Reviewers that do not see their own answer have that answer's row of a
-//     design in which every candidate takes every position exactly once, when all
-//     authors review. Up to 28 answers, and beyond for even numbers, no candidate
-//     comes directly after the same other one twice.
-//   - Everybody else, reviewers without an answer or with ShowOwn all, takes a row
-//     of a Williams design over all answers. They take, in random order, one row
-//     after another from a random start, so that the numbers of times that a
-//     candidate stands in two positions differ by at most one. An author's row has
-//     nothing to do with its own answer, which the design would otherwise show
-//     each author at the same place, so that self-preference could not be told
-//     from position.
+//   - A reviewer that does not see its own answer gets that answer's row of a design. If all authors review, every
+//     candidate takes every position of the design exactly once. With at most 28 answers, and with any even number,
+//     no candidate comes directly after the same other one twice.
+//   - Any other reviewer, without an answer or with ShowOwn, takes a row of a Williams design over all answers.
+//     These reviewers take, in random order, one row after another from a random start. So the numbers of times
+//     that a candidate stands in two positions differ by at most one. The row does not depend on the reviewer's own
+//     answer. Otherwise the design would show each author its own answer at the same place, and self-preference
+//     could not be told from position.
 //
-// A reviewer with twins takes the row of its own answer, or of the first of its twins' answers by name, and all of these are
-// left out of it. Its slate is shorter then, and answers stand in each place equally often only over many sessions.
+// A reviewer with twins takes the row of its own answer, or of the first of its twins' answers by name. All of
+// these answers are left out of the row. Its slate is then shorter, and answers take each place equally often only
+// over many sessions.
 func Draw(o Options) Slates {
 	n := len(o.Authors)
 	canonical := pick(o.Authors, newStream(o.Seed, "canonical", "").permutation(n))
@@ -91,7 +89,7 @@ func Draw(o Options) Slates {
 	return slates
 }
 
-// slate labels the answers in the order in which they are shown.
+// slate labels the answers in their order.
 func slate(authors []string, labels []council.Label) council.Slate {
 	s := make(council.Slate, len(authors))
 	for i, author := range authors {
