@@ -8,11 +8,11 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Agree says how far the counted votes agree, and how firm the standings are. The
-// seed draws the resamples behind WinnerSupport. Without a counted vote, all is empty.
+// Agree says how far the counted votes agree, and how certain the standings are. The seed draws the shuffles behind
+// P and the resamples behind WinnerSupport. Without a counted vote, the result has no figures.
 func Agree(o Options, seed int64) council.Agreement {
 	c := newCount(o, o.Policy)
-	available := c // kendallW knows complete ballots by it
+	available := c // has the complete ballots for kendallW
 	if o.Policy == council.PolicyTiedLast {
 		available = newCount(o, council.PolicyAvailable)
 	}
@@ -28,13 +28,12 @@ func Agree(o Options, seed int64) council.Agreement {
 	return a
 }
 
-// KendallW returns the W of [Agree] alone, which takes no draws.
+// KendallW returns the W of [Agree] alone. It needs no random draws.
 func KendallW(o Options) *float64 { return newCount(o, council.PolicyAvailable).kendallW() }
 
-// comparePairs fills in what the votes say of each two candidates (Copeland 1951). A
-// vote that leaves out candidates places them behind the others under PolicyTiedLast,
-// and under PolicyAvailable does not compare them with anybody. A pair that no vote
-// compares is a draw.
+// comparePairs fills in how the votes compare each two candidates (Copeland 1951). A vote may leave out candidates.
+// Under PolicyTiedLast it places them behind the others. Under PolicyAvailable it does not compare them with any
+// candidate. A pair that no vote compares is a draw.
 func (c count) comparePairs(a *council.Agreement) {
 	for i, candidate := range c.candidates {
 		a.Pairwise[candidate] = map[string]int{}
@@ -64,8 +63,8 @@ func (c count) above(i, j int) int {
 	return n
 }
 
-// kendallW returns the agreement, 0 to 1, of the complete ballots, those that rank all
-// the candidates that they could: see [stat.KendallW]. It is nil where it is undefined.
+// kendallW returns the agreement, 0 to 1, of the complete ballots (see [stat.KendallW]). A ballot is complete if it
+// ranks all candidates that it could rank. W is nil if it is undefined.
 func (c count) kendallW() *float64 {
 	var places [][]float64
 	for _, b := range c.ballots {

@@ -12,15 +12,16 @@ import (
 const (
 	// permutations is how many shuffles of the ballots one session draws.
 	permutations = 1999
-	// usualPermutations is how many shuffles are drawn once for all sessions whose ballots have the usual form.
+	// usualPermutations is how many shuffles are drawn for ballots of the usual form. All sessions share them.
 	usualPermutations = 19999
-	// agreeBelow and leanBelow are the largest p of the levels.
+	// agreeBelow and leanBelow are the largest p for the levels "agree" and "lean".
 	agreeBelow, leanBelow = 0.05, 0.20
 )
 
-// chance fills in the level of an agreement and its p: how often ballots that are shuffled, each within itself, agree at
-// least as far. Ties and gaps of the ballots stay where they are, so that what agrees by their form alone is no surprise.
-// It is a permutation test of W with Monte Carlo (Phipson and Smyth 2010: the observed order counts as one of the draws).
+// chance fills in the level of an agreement and its p. p is how often ballots agree at least as much when each is
+// shuffled within itself. Ties and gaps of the ballots stay at their places, so agreement that comes only from
+// their form is no surprise. This is a permutation test of W with Monte Carlo. The observed order counts as one of
+// the draws (Phipson and Smyth 2010).
 func (c count) chance(a *council.Agreement, seed int64) {
 	a.Level = council.AgreementUnknown
 	defer func() { a.Sentence = a.Level.Sentence() }()
@@ -33,7 +34,7 @@ func (c count) chance(a *council.Agreement, seed int64) {
 	p := share(draws, observed)
 	a.P = &p
 	switch least := share(draws, d.of(d.alike())); {
-	case least > leanBelow: // not even ballots in one order would say something
+	case least > leanBelow: // not even identical ballots would be surprising
 		a.P = nil
 	case p <= agreeBelow:
 		a.Level = council.AgreementAgree
@@ -46,17 +47,18 @@ func (c count) chance(a *council.Agreement, seed int64) {
 
 // share returns the p of a value, given sorted draws.
 func share(draws []float64, value float64) float64 {
-	const slack = 1e-9 // of sums of fractions
+	const slack = 1e-9 // covers rounding errors in sums of fractions
 	below, _ := slices.BinarySearch(draws, value*(1-slack))
 	return float64(1+len(draws)-below) / float64(1+len(draws))
 }
 
-// deviations computes of complete ballots what Kendall's W grows with: the squared deviations of the candidates.
+// deviations computes, from complete ballots, the sum that Kendall's W grows with: the squared deviations of the
+// candidates.
 type deviations struct {
-	n      int       // candidates
+	n      int       // the number of candidates
 	places [][]int   // by ballot and candidate: twice its mean place, or -1
-	weight []float64 // by two candidates: 1 over the ballots that compare them
-	same   bool      // all weights are the same
+	weight []float64 // for two candidates: 1 / (number of ballots that compare them)
+	same   bool      // all weights are equal
 }
 
 func (c count) deviations() deviations {
@@ -96,9 +98,10 @@ func (d deviations) of(places [][]int) float64 {
 	return sum
 }
 
-// add adds what one ballot says.
+// add adds the deviations of one ballot.
 func (d deviations) add(deviation []float64, row []int) {
-	if d.same { // the others that are behind a candidate, less those before it, follow from its place
+	// With equal weights, only the place counts: the number of candidates behind it, less those before it.
+	if d.same {
 		ranked := 0
 		for _, p := range row {
 			if p >= 0 {
@@ -125,7 +128,7 @@ func (d deviations) add(deviation []float64, row []int) {
 	}
 }
 
-// alike returns the ballots as they would be if all reviewers agreed, as far as their ties let them.
+// alike returns the ballots as they would be if all reviewers agreed as far as their ties and gaps allow.
 func (d deviations) alike() [][]int {
 	rows := make([][]int, len(d.places))
 	for i, row := range d.places {
@@ -142,11 +145,11 @@ func (d deviations) alike() [][]int {
 	return rows
 }
 
-// usual holds, by the number of candidates, the draws for the usual form: no ballot has ties, and each leaves out another
-// candidate, the one of its own reviewer.
+// usual holds the draws for the usual form, by the number of candidates. In the usual form no ballot has ties, and
+// each leaves out exactly one candidate, a different one on each ballot: the answer of its own reviewer.
 var usual sync.Map //nolint:gochecknoglobals // drawn once, the same in every process
 
-// draws returns what shuffled ballots give, sorted. The draws for the usual form are made once.
+// draws returns the values of shuffled ballots, sorted. The draws for the usual form are made once.
 func (d deviations) draws(seed int64) []float64 {
 	if !d.usual() {
 		return d.permuted(seed, permutations)
@@ -159,7 +162,7 @@ func (d deviations) draws(seed int64) []float64 {
 	return drawn
 }
 
-// usualForm returns ballots of the usual form, so that the draws do not depend on whose session is the first.
+// usualForm returns ballots of the usual form. Their draws do not depend on which session comes first.
 func usualForm(candidates int) deviations {
 	d := deviations{n: candidates, same: true}
 	for left := range candidates {
@@ -195,7 +198,7 @@ func (d deviations) usual() bool {
 	return len(d.places) > 0
 }
 
-// permuted shuffles the ballots several times, and returns what they give, sorted.
+// permuted shuffles the ballots several times. It returns the value of each shuffle, sorted.
 func (d deviations) permuted(seed int64, times int) []float64 {
 	random := rand.NewPCG(uint64(seed), 1)
 	given := make([][]int, len(d.places))

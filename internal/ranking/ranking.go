@@ -1,19 +1,17 @@
-// Package ranking adds ballots up to standings, by Borda's count as defined in ADR-007,
-// and says how far the ballots agree and how firm the result is.
+// Package ranking counts ballots by Borda's rule as defined in ADR-007. It returns the standings, how far the
+// ballots agree, and how certain the result is. The results do not depend on the order of the ballots or of the
+// candidates.
 //
-// Points and wins are whole multiples of a unit fraction. They are compared exactly and
-// rounded only for output. The results do not depend on the order of the ballots or of
-// the candidates.
-//
-// It leaves to others how a ballot is read, and what its scores say about the reviewer.
+// Other packages read the ballots, and judge what scores say about a reviewer.
 //
 // # Decisions
 //
-// Sums of votes are exact. Points are whole multiples of a unit fraction, compared exactly and rounded only for
-// output, so that a tie is a tie.
+// Sums of votes are exact, so a tie is a tie. Points and wins are whole multiples of a unit fraction. They are
+// compared exactly and rounded only for output.
 //
-// Kendall's W with own answers hidden is computed over ballots that rank all their reviewer could rank, each pair's
-// differences divided by the number of ballots that compare it. For full ballots that is the textbook formula.
+// Kendall's W is computed over the ballots that rank all candidates that their reviewer could rank. If own answers
+// are hidden, the differences of each pair are divided by the number of ballots that compare it. For ballots over
+// all candidates that is the textbook formula.
 package ranking
 
 import (
@@ -23,19 +21,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Vote is one reviewer's ballot, over members.
+// Vote is one reviewer's ballot, with members in the place of labels.
 type Vote struct {
 	Reviewer string   `json:"reviewer"`
-	Shown    []string `json:"shown"` // the candidates on its slate: all, or all but its own
-	// Places holds the members that it ranked, best first; members at one place tie.
-	// Members that were not shown, the reviewer itself and repetitions are left out, and
-	// the places behind them move up.
+	Shown    []string `json:"shown"` // the candidates on its slate
+	// Places holds the members that it ranked, best first. Members at one place tie. Members that were not shown,
+	// the reviewer itself and repetitions do not count, and the places behind them move up.
 	Places [][]string `json:"places"`
 }
 
-// RankValues returns the rank_value of each candidate that the vote ranks: the
-// mean of the 0-based places that the candidate covers, without the reviewer's own
-// answer. It has no entry for any other candidate.
+// RankValues returns the rank_value of each candidate that the vote ranks. It is the mean of the 0-based places
+// that the candidate covers, without the reviewer's own answer. Other candidates have no entry.
 func RankValues(v Vote) map[string]float64 {
 	index := indexOf(v.Shown)
 	twice, _, ranked := v.places(index, council.PolicyAvailable)
@@ -56,11 +52,11 @@ func indexOf(candidates []string) map[string]int {
 	return index
 }
 
-// places returns, by the index of the candidates, twice the mean place on the vote,
-// or -1; the number m of candidates that it could rank; and how many have a place.
+// places returns twice the mean place of each candidate, by its index, or -1 if it has none. m is the number of
+// candidates that the vote could rank, and ranked how many have a place.
 func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice []int, m, ranked int) {
 	twice = slices.Repeat([]int{-1}, len(index))
-	left := make([]bool, len(index)) // could be ranked and are not yet
+	left := make([]bool, len(index)) // true for candidates that could be ranked and are not yet
 	for _, candidate := range v.Shown {
 		if j, ok := index[candidate]; ok && candidate != v.Reviewer {
 			left[j] = true
@@ -68,7 +64,9 @@ func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice 
 		}
 	}
 	tied := make([]int, 0, len(index))
-	rankTied := func(place []string) { // ranks those of the place that are left, behind those ranked before
+	// rankTied ranks the candidates of one place, behind those ranked before. It skips candidates that are already
+	// ranked.
+	rankTied := func(place []string) {
 		tied = tied[:0]
 		for _, candidate := range place {
 			if j, ok := index[candidate]; ok && left[j] {
@@ -90,40 +88,37 @@ func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice 
 	return twice, m, ranked
 }
 
-// Options are what is counted.
+// Options holds the votes to count, and how to count them.
 type Options struct {
 	Candidates []string // the members that answered, each once
-	// Votes holds the ballots of the reviewers that returned one, one each: no
-	// abstentions, nothing invalid.
+	// Votes holds one ballot for each reviewer that returned one. It has no abstentions and no invalid ballots.
 	Votes []Vote
-	// Asked is the number of reviewers that were asked to review each candidate, without
-	// its author and whether they answered or not. VoteCoverage refers to it.
+	// Asked is the number of reviewers that were asked to review each candidate, without its author. It includes
+	// those that did not answer. VoteCoverage is relative to it.
 	Asked  map[string]int
 	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }
 
-// Result is what the votes add up to.
+// Result is the outcome of a count.
 type Result struct {
-	// Standings has one entry per candidate: those with votes by score, then wins,
-	// then name in code-point order; then those without, which have no rank. Candidates equal in score
-	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
+	// Standings has one entry for each candidate. Candidates with votes come first, by score, then wins, then name
+	// in code-point order. Candidates without votes follow and have no rank. Candidates equal in score and wins
+	// share a rank, and the next one has the rank of its place (1, 2, 2, 4).
 	Standings []council.Standing
-	// PolicyChangesWinner is true when the other policy for partial ballots elects other
-	// winners. Winners are the candidates at rank 1.
+	// PolicyChangesWinner is true if the other policy for partial ballots gives other winners. Winners are the
+	// candidates at rank 1.
 	PolicyChangesWinner bool
 }
 
-// Tally counts the votes by the rules of ADR-007. With N candidates in the session
-// and m of them to be ranked on a ballot, the candidate at 0-based place p gets
-// (N-1)(m-1-p)/(m-1) points, which is N-1-p where the ballot is over all; tied ones
-// share the mean of their places. The score is the mean over the votes on the
-// candidate. A shared first place is the same share of a win for each.
+// Tally counts the votes by the rules of ADR-007. Let N be the number of candidates in the session, and m the
+// number that a ballot could rank. The candidate at 0-based place p gets (N-1)(m-1-p)/(m-1) points. If the ballot
+// is over all candidates, that is N-1-p. Tied candidates share the mean of their places. The score is the mean over
+// the votes on the candidate. Candidates that share a first place share the win equally.
 //
-// A vote does not count when it could rank fewer than two candidates, or ranks none but
-// the reviewer's own answer.
+// A vote does not count if it could rank fewer than two candidates, or if it ranks only the reviewer's own answer.
 //
-// VoteCoverage is "high" where at least 0.8 of the reviewers that were asked voted on the
-// candidate, "medium" from 0.5 on, and else "low". It is low below two votes.
+// VoteCoverage is "high" if at least 0.8 of the reviewers that were asked voted on the candidate, "medium" from 0.5
+// on, and "low" otherwise. It is also "low" with fewer than two votes.
 func Tally(o Options) Result {
 	chosen := newCount(o, council.PolicyAvailable)
 	other := newCount(o, council.PolicyTiedLast)
@@ -136,25 +131,25 @@ func Tally(o Options) Result {
 	}
 }
 
-// count is the counted votes under one policy.
+// count holds the counted votes under one policy.
 type count struct {
 	candidates []string // by name
 	ballots    []ballot // by reviewer
-	unit       int64    // points are in 1/unit of N-1
-	winUnit    int64    // wins are in 1/winUnit
+	unit       int64    // points are multiples of (N-1)/unit
+	winUnit    int64    // wins are multiples of 1/winUnit
 }
 
 // ballot is a counted vote, by candidate.
 type ballot struct {
 	reviewer string
-	m        int   // candidates that it could rank, at least 2
-	ranked   int   // candidates that have a place
+	m        int   // the number of candidates that it could rank, at least 2
+	ranked   int   // the number of candidates that have a place
 	twice    []int // twice the mean place, or -1
 	marks    []mark
 }
 
-// firsts returns how many candidates share the first place. They cover the places
-// from 0 to firsts-1, and twice the mean of these is firsts-1.
+// firsts returns how many candidates share the first place. They cover the places from 0 to firsts-1. Twice the
+// mean of these is firsts-1.
 func (b ballot) firsts() int64 {
 	lowest := 2 * b.m
 	for _, p := range b.twice {
@@ -165,12 +160,12 @@ func (b ballot) firsts() int64 {
 	return int64(lowest) + 1
 }
 
-// mark is what one ballot or several give to a candidate.
+// mark is what one or several ballots give to a candidate.
 type mark struct{ points, wins, votes int64 }
 
-// newCount returns the votes that are counted under a policy. A slate holds all candidates
-// but those of its reviewer's model. So m takes few values, and the units stay small: sums over
-// hundreds of ballots fit in 64 bits for 40 candidates, whatever the ties and twins.
+// newCount returns the votes that count under a policy. A slate holds all candidates except those of its reviewer's
+// model. So m has few different values, and the units stay small. Sums over hundreds of ballots fit in 64 bits for
+// 40 candidates, whatever the ties and twins.
 func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
 	slices.Sort(c.candidates)
@@ -219,7 +214,7 @@ func lcm(a, b int64) int64 {
 	return a / g * b
 }
 
-// sum returns what all ballots give together.
+// sum returns the total that all ballots give to each candidate.
 func (c count) sum() []mark {
 	sum := make([]mark, len(c.candidates))
 	for _, b := range c.ballots {
@@ -228,7 +223,7 @@ func (c count) sum() []mark {
 	return sum
 }
 
-// add adds a ballot to sum the given number of times; a negative number removes it.
+// add adds a ballot to sum, multiplied by times. A negative number removes it.
 func add(sum []mark, b ballot, times int64) {
 	for j, m := range b.marks {
 		sum[j].points += times * m.points
@@ -237,8 +232,8 @@ func add(sum []mark, b ballot, times int64) {
 	}
 }
 
-// compare compares the standing of two candidates exactly: first whether there are votes,
-// then the mean of the points, then wins.
+// compare compares the standings of two candidates exactly. A candidate with votes is above one without. Then the
+// mean of the points decides, then the wins.
 func compare(a, b mark) int {
 	if d := cmp.Compare(min(a.votes, 1), min(b.votes, 1)); d != 0 {
 		return d
@@ -249,8 +244,8 @@ func compare(a, b mark) int {
 	return cmp.Compare(a.wins, b.wins)
 }
 
-// winners appends to first, which is empty, the indexes of the candidates that are first
-// by sum: several where they are equal, none where there is no vote.
+// winners returns the indices of the candidates with the best sum: several if they are equal, none if there is no
+// vote. It appends them to first, which must be empty.
 func winners(first []int, sum []mark) []int {
 	for j, m := range sum {
 		if m.votes == 0 {
@@ -276,7 +271,8 @@ func (c count) standings(asked map[string]int) []council.Standing {
 	for j := range order {
 		order[j] = j
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return compare(sum[b], sum[a]) }) // stable: by name
+	// A stable sort keeps equal candidates in the order of their names.
+	slices.SortStableFunc(order, func(a, b int) int { return compare(sum[b], sum[a]) })
 	standings := make([]council.Standing, len(order))
 	for i, j := range order {
 		s := council.Standing{
@@ -296,7 +292,7 @@ func (c count) standings(asked map[string]int) []council.Standing {
 	return standings
 }
 
-// coverage says on how many votes a score is based.
+// coverage says how many of the asked reviewers a score rests on.
 func (c count) coverage(votes, asked int) string {
 	switch {
 	case votes < 2:

@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// exactBallots is the largest number of ballots whose resamples are all counted:
-	// 6435 different ones for 8.
+	// exactBallots is the largest number of ballots for which all resamples are counted. 8 ballots have 6435
+	// different resamples.
 	exactBallots = 8
-	// resamples is the number drawn beyond that. The standard error of a share is
-	// below 0.016 then.
+	// resamples is the number of resamples that are drawn for more ballots. The standard error of a share is then
+	// below 0.016.
 	resamples = 1000
 )
 
-// winnerSupport resamples the counted votes, as many as there are, with replacement
-// (Efron's bootstrap). It returns the share of the resamples that each candidate wins, by
-// score and then by wins; candidates equal in both share a resample. The largest share
-// comes first, equal ones in code-point order. Without a counted vote there are none.
+// winnerSupport resamples the counted votes with replacement, as many as there are (Efron's bootstrap). It returns
+// the share of the resamples that each candidate wins, by score and then by wins. Candidates equal in both share a
+// resample. The largest share comes first, and equal shares are in code-point order. Without a counted vote there
+// are no shares.
 //
-// Up to 8 votes all resamples are counted and the shares exact, beyond that 1000 are
-// drawn by the seed.
+// With up to 8 votes it counts all resamples, and the shares are exact. With more, the seed draws 1000 resamples.
 func (c count) winnerSupport(seed int64) []council.Support {
 	exact := c.exactSupport(seed)
 	shares := make([]council.Support, len(exact))
@@ -43,7 +42,7 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 		return nil
 	}
 	n := len(c.candidates)
-	won := make([]int64, n*n) // [j*n+k-1]: resamples that j wins as one of k
+	won := make([]int64, n*n) // [j*n+k-1] counts resamples that j wins as one of k
 	total := int64(0)
 	var first []int
 	visit := func(sum []mark, weight int64) {
@@ -58,7 +57,7 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	} else {
 		c.draw(seed, visit)
 	}
-	unit := big.NewInt(1) // shares of a resample are in 1/unit
+	unit := big.NewInt(1) // a share of a resample is a multiple of 1/unit
 	var sum, weight, share big.Int
 	for i, w := range won {
 		if w > 0 {
@@ -81,8 +80,8 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	return shares
 }
 
-// multisets visits the sum of each multiset of the ballots, which has as many elements as
-// there are ballots. Its weight is the number of sequences with these elements.
+// multisets visits the sum of each multiset of as many ballots as there are. Its weight is the number of sequences
+// with these elements.
 func (c count) multisets(visit func(sum []mark, weight int64)) {
 	sum := make([]mark, len(c.candidates))
 	var choose func(ballots []ballot, left, weight int64)
@@ -115,8 +114,8 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	for range resamples {
 		clear(sum)
 		for range c.ballots {
-			// The high half of the product is as good as uniform for so few ballots, and
-			// the same on every platform.
+			// The high half of the product is as good as uniform for so few ballots, and it is the same on every
+			// platform.
 			i, _ := bits.Mul64(random.Uint64(), uint64(len(c.ballots)))
 			add(sum, c.ballots[i], 1)
 		}
@@ -124,8 +123,7 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	}
 }
 
-// leaveOneOut returns the winners without each of the counted votes, by reviewer in
-// code-point order.
+// leaveOneOut returns the winners if each of the counted votes were missing, by reviewer in code-point order.
 func (c count) leaveOneOut() []council.Omission {
 	sum := c.sum()
 	all := winners(nil, sum)
