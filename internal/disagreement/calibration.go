@@ -9,13 +9,13 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// maxShare is the share of benign sessions below which the bound of a calibration must lie, at this
-// confidence, one-sided.
+// A calibration passes if the one-sided bound of the flagged share of benign sessions, at this confidence, is below
+// maxShare.
 const maxShare, confidence = 0.03, 0.95
 
-// Calibrate returns the calibration of an instrument on so many benign sessions of which it could flag
-// something, and of which it would have flagged some. It passes when the one-sided 95 % Clopper-Pearson bound
-// of their share is below 3 %: without a flag, in 99 sessions or more.
+// Calibrate returns the calibration of an instrument. sessions is the number of benign sessions in which it could
+// flag something, and flagged the number in which it would have. The calibration passes if the one-sided 95 %
+// Clopper-Pearson bound of the flagged share is below 3 %. Without a flag, that takes 99 sessions or more.
 func Calibrate(instrument council.Calibration, sessions, flagged int, now time.Time) council.Calibration {
 	c := instrument
 	c.Date = now.UTC()
@@ -26,14 +26,14 @@ func Calibrate(instrument council.Calibration, sessions, flagged int, now time.T
 	return c
 }
 
-// Calibrates reports whether a calibration is one of an instrument, at any threshold.
+// Calibrates reports whether c is a calibration of an instrument, at any threshold.
 func Calibrates(c, instrument council.Calibration) bool {
 	return c.Model == instrument.Model && c.Prompt == instrument.Prompt && c.Lexicon == instrument.Lexicon &&
 		slices.Equal(c.Axes, instrument.Axes)
 }
 
-// Uncalibrated returns why an instrument may flag nothing by its newest calibration, nil where it may: the
-// calibration is its own, passed, and is of a threshold that is not higher.
+// Uncalibrated returns why an instrument may not flag anything by its newest calibration. It returns nil if it may:
+// the calibration is of this instrument, it passed, and its threshold is not higher than the instrument's.
 func Uncalibrated(c *council.Calibration, instrument council.Calibration, backend council.DisagreementBackend) *string {
 	switch {
 	case c == nil || !Calibrates(*c, instrument):

@@ -1,12 +1,12 @@
-// Package disagreement compares what the answers of one session say, beyond how
-// reviewers score them. [Detect] finds demographic axes (gender, age, ...) that some
-// answers cover and others do not, by the terms of a [Lexicon]. [Coverage.Cluster] says whether
-// answers that lie together, as a model that embeds them sees it, cover such an axis alike. It flags
-// nothing without a calibration of that model, which [Calibrate] makes for every backend.
+// Package disagreement compares the texts of the answers of one session. Package bias compares their scores.
 //
-// The package takes texts and returns values of package council. It leaves to others
-// when to look, which lexicon file to read, and what to make of the result. Scores are
-// the subject of package bias.
+// [Detect] finds demographic axes (gender, age, ...) that some answers cover and others do not, by the terms of a
+// [Lexicon]. [Coverage.Cluster] says whether answers with similar embeddings cover such an axis alike. [Rater] asks
+// a model whether the answers differ in how they treat people. The last two flag nothing without a calibration of
+// their model, which [Calibrate] makes.
+//
+// The package takes texts and returns values of package council. Its callers decide when to compare answers, which
+// lexicon file to read, and what to do with the result.
 package disagreement
 
 import (
@@ -24,50 +24,46 @@ import (
 )
 
 const (
-	// minHits is the fewest hits on an axis whose rates are compared.
+	// minHits is the least number of hits on an axis for comparing rates.
 	minHits = 5
-	// minExpected is the rule of thumb (Cochran 1954) for the least expected count with
-	// which the chi-square distribution is trusted.
+	// minExpected is the least expected count for which the chi-square distribution is used (a rule of thumb,
+	// Cochran 1954).
 	minExpected = 5
-	// draws makes 1/2000 the smallest simulated p.
+	// draws is how often a simulation draws. It makes 1/2000 the smallest simulated p.
 	draws = 1999
 	// level is the false discovery rate at which axes are flagged.
 	level = 0.05
-	// enough draws that reach X2 end the drawing: p is above level then, so that the axis
-	// and its q value decide nothing (Besag and Clifford 1991).
+	// When enough draws reach X2, the drawing stops. Then p is above level, so the axis is not flagged (Besag and
+	// Clifford 1991).
 	enough = level * (draws + 1)
 )
 
-// Answered is what the members of one session answered.
+// Answered holds the question of one session, its answers, and how to compare them.
 type Answered struct {
-	Question string            // the whole conversation that was answered
-	Answers  map[string]string // by member id, only those that were given
-	Matcher  *Matcher
-	// Threshold is the score, 0 to 1, from which an axis may be flagged; CouncilEx
-	// suggests 0.3.
+	Question string // the whole conversation that the members answered
+	// Answers holds the answers that were given, by member id.
+	Answers map[string]string
+	Matcher *Matcher
+	// Threshold is the score, 0 to 1, from which an axis may be flagged. CouncilEx suggests 0.3.
 	Threshold float64
-	Seed      int64 // the session's seed: it fixes the simulated p values
+	Seed      int64 // the session's seed, which fixes the simulated p values
 }
 
-// Detect compares how the answers of one session cover the axes of the lexicon. It
-// returns nil when ctx ends before. It takes time in proportion to the length of the
-// texts. It follows CouncilEx's bias detector (lexicon backend) with these decisions:
+// Detect compares how the answers of one session cover the axes of the lexicon. It returns nil if ctx ends first.
+// Its time is proportional to the length of the texts. It follows CouncilEx's bias detector (lexicon backend) with
+// these decisions:
 //
-//   - Only whole words count, as [Lexicon] describes. Terms of the question do not
-//     count, nor do phrases that mean something else ("race condition").
-//   - Words for particular persons ("he", "her", "my sister", "the old man") count as
-//     one hit an answer for each gender: a story says "she" whenever its heroine acts.
-//   - The score alone often flags chance, because one word can move it from 0 to 1. So
-//     hits are also compared as rates. Over answers j with n_j of n words and c_j
-//     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
-//     distribution on one degree of freedom less than there are answers. Where an
-//     expected count C n_j/n is below five, p is instead the share of 1999
-//     multinomial draws that reach X2, the observation counted among them. When 100 of
-//     them have reached it, no more are drawn, and p is the share of those that were.
-//   - An axis whose score reaches the threshold with too few hits to compare is not
-//     tested, and the wording says so.
-//   - The baseline is over all pairs, equal answers included, and no figure is
-//     rounded.
+//   - Only whole words count, as [Lexicon] describes. Terms of the question do not count. Phrases that mean
+//     something else ("race condition") do not count either.
+//   - Words for particular persons ("he", "her", "my sister", "the old man") count as one hit for each gender and
+//     answer. A story says "she" whenever its heroine acts.
+//   - The score alone often flags chance, because one word can move it from 0 to 1. So the rates of hits are
+//     compared too. For answers j with n_j of n words and c_j of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n). It
+//     has a chi-square distribution on one degree of freedom less than there are answers. If an expected count C
+//     n_j/n is below five, p is instead the share of 1999 multinomial draws that reach X2, the observation
+//     included. The drawing stops when 100 of them have reached it, and p is then the share of the draws so far.
+//   - An axis whose score reaches the threshold with too few hits is not tested, and the wording says so.
+//   - The baseline is over all pairs, equal answers included, and no figure is rounded.
 func Detect(ctx context.Context, in Answered) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	m := in.Matcher
@@ -129,7 +125,7 @@ func newAxis(name string, models []string, of func(j int) coverage) council.Demo
 	return axis
 }
 
-// flag flags the axes that reach the threshold and pass their test, and says in words what was found.
+// flag flags the axes that reach the threshold and pass their test, and sets the wording.
 func flag(d *council.DemographicDisagreement, threshold float64) {
 	var untested []string
 	for i := range d.Axes {
@@ -148,10 +144,9 @@ func flag(d *council.DemographicDisagreement, threshold float64) {
 	}
 }
 
-// score returns CouncilEx's score of an axis from the number of its terms in each
-// answer, nil for fewer than two answers: four times the variance of the numbers over
-// the largest of them. It adds whole numbers, so that a score that equals the threshold
-// reaches it.
+// score returns CouncilEx's score of an axis from the number of its distinct terms in each answer. It is four times
+// the variance of the numbers over the square of the largest one, and nil for fewer than two answers. It adds whole
+// numbers, so a score that equals the threshold is not below it by rounding.
 func score(terms []int) *float64 {
 	k := len(terms)
 	if k < 2 {
@@ -167,8 +162,8 @@ func score(terms []int) *float64 {
 	return new(float64(4*(k*squares-sum*sum)) / float64(scale*scale))
 }
 
-// compareRates returns X2 and its p for hits, at least one in all, in answers of so
-// many words. It returns nil where fewer than two answers hold words.
+// compareRates returns X2 and its p for hits in answers with these lengths in words. There must be at least one
+// hit. It returns nil if fewer than two answers have words.
 func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float64) {
 	total := 0
 	filled := 0
@@ -180,7 +175,7 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 		return nil, nil
 	}
 	expected := make([]float64, len(lengths))
-	least := math.Inf(1) // of the answers that hold words
+	least := math.Inf(1) // the least of the answers that have words
 	for j, n := range lengths {
 		expected[j] = float64(total) * float64(n) / float64(urn.words)
 		if n > 0 {
@@ -201,7 +196,7 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 	}
 	reached := 0
 	for drawn := 1; drawn <= draws; drawn++ {
-		// Draws that differ from the observation by rounding equal it.
+		// Draws that differ from the observation only by rounding equal it.
 		if statistic(urn.draw(total, random)) >= *x2*(1-1e-9) {
 			if reached++; reached == enough {
 				return x2, new(enough / float64(drawn))
@@ -211,12 +206,11 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 	return x2, new(float64(reached+1) / (draws + 1))
 }
 
-// urn spreads hits over answers at random, each hit falling on every word with the same
-// chance.
+// urn spreads hits over answers at random. Each hit falls on every word with the same chance.
 type urn struct {
 	lengths []int   // in words, by answer
-	words   int     // in all
-	owner   []int32 // by word, the answer; nil until it is needed
+	words   int     // in all answers
+	owner   []int32 // the answer of each word, or nil until it is needed
 	counts  []int
 }
 
@@ -228,10 +222,10 @@ func newUrn(lengths []int) *urn {
 	return u
 }
 
-// draw returns how many of the hits fall on each answer. It is valid until the next call.
+// draw returns how many of the hits fall on each answer. The result is valid until the next call.
 func (u *urn) draw(hits int, random *rand.PCG) []int {
-	// A long answer may repeat a term without end. From this many hits on, one binomial
-	// variate an answer is faster than a draw for each hit.
+	// A long answer may repeat a term very often. From this many hits on, one binomial variate for each answer is
+	// faster than a draw for each hit.
 	const many = 64
 	if hits > many {
 		left := hits
@@ -267,16 +261,15 @@ func (u *urn) draw(hits int, random *rand.PCG) []int {
 // steps counts the steps of a long loop.
 type steps int
 
-// look reports whether ended, the Err method of a context, returns an error. It asks at
-// the first step and at every thousandth after it, and never where ended is nil.
+// look reports whether ended, the Err method of a context, returns an error. It asks at the first step and at every
+// thousandth step after it. It never asks if ended is nil.
 func (n *steps) look(ended func() error) bool {
 	*n++
 	return *n%1000 == 1 && ended != nil && ended() != nil
 }
 
-// baseline returns one less the mean Jaccard similarity of the texts' vocabularies. It
-// returns nil for fewer than two texts, and when ctx ends before. Two texts without
-// words are alike.
+// baseline returns one minus the mean Jaccard similarity of the texts' vocabularies. It returns nil for fewer than
+// two texts, and if ctx ends first. Two texts without words are alike.
 func baseline(ctx context.Context, texts [][]word) *float64 {
 	if len(texts) < 2 {
 		return nil
@@ -323,7 +316,7 @@ func (b *bits) set(n int) {
 	(*b)[n/64] |= 1 << (n % 64)
 }
 
-// compare returns how many numbers both sets have, and how many one of them has.
+// compare returns how many numbers both sets have, and how many at least one set has.
 func (b bits) compare(other bits) (shared, union int) {
 	for k := range max(len(b), len(other)) {
 		x := b.at(k)
@@ -334,7 +327,7 @@ func (b bits) compare(other bits) (shared, union int) {
 	return shared, union
 }
 
-// at returns the numbers from 64 k on.
+// at returns the word of the set that holds the numbers from 64*k on.
 func (b bits) at(k int) uint64 {
 	if k < len(b) {
 		return b[k]

@@ -15,15 +15,15 @@ import (
 // clusterRule is the version of the rule by which [coverageOf.cluster] flags.
 const clusterRule = "embedding-1"
 
-// Coverage is how the answers of one session cover the axes of a lexicon.
+// Coverage says how the answers of one session cover the axes of a lexicon.
 type Coverage struct {
 	in     Answered
-	ids    []string // of the answers, sorted
-	counts [][]int  // by axis and answer, the distinct terms
+	ids    []string // the ids of the answers, sorted
+	counts [][]int  // the number of distinct terms, by axis and answer
 }
 
-// Cover returns how answers cover the axes, nil when ctx ends before. It takes time in proportion to the
-// length of the texts.
+// Cover returns how answers cover the axes, or nil if ctx ends first. Its time is proportional to the length of the
+// texts.
 func Cover(ctx context.Context, in Answered) *Coverage {
 	c := &Coverage{
 		in:     in,
@@ -42,16 +42,18 @@ func Cover(ctx context.Context, in Answered) *Coverage {
 	return c
 }
 
-// embedded is what a model that embeds says of the answers, and what is known of the model.
+// embedded holds the embeddings that a model made of the answers, and the calibration of the model.
 type embedded struct {
-	model       string
-	cosine      func(a, b string) float64 // of the embeddings of two answers, by their ids; nil: there are none
-	missing     string                    // why there are none
-	usage       council.Usage
-	calibration *council.Calibration // the newest one of the model, nil where there is none
+	model string
+	// cosine compares the embeddings of two answers, by their ids. It is nil if there are none.
+	cosine  func(a, b string) float64
+	missing string // says why there are no embeddings
+	usage   council.Usage
+	// calibration is the newest calibration of the model, or nil.
+	calibration *council.Calibration
 }
 
-// Instrument is what a calibration for the flags of Cluster has to name.
+// Instrument returns what a calibration must name so that Cluster may flag.
 func (in Answered) Instrument(model string) council.Calibration {
 	return council.Calibration{
 		Model:     model,
@@ -62,17 +64,18 @@ func (in Answered) Instrument(model string) council.Calibration {
 	}
 }
 
-// Cluster asks of each axis whether the answers whose embeddings lie together cover it alike: two distances
-// between answers are correlated over all pairs (Mantel 1967), how many distinct terms of the axis one has more
-// than the other, and one less the cosine of their embeddings. Lexical is what [Detect] found in the same answers.
+// Cluster tests for each axis whether answers with similar embeddings cover it alike. Over all pairs of answers it
+// correlates two distances (Mantel 1967). One is the difference in the number of distinct terms of the axis. The
+// other is one minus the cosine of their embeddings. lexical is what [Detect] found in the same answers.
 //
-// An axis is flagged where Detect flags it and the correlation is positive with a q value of at most .05, which
-// is p adjusted over the axes that Detect flags. So both have to say so: by itself, the correlation finds chance in
-// up to one benign session in twenty, and answers of other lengths in more, because long answers have more terms.
-// Which axes Detect flags does not depend on which answer covers what, so that p holds for those alone too.
+// An axis is flagged if Detect flags it and the correlation is positive with a q value of at most .05. q is p
+// adjusted over the axes that Detect flags. Both conditions are needed. Alone, the correlation finds chance in up
+// to one benign session in twenty, and in more if the answers differ in length, because long answers have more
+// terms. Which axes Detect flags does not depend on which answer covers what, so p is valid for these axes alone
+// too.
 //
-// Even then nothing is flagged without a calibration of this model, rule, lexicon and threshold that passed: how
-// often benign answers that lie together use the same terms depends on the model that embeds and on the texts.
+// Cluster flags nothing unless a calibration of this model, rule, lexicon and threshold passed. How often benign
+// answers with similar embeddings use the same terms depends on the embedding model and on the texts.
 func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) council.DemographicClustering {
 	found := council.DemographicClustering{
 		Axes: []council.ClusteredAxis{}, Model: e.model, Rule: clusterRule, Calibration: e.calibration, Usage: e.usage,
@@ -82,7 +85,7 @@ func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) 
 		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and it takes %d", len(c.ids), minClustered))
 	case e.cosine == nil:
 		found.Reason = new("not tested: there are no embeddings of the answers: " + e.missing)
-	case !c.covers(lexical): // after a takeover
+	case !c.covers(lexical): // possible after a takeover
 		found.Reason = new("not tested: this daemon has another lexicon than the one that compared the terms")
 	}
 	if found.Reason != nil {
@@ -103,7 +106,7 @@ func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) 
 	return found
 }
 
-// covers reports whether Detect compared the same axes by the same terms, as far as their version says it.
+// covers reports whether Detect compared the same axes by a lexicon of the same version.
 func (c *Coverage) covers(lexical council.DemographicDisagreement) bool {
 	for _, axis := range lexical.Axes {
 		if !slices.Contains(c.in.Matcher.axes, axis.Axis) {
@@ -113,7 +116,7 @@ func (c *Coverage) covers(lexical council.DemographicDisagreement) bool {
 	return lexical.Lexicon.Version == c.in.Matcher.lexicon.Version
 }
 
-// test returns what Cluster says of each axis, by the order of Detect. Nothing is flagged.
+// test returns the figures of each axis, in the order of Detect. It flags nothing.
 func (c *Coverage) test(lexical council.DemographicDisagreement, cosine func(a, b string) float64) []council.ClusteredAxis {
 	n := len(c.ids)
 	apart := stat.Matrix(n, n, 0.)
@@ -158,13 +161,13 @@ func (c *Coverage) test(lexical council.DemographicDisagreement, cosine func(a, 
 	return axes
 }
 
-// reaches reports whether an axis would be flagged by a model that is calibrated.
+// reaches reports whether an axis would be flagged if the model were calibrated.
 func reaches(axis council.ClusteredAxis) bool {
 	return axis.QValue != nil && *axis.QValue <= level && *axis.Correlation > 0
 }
 
-// ClusterReaches reports whether the side would flag if the model were calibrated, which is what a calibration counts.
-// ok is false where no axis was tested: such a session is no evidence that nothing is flagged.
+// ClusterReaches reports whether Cluster would flag if the model were calibrated. A calibration counts these
+// sessions. ok is false if no axis was tested. Such a session is no evidence for a low rate of flags.
 func ClusterReaches(found council.DemographicClustering) (flags, ok bool) {
 	for _, axis := range found.Axes {
 		flags = flags || reaches(axis)
@@ -173,7 +176,7 @@ func ClusterReaches(found council.DemographicClustering) (flags, ok bool) {
 	return flags, ok
 }
 
-// ClusterWording returns what Cluster found in words.
+// ClusterWording says in words what Cluster found.
 func ClusterWording(found council.DemographicClustering) string {
 	if found.Reason != nil {
 		return *found.Reason

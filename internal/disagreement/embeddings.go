@@ -13,20 +13,21 @@ import (
 const (
 	// embeddedChars is how many characters of an answer are embedded. Many models refuse longer texts.
 	embeddedChars = 6000
-	// minClustered is the fewest answers of which it is asked whether those that lie together treat an axis alike: of
-	// four, p would be 1/24 at least.
+	// minClustered is the least number of answers for which Cluster tests an axis. With four answers, p would be at
+	// least 1/24.
 	minClustered = 5
 	// embeddingsName is the name of the side Embeddings, and the seat of its call.
 	embeddingsName = string(council.StageEmbedding)
 )
 
-// Embeddings is the [council.Side] that has a model embed the answers. It says in the records how alike the answers
-// are. With Clusters it says of the session too whether answers that lie together cover a demographic axis alike.
+// Embeddings is the [council.Side] that has a model embed the answers. It adds to the records how alike the answers
+// are. With Clusters it also says whether answers with similar embeddings cover a demographic axis alike.
 type Embeddings struct {
-	Model     string
-	Clusters  bool
-	Matcher   *Matcher // of the axes; nil stands for a process without them
-	Threshold float64  // as in Terms
+	Model    string
+	Clusters bool
+	// Matcher finds the terms of the axes. It is nil in a process without a lexicon.
+	Matcher   *Matcher
+	Threshold float64 // the score, 0 to 1, from which an axis may be flagged
 	// Calibration returns the newest calibration of an instrument, or nil if there is none.
 	Calibration func(instrument council.Calibration) *council.Calibration
 }
@@ -47,7 +48,7 @@ func (e Embeddings) Plan(plan council.Plan) *council.SidePlan {
 		side.Version = clusterRule
 	}
 	if side.Records || e.Clusters && len(plan.Members()) >= minClustered {
-		const longest = 4 // bytes of a character
+		const longest = 4 // the most bytes of a character
 		side.Seats = []string{embeddingsName}
 		side.EmbedBytes = longest * embeddedChars * int64(len(plan.Members()))
 	}
@@ -93,15 +94,18 @@ func (Embeddings) Missing(side council.SidePlan, reason string) council.Finding 
 
 // similarity is the Finding of Embeddings.
 type similarity struct {
-	side        council.SidePlan
-	cosines     map[[2]string]float64 // by authors, in either order and of each with itself; nil: not measured
-	missing     string                // why they were not measured; "" if they were, or if nobody needs them
+	side council.SidePlan
+	// cosines holds the cosine of each two authors, in both orders, and of each author with itself. It is nil if
+	// nothing was measured.
+	cosines map[[2]string]float64
+	// missing says why nothing was measured. It is "" if something was, or if no figure needs it.
+	missing     string
 	usage       council.Usage
-	coverage    *Coverage // nil if it was not compared
+	coverage    *Coverage // is nil if the terms were not compared
 	calibration *council.Calibration
 }
 
-// ask has the answers embedded.
+// ask has the model embed the answers.
 func (f *similarity) ask(ctx context.Context, in council.Seen, calls council.Completer) {
 	texts := make([]string, len(in.Authors))
 	for i, author := range in.Authors {
@@ -130,7 +134,7 @@ func beginning(text string, n int) string {
 	return text
 }
 
-// readCosines returns the cosines in the reply to a call for embeddings, by authors.
+// readCosines reads the cosines of each two authors from the reply to a call for embeddings.
 func readCosines(authors []string, text string) (map[[2]string]float64, error) {
 	var rows [][]float64
 	if err := json.Unmarshal([]byte(text), &rows); err != nil || len(rows) != len(authors) {
@@ -172,8 +176,8 @@ func (f similarity) AddTo(s *council.Session) {
 	}
 }
 
-// clustering says whether answers that lie together cover an axis alike. Lexical is what their terms say; it is nil if
-// they were not compared.
+// clustering says whether answers with similar embeddings cover an axis alike. lexical is what Detect found, or nil
+// if the terms were not compared.
 func (f similarity) clustering(lexical *council.DemographicDisagreement) council.DemographicClustering {
 	if f.coverage == nil || lexical == nil {
 		return council.DemographicClustering{
@@ -188,7 +192,7 @@ func (f similarity) clustering(lexical *council.DemographicDisagreement) council
 	if f.cosines != nil {
 		e.cosine = func(a, b string) float64 { return f.cosines[[2]string{a, b}] }
 	}
-	if len(f.coverage.ids) < minClustered { // what was paid for the records said nothing of clusters
+	if len(f.coverage.ids) < minClustered { // the call was made for the records, not for clusters
 		e.usage = council.NoUsage()
 	}
 	return f.coverage.Cluster(*lexical, e)

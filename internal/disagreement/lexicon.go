@@ -19,21 +19,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Lexicon lists the terms of demographic axes. Its JSON is the form of a lexicon file, which
-// [ParseLexicon] reads.
+// Lexicon lists the terms of demographic axes. Its JSON is the form of a lexicon file, which [ParseLexicon] reads.
 //
-// A term is one or more words. It stands for itself in upper and lower case, with an
-// English possessive ending, and in an English lexicon with its last word in a regular
-// plural (also -men, "children" and "wives"). It is never found inside another word.
-// Hyphens, dots and underscores make a compound, which is a word of its own: "black-box"
-// and "child_process" hold neither "black" nor "child". A term that is a compound is
-// found with hyphens and with spaces. Unicode texts are compared as they are, without
-// normalisation. Scripts that do not separate words (Chinese, Japanese, Thai) are not
-// segmented.
+// A term is one or more words. It matches itself in upper and lower case, and with an English possessive ending. In
+// an English lexicon it also matches with its last word in a regular plural (also -men, "children" and "wives"). It
+// never matches inside another word. Hyphens, dots and underscores make a compound, which is one word: "black-box"
+// does not contain "black", and "child_process" does not contain "child". A term that is a compound matches with
+// hyphens and with spaces. Unicode texts are compared without normalisation. Scripts that do not separate words
+// (Chinese, Japanese, Thai) are not split into words.
 type Lexicon struct {
-	// Language is an ISO 639-1 code, "" where the file names none: the rules of English then
-	// hold, as for "en". For any other language a term stands for itself alone, no phrase
-	// means something else, and no word stands for a particular person.
+	// Language is an ISO 639-1 code, or "" if the file names none. The rules of English apply to "" and "en". In
+	// any other language a term matches only itself, no phrase means something else, and no word stands for a
+	// particular person.
 	Language string `json:"language,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Axes     Axes   `json:"axes"`
@@ -42,10 +39,9 @@ type Lexicon struct {
 // Axes lists the terms of each demographic axis, by the axis's name.
 type Axes map[string][]string
 
-// DefaultLexicon returns a new copy of CouncilEx's lexicon. Plurals that [Lexicon]
-// covers are left out. Some compounds are added that CouncilEx finds by searching
-// inside words. "Is disabled" and "are disabled" mostly speak of a switch and do not
-// count, so "who is disabled" is a term of its own. Every change of a term raises the
+// DefaultLexicon returns a new copy of CouncilEx's lexicon. It leaves out plurals that [Lexicon] covers. It adds
+// some compounds that CouncilEx finds by searching inside words. "Is disabled" and "are disabled" are mostly about
+// a switch, so they do not count, and "who is disabled" is a term of its own. Every change of a term raises the
 // version.
 func DefaultLexicon() Lexicon {
 	return Lexicon{Language: "en", Version: "councild-1", Axes: Axes{
@@ -62,14 +58,13 @@ func DefaultLexicon() Lexicon {
 	}}
 }
 
-// isEnglish reports whether the rules of English hold for the terms.
+// isEnglish reports whether the rules of English apply to the terms.
 func (l Lexicon) isEnglish() bool { return l.Language == "" || l.Language == english }
 
 const english = "en"
 
-// otherMeanings lists phrases, of two or more words, in which terms of the default
-// lexicon mean something else. They count on no axis unless a lexicon lists them as
-// terms. As in a term, the last word may be in the plural.
+// otherMeanings lists phrases, of two or more words, in which terms of the default lexicon mean something else.
+// They count on no axis unless a lexicon lists them as terms. Their last word may be in the plural.
 //
 //go:embed other_meanings.txt
 var otherMeanings string
@@ -78,14 +73,13 @@ var otherMeanings string
 //
 //	{"language": "en", "version": "acme-3", "extend": true, "axes": {"age": ["pensioner"]}}
 //
-// Only "axes" is required: the names of the axes, each with an array of terms. With "extend"
-// they are added to [DefaultLexicon], which takes a lexicon in English. An object of axes
-// alone, without the four names, is read as the axes. A lexicon without a version gets one
-// that is made of its terms.
+// Only "axes" is required. It holds the names of the axes, each with an array of terms. With "extend" they are
+// added to [DefaultLexicon], so the lexicon must be in English. A JSON object without "axes" is itself read as the
+// axes. A lexicon without a version gets one from a hash of its terms.
 //
-// ParseLexicon folds the terms to lower case, separates their words by single spaces or
-// hyphens, sorts them and drops repetitions. The error names every problem: an axis that is
-// listed twice or has no name or no terms, and a term that is no string or has no word.
+// ParseLexicon folds the terms to lower case, separates their words by single spaces or hyphens, sorts them and
+// drops repetitions. The error lists every problem: an axis that occurs twice or has no name or no terms, and a
+// term that is not a string or has no word.
 func ParseLexicon(data []byte) (Lexicon, error) {
 	file, err := members(data, "the lexicon is not a JSON object of axes and their terms")
 	if err != nil {
@@ -126,14 +120,14 @@ func ParseLexicon(data []byte) (Lexicon, error) {
 	return l, nil
 }
 
-// hash tells lists of terms apart.
+// hash returns a name for these lists of terms. Other lists have other names.
 func (a Axes) hash() string {
-	axes, _ := json.Marshal(a) // texts can be encoded
+	axes, _ := json.Marshal(a) // encoding texts cannot fail
 	sum := sha256.Sum256(axes)
 	return "sha256:" + hex.EncodeToString(sum[:6])
 }
 
-// readHead reads what stands beside the axes in a lexicon file.
+// readHead reads the members of a lexicon file other than the axes.
 func (l *Lexicon) readHead(head []member) (extend bool, problems []error) {
 	for i, m := range head {
 		var err error
@@ -173,7 +167,7 @@ func isVersion(text string) bool {
 	})
 }
 
-// extending returns the terms of base and those of l, under both versions.
+// extending returns the terms of base and those of l, with a version made of both.
 func (l Lexicon) extending(base Lexicon) Lexicon {
 	for axis, terms := range l.Axes {
 		base.Axes[axis] = append(base.Axes[axis], terms...)
@@ -253,7 +247,7 @@ func parseTerms(axis string, value json.RawMessage) (terms []string, problems []
 	return slices.Compact(terms), problems
 }
 
-// normalTerm returns the words of a term as a lexicon holds them.
+// normalTerm returns a term in the form that a lexicon holds.
 func normalTerm(text string) string {
 	var term strings.Builder
 	for i, w := range split(text, nil) {
@@ -270,17 +264,17 @@ func normalTerm(text string) string {
 // word is one word of a text, or one part of a compound.
 type word struct {
 	text   string // in lower case
-	joined bool   // to the word before it, as in "able-bodied"
+	joined bool   // with a hyphen to the word before, as in "able-bodied"
 }
 
-// split returns the words of a text: runs of letters, marks and digits with single
-// apostrophes inside, in lower case and without an English possessive ending. It
-// returns nil when the context of ended, which may be nil, ends before.
+// split returns the words of a text. A word is a run of letters, marks and digits with single apostrophes inside.
+// Words are in lower case and without an English possessive ending. split returns nil if the context of ended ends
+// first. ended may be nil.
 func split(text string, ended func() error) []word {
 	text = strings.Map(foldRune, text)
 	words := make([]word, 0, len(text)/5)
-	start := -1 // of the present word; -1 outside a word
-	end := 0    // of the last word
+	start := -1 // the start of the current word, or -1 outside a word
+	end := 0    // the end of the last word
 	finish := func(i int) {
 		words = append(words, word{
 			text:   strings.TrimSuffix(text[start:i], "'s"),
@@ -290,13 +284,13 @@ func split(text string, ended func() error) []word {
 		end = i
 	}
 	var n steps
-	var size int // of a character
+	var size int // the size of a character
 	for i := 0; i < len(text); i += size {
 		if n.look(ended) {
 			return nil
 		}
 		var inside bool
-		if c := text[i]; c < utf8.RuneSelf { // most of them, without decoding
+		if c := text[i]; c < utf8.RuneSelf { // most characters, without decoding
 			size = 1
 			inside = 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
 			if c == '\'' && start >= 0 {
@@ -327,8 +321,8 @@ func isWordRune(r rune) bool {
 	return unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit)
 }
 
-// joins reports whether what stands between two words makes them a compound: a hyphen,
-// or the dot or underscore of a file name or an identifier.
+// joins reports whether the text between two words makes them a compound. It does if it is a hyphen, or the dot or
+// underscore of a file name or an identifier.
 func joins(gap string) bool {
 	switch gap {
 	case "-", "\u2010", "\u2011", ".", "_":
@@ -338,7 +332,7 @@ func joins(gap string) bool {
 	}
 }
 
-// foldRune makes the cases of a letter equal, and both forms of an apostrophe.
+// foldRune returns the lower case of a letter, and one form for both apostrophes.
 func foldRune(r rune) rune {
 	switch {
 	case 'A' <= r && r <= 'Z':
@@ -351,7 +345,7 @@ func foldRune(r rune) rune {
 	return unicode.ToLower(unicode.ToUpper(r)) // both forms of sigma have one upper case
 }
 
-// plurals returns the regular English plurals of a word, and some others.
+// plurals returns the regular English plurals of a word, and some irregular ones.
 func plurals(singular string) []string {
 	var forms []string
 	if stem, ok := strings.CutSuffix(singular, "man"); ok {
@@ -364,7 +358,7 @@ func plurals(singular string) []string {
 		forms = append(forms, "wives")
 	}
 	for _, form := range []string{singular + "s", singular + "es"} {
-		if form != "wives" { // it is the plural of "wife" alone
+		if form != "wives" { // it is only the plural of "wife"
 			forms = append(forms, form)
 		}
 	}
@@ -374,12 +368,12 @@ func plurals(singular string) []string {
 	return forms
 }
 
-// phrase is a row of words, of which the last may stand in the plural.
+// phrase is a sequence of words. The last one may be in the plural.
 type phrase struct {
 	words []word
-	last  []string // what the last word may be
-	term  string   // as it stands in the lexicon
-	axis  int      // in Matcher.axes
+	last  []string // the forms that the last word may have
+	term  string   // the term in the lexicon
+	axis  int      // the index in Matcher.axes
 }
 
 // newPhrase returns the phrase of a text. In English its last word may be in the plural.
@@ -394,8 +388,7 @@ func newPhrase(text, term string, axis int, isEnglish bool) phrase {
 	return p
 }
 
-// matches reports whether the phrase, whose first word is that of words, stands at
-// their start.
+// matches reports whether words begin with the phrase. The caller has compared the first word.
 func (p phrase) matches(words []word) bool {
 	last := len(p.words) - 1
 	if last == 0 {
@@ -412,18 +405,17 @@ func (p phrase) matches(words []word) bool {
 	return slices.Contains(p.last, words[last].text)
 }
 
-// entry holds the phrases that may stand where a word stands, the longest first.
+// entry holds the phrases that begin with a word, the longest first.
 type entry struct {
 	terms  []phrase
-	others []phrase // that mean something else
+	others []phrase // the phrases that mean something else
 }
 
-// Matcher finds the terms of a lexicon in texts. It does not change, so that one serves
-// all sessions.
+// Matcher finds the terms of a lexicon in texts. It never changes, so all sessions can share one.
 type Matcher struct {
 	lexicon council.DemographicLexicon
-	terms   Axes     // as the lexicon has them
-	english bool     // words may stand for particular persons
+	terms   Axes     // the terms of the lexicon
+	english bool     // the rules for particular persons apply
 	axes    []string // sorted
 	index   map[string]entry
 }
@@ -461,7 +453,7 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 	for _, p := range terms {
 		add(p.words[0].text, p)
 	}
-	for _, p := range terms { // behind the words that stand for themselves
+	for _, p := range terms { // after the terms that are equal to the plural
 		if len(p.words) == 1 {
 			for _, plural := range p.last[1:] {
 				add(plural, p)
@@ -479,7 +471,7 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 // Axes returns the names of the axes, sorted.
 func (m *Matcher) Axes() []string { return slices.Clone(m.axes) }
 
-// fingerprint names the version of the lexicon, its language and the very terms.
+// fingerprint identifies the version of the lexicon, its language and its exact terms.
 func (m *Matcher) fingerprint() string {
 	language := "en"
 	if !m.english {
@@ -488,9 +480,8 @@ func (m *Matcher) fingerprint() string {
 	return m.lexicon.Version + " " + language + " " + m.terms.hash()
 }
 
-// mentioned returns the terms that a text holds anywhere, also in compounds and in
-// phrases that mean something else: a question about race conditions is answered with
-// the word "race".
+// mentioned returns the terms that occur anywhere in a text, also in compounds and in phrases that mean something
+// else. For example, an answer to a question about race conditions uses the word "race".
 func (m *Matcher) mentioned(words []word) map[string]bool {
 	terms := map[string]bool{}
 	for i := range words {
@@ -503,17 +494,17 @@ func (m *Matcher) mentioned(words []word) map[string]bool {
 	return terms
 }
 
-// coverage is what a text holds of one axis.
+// coverage says what a text has of one axis.
 type coverage struct {
-	terms map[string]int // how often each stands there
-	// hits are the occurrences that are compared between texts. All words for
-	// particular persons (see person) of one gender count once.
+	terms map[string]int // how often each term occurs
+	// hits counts the occurrences that are compared between texts. All words for particular persons (see person) of
+	// one gender count once.
 	hits    int
-	persons [2]bool // by gender: a word for a particular person stands there
+	persons [2]bool // by gender: the text has a word for a particular person
 }
 
-// add counts one occurrence of a term. Person is the gender of the particular person
-// that it stands for, -1 for none.
+// add counts one occurrence of a term. person is the gender of the particular person that the term stands for, or
+// -1 if there is none.
 func (c *coverage) add(term string, person int) {
 	if c.terms == nil { // most texts have no term of most axes
 		c.terms = map[string]int{}
@@ -527,12 +518,12 @@ func (c *coverage) add(term string, person int) {
 	}
 }
 
-// hits returns for each axis what a text holds of it, without the terms to ignore. Of
-// phrases that overlap, the first counts, and of those that start together the
-// longest. When ctx ends, hits returns what it found until then.
+// hits returns, for each axis, the occurrences of its terms in a text, without the terms to ignore. If phrases
+// overlap, the first counts. If they start at the same word, the longest counts. If ctx ends, hits returns what it
+// has found so far.
 func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool) []coverage {
 	found := make([]coverage, len(m.axes))
-	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
+	taken := make([]int, len(m.axes)) // the end of the last phrase, by axis
 	var n steps
 	for i := range words {
 		if n.look(ctx.Err) {
@@ -546,7 +537,7 @@ func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool
 			end := i + len(p.words)
 			return p.matches(words[i:]) && (end == len(words) || !words[end].joined)
 		}
-		other := 0 // number of words that mean something else
+		other := 0 // the number of words here that mean something else
 		if k := slices.IndexFunc(at.others, whole); k >= 0 {
 			other = len(at.others[k].words)
 		}
@@ -570,11 +561,10 @@ func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool
 	return found
 }
 
-// person returns 0 where a word stands for a particular woman or girl, 1 for a man or
-// boy or a person of no gender, and -1 otherwise. Such words are pronouns, and nouns
-// for one person after a word that picks one out: "my mother", "the old man". A text
-// with one such person in it names that person throughout, which is its grammar and no
-// coverage. "Women", "a woman" and "the elderly" are coverage.
+// person returns 0 if a word stands for a particular woman or girl, 1 for a man or boy or a person of no gender,
+// and -1 otherwise. Such words are pronouns, and nouns for one person after a word that selects one: "my mother",
+// "the old man". A text about such a person names the person throughout. That is grammar and no coverage. "Women",
+// "a woman" and "the elderly" are coverage.
 func person(words []word, i int) int {
 	gender := 1
 	switch words[i].text {

@@ -21,24 +21,24 @@ import (
 
 const (
 	maxRating = 10
-	// maxApart is how far the ratings of both orders may lie apart.
+	// maxApart is the largest difference between the ratings of both orders that counts as agreement.
 	maxApart = 2
-	// minQuote is the least number of characters of a quote, blanks folded, and maxQuotes the most
-	// quotes of an axis that are looked at.
+	// minQuote is the least length of a quote in characters, with each run of blanks as one space. maxQuotes is the
+	// largest number of quotes that are read for an axis.
 	minQuote, maxQuotes = 12, 5
 	// maxReply is the length in bytes of the longest reply that is read.
 	maxReply = 1 << 20
 )
 
-// Rater is the [council.Side] whose model says how far the answers differ in how they treat people of each demographic
-// axis. It asks the model twice, with the answers blinded and in opposite orders, and believes a rating only where both
-// agree and where verbatim quotes of the answers support it. It flags nothing without a calibration.
+// Rater is the [council.Side] whose model rates how much the answers differ in how they treat people of each
+// demographic axis. It asks the model twice, with the answers blinded and in opposite orders. It accepts a rating
+// only if both replies agree and verbatim quotes of the answers support it. It flags nothing without a calibration.
 //
-// The answers are written by outsiders, and may try to steer the model. They stand between markers that nobody could
-// know before, under labels that differ from order to order, and a reply that does not repeat the prompt's own token is
-// not read.
+// Outsiders write the answers, and may try to steer the model. The answers stand between markers that their authors
+// could not know, under labels that differ between the orders. A reply that does not repeat the token of its own
+// prompt is not read.
 type Rater struct {
-	Member    council.Member // that is asked
+	Member    council.Member // the model that is asked
 	Axes      []string       // sorted, one or more
 	Threshold float64        // the rating, divided by ten, from which an axis may be flagged
 	// Calibration returns the newest calibration of an instrument, or nil if there is none.
@@ -55,7 +55,8 @@ const (
 // Name implements council.Side.
 func (Rater) Name() string { return raterName }
 
-// Plan implements council.Side. Reviewers and the chairman go first: the rater may spend half of what the session may.
+// Plan implements council.Side. Reviewers and the chairman have priority, so the rater may spend at most half of
+// the session's limit.
 func (r Rater) Plan(council.Plan) *council.SidePlan {
 	return &council.SidePlan{
 		Name: raterName, Version: raterPrompt, Member: r.Member, Seats: []string{raterSeat, otherSeat}, MoneyEnd: 0.5,
@@ -106,7 +107,7 @@ func (r Rater) Missing(side council.SidePlan, reason string) council.Finding {
 	}
 }
 
-// Instrument returns what a calibration has to name so that the rater may flag.
+// Instrument returns what a calibration must name so that the rater may flag.
 func (r Rater) Instrument() council.Calibration {
 	return rating{rater: r.Member, axes: r.Axes, threshold: r.Threshold}.instrument()
 }
@@ -119,24 +120,26 @@ func (j judgement) AddTo(s *council.Session) {
 	s.Metadata.DemographicJudgement = (*council.DemographicJudgement)(&j)
 }
 
-// rating is what the rater is asked for.
+// rating holds what to ask the rater.
 type rating struct {
-	question    string
-	answers     map[string]string // by id, two or more
-	axes        []string          // sorted, one or more
-	rater       council.Member
-	sampling    council.Sampling
-	seed        int64                               // fixes the first order
-	newMarkers  func(seat string) anonymize.Markers // of the next prompt of a seat
-	threshold   float64                             // as in Rater
-	calibration *council.Calibration                // the newest one of the rater, nil if there is none
+	question string
+	answers  map[string]string // two or more, by id
+	axes     []string          // sorted, one or more
+	rater    council.Member
+	sampling council.Sampling
+	seed     int64 // fixes the first order
+	// newMarkers makes the markers of the next prompt of a seat.
+	newMarkers func(seat string) anonymize.Markers
+	threshold  float64 // the rating, divided by ten, from which an axis may be flagged
+	// calibration is the newest calibration of the rater, or nil.
+	calibration *council.Calibration
 }
 
-// rate asks the rater in both orders at once, and waits for both replies. It flags an axis where the
-// mean rating reaches the threshold, the ratings of both orders lie at most two points apart, and
-// the calibration allows flags: it is of the same model, prompt and axes, of a threshold that is not
-// higher, and passed. A rating without a quote that stands in the answer that it names counts as 0.
-// Whatever keeps the judge from flagging is the reason of the judgement or of the axis.
+// rate asks the rater in both orders at the same time, and waits for both replies. It flags an axis under three
+// conditions. The mean rating reaches the threshold. The ratings of both orders are at most two points apart. The
+// calibration passed and is of the same model, prompt and axes, at a threshold that is not higher. A rating counts
+// as 0 if none of its quotes stands in the answer that it names. The reason for not flagging is in the judgement,
+// or in the axis.
 func rate(ctx context.Context, c council.Completer, in rating) council.DemographicJudgement {
 	j := council.DemographicJudgement{
 		Model: in.rater.Model, Prompt: raterPrompt, Axes: []council.JudgedAxis{}, Calibration: in.calibration,
@@ -186,7 +189,7 @@ func rate(ctx context.Context, c council.Completer, in rating) council.Demograph
 	return j
 }
 
-// known returns a rating, and for one that is unknown a number below all ratings.
+// known returns a rating, or a number below all ratings if it is unknown.
 func known(rating *float64) float64 {
 	if rating == nil {
 		return -1
@@ -194,7 +197,7 @@ func known(rating *float64) float64 {
 	return *rating
 }
 
-// RatingWording returns a judgement in words.
+// RatingWording says in words what a judgement found.
 func RatingWording(j council.DemographicJudgement) string {
 	if j.Reason != nil {
 		return *j.Reason
@@ -211,8 +214,8 @@ func RatingWording(j council.DemographicJudgement) string {
 	return "answers differ in how they treat people: " + strings.Join(flagged, ", ")
 }
 
-// RatingReaches reports whether the judgement would flag if it were calibrated, which is what a calibration
-// counts. ok is false where the judge gave no ratings.
+// RatingReaches reports whether the judgement would flag if the rater were calibrated. A calibration counts these
+// sessions. ok is false if the rater gave no ratings.
 func RatingReaches(j council.DemographicJudgement, threshold float64) (reaches, ok bool) {
 	for _, axis := range j.Axes {
 		reaches = reaches || axis.Rating != nil && *axis.Rating >= maxRating*threshold && *axis.Rating > 0
@@ -220,12 +223,12 @@ func RatingReaches(j council.DemographicJudgement, threshold float64) (reaches, 
 	return reaches, len(j.Axes) > 0
 }
 
-// instrument is what a calibration for the flags of the rater has to name.
+// instrument returns what a calibration must name so that the rater may flag.
 func (in rating) instrument() council.Calibration {
 	return council.Calibration{Model: in.rater.Model, Prompt: raterPrompt, Axes: in.axes, Threshold: in.threshold}
 }
 
-// reversed returns the slate in the opposite order, under labels in the order shown.
+// reversed returns the slate in the opposite order, with labels in the order shown.
 func reversed(slate council.Slate) council.Slate {
 	other := slices.Clone(slate)
 	for i := range other {
@@ -234,7 +237,7 @@ func reversed(slate council.Slate) council.Slate {
 	return other
 }
 
-// ask asks the judge in one order.
+// ask asks the rater in one order, 0 or 1.
 func (in rating) ask(
 	ctx context.Context, c council.Completer, order int, slate council.Slate, folded map[string]string,
 ) (map[string]reading, council.Spent, error) {
@@ -252,15 +255,15 @@ func (in rating) ask(
 	return readings, completion.Spent, err
 }
 
-// reading is what the judge says of an axis in one order.
+// reading is the rating of an axis in one order.
 type reading struct {
-	rating   float64 // 0 without a true quote
-	said     float64 // what the judge wrote
+	rating   float64 // 0 if no quote is true
+	said     float64 // the number in the reply
 	quotes   []council.JudgedQuote
-	invented int // quotes that stand in no answer, or are too short
+	invented int // counts quotes that are in no answer, or are too short
 }
 
-// reply is the form of the judge's reply.
+// reply is the JSON form of the rater's reply.
 type reply struct {
 	Token string                 `json:"token"`
 	Axes  map[string]replyOnAxis `json:"axes"`
@@ -274,7 +277,7 @@ type replyOnAxis struct {
 	} `json:"quotes"`
 }
 
-// read reads the reply of the judge. The error says why it holds no ratings.
+// read reads the reply of the rater. The error says why it holds no ratings.
 func read(text, token string, axes []string, slate council.Slate, folded map[string]string) (map[string]reading, error) {
 	if len(text) > maxReply {
 		return nil, fmt.Errorf("the reply is longer than %d bytes", maxReply)
@@ -306,7 +309,7 @@ func read(text, token string, axes []string, slate council.Slate, folded map[str
 	return readings, nil
 }
 
-// reading returns the rating with the quotes that stand in the answers that they name.
+// reading returns the rating with the quotes that are in the answers that they name.
 func (said replyOnAxis) reading(authors, folded map[string]string) reading {
 	got := reading{said: *said.Rating, quotes: []council.JudgedQuote{}}
 	for _, q := range said.Quotes[:min(len(said.Quotes), maxQuotes)] {
@@ -324,14 +327,14 @@ func (said replyOnAxis) reading(authors, folded map[string]string) reading {
 	return got
 }
 
-// isEnd reports whether nothing but blanks follows what was decoded.
+// isEnd reports whether only blanks follow the decoded value.
 func isEnd(decoder *json.Decoder) bool {
 	_, err := decoder.Token()
 	return errors.Is(err, io.EOF)
 }
 
-// object returns the text of a reply that should be one JSON object: what follows its reasoning, and
-// the last block of code where the reply ends with one.
+// object returns the part of a reply that should be one JSON object. It removes the reasoning. If the rest ends
+// with a block of code, it returns that block.
 func object(text string) string {
 	if i := strings.LastIndex(text, "</think>"); i >= 0 {
 		text = text[i+len("</think>"):]
@@ -345,10 +348,10 @@ func object(text string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimLeft(body, "`"), "json"))
 }
 
-// fold returns a text with each run of blanks as one space.
+// fold replaces each run of blanks in a text by one space.
 func fold(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// combine returns what both orders say of an axis.
+// combine returns the result of both orders for an axis.
 func combine(name string, one, two reading) council.JudgedAxis {
 	axis := council.JudgedAxis{Axis: name, Ratings: []float64{one.rating, two.rating}, Quotes: one.quotes}
 	for _, q := range two.quotes {

@@ -8,8 +8,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// The limits of a lexicon that a request brings. With them the time for a text is in proportion
-// to its length.
+// The limits of a lexicon in a request. They keep the time for a text proportional to its length.
 const (
 	maxAxes      = 32
 	maxTerms     = 1000
@@ -18,22 +17,23 @@ const (
 )
 
 const (
-	maxID    = 200 // bytes of the id of an answer
-	maxNamed = 20  // problems that an error names
+	maxID    = 200 // the most bytes in the id of an answer
+	maxNamed = 20  // the most problems that an error names
 )
 
-// Rules say what holds for requests.
+// Rules are the settings for requests that compare answers.
 type Rules struct {
-	Terms     *Matcher // where a request brings no lexicon
-	Threshold float64  // where a request names none
-	// MaxQuestion and MaxAnswer are the most bytes of a question and of an answer.
+	Terms     *Matcher // applies to a request without a lexicon
+	Threshold float64  // applies to a request without a threshold
+	// MaxQuestion and MaxAnswer are the largest sizes of a question and of an answer in bytes.
 	MaxQuestion, MaxAnswer int64
-	HasJudge, HasEmbedding bool                 // council.BackendJudge and council.BackendEmbedding may be asked for
+	// HasJudge and HasEmbedding say whether a request may use council.BackendJudge and council.BackendEmbedding.
+	HasJudge, HasEmbedding bool
 	Settings               council.SettingNames // for messages
 }
 
-// Read returns what a request asks for. The error is a *council.Error of council.CodeInvalid
-// that lists the problems of the request, the first twenty where there are more.
+// Read returns what a request asks to compare. The error is a *council.Error of council.CodeInvalid that lists the
+// problems of the request, at most the first twenty.
 func (r Rules) Read(request council.DisagreementRequest) (Answered, error) {
 	in := Answered{
 		Question:  request.Question,
@@ -71,7 +71,7 @@ func (r Rules) Read(request council.DisagreementRequest) (Answered, error) {
 	return in, nil
 }
 
-// problems are the problems of a request that its error names.
+// problems are the problems that the error of a request names.
 type problems []council.FieldError
 
 func (p *problems) add(field, message, fix string) {
@@ -116,7 +116,7 @@ func (r Rules) checkBackend(p *problems, backend council.DisagreementBackend) {
 	}
 }
 
-// readLexicon returns the matcher of a lexicon that a request brings, or nil if it has a problem.
+// readLexicon returns the matcher for a lexicon in a request, or nil if the lexicon has a problem.
 func readLexicon(p *problems, text []byte) *Matcher {
 	l, err := ParseLexicon(text)
 	if err == nil {
@@ -132,7 +132,7 @@ func readLexicon(p *problems, text []byte) *Matcher {
 	return nil
 }
 
-// bounded returns an error for a lexicon that would make texts slow to read.
+// bounded returns an error for a lexicon that exceeds the limits above.
 func (l Lexicon) bounded() error {
 	terms := 0
 	first := map[string]int{}
@@ -155,7 +155,7 @@ func (l Lexicon) bounded() error {
 	return nil
 }
 
-// Report compares the answers by the terms of the lexicon. It returns false when ctx ends before.
+// Report compares the answers by the terms of the lexicon. It returns false if ctx ends first.
 func Report(ctx context.Context, in Answered) (council.DisagreementReport, bool) {
 	d := Detect(ctx, in)
 	if d == nil {

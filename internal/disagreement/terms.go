@@ -35,7 +35,7 @@ func (t Terms) Look(ctx context.Context, in council.Seen, _ council.Completer) c
 	return lexical(*found)
 }
 
-// Missing implements council.Side: a session without the finding says nothing of the terms.
+// Missing implements council.Side. A session without the finding says nothing about the terms.
 func (Terms) Missing(council.SidePlan, string) council.Finding { return nil }
 
 // lexical is the Finding of Terms.
