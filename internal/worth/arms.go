@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// figures returns what each arm did, the cheapest first, those of unknown cost last.
+// figures returns the figures of each arm, the cheapest first. Arms of unknown cost come last.
 func figures(questions []Question, plan Design) []ArmFigures {
 	var names []string
 	for _, name := range slices.Concat([]string{plan.Treatment}, plan.Comparators, plan.Members, plan.Described) {
@@ -46,7 +46,7 @@ func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 	right := 0.0
 	priced := len(questions) > 0
 	index := map[string]int{}
-	terms := [][]float64{} // cost and score by cluster
+	terms := [][]float64{} // the cost and the score of each cluster
 	for _, q := range questions {
 		score, graded := q.Score[name]
 		if !graded {
@@ -88,9 +88,10 @@ func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 	return arm
 }
 
-// dominate says which arms are on the frontier of cost and score, and which are dominated: a
-// cheaper arm is better, by a one-sided test that Holm adjusts over all such pairs. Arms that are only
-// described, such as a placebo, are no choices: they are neither, and dominate nobody.
+// dominate says which arms are on the frontier of cost and score, and which are dominated. An arm is dominated if a
+// cheaper arm is better by a one-sided test, with Holm's adjustment over all such pairs. Arms that are only
+// described, such as a placebo, are not choices. They are neither on the frontier nor dominated, and they dominate
+// no arm.
 func dominate(questions []Question, arms []ArmFigures, described []string) {
 	isChoice := func(a ArmFigures) bool { return a.CostUSD != nil && !slices.Contains(described, a.Arm) }
 	type pair struct{ cheaper, dearer int }

@@ -11,35 +11,35 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Question is one question of a comparison, with what each arm made of it.
+// Question is one question of a comparison, with the score and cost of each arm.
 type Question struct {
 	ID      string
-	Cluster string // its group, or its id
-	// Score is the score of an arm, from 0 to 1. One that is missing, because the arm failed or
-	// cannot be graded, counts as 0, and the verdict must be the same without it.
+	Cluster string // the question's group, or its id
+	// Score is the score of an arm, from 0 to 1. A score is missing if the arm failed or cannot be graded. It then
+	// counts as 0, and the verdict must be the same without it.
 	Score map[string]float64
-	// CostUSD is what the arm costs alone. One that is missing is unknown, never 0.
+	// CostUSD is what the arm costs alone. A missing cost is unknown, never 0.
 	CostUSD map[string]float64
 }
 
-// Design says what is compared with what.
+// Design says which arms to compare, and how.
 type Design struct {
 	Treatment   string   // the arm that has to pay
 	Comparators []string // the arms that it has to beat
-	Members     []string // the arms of which it has to beat the best; empty: none
+	Members     []string // the arms of which it has to beat the best; empty for none
 	Described   []string // arms that are compared for information
-	// Margin is the least difference that counts, above 0. With ValueUSD it is not used.
+	// Margin is the least difference that counts, above 0. It is not used with ValueUSD.
 	Margin float64
-	// ValueUSD is the worth of one right answer, above 0. The differences are then of the score
-	// less the cost over this, and the margin is 0 (net benefit, Stinnett and Mullahy 1998).
+	// ValueUSD is the worth of one right answer, above 0. The differences are then those of the score minus cost /
+	// ValueUSD, and the margin is 0 (net benefit, Stinnett and Mullahy 1998).
 	ValueUSD *float64
-	Seed     uint64 // of folds and resampling
+	Seed     uint64 // seeds folds and resampling
 }
 
-// Rivals returns how many ways the treatment has to beat by the margin: the comparators, and the best member.
+// Rivals returns how many rivals the treatment has to beat by the margin: the comparators, and the best member.
 func (p Design) Rivals() int { return len(p.Comparators) + min(1, len(p.Members)) }
 
-// LeastClusters is the number of clusters from which on there is a verdict.
+// LeastClusters is the least number of clusters for a verdict.
 const LeastClusters = 30
 
 // Verdict is the outcome of a comparison.
@@ -57,37 +57,39 @@ type UndecidedReason string
 
 // The reasons.
 const (
-	Insufficient     UndecidedReason = "insufficient"       // fewer than 30 clusters
-	DependsOnMissing UndecidedReason = "depends_on_missing" // without the answers that could not be graded it would be another verdict
-	ShortOfMargin    UndecidedReason = "short_of_margin"    // better than all, by less than the margin
-	CostUnknown      UndecidedReason = "cost_unknown"       // the verdict is in money, and not every cost that it takes is known
-	TooFew           UndecidedReason = "too_few"            // questions to tell
+	Insufficient UndecidedReason = "insufficient" // fewer than 30 clusters
+	// DependsOnMissing says that the verdict would be different without the answers that could not be graded.
+	DependsOnMissing UndecidedReason = "depends_on_missing"
+	ShortOfMargin    UndecidedReason = "short_of_margin" // better than all, but by less than the margin
+	// CostUnknown says that the verdict is in money and that a cost is missing.
+	CostUnknown UndecidedReason = "cost_unknown"
+	TooFew      UndecidedReason = "too_few" // too few questions to decide
 )
 
-// Comparison is the treatment against one arm.
+// Comparison is the comparison of the treatment with one arm.
 type Comparison struct {
 	Arm string `json:"arm"`
-	// Interval is of the score of the treatment less that of the arm, net of costs with a value;
-	// null below two clusters, and with a value where a cost is unknown.
+	// Interval is the difference in score, the treatment minus the arm. With a value, it is net of costs. It is
+	// null below two clusters. With a value it is also null if a cost is unknown.
 	Interval *Interval `json:"interval"`
-	// P is of any difference: McNemar's exact one for binary scores without groups, else by t.
+	// P is for any difference. It is McNemar's exact p for binary scores without groups, and otherwise by t.
 	// PAdjusted is Holm's over all comparisons of the report.
 	P         *float64 `json:"p"`
 	PAdjusted *float64 `json:"p_adjusted"`
-	// PShort is of the treatment being less than the margin better, and PShortAdjusted Holm's
-	// over the comparisons of the verdict.
+	// PShort is for the treatment being better by less than the margin. PShortAdjusted is Holm's over the
+	// comparisons of the verdict.
 	PShort         *float64 `json:"p_short_of_margin"`
 	PShortAdjusted *float64 `json:"p_short_of_margin_adjusted"`
-	// PEquivalent is of the two being within the margin of each other.
+	// PEquivalent is for the two being within the margin of each other.
 	PEquivalent *float64 `json:"p_equivalent"`
-	// CostPerAdditionalRight is the further cost per further right answer, in US dollars; null
-	// where the treatment has no more right answers, or a cost is unknown.
+	// CostPerAdditionalRight is the additional cost for each additional right answer, in US dollars. It is null if
+	// the treatment has no more right answers, or if a cost is unknown.
 	CostPerAdditionalRight *float64 `json:"cost_per_additional_right_usd"`
-	Judged                 *Judged  `json:"judged"` // null where answers are graded
+	Judged                 *Judged  `json:"judged"` // is null if answers are graded
 }
 
-// beaten reports whether the treatment is better at the one-sided 5 % level, in a judged comparison
-// at equal length too.
+// beaten reports whether the treatment is better than the arm at the one-sided 5 % level. In a judged comparison it
+// must also be better at equal length.
 func (c *Comparison) beaten() bool {
 	if c.Judged == nil || c.Judged.sameLength {
 		return c.Interval.Lower > 0
@@ -95,51 +97,53 @@ func (c *Comparison) beaten() bool {
 	return c.Interval.Lower > 0 && c.Judged.EqualLength != nil && c.Judged.EqualLength.Lower > 0
 }
 
-// ArmFigures is what one arm did.
+// ArmFigures are the score and the cost of one arm.
 type ArmFigures struct {
 	Arm     string   `json:"arm"`
-	Score   float64  `json:"score"`   // the mean; missing ones count as 0
-	Missing int      `json:"missing"` // scores
+	Score   float64  `json:"score"`   // the mean, where missing scores count as 0
+	Missing int      `json:"missing"` // counts missing scores
 	CostUSD *float64 `json:"cost_usd"`
-	// CostPerRight is the cost per right answer, in US dollars, with its BCa interval over clusters.
+	// CostPerRight is the cost for each right answer, in US dollars, with its BCa interval over clusters.
 	CostPerRight stat.Estimate `json:"cost_per_right_usd"`
-	// Frontier says that no arm that costs less scores as much; null where a cost is unknown, and where the arm is only described.
-	// DominatedBy is a cheaper arm that is better, by Holm over all such pairs; "" for none.
+	// Frontier says that no cheaper arm scores as much. It is null if a cost is unknown, and if the arm is only
+	// described. DominatedBy is a cheaper arm that is better, with Holm's adjustment over all such pairs, or "".
 	Frontier    *bool  `json:"frontier"`
 	DominatedBy string `json:"dominated_by"`
 }
 
-// Best is the treatment against whichever member is the best, which nobody knows.
+// Best compares the treatment with the best member, although it is not known which member that is.
 type Best struct {
 	Members []Comparison `json:"members"`
-	// Picked are the best members of the other folds, by fold. More than one share the place. There are
-	// none where nobody can tell in money, because a cost is unknown.
+	// Picked holds, for each fold, the best members in the other folds. Several members may be equally good. It is
+	// empty if the comparison is in money and a cost is unknown.
 	Picked [][]string `json:"picked"`
-	// Size is the difference to those picked, null as that of a [Comparison] is. It is the size of
-	// the advantage, and no test: of a council as good as its best member it would say better too
-	// often.
+	// Size is the difference to the picked members. It is null in the same cases as that of a [Comparison]. It
+	// estimates the size of the advantage and is no test. For a council that is exactly as good as its best member,
+	// such a test would find an advantage too often.
 	Size *Interval `json:"size"`
 }
 
 // Report is the outcome of a comparison.
 type Report struct {
-	Questions   int             `json:"questions"`
-	Clusters    int             `json:"clusters"`
-	Verdict     Verdict         `json:"verdict"`
-	Reason      UndecidedReason `json:"reason"` // "" unless undecided
-	Needed      *int            `json:"needed"` // questions that would show a gain of twice the margin; null unless there are too few
-	Margin      float64         `json:"margin"` // 0 with a value
-	ValueUSD    *float64        `json:"value_usd"`
-	Treatment   string          `json:"treatment"`
-	Comparisons []Comparison    `json:"comparisons"`
-	Best        *Best           `json:"best"` // null where it is not asked for
-	Described   []Comparison    `json:"described"`
-	Arms        []ArmFigures    `json:"arms"` // the cheapest first
-	Power       []Power         `json:"power"`
-	Rivals      int             `json:"rivals"` // ways that the treatment has to beat
+	Questions int             `json:"questions"`
+	Clusters  int             `json:"clusters"`
+	Verdict   Verdict         `json:"verdict"`
+	Reason    UndecidedReason `json:"reason"` // "" unless undecided
+	// Needed is how many questions would show a gain of twice the margin. It is null unless there are too few.
+	Needed      *int         `json:"needed"`
+	Margin      float64      `json:"margin"` // 0 with a value
+	ValueUSD    *float64     `json:"value_usd"`
+	Treatment   string       `json:"treatment"`
+	Comparisons []Comparison `json:"comparisons"`
+	Best        *Best        `json:"best"` // is null without members
+	Described   []Comparison `json:"described"`
+	Arms        []ArmFigures `json:"arms"` // the cheapest first
+	Power       []Power      `json:"power"`
+	Rivals      int          `json:"rivals"` // the number of rivals that the treatment has to beat
 }
 
-// Compare compares the arms of questions as the plan says.
+// Compare compares the arms of questions as the plan says. The verdict must be the same with missing scores as 0
+// and without the questions that have one.
 func Compare(questions []Question, plan Design) Report {
 	r := report(questions, plan, everything)
 	if r.Verdict != Undecided {
@@ -153,7 +157,7 @@ func Compare(questions []Question, plan Design) Report {
 	return r
 }
 
-// missing says what becomes of scores that are missing.
+// missing says how to treat missing scores.
 type missing int
 
 const (
@@ -161,8 +165,8 @@ const (
 	gradedOnly                // the pair is left out
 )
 
-// differ returns the differences of two arms, and reports whether all costs that they need are
-// known: otherwise there are none.
+// differ returns the differences of two arms. It returns false, and no differences, if a cost that it needs is
+// unknown.
 func differ(questions []Question, plan Design, m missing, first, second string) (pairs []Pair, known bool) {
 	for _, q := range questions {
 		a, hasA := q.Score[first]
@@ -184,7 +188,7 @@ func differ(questions []Question, plan Design, m missing, first, second string) 
 	return pairs, true
 }
 
-// report compares without the figures of the arms.
+// report compares the arms, but does not fill in the figures of each arm.
 func report(questions []Question, plan Design, m missing) Report {
 	r := Report{
 		Questions:   len(questions),
@@ -239,8 +243,8 @@ func report(questions []Question, plan Design, m missing) Report {
 	return r
 }
 
-// judge draws the verdict. A treatment pays when it beats every comparator at the one-sided 5 %
-// level, which needs no adjustment (intersection-union, Berger 1982), and by the margin.
+// judge sets the verdict. A treatment pays if it beats every comparator at the one-sided 5 % level and by the
+// margin. The level needs no adjustment (intersection-union, Berger 1982).
 func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 	lacks := func(i *Interval) bool { return i == nil || i.Clusters < LeastClusters }
 	few := func(c *Comparison) bool { return lacks(c.Interval) }
@@ -298,7 +302,7 @@ func comparison(questions []Question, plan Design, arm string, pairs []Pair, mar
 	return c
 }
 
-// discordant counts the pairs that differ, and reports whether all differences are -1, 0 or 1.
+// discordant counts the pairs that differ in each direction, and reports whether all differences are -1, 0 or 1.
 func discordant(pairs []Pair) (first, second int, binary bool) {
 	for _, p := range pairs {
 		switch p.D {
@@ -314,7 +318,7 @@ func discordant(pairs []Pair) (first, second int, binary bool) {
 	return first, second, true
 }
 
-// additional returns the further cost per further right answer.
+// additional returns the additional cost for each additional right answer, or nil if it is undefined.
 func additional(questions []Question, first, second string) *float64 {
 	cost := 0.0
 	right := 0.0
@@ -341,7 +345,7 @@ func pointers(all []Comparison) []*Comparison {
 	return p
 }
 
-// adjust sets Holm's adjusted p of the comparisons that have a p.
+// adjust sets Holm's adjusted p for the comparisons that have a p.
 func adjust(all []*Comparison, of func(*Comparison) (p *float64, adjusted **float64)) {
 	var ps []float64
 	var to []**float64
@@ -364,11 +368,10 @@ func countClusters(questions []Question) int {
 	return len(seen)
 }
 
-// folds is into how many parts the clusters are divided at most.
+// folds is the largest number of parts that the clusters are divided into.
 const folds = 10
 
-// foldOf divides the clusters into min(10, clusters) folds of nearly the same size, by the rank
-// of a hash.
+// foldOf divides the clusters into min(10, clusters) folds of nearly the same size. The rank of a hash decides.
 func foldOf(questions []Question, seed uint64) map[string]int {
 	type ranked struct {
 		name string
@@ -393,8 +396,8 @@ func foldOf(questions []Question, seed uint64) map[string]int {
 	return fold
 }
 
-// crossFit compares the treatment, in each fold, with the members that have the highest mean in
-// the other folds. fold has the fold of each cluster.
+// crossFit compares the treatment, in each fold, with the members that have the highest mean in the other folds.
+// fold maps each cluster to its fold.
 func crossFit(questions []Question, plan Design, m missing, fold map[string]int) (picked [][]string, size *Interval) {
 	if m == gradedOnly {
 		questions = slices.DeleteFunc(slices.Clone(questions), func(q Question) bool {
@@ -425,7 +428,7 @@ func crossFit(questions []Question, plan Design, m missing, fold map[string]int)
 		}
 		best := slices.Max(sums)
 		for i, arm := range plan.Members {
-			if sums[i] >= best-1e-12*math.Abs(best) { // but for rounding, the same
+			if sums[i] >= best-1e-12*math.Abs(best) { // equal except for rounding
 				picked[part] = append(picked[part], arm)
 			}
 		}

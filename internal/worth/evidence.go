@@ -10,22 +10,22 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// From so many on, figures are given: clusters of shadow sessions, sessions with a label for a sentence
-// about people, and sessions with a label for an interval of agreement.
+// The least numbers for figures: clusters of shadow sessions, sessions with a label for a sentence about people,
+// and sessions with a label for an interval of agreement.
 const (
 	ShadowFrom    = 30
 	PeopleFrom    = 50
 	AgreementFrom = 20
 )
 
-// EqualWithin is how far from one half a share may be to count as equal.
+// EqualWithin is how far a share may be from one half and still count as equal.
 const EqualWithin = 0.05
 
-// GainFrom is the gain from which on the judge adds something.
+// GainFrom is the least gain at which the reviewers add something to the labels of people.
 const GainFrom = 1.1
 
-// Preference says what is preferred, the synthesis or the answer that was ranked first. It is taste, never
-// what is right, and never [Pays].
+// Preference says which is preferred, the synthesis or the top-ranked answer. It is a matter of taste. It does not
+// say what is right, and it is never [Pays].
 type Preference string
 
 // The preferences.
@@ -34,12 +34,12 @@ const (
 	TopPreferred       Preference = "top_preferred"
 	EqualPreference    Preference = "equal"        // within .05 of one half
 	Inconclusive       Preference = "inconclusive" // none of these
-	TooFewSessions     Preference = "insufficient" // sessions
+	TooFewSessions     Preference = "insufficient" // too few sessions
 )
 
-// Share is a mean share over sessions, with the interval of [Paired], cut at 0 and 1.
+// Share is a mean share over sessions, with the interval of [Paired] limited to 0 to 1.
 type Share struct {
-	Clusters int     `json:"clusters"` // sessions of one question are one
+	Clusters int     `json:"clusters"` // counts sessions, where those of one question count once
 	Estimate float64 `json:"estimate"` // 0 to 1
 	// Lower and Upper are one-sided 95 % limits.
 	Lower float64    `json:"lower_one_sided"`
@@ -47,7 +47,7 @@ type Share struct {
 	CI95  [2]float64 `json:"ci95"`
 }
 
-// share returns the mean of values from 0 to 1 with its interval, nil for fewer than two clusters.
+// share returns the mean of values from 0 to 1 with its interval, or nil for fewer than two clusters.
 func share(pairs []Pair) *Share {
 	i := Paired(pairs)
 	if i == nil {
@@ -63,26 +63,26 @@ func share(pairs []Pair) *Share {
 	}
 }
 
-// pair returns a value from 0 to 1 as the difference of both sides.
+// pair returns a value from 0 to 1 as a difference from -1 to 1.
 func pair(cluster string, value float64) Pair { return Pair{cluster, 2*value - 1} }
 
-// Evidence is what reviewers and people say of whole sessions of one council.
+// Evidence says what reviewers and people prefer in the sessions of one council.
 type Evidence struct {
 	Shadow Shadow `json:"shadow"`
 	People People `json:"people"`
 }
 
-// Shadow is what reviewers that wrote neither text made of the synthesis and the top-ranked answer.
+// Shadow says how often reviewers preferred the synthesis to the top-ranked answer. These reviewers wrote neither text.
 type Shadow struct {
 	Verdict  Preference `json:"verdict"`
-	Sessions int        `json:"sessions"` // with a choice
+	Sessions int        `json:"sessions"` // counts sessions with a choice
 	Choices  int        `json:"choices"`
-	Missing  int        `json:"missing"` // reviewers that made none
-	// Synthesis is the share of the synthesis, ties half, of the reviewers of a session.
+	Missing  int        `json:"missing"` // counts reviewers without a choice
+	// Synthesis is the share of a session's reviewers that prefer the synthesis, on average. Ties count half.
 	Synthesis *Share `json:"synthesis"`
-	// EqualLength is that share where both texts are as long; null where lengths cannot tell.
+	// EqualLength is that share if both texts were equally long. It is null if the lengths cannot tell.
 	EqualLength *EqualShare `json:"at_equal_length"`
-	// First is the share of the text that was shown first, ties half: .5 where the order does not matter.
+	// First is the share of the text that was shown first. Ties count half. It is .5 if the order does not matter.
 	First     *Share           `json:"first_shown"`
 	Reviewers []ShadowReviewer `json:"reviewers"` // by id
 }
@@ -90,73 +90,75 @@ type Shadow struct {
 // EqualShare is a share at equal length.
 type EqualShare struct {
 	Estimate    float64    `json:"estimate"`
-	PerDoubling float64    `json:"per_doubling"` // of the ratio of the lengths, synthesis over top
+	PerDoubling float64    `json:"per_doubling"` // for each doubling of the synthesis' length relative to the other
 	CI95        [2]float64 `json:"ci95"`
 }
 
-// ShadowReviewer is one reviewer.
+// ShadowReviewer holds the choices of one reviewer.
 type ShadowReviewer struct {
 	ID        string  `json:"id"`
 	Choices   int     `json:"choices"`
-	Synthesis float64 `json:"synthesis"` // its share, ties half
+	Synthesis float64 `json:"synthesis"` // the share for the synthesis; ties count half
 	First     float64 `json:"first_shown"`
 }
 
-// People is what people said. Figures are of sessions that were drawn to be asked about (wanted); those
-// that chose themselves are described in Unasked.
+// People says what people preferred. Its figures are about sessions that were drawn to be asked about (wanted).
+// Unasked describes labels of other sessions.
 type People struct {
 	Verdict  Preference `json:"verdict"`
-	Labels   int        `json:"labels"`   // the last of each person and session
-	Persons  int        `json:"persons"`  // by their hashes
-	Dominant *string    `json:"dominant"` // the person with more than half of the labels
-	Rating   *float64   `json:"rating"`   // mean, 1 to 5, of wanted sessions
+	Labels   int        `json:"labels"`   // counts the last label of each person and session
+	Persons  int        `json:"persons"`  // counts persons by their hashes
+	Dominant *string    `json:"dominant"` // the person with more than half of the labels, or null
+	Rating   *float64   `json:"rating"`   // the mean, 1 to 5, over wanted sessions
 	Ratings  int        `json:"ratings"`
-	Wanted   int        `json:"wanted"`   // sessions
-	Labelled int        `json:"labelled"` // of them, those in which somebody compared the synthesis with the top-ranked answer
-	// Synthesis is the share of people for the synthesis over the top-ranked answer, ties half.
+	Wanted   int        `json:"wanted"` // counts wanted sessions
+	// Labelled counts the wanted sessions in which a person compared the synthesis with the top-ranked answer.
+	Labelled int `json:"labelled"`
+	// Synthesis is the share of people that prefer the synthesis to the top-ranked answer. Ties count half.
 	Synthesis *Share `json:"synthesis"`
 	// Lowest and Highest are that share if all wanted sessions without a label were for one side.
 	Lowest  *Share `json:"if_the_others_prefer_the_top"`
 	Highest *Share `json:"if_the_others_prefer_the_synthesis"`
-	// Powered is the share with what the reviewers say of other sessions; null below 50 labels.
+	// Powered combines that share with the choices of reviewers in other sessions. It is null below 50 labels.
 	Powered *PPI `json:"with_reviewers"`
-	// JudgeAdds says that the reviewers are worth 10 % more labels or above; null without Powered.
+	// JudgeAdds says that the reviewers are worth at least 10 % more labels. It is null without Powered.
 	JudgeAdds *bool      `json:"reviewers_add"`
 	Agreement Agreements `json:"agreement"`
 	Unasked   Unasked    `json:"unasked"`
 }
 
-// Unasked describes labels that nobody asked for. They stand for those who gave them alone.
+// Unasked describes labels that were given without being asked for. They say nothing about other people.
 type Unasked struct {
 	Labels    int        `json:"labels"`
-	Synthesis *float64   `json:"synthesis"` // share over the top-ranked answer
+	Synthesis *float64   `json:"synthesis"` // the share for the synthesis over the top-ranked answer
 	Agreement Agreements `json:"agreement"`
 }
 
 // Agreements say how often the council orders answers as people do.
 type Agreements struct {
-	Borda     *Agreement            `json:"borda"`     // the order of the council; null without a pair
+	Borda     *Agreement            `json:"borda"`     // the order of the council, or null without a pair
 	Reviewers []AgreementOfReviewer `json:"reviewers"` // by id
 }
 
-// AgreementOfReviewer is that of one reviewer.
+// AgreementOfReviewer is the agreement of one reviewer with people.
 type AgreementOfReviewer struct {
 	ID string `json:"id"`
 	Agreement
 }
 
-// Agreement is the share of pairs of answers that an order ranks as a person does. Only
-// pairs of which the person prefers one answer count. Chance is .5.
+// Agreement is the share of pairs of answers that an order ranks as a person does. A pair counts only if the person
+// prefers one of its answers. Chance is .5.
 type Agreement struct {
-	Pairs    int     `json:"pairs"`
-	Sessions int     `json:"sessions"`
-	Share    float64 `json:"share"` // ordered as the person does, ties half; own answers are left out
-	// Interval is over sessions; null below 20 of them, and for sessions that chose themselves.
+	Pairs    int `json:"pairs"`
+	Sessions int `json:"sessions"`
+	// Share counts ties half, and leaves out pairs with the reviewer's own answer.
+	Share float64 `json:"share"`
+	// Interval is over sessions. It is null below 20 of them, and for labels that were not asked for.
 	Interval *Share `json:"interval"`
 }
 
-// Weigh returns what records say. Of labels of one person and session the last counts, and shadow
-// records of one session count once.
+// Weigh returns the evidence in records. If a person labelled a session several times, the last label counts.
+// Shadow records of one session count once.
 func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidence {
 	last := map[[2]string]council.LabelRecord{}
 	for _, l := range labels {
@@ -172,9 +174,10 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 	return Evidence{Shadow: ofShadows(shadows), People: ofPeople(shadows, labels)}
 }
 
-// Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1, that
-// preferred the synthesis, ties half. A session without a choice is left out, and so are the later ones of one
-// question, by question_key or query_hash: they are no further evidence, and the mean of them all would be another figure at each look.
+// Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to
+// 1, that preferred the synthesis. Ties count half. It leaves out sessions without a choice. Of the sessions of one
+// question, by question_key or query_hash, it takes only the first. The later ones are no further evidence, and a
+// mean over all of them would change an earlier share at each look.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
 	asked := map[string]bool{}
@@ -191,8 +194,8 @@ func Preferences(records []council.ShadowRecord) []float64 {
 	return shares
 }
 
-// questions returns a function that names the question of a record, or returns "" if the record does not tell it. Records that have
-// both a key and a hash of their question say which records of either kind asked the same.
+// questions returns a function that returns the question of a record, or "" if the record has none. Records that
+// have both a key and a hash say which key and which hash belong to the same question.
 func questions(records []council.ShadowRecord) func(council.ShadowRecord) string {
 	asked := stat.Groups{}
 	names := func(r council.ShadowRecord) (hash, key string) {
@@ -220,7 +223,8 @@ func distinct(records []council.ShadowRecord) []council.ShadowRecord {
 	return slices.CompactFunc(records, func(a, b council.ShadowRecord) bool { return a.SessionID == b.SessionID })
 }
 
-// judgeOf returns the share of the synthesis among the choices of a record, and false without any.
+// judgeOf returns the share of the synthesis among the choices of a record. It returns false if there are no
+// choices.
 func judgeOf(s council.ShadowRecord) (share float64, ok bool) {
 	n := 0
 	for _, r := range s.Reviewers {
@@ -306,8 +310,8 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 	return s
 }
 
-// preference returns what 95 % intervals from low to high, and 90 % intervals from lower to upper, say. A
-// difference that is certain and too small to count is equal.
+// preference returns the preference that a 95 % interval from low to high and a 90 % interval from lower to upper
+// show. A difference that is certainly too small to count is equal.
 func preference(low, high, lower, upper float64) Preference {
 	switch {
 	case lower >= 0.5-EqualWithin && upper <= 0.5+EqualWithin:
@@ -321,8 +325,8 @@ func preference(low, high, lower, upper float64) Preference {
 	}
 }
 
-// compared returns how much of what a person prefers goes to the synthesis, where the person saw it and
-// the top-ranked answer, and prefers one of them or none.
+// compared returns the value of a person's choice for the synthesis: 1, 0, or .5 for a tie. It returns nil if the
+// person did not compare the synthesis with the top-ranked answer, or prefers a third answer.
 func compared(l council.LabelRecord) *float64 {
 	if l.Preferred == nil || l.Chairman == nil || l.TopModel == nil {
 		return nil
@@ -338,7 +342,7 @@ func compared(l council.LabelRecord) *float64 {
 		return new(0.0)
 	case string(council.ChoiceTie):
 		return new(0.5)
-	default: // another answer, which is better than both
+	default: // another answer is better than both
 		return nil
 	}
 }
@@ -365,13 +369,13 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 			main = Share{Lower: p.Powered.Lower, Upper: p.Powered.Upper, CI95: p.Powered.CI95}
 		}
 	}
-	// What is said of people must be true whatever those think who were asked and said nothing.
+	// The verdict must be true whatever the people without a label prefer.
 	p.Verdict = preference(min(main.CI95[0], p.Lowest.CI95[0]), max(main.CI95[1], p.Highest.CI95[1]),
 		min(main.Lower, p.Lowest.Lower), max(main.Upper, p.Highest.Upper))
 	return p
 }
 
-// askedAbout are the sessions that people were asked about, and what the reviewers say of other sessions.
+// askedAbout holds the sessions that people were asked about, and the choices of reviewers in other sessions.
 type askedAbout struct {
 	wanted map[string]bool
 	judges map[string]float64   // the share of the synthesis among the reviewers of a wanted session
@@ -396,7 +400,8 @@ func newAskedAbout(shadows []council.ShadowRecord) *askedAbout {
 	return a
 }
 
-// addLabels sets what the labels say of persons, ratings and agreement. It adds the choices of people to their sessions.
+// addLabels sets the figures of persons, ratings and agreement from the labels. It adds the choices of people to
+// their sessions.
 func (p *People) addLabels(labels []council.LabelRecord, sessions *askedAbout) {
 	persons := map[string]int{}
 	var unasked, asked []council.LabelRecord
@@ -435,8 +440,8 @@ func (p *People) addLabels(labels []council.LabelRecord, sessions *askedAbout) {
 	}
 }
 
-// pairs returns the choice of people in each session that has one. low and high hold the other sessions too: low as if
-// people preferred the top-ranked answer there, high as if they preferred the synthesis.
+// pairs returns the choice of people in each session that has one. low and high also hold the other wanted
+// sessions. In low people prefer the top-ranked answer there, in high the synthesis.
 func (a *askedAbout) pairs() (people, low, high []Pair) {
 	for _, id := range slices.Sorted(maps.Keys(a.wanted)) {
 		if a.votes[id] == nil {
@@ -463,8 +468,8 @@ func (a *askedAbout) judgedToo() (said, judged []float64) {
 	return said, judged
 }
 
-// agreement returns how often the council and each reviewer order two answers as people do, with an
-// interval from so many sessions on.
+// agreement returns how often the council and each reviewer order two answers as people do. An interval needs at
+// least from sessions.
 func agreement(labels []council.LabelRecord, from int) Agreements {
 	var borda []Pair
 	reviewers := map[string][]Pair{}
@@ -511,5 +516,5 @@ func agreement(labels []council.LabelRecord, from int) Agreements {
 	return all
 }
 
-// order is 1 where an order is that of the person, 0 where it is the other way round, and .5 for a tie.
+// order returns 1 if an order agrees with the person's, 0 if it is reversed, and .5 for a tie.
 func order(compared int) float64 { return float64(compared+1) / 2 }

@@ -9,43 +9,44 @@ import (
 // JudgedMargin is the margin of judged comparisons, where a difference is from -1 to 1.
 const JudgedMargin = 0.10
 
-// JudgedQuestion is what judges said of the treatment and each other arm at one question.
+// JudgedQuestion holds the judgements of the treatment and each other arm at one question.
 type JudgedQuestion struct {
 	ID      string
 	Cluster string
 	Against map[string]Judgement // by arm
 }
 
-// Judgement is what judges said of the treatment and one other arm.
+// Judgement holds what judges said about the treatment and one other arm.
 type Judgement struct {
-	// Verdicts are of each judge, with the treatment shown first and second: 1 where the treatment
-	// is better, 0 where the other is, .5 for a tie, and nil where the reply was no judgement.
+	// Verdicts holds two verdicts of each judge, with the treatment shown first and second. A verdict is 1 if the
+	// treatment is better, 0 if the other arm is, .5 for a tie, and nil if the reply was no judgement.
 	Verdicts [][2]*float64
-	// LogLength is log2 of the treatment's length over the other's.
+	// LogLength is log2 of the treatment's length divided by the other's.
 	LogLength float64
 }
 
-// Judged is what a judged comparison adds to a [Comparison].
+// Judged holds what a judged comparison adds to a [Comparison].
 type Judged struct {
-	EqualLength *EqualLength `json:"at_equal_length"` // null where the lengths do not vary
-	Unstable    int          `json:"unstable"`        // pairs of orders that got different verdicts
-	Missing     int          `json:"missing"`         // replies that are no judgement
+	EqualLength *EqualLength `json:"at_equal_length"` // is null if the lengths do not vary
+	Unstable    int          `json:"unstable"`        // counts pairs of orders that got different verdicts
+	Missing     int          `json:"missing"`         // counts replies that are no judgement
 
-	sameLength bool // of all texts: the difference is that at equal length
+	// sameLength says that all texts are equally long, so the difference is that at equal length.
+	sameLength bool
 }
 
-// EqualLength is the difference that is left where both texts are as long: the intercept of least
-// squares on log2 of the ratio of lengths, with errors by leaving out one cluster.
+// EqualLength is the difference if both texts were equally long. It is the intercept of a regression on log2 of the
+// ratio of lengths. Its error comes from leaving out one cluster at a time.
 type EqualLength struct {
 	Estimate    float64 `json:"estimate"`
-	PerDoubling float64 `json:"per_doubling"` // of the ratio
+	PerDoubling float64 `json:"per_doubling"` // for each doubling of the ratio
 	SE          float64 `json:"se"`
 	Lower       float64 `json:"lower_one_sided"`
 	Upper       float64 `json:"upper_one_sided"`
 }
 
-// AtEqualLength returns the difference at equal length of pairs with those log2 ratios, nil where
-// that is undefined.
+// AtEqualLength returns the difference at equal length of pairs with these log2 ratios of lengths, or nil if it is
+// undefined.
 func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	type sums struct{ n, x, xx, y, xy float64 }
 	minus := func(a, b sums) sums { return sums{a.n - b.n, a.x - b.x, a.xx - b.xx, a.y - b.y, a.xy - b.xy} }
@@ -93,9 +94,9 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	return e
 }
 
-// CompareJudged compares the treatment with each comparator as judges see it. Such a verdict is by
-// the judgement of these judges, never what is right. It must be the same with all missing
-// judgements for either side. The plan has no members: nobody was judged against each of them.
+// CompareJudged compares the treatment with each comparator by the verdicts of judges. The result is the judgement
+// of these judges, not what is right. It must be the same if all missing judgements were for either side. The plan
+// must have no members, because the judges do not compare the treatment with each of them.
 func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	r := judgedReport(questions, plan, nil)
 	if r.Verdict == Undecided {
@@ -111,7 +112,7 @@ func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	return r
 }
 
-// judgedReport is CompareJudged with missing judgements left out, or for one side.
+// judgedReport compares with missing judgements left out, or counted as instead if that is not nil.
 func judgedReport(questions []JudgedQuestion, plan Design, instead *float64) Report {
 	clusters := map[string]bool{}
 	for _, q := range questions {
@@ -156,8 +157,7 @@ func judgedReport(questions []JudgedQuestion, plan Design, instead *float64) Rep
 	return r
 }
 
-// judge returns the differences of the treatment and one arm. A question without any judgement is
-// left out.
+// judge returns the differences of the treatment and one arm. It leaves out questions without any judgement.
 func judge(questions []JudgedQuestion, arm string, instead *float64) ([]Pair, *Judged) {
 	judged := &Judged{sameLength: true}
 	var pairs []Pair

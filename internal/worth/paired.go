@@ -1,10 +1,8 @@
-// Package worth says whether a council is worth its money, from the scores and costs of the
-// arms of a comparison: paired differences with intervals, a verdict that names what was seen
-// and what could have been, what the errors of the seats have in common, and what reviewers and
-// people prefer.
+// Package worth says whether a council is worth its money, from the scores and costs of the arms of a comparison.
+// It computes paired differences with intervals, a verdict, and the effect that the comparison could have found. It
+// also says what the errors of the seats have in common, and what reviewers and people prefer.
 //
-// It takes values and returns values. Where they come from, and how they are shown, is left to
-// others. What is undefined is null.
+// It takes values and returns values. Its callers read the scores and show the results. Undefined figures are null.
 package worth
 
 import (
@@ -16,35 +14,34 @@ import (
 // Level is the error level of every verdict: 5 %.
 const Level = 0.05
 
-// Pair is the difference of two arms at one question: the score of the first, from 0 to 1, less
-// that of the second. With costs taken off, it may be any number.
+// Pair is the difference of two arms at one question: the score of the first, from 0 to 1, minus that of the
+// second. With costs subtracted, it may be any number.
 type Pair struct {
 	Cluster string // questions of one source are one cluster
 	D       float64
 }
 
-// Interval is a mean paired difference with its uncertainty. The interval and its tests add two
-// questions, each a cluster of its own, with differences of 1 and -1 (Bonett and Price 2012), and
-// take the covariance by leaving out one cluster, on the t distribution with one degree of
-// freedom less than there are clusters. That holds its level for binary scores of which few
-// differ, where the plain t interval does not.
+// Interval is a mean paired difference with its uncertainty. It adds two questions, each a cluster, with
+// differences of 1 and -1 (Bonett and Price 2012). The standard error comes from leaving out one cluster at a time.
+// The interval and its tests use the t distribution with one degree of freedom less than there are clusters. Unlike
+// the plain t interval, this keeps its level for binary scores of which few differ.
 type Interval struct {
 	N        int     `json:"n"`
 	Clusters int     `json:"clusters"`
 	Estimate float64 `json:"estimate"` // the plain mean
-	Centre   float64 `json:"centre"`   // the mean with the two questions more
+	Centre   float64 `json:"centre"`   // the mean with the two added questions
 	SE       float64 `json:"se"`
 	// Lower and Upper are one-sided 95 % limits. Together they are a 90 % interval.
 	Lower float64    `json:"lower_one_sided"`
 	Upper float64    `json:"upper_one_sided"`
 	CI95  [2]float64 `json:"ci95"`
-	P     float64    `json:"p_two_sided"` // of any difference
-	// Discordance is the mean square of the differences: of binary scores, the share of questions
-	// at which they differ.
+	P     float64    `json:"p_two_sided"` // for any difference
+	// Discordance is the mean square of the differences. For binary scores it is the share of questions at which
+	// they differ.
 	Discordance float64 `json:"discordance"`
 }
 
-// Paired returns the interval of a mean difference, nil for fewer than two clusters.
+// Paired returns the interval of a mean difference, or nil for fewer than two clusters.
 func Paired(pairs []Pair) *Interval {
 	index := map[string]int{}
 	var sums, counts []float64 // by cluster
@@ -86,33 +83,34 @@ func Paired(pairs []Pair) *Interval {
 
 func (i *Interval) df() float64 { return float64(i.Clusters - 1) }
 
-// Above returns the one-sided p of the mean difference being above a value.
+// Above returns the one-sided p for the mean difference being above a value.
 func (i *Interval) Above(value float64) float64 {
 	return stat.StudentAbove((i.Centre-value)/i.SE, i.df())
 }
 
-// Below returns the one-sided p of the mean difference being below a value.
+// Below returns the one-sided p for the mean difference being below a value.
 func (i *Interval) Below(value float64) float64 {
 	return stat.StudentAbove((value-i.Centre)/i.SE, i.df())
 }
 
-// Equivalent returns the p of the mean difference being within a margin on both sides, by two
-// one-sided tests (Schuirmann 1987).
+// Equivalent returns the p for the mean difference being within a margin on both sides, by two one-sided tests
+// (Schuirmann 1987).
 func (i *Interval) Equivalent(margin float64) float64 { return max(i.Above(-margin), i.Below(margin)) }
 
-// Power is what a number of questions can show.
+// Power says what a number of questions can show.
 type Power struct {
 	Discordance float64 `json:"discordance"` // the share of questions at which the scores differ
-	// MDE80 is the least true difference, the same to every rival, that is called [Pays] with a probability of 80 %.
+	// MDE80 is the least true difference, the same to every rival, that gives the verdict [Pays] with a probability
+	// of 80 %.
 	MDE80 float64 `json:"mde80"`
-	// Gain is twice the margin. Needed is how many questions show it with a probability of 80 %.
-	// A true difference of just the margin is called [Pays] half of the time at most, however many are asked.
+	// Gain is twice the margin. Needed is how many questions show it with a probability of 80 %. A true difference
+	// of exactly the margin gives [Pays] at most half of the time, with any number of questions.
 	Gain   float64 `json:"gain"`
 	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Design.Rivals] counts the
-// rivals. The margin is above 0.
+// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Design.Rivals]
+// counts the rivals. The margin must be above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
 	for i := range all {
@@ -121,7 +119,7 @@ func Powers(questions int, margin float64, rivals int) []Power {
 	return all
 }
 
-// PowerAt returns what a number of questions can show where scores differ at a share psi of them.
+// PowerAt returns what a number of questions can show if scores differ at a share psi of them.
 func PowerAt(psi float64, questions int, margin float64, rivals int) Power {
 	p := Power{Discordance: psi, MDE80: MDE80(psi, questions, margin, rivals), Gain: 2 * margin}
 	if margin > 0 {
@@ -130,15 +128,15 @@ func PowerAt(psi float64, questions int, margin float64, rivals int) Power {
 	return p
 }
 
-// MDE80 returns the least true difference, the same to every rival, that is called [Pays] with a
+// MDE80 returns the least true difference, the same to every rival, that gives the verdict [Pays] with a
 // probability of 80 %.
 func MDE80(psi float64, questions int, margin float64, rivals int) float64 {
 	se := math.Sqrt(psi / float64(questions))
 	return bisect(margin, margin+8*se, func(gain float64) bool { return chance(se, gain, margin, rivals) >= 0.8 })
 }
 
-// Needed returns how many questions call a true difference, above the margin and the same to
-// every rival, [Pays] with a probability of 80 %.
+// Needed returns how many questions give the verdict [Pays] with a probability of 80 %. gain is the true
+// difference, above the margin and the same to every rival.
 func Needed(psi, gain, margin float64, rivals int) int {
 	root := bisect(0, math.Sqrt(psi)*8/(gain-margin), func(root float64) bool {
 		return chance(math.Sqrt(psi)/root, gain, margin, rivals) >= 0.8
@@ -146,16 +144,16 @@ func Needed(psi, gain, margin float64, rivals int) int {
 	return int(math.Ceil(root * root))
 }
 
-// chance returns the probability of [Pays] where estimates are normal about a gain with a standard
-// error: every estimate must reach the margin and the one-sided limit of 5 %. The differences to two
-// rivals share the treatment's scores, so they correlate at .5 where the arms are alike. The square
-// of the gain is left out of the variance.
+// chance returns the probability of [Pays]. It assumes that estimates are normal about a gain with the standard
+// error se. Every estimate must reach the margin and the one-sided limit of 5 %. The differences to two rivals
+// share the treatment's scores, so they correlate at .5 if the arms are alike. The variance leaves out the square
+// of the gain.
 func chance(se, gain, margin float64, rivals int) float64 {
 	above := math.Sqrt2 * (gain - max(margin, stat.NormalQuantile(1-Level)*se)) / se
 	return stat.NormalMean(func(u float64) float64 { return math.Pow(stat.NormalCDF(u+above), float64(rivals)) })
 }
 
-// bisect returns where a condition begins to hold between two values, at the second of which it holds.
+// bisect returns the value between low and high from which on a condition holds. It must hold at high.
 func bisect(low, high float64, holds func(float64) bool) float64 {
 	for range 50 {
 		if middle := (low + high) / 2; holds(middle) {

@@ -6,12 +6,12 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// PPI is the mean of people's labels, from the few sessions that have some and a judge that says
-// something of many: prediction-powered inference with a tuned weight (PPI++; Angelopoulos, Duchi and
-// Zrnic 2023). The judge may be biased: what it gets wrong where people spoke is taken off.
+// PPI is the mean of people's labels. It combines the few sessions that have labels with a judge that has a value
+// for many. This is prediction-powered inference with a tuned weight (PPI++; Angelopoulos, Duchi and Zrnic 2023).
+// The judge may be biased, because its errors in the sessions with labels are subtracted.
 type PPI struct {
-	Labelled int     `json:"labelled"` // sessions with a label, n
-	Others   int     `json:"others"`   // sessions with the judge alone, N
+	Labelled int     `json:"labelled"` // counts sessions with a label, n
+	Others   int     `json:"others"`   // counts sessions with the judge alone, N
 	Lambda   float64 `json:"lambda"`   // the weight of the judge, 0 to 1
 	Estimate float64 `json:"estimate"`
 	SE       float64 `json:"se"`
@@ -19,12 +19,13 @@ type PPI struct {
 	Lower float64    `json:"lower_one_sided"`
 	Upper float64    `json:"upper_one_sided"`
 	CI95  [2]float64 `json:"ci95"`
-	// Gain is how many times as many labels would say as much without the judge.
+	// Gain is how many times as many labels would give the same precision without the judge.
 	Gain float64 `json:"gain"`
 }
 
-// PredictionPowered estimates the mean of labels. judged are the values that the judge gave
-// in the same sessions, and others those that it gave in sessions without a label. It is nil for fewer than two labels, and where neither labels nor judge leave an error to tell.
+// PredictionPowered estimates the mean of labels. judged holds the values of the judge in the same sessions, and
+// others its values in sessions without a label. It returns nil for fewer than two labels, and if the standard
+// error would be zero.
 func PredictionPowered(labels, judged, others []float64) *PPI {
 	n := float64(len(labels))
 	m := float64(len(others))
@@ -61,7 +62,7 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 	return p
 }
 
-// covariance has the number of values as its divisor.
+// covariance divides by the number of values.
 func covariance(x, y []float64) float64 {
 	a := stat.Mean(x)
 	b := stat.Mean(y)

@@ -6,14 +6,14 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// SeatQuestion is what the seats of a council made of one graded question.
+// SeatQuestion holds what a council's seats achieved at one graded question.
 type SeatQuestion struct {
 	ID      string
 	Cluster string
-	Wrong   []bool // by seat; an answer that failed or cannot be graded is wrong
-	// Vote is the score of the commonest answer, and VoteWithout without a seat's answer, by seat.
-	// Ranked is that of the first by Borda count, and RankedWithout without a seat's answer and
-	// ballot. Nil: they were not counted.
+	Wrong   []bool // by seat; answers that failed or cannot be graded count as wrong
+	// Vote is the score of the commonest answer. VoteWithout is that score without the answer of one seat, by seat.
+	// Ranked is the score of the first answer by Borda count. RankedWithout is that score without the answer and
+	// the ballot of one seat. A nil score was not counted.
 	Vote, Ranked               *float64
 	VoteWithout, RankedWithout []*float64
 }
@@ -23,34 +23,35 @@ type SeatsReport struct {
 	Questions int          `json:"questions"`
 	Clusters  int          `json:"clusters"`
 	Seats     []SeatFigure `json:"seats"`
-	// Phi is the correlation of the errors of two seats, null on the diagonal and where one of
-	// them does not vary. MeanPhi is their mean.
+	// Phi holds the error correlation of each two seats. It is null on the diagonal, and if one of them is always
+	// right or always wrong. MeanPhi is the mean over pairs of seats.
 	Phi     [][]*float64 `json:"phi"`
 	MeanPhi *float64     `json:"mean_phi"`
-	// Varying is how many seats were right at times and wrong at times. Effective is how many
-	// independent seats they are worth, k/(1+(k-1) mean phi) (Kish 1965); null where the
-	// denominator is 1e-9 or less. The interval needs 15 errors and 15 right answers of each seat.
+	// Varying counts the seats that were sometimes right and sometimes wrong. Effective is how many independent
+	// seats they are worth, k/(1+(k-1) mean phi) (Kish 1965). It is null if the denominator is 1e-9 or less. The
+	// interval needs 15 errors and 15 right answers of each seat.
 	Varying   int           `json:"seats_that_vary"`
 	Effective stat.Estimate `json:"effective_seats"`
-	// AllWrong is the share of questions at which every seat is wrong. Ceiling, the rest, is the most
-	// that a vote or a ranking can reach. A synthesis can do better.
+	// AllWrong is the share of questions at which every seat is wrong. Ceiling is the rest, which is the most that
+	// a vote or a ranking can reach. A synthesis can do better.
 	AllWrong *float64 `json:"all_wrong"`
 	Ceiling  *float64 `json:"ceiling"`
-	// Majority is the share of questions at which most seats are right, half of it for ties, and
-	// Independent what it would be if errors were independent. Gap is how much the common errors cost.
+	// Majority is the share of questions at which most seats are right. Ties count half. Independent is the same
+	// share if the errors were independent. Gap is how much the common errors cost.
 	Majority    *float64 `json:"majority"`
 	Independent *float64 `json:"majority_if_independent"`
 	Gap         *float64 `json:"gap"`
-	Vote        *float64 `json:"vote"`   // the mean score; null where it was not counted
-	Ranked      *float64 `json:"ranked"` // likewise
+	// Vote and Ranked are the mean scores of a vote and of a ranking. They are null if these were not counted.
+	Vote   *float64 `json:"vote"`
+	Ranked *float64 `json:"ranked"`
 }
 
-// SeatFigure is one seat.
+// SeatFigure holds the figures of one seat.
 type SeatFigure struct {
 	Accuracy        *float64 `json:"accuracy"`
-	MajorityWithout *float64 `json:"majority_without"` // of the other seats
-	// Vote and Ranked are what the seat adds: with it less without it. P is adjusted by Holm over all
-	// seats and both.
+	MajorityWithout *float64 `json:"majority_without"` // the majority of the other seats
+	// Vote and Ranked are what the seat adds: the score with the seat minus the score without it. Their p values
+	// have Holm's adjustment over all seats and both effects.
 	Vote   *SeatEffect `json:"vote"`
 	Ranked *SeatEffect `json:"ranked"`
 }
@@ -61,7 +62,7 @@ type SeatEffect struct {
 	PAdjusted float64 `json:"p_adjusted"`
 }
 
-// Seats returns what the errors of so many seats have in common.
+// Seats returns what the errors of that number of seats have in common.
 func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	r := SeatsReport{
 		Questions: len(questions),
@@ -108,7 +109,7 @@ func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	return r
 }
 
-// majorities sets what concerns how many seats are right at once.
+// majorities sets the figures that depend on how many seats are right at the same question.
 func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
 	n := float64(len(questions))
 	accuracies := make([]float64, len(r.Seats))
@@ -154,7 +155,7 @@ func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
 	r.Gap = new(independent - majority/n)
 }
 
-// most is 1 where more than half of the seats are right, and .5 where half of them are.
+// most returns 1 if more than half of the seats are right, .5 if exactly half are, and 0 otherwise.
 func most(right, seats int) float64 {
 	switch {
 	case 2*right > seats:
@@ -207,7 +208,7 @@ func (r *SeatsReport) without(questions []SeatQuestion) {
 	}
 }
 
-// errorCounts counts errors of seats, and errors that two of them share.
+// errorCounts counts the errors of each seat, and the errors that two seats share.
 type errorCounts struct {
 	n     float64
 	wrong []float64
@@ -233,7 +234,7 @@ func (e *errorCounts) add(wrong []bool) {
 	}
 }
 
-// plus adds other counts, so many times.
+// plus adds other counts, multiplied by times.
 func (e *errorCounts) plus(other *errorCounts, times float64) {
 	e.n += times * other.n
 	for i := range e.wrong {
@@ -246,7 +247,7 @@ func (e *errorCounts) plus(other *errorCounts, times float64) {
 
 func (e *errorCounts) varies(i int) bool { return e.wrong[i] > 0 && e.wrong[i] < e.n }
 
-// phi returns the correlation of the errors of two seats.
+// phi returns the error correlation of two seats. It returns false if one of them is always right or always wrong.
 func (e *errorCounts) phi(i, j int) (float64, bool) {
 	if !e.varies(i) || !e.varies(j) {
 		return 0, false
@@ -255,7 +256,8 @@ func (e *errorCounts) phi(i, j int) (float64, bool) {
 	return (e.n*e.both[i][j] - e.wrong[i]*e.wrong[j]) / math.Sqrt(variance(i)*variance(j)), true
 }
 
-// meanPhi returns the mean correlation over pairs of seats that vary, NaN below two of them.
+// meanPhi returns the mean correlation over pairs of seats that vary, and the number of these seats. The mean is
+// NaN with fewer than two of them.
 func (e *errorCounts) meanPhi() (mean float64, varying int) {
 	sum := 0.0
 	pairs := 0.0
@@ -273,7 +275,7 @@ func (e *errorCounts) meanPhi() (mean float64, varying int) {
 	return sum / pairs, varying
 }
 
-// kish returns how many independent seats k seats are worth, NaN where that is undefined.
+// kish returns how many independent seats k seats are worth, or NaN if that is undefined.
 func kish(k int, mean float64) float64 {
 	if over := 1 + float64(k-1)*mean; over > 1e-9 {
 		return float64(k) / over
@@ -281,8 +283,8 @@ func kish(k int, mean float64) float64 {
 	return math.NaN()
 }
 
-// effective returns how many independent seats the seats are worth. The interval is that of
-// atanh(mean phi) by leaving out one cluster, on t with one degree of freedom less than clusters.
+// effective returns how many independent seats the seats are worth. The interval is that of atanh(mean phi), by
+// leaving out one cluster at a time, on t with one degree of freedom less than clusters.
 func effective(all *errorCounts, parts []*errorCounts, mean float64, varying int) (e stat.Estimate) {
 	if value := kish(varying, mean); !math.IsNaN(value) {
 		e.Value = &value
