@@ -16,38 +16,42 @@ import (
 // Comparison is the outcome of councild compare.
 type Comparison struct {
 	worth.Report
-	// Judged says that judges compared texts, in place of a grader: scores are differences from -1 to 1, and a
-	// verdict is by the judgement of these judges.
-	Judged   bool     `json:"judged"`
-	Judges   []string `json:"judges"`
-	PlanHash string   `json:"plan_hash"` // SHA-256 in hex of the plan, which was made before anything was asked
-	Planned  int      `json:"planned"`   // questions of the plan
-	// Stopped says that the run ended before all questions were asked. Those that were are a random sample.
+	// Judged says that judges compared texts instead of a grader. Scores are then differences from -1 to 1, and the
+	// verdict is the judgement of these judges.
+	Judged bool     `json:"judged"`
+	Judges []string `json:"judges"`
+	// PlanHash is the SHA-256, in hex, of the plan, which was made before anything was asked.
+	PlanHash string `json:"plan_hash"`
+	Planned  int    `json:"planned"` // the number of questions in the plan
+	// Stopped says that the run ended before all questions were asked. The questions that were asked are a random
+	// sample.
 	Stopped bool `json:"stopped"`
-	// NearCopies is how many questions without a group are copies of another one up to numbers and names.
+	// NearCopies counts the questions without a group that are copies of another one except for numbers and names.
 	NearCopies int `json:"near_copies"`
-	// EnsembleCost is the mean cost of the ensemble over that of the council; null where one is unknown or there is none.
+	// EnsembleCost is the mean cost of the ensemble divided by that of the council. It is null if a cost is unknown
+	// or there is no ensemble.
 	EnsembleCost *float64       `json:"ensemble_cost_ratio"`
-	Failed       map[string]int `json:"failed"`     // questions that an arm has no answer to, by arm
-	Ungradable   map[string]int `json:"ungradable"` // answers that no grader could read, by arm
-	Fallbacks    map[string]int `json:"fallbacks"`  // answers that stand in for those of a chairman that failed, by arm
-	Usage        council.Usage  `json:"usage"`      // of all calls
-	// Settings are those of the plan that a reader wants to know, such as models and sampling, in order.
+	Failed       map[string]int `json:"failed"`     // counts questions without an answer, by arm
+	Ungradable   map[string]int `json:"ungradable"` // counts answers that no grader could read, by arm
+	// Fallbacks counts answers that replace those of a failed chairman, by arm.
+	Fallbacks map[string]int `json:"fallbacks"`
+	Usage     council.Usage  `json:"usage"` // of all calls
+	// Settings are the settings of the plan that matter to a reader, such as models and sampling, in order.
 	Settings [][2]string `json:"settings"`
 }
 
-// The arms of which a report says something that it says of no other.
+// The arms that a report treats specially.
 const (
 	armSynthesis = "synthesis"
 	armPlacebo   = "placebo"
 	armEnsemble  = "ensemble"
-	armMember    = "member:" // before its id
+	armMember    = "member:" // stands before the id of a member
 )
 
 // ComparisonText returns a comparison in at most 80 columns.
 func ComparisonText(c Comparison) []byte { return c.document().text() }
 
-// ComparisonHTML returns a comparison as one HTML page that needs no other file. It panics as [HTML] does.
+// ComparisonHTML returns a comparison as one HTML page without other files. It panics as [HTML] does.
 func ComparisonHTML(c Comparison) []byte { return c.document().html() }
 
 func (c Comparison) document() document {
@@ -110,7 +114,7 @@ func (c Comparison) tested() []worth.Comparison {
 	return slices.Concat(c.Comparisons, c.Best.Members)
 }
 
-// net says of differences that costs are taken off.
+// net returns words which say that differences are net of costs.
 func (c Comparison) net() string {
 	if c.ValueUSD != nil {
 		return " net of costs"
@@ -118,7 +122,7 @@ func (c Comparison) net() string {
 	return ""
 }
 
-// facts returns what was asked, and what it cost.
+// facts says what was asked, and how much it cost.
 func (c Comparison) facts() []string {
 	asked := asked(c.Questions, c.Clusters) + "."
 	if c.Stopped {
@@ -126,7 +130,7 @@ func (c Comparison) facts() []string {
 			"They were asked in random order, so these are a random sample.", grouped(c.Planned))
 	}
 	switch {
-	case c.PlanHash == "": // nothing was asked: the rows were imported
+	case c.PlanHash == "": // imported rows have no plan
 	case c.Usage.CostUSD == nil:
 		asked += " Nobody knows what the run cost."
 	case c.Usage.Partial:
@@ -146,7 +150,7 @@ func (c Comparison) facts() []string {
 	return []string{asked}
 }
 
-// unit says what a point is.
+// unit says what a difference of one point means.
 func (c Comparison) unit() string {
 	switch {
 	case c.Judged:
@@ -237,7 +241,7 @@ func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 	return notes
 }
 
-// plot returns the plot of comparisons, and of the cross-fitted size where there is one.
+// plot returns the plot of comparisons. If size is not nil, the plot begins with the cross-fitted size.
 func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
 	var spans []span
 	add := func(name string, i *worth.Interval, short *float64) {
@@ -268,7 +272,7 @@ func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
 	return p
 }
 
-// armName returns the name of an arm. Of an ensemble it says what it costs beside the council.
+// armName returns the name of an arm. For an ensemble it adds the cost relative to the council.
 func (c Comparison) armName(arm string) string {
 	if arm != armEnsemble || c.EnsembleCost == nil {
 		return clip(arm)
@@ -279,12 +283,12 @@ func (c Comparison) armName(arm string) string {
 	return arm + ", cost x " + rough(*c.EnsembleCost)
 }
 
-// equalCost reports whether the ensemble costs what the council does, but for 10 %.
+// equalCost reports whether the cost of the ensemble is within 10 % of the council's.
 func (c Comparison) equalCost() bool {
 	return c.EnsembleCost != nil && math.Abs(*c.EnsembleCost-1) <= 0.1+1e-9
 }
 
-// tables returns the figures of comparisons, and of the cross-fitted size where there is one.
+// tables returns the figures of comparisons. If size is not nil, the table begins with the cross-fitted size.
 func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid {
 	main := grid{Columns: []column{
 		{"Compared with", "COMPARED WITH", true},
@@ -333,7 +337,7 @@ func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid 
 	return []grid{main, judged}
 }
 
-// costNotes says which arms are worth a thought.
+// costNotes says which arms are on the frontier, dominated, or of unknown cost.
 func (c Comparison) costNotes() (notes []string) {
 	var frontier, dominated, unknown []string
 	for _, a := range c.Arms {
@@ -372,7 +376,7 @@ func (c Comparison) ensembleNote() string {
 	}
 }
 
-// costs returns what each arm scored and cost.
+// costs returns the scores and costs of the arms.
 func (c Comparison) costs() grid {
 	g := grid{Columns: []column{
 		{"Way", "WAY", true},
@@ -398,7 +402,7 @@ func (c Comparison) costs() grid {
 	return g
 }
 
-// further returns what a further right answer costs.
+// further returns the cost of each additional right answer of the council.
 func (c Comparison) further() grid {
 	g := grid{Title: "What a further right answer of the council costs, in US dollars", Columns: []column{
 		{"Compared with", "COMPARED WITH", true}, {"USD", "USD", true},
@@ -420,7 +424,7 @@ func (c Comparison) further() grid {
 	return g
 }
 
-// costPlot shows the score of each arm with the frontier, and beside it what it costs.
+// costPlot returns a plot with each arm's score and cost, and the frontier.
 func (c Comparison) costPlot() *plot {
 	const middle, bars = 58.0, 66.0
 	scores := make([]float64, len(c.Arms))
@@ -454,7 +458,8 @@ func (c Comparison) costPlot() *plot {
 			row.BarFrom = bars
 			row.BarWidth = math.Round(100*(plotRight-bars)**a.CostUSD/dearest) / 100
 		}
-		if row.Hollow || last >= 0 && a.Score <= c.Arms[last].Score { // of equal cost, the line goes through the better
+		// At equal cost, the line of the frontier goes through the better arm only.
+		if row.Hollow || last >= 0 && a.Score <= c.Arms[last].Score {
 			continue
 		}
 		if last >= 0 {
@@ -502,8 +507,8 @@ func planOf(settings [][2]string, hash string) section {
 	return plan
 }
 
-// PlanText returns the plan of a comparison, and what its questions can show, before they are asked. Questions of one source count
-// once.
+// PlanText returns the plan of a comparison and what its questions can show, before they are asked. Questions of
+// one source count once.
 func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {
@@ -539,7 +544,7 @@ func (c Comparison) missing() (notes []string, counts grid) {
 	return []string{note + " A fallback stands in for a chairman that failed, and is the council's answer."}, counts
 }
 
-// notClaimed returns what the report does not say.
+// notClaimed lists claims that the report does not make.
 func (c Comparison) notClaimed() []string {
 	claims := []string{
 		"Anything about other questions, other models or other settings than these.",
@@ -551,9 +556,9 @@ func (c Comparison) notClaimed() []string {
 	return claims
 }
 
-// ComparisonCSV returns a comparison as one table (RFC 4180) whose columns have the field names of the JSON form. The
-// first column says what a row is: a figure of the report, a comparison, an arm, what a share of differing scores
-// allows, or a setting. Differences are shares, not points. An undefined figure is an empty cell.
+// ComparisonCSV returns a comparison as one table (RFC 4180) whose columns have the field names of the JSON form.
+// The first column says what kind of row it is: report, comparison, member, best_size, described, arm, power or
+// setting. Differences are shares, not points. An undefined figure is an empty cell.
 func ComparisonCSV(c Comparison) []byte {
 	columns := []string{
 		"record", "name", "value", "n", "clusters", "estimate", "lower_one_sided", "upper_one_sided",

@@ -13,10 +13,10 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// CSV returns the figures of a report as one table (RFC 4180) whose columns have the
-// field names of the JSON form. The members of a metric follow it where it is flagged
-// or not tested. What is only described follows the metrics. At the end is a row named "skipped" for each reason why records could
-// not be used. An undefined figure is an empty cell.
+// CSV returns the figures of a report as one table (RFC 4180) whose columns have the field names of the JSON form.
+// The members of a metric follow it if something was found or if it is not tested. Figures that are only described
+// follow the metrics. The last rows are named "skipped" and say why records could not be used. An undefined figure
+// is an empty cell.
 func CSV(r bias.Report) []byte {
 	rows := [][]string{{
 		"metric_name", "subject", "headline", "unit", "point_estimate", "ci_lower", "ci_upper",
@@ -114,9 +114,8 @@ func described(r bias.Report) (all []bias.Metric) {
 	return all
 }
 
-// LeaderboardCSV returns a leaderboard as one table (RFC 4180) whose columns have the
-// field names of the JSON form. A row without a category is that of all sessions. Boards
-// count from 1. An undefined figure is an empty cell.
+// LeaderboardCSV returns a leaderboard as one table (RFC 4180) whose columns have the field names of the JSON form.
+// A row without a category is about all sessions. Boards count from 1. An undefined figure is an empty cell.
 func LeaderboardCSV(l bias.Leaderboard) []byte {
 	rows := [][]string{{
 		"category", "board", "rank", "place_lower", "place_upper", "model", "borda_normalized", "ci_lower", "ci_upper",
@@ -145,14 +144,14 @@ func LeaderboardCSV(l bias.Leaderboard) []byte {
 	return table(rows)
 }
 
-// table returns rows as a document.
+// table returns rows as CSV.
 func table(rows [][]string) []byte {
 	var b bytes.Buffer
-	_ = csv.NewWriter(&b).WriteAll(rows) // a buffer takes everything
+	_ = csv.NewWriter(&b).WriteAll(rows) // writing to a buffer cannot fail
 	return b.Bytes()
 }
 
-// number returns a figure in full, "" where it is undefined.
+// number returns a figure in full, or "" if it is undefined.
 func number(x *float64) string {
 	if x == nil {
 		return ""
@@ -160,8 +159,7 @@ func number(x *float64) string {
 	return strconv.FormatFloat(*x, 'g', -1, 64)
 }
 
-// cells returns a metric as a row. Headline is the name of the metric that it is a
-// member of, if any.
+// cells returns a metric as a row. headline is the name of the metric that it is a member of, or "".
 func cells(m bias.Metric, headline string) []string {
 	instant := func(t *time.Time) string {
 		if t == nil {
@@ -176,15 +174,15 @@ func cells(m bias.Metric, headline string) []string {
 		number(m.MinimumDetectableEffect), number(m.DetectableSingle), number(m.Delta), m.Method,
 	}
 	for i, cell := range row {
-		if _, err := strconv.ParseFloat(cell, 64); err != nil { // -0.5 is a number and no formula
+		if _, err := strconv.ParseFloat(cell, 64); err != nil { // -0.5 is a number, not a formula
 			row[i] = Cell(cell)
 		}
 	}
 	return row
 }
 
-// Cell returns a text that is safe in a table. A spreadsheet would run a text that
-// begins like a formula, so it gets an apostrophe before it.
+// Cell returns a text that is safe in a table. A spreadsheet runs a text that begins like a formula. Such a text
+// gets an apostrophe before it.
 func Cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

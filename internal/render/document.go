@@ -12,7 +12,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// document is a report in words, plots and tables, of which the text and the page are made.
+// document is a report as words, plots and tables. The text and the page are made from it.
 type document struct {
 	Title    string
 	Headline string // the outcome in a sentence or a few
@@ -20,7 +20,7 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document. In a text it has no plots.
+// section is a part of a document. Its plots are only on the page.
 type section struct {
 	ID, Title string
 	Notes     []string
@@ -39,14 +39,15 @@ type grid struct {
 
 // column is a column of a grid.
 type column struct {
-	Name  string
-	Short string // its name in a text, where one without it is left out
-	Text  bool   // it holds words, not figures
+	Name string
+	// Short is its name in a text. A text leaves out a column without one.
+	Short string
+	Text  bool // set if it holds words, not figures
 }
 
 type cell struct{ Text, Class string }
 
-// textCells is how many letters the name of a row has in a text at most.
+// textCells is the largest number of letters that the name of a row has in a text.
 const textCells = 22
 
 // add appends a row.
@@ -124,7 +125,7 @@ var documentPage = func() *template.Template {
 	return t
 }()
 
-// html returns the document as one HTML page that needs no other file. It panics when the template does not fit.
+// html returns the document as one HTML page without other files. It panics if the template does not fit.
 func (d document) html() []byte {
 	var b bytes.Buffer
 	if err := documentPage.Execute(&b, d); err != nil {
@@ -133,7 +134,7 @@ func (d document) html() []byte {
 	return b.Bytes()
 }
 
-// sheet returns rows of cells by column as one table (RFC 4180). A column that a row lacks is an empty cell.
+// sheet returns rows of cells, by column, as one table (RFC 4180). A column that a row lacks is an empty cell.
 func sheet(columns []string, rows []map[string]string) []byte {
 	all := make([][]string, 0, 1+len(rows))
 	all = append(all, columns)
@@ -150,30 +151,31 @@ func sheet(columns []string, rows []map[string]string) []byte {
 	return table(all)
 }
 
-// powerPlot shows the least difference that a number of questions shows, with a curve for each share of questions at
-// which the scores differ.
+// powerPlot shows the least difference that a number of questions can show. It has a curve for each share of
+// questions at which the scores differ.
 type powerPlot struct {
 	Curves       []curve
-	Across       []tick // questions
-	Down         []tick // points; X is a height
+	Across       []tick // in questions
+	Down         []tick // in points; X is a height
 	Axis, Height float64
 	Margin       float64 // a height
-	Here         float64 // where the questions of the run are, in percent; 0: outside
-	HereText     string
-	HereLeft     bool // its text stands to the left of it
+	// Here is where the run's number of questions lies, in percent. It is 0 if that number is outside the plot.
+	Here     float64
+	HereText string
+	HereLeft bool // set if HereText stands to the left of Here
 }
 
 // curve has its points in percent across and pixels down.
 type curve struct {
 	Label  string
-	X, Y   float64 // of the label
+	X, Y   float64 // the position of the label
 	Points string
 }
 
-// newPowerPlot returns the plot of what numbers of questions can show, with a margin in shares.
+// newPowerPlot returns the plot of what numbers of questions can show. margin is a share.
 func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power) *powerPlot {
 	const (
-		first  = 25.0 // questions at the left end
+		first  = 25.0 // the number of questions at the left end
 		left   = 8.0
 		height = 240.0
 	)

@@ -9,22 +9,24 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// FullReport is a bias report, with what reviewers and people say of whole sessions.
+// FullReport is a bias report with the evidence of reviewers and people about whole sessions.
 type FullReport struct {
 	bias.Report
-	Evidence *CouncilEvidence `json:"evidence,omitempty"` // nil: there is none, or nobody asked for it
+	// Evidence is nil if there is none, or if the request did not ask for it.
+	Evidence *CouncilEvidence `json:"evidence,omitempty"`
 }
 
-// CouncilEvidence is what reviewers and people say of the sessions of one council: the one that the newest
-// record is of.
+// CouncilEvidence says what reviewers and people prefer in the sessions of one council. It is the council of the
+// newest record.
 type CouncilEvidence struct {
-	CouncilConfig string         `json:"council_config_version"`
-	LeftOut       int            `json:"left_out"` // records of other councils, and old ones of many
-	Skipped       []bias.Skipped `json:"skipped"`
+	CouncilConfig string `json:"council_config_version"`
+	// LeftOut counts records of other councils, and the oldest ones if there are very many.
+	LeftOut int            `json:"left_out"`
+	Skipped []bias.Skipped `json:"skipped"`
 	worth.Evidence
 }
 
-// evidenceTitle heads the evidence, and evidenceNote says what it can never say.
+// evidenceTitle is the title of the evidence. evidenceNote says what the evidence cannot show.
 const (
 	evidenceTitle = "Does the council pay?"
 	evidenceNote  = "How often the final answer is preferred to the answer that the council ranked first. That is " +
@@ -39,7 +41,7 @@ type preferenceRow struct {
 	Sessions int
 }
 
-// preferences returns the shares that there are.
+// preferences returns the shares that are known.
 func preferences(e *CouncilEvidence) []preferenceRow {
 	var rows []preferenceRow
 	add := func(name string, sessions int, estimate *float64, low, high float64) {
@@ -74,8 +76,8 @@ type agreementRow struct {
 	Pairs, Sessions        int
 }
 
-// agreements returns how often the council and its reviewers order answers as people do, who were asked or
-// who spoke unasked.
+// agreements returns how often the council and its reviewers order answers as people do, for people who were asked
+// and for those who were not.
 func agreements(e *CouncilEvidence) []agreementRow {
 	var rows []agreementRow
 	add := func(name string, a worth.Agreement) {
@@ -98,7 +100,7 @@ func agreements(e *CouncilEvidence) []agreementRow {
 	return rows
 }
 
-// sentences returns what the evidence says, in words.
+// sentences returns the evidence in sentences.
 func sentences(e *CouncilEvidence) []string {
 	shadow := e.Shadow
 	people := e.People

@@ -30,7 +30,7 @@ var (
 	leaderboardPage = page(leaderboardHTML)
 )
 
-// page returns the template of a page in the style of all.
+// page returns the template of a page in the common style.
 func page(text string) *template.Template {
 	t := template.Must(template.New("page").Funcs(functions()).Parse(text))
 	template.Must(t.New("style").Parse(styleHTML))
@@ -38,7 +38,7 @@ func page(text string) *template.Template {
 	return t
 }
 
-// functions are what the pages call.
+// functions returns the functions that the pages call.
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"day":     func(t *time.Time) string { return t.Format(time.DateOnly) },
@@ -61,8 +61,7 @@ func functions() template.FuncMap {
 	}
 }
 
-// LeaderboardHTML returns a leaderboard as one HTML page that needs no other file. It
-// panics as [HTML] does.
+// LeaderboardHTML returns a leaderboard as one HTML page without other files. It panics as [HTML] does.
 func LeaderboardHTML(l bias.Leaderboard) []byte {
 	var b bytes.Buffer
 	if err := leaderboardPage.Execute(&b, l); err != nil {
@@ -71,10 +70,9 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 	return b.Bytes()
 }
 
-// HTML returns a report as one HTML page that needs no other file. Each group of
-// metrics has a plot of intervals, and below it the same figures as a table. HTML
-// panics when the page's template does not fit the report, which is a mistake in this
-// package.
+// HTML returns a report as one HTML page without other files. Each group of metrics has a plot of intervals, and
+// below it a table with the same figures. HTML panics if the page's template does not fit the report, which is a
+// bug in this package.
 func HTML(r FullReport) []byte {
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {
@@ -94,16 +92,16 @@ func readableP(x *float64) string {
 	return figure("%.3f", x)
 }
 
-// metricsPlot is a plot of some metrics, and their table.
+// metricsPlot holds a plot of some metrics and their table.
 type metricsPlot struct {
 	Title, Unit, Note string
-	ID                string // for reference within the page
+	ID                string // refers to the plot within the page
 	Metrics           []bias.Metric
 	Plot              *plot
 }
 
-// plotsOf returns the plots of a report. Favours come first, by unit, then the members of those that are flagged. Levels,
-// changes and associations, and then metrics that are not tested, follow in the same way.
+// plotsOf returns the plots of a report. Favours come first, by unit, then the members of the favours that were
+// found. Levels, changes and associations follow in the same way, then metrics that are not tested.
 func plotsOf(r bias.Report) []metricsPlot {
 	const (
 		describes = "These figures describe the records. They are not tested, and none proves a favour or rules one out."

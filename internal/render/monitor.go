@@ -48,8 +48,8 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 	return b.Bytes()
 }
 
-// MonitorCSV returns the headlines of a monitor as one table (RFC 4180) whose columns have the
-// field names of the JSON form. An undefined figure is an empty cell.
+// MonitorCSV returns the headlines of a monitor as one table (RFC 4180) whose columns have the field names of the
+// JSON form. An undefined figure is an empty cell.
 func MonitorCSV(m bias.Monitor) []byte {
 	rows := append(make([][]string, 0, 1+len(m.Watched)), []string{
 		"headline", "kind", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e",
@@ -67,8 +67,7 @@ func MonitorCSV(m bias.Monitor) []byte {
 	return table(rows)
 }
 
-// MonitorHTML returns a monitor as one HTML page that needs no other file. It panics as [HTML]
-// does.
+// MonitorHTML returns a monitor as one HTML page without other files. It panics as [HTML] does.
 func MonitorHTML(m bias.Monitor) []byte {
 	var b bytes.Buffer
 	if err := monitorPage.Execute(&b, m); err != nil {
@@ -110,7 +109,7 @@ func alarm(w bias.Watched) string {
 	}
 }
 
-// finding returns the word for what was found and is no alarm.
+// finding returns the word for a finding that is no alarm.
 func finding(w bias.Watched) string { return string(w.Kind.Found()) }
 
 // estimated returns the estimate of a headline, with its sign unless it is a share.
@@ -122,7 +121,7 @@ func watchedInterval(format string, w bias.Watched) string {
 	return interval(signedUnlessShare(format, w), w.CILower, w.CIUpper)
 }
 
-// signedUnlessShare has a format print the sign too where 0 means no effect.
+// signedUnlessShare returns a format that prints the sign too if 0 means no effect.
 func signedUnlessShare(format string, w bias.Watched) string {
 	if w.Delta == nil {
 		return format

@@ -7,29 +7,31 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// plot is a figure with a row for each interval. Its lengths across are in percent of its width and those down in
-// pixels, so that it fits a phone and a wide screen with letters of the same size.
+// plot is a figure with a row for each interval. Horizontal lengths are in percent of its width and vertical ones
+// in pixels. So it fits a phone and a wide screen with letters of the same size.
 type plot struct {
-	Label   string // what it shows, for a reader who cannot see it
-	Caption string // how to read it, for one who can; "": none
+	Label   string // describes it for a reader who cannot see it
+	Caption string // says how to read it; "" for none
 	Rows    []plotRow
 	Lines   []segment
 	Ticks   []tick
 	Zero    float64
 	HasZero bool
-	Axis    float64 // where the rows end
+	Axis    float64 // the height at which the rows end
 	Height  float64
 }
 
-// plotRow is one row of a plot: a line of text, and below it an interval about a point.
+// plotRow is one row of a plot: a line of text, and below it a point with an interval.
 type plotRow struct {
-	Label, Side         string  // text at the left and at the right end
-	Top, Base, Y        float64 // of the row, of its text, of the interval
-	Shown               bool    // there is a point
+	Label, Side string // the texts at the left and right end
+	// Top, Base and Y are the heights of the row, its text and its interval.
+	Top, Base, Y        float64
+	Shown               bool // set if there is a point
 	Low, High, Point    float64
-	InnerLow, InnerHigh float64 // a narrower interval; both 0: none
-	BandFrom, BandWidth float64 // the effects too small to count; no band has width 0
-	BarFrom, BarWidth   float64 // a bar beside the point; none has width 0
+	InnerLow, InnerHigh float64 // a narrower interval; both are 0 if there is none
+	// The band shows effects that are too small to count. Its width is 0 if there is none.
+	BandFrom, BandWidth float64
+	BarFrom, BarWidth   float64 // a bar next to the point; its width is 0 if there is none
 	Flagged, Hollow     bool
 }
 
@@ -40,13 +42,13 @@ type tick struct {
 
 type segment struct{ X1, Y1, X2, Y2 float64 }
 
-// The measures of a plot, across in percent and down in pixels.
+// The dimensions of a plot, horizontal ones in percent and vertical ones in pixels.
 const (
 	plotLeft, plotRight = 2.0, 98.0
 	rowHeight           = 44.0
 )
 
-// span is what a row of a plot shows. What is undefined is not drawn.
+// span is the content of a plot row. Nil values are not drawn.
 type span struct {
 	Label, Side      string
 	Point, Low, High *float64
@@ -55,7 +57,7 @@ type span struct {
 	Flagged          bool
 }
 
-// intervalSpan returns the span of a difference in points, with its 90 % interval inside that of 95 %.
+// intervalSpan returns the span of a difference in points. Its 90 % interval is inside its 95 % interval.
 func intervalSpan(name string, i *worth.Interval) span {
 	s := span{Label: lastRunes(name, 28), Side: "no figure"}
 	if i != nil {
@@ -68,7 +70,7 @@ func intervalSpan(name string, i *worth.Interval) span {
 	return s
 }
 
-// newPlot returns the plot of some intervals. Its axis holds 0.
+// newPlot returns the plot of some intervals. Its axis includes 0.
 func newPlot(label string, spans []span) *plot {
 	values := []float64{0}
 	for _, s := range spans {
@@ -109,7 +111,7 @@ func newPlot(label string, spans []span) *plot {
 	return p
 }
 
-// add appends an empty row. It is valid until the next.
+// add appends an empty row. The pointer is valid until the next row is added.
 func (p *plot) add(label, side string) *plotRow {
 	p.Rows = append(p.Rows, plotRow{Label: label, Side: side, Top: p.Axis, Base: p.Axis + 16, Y: p.Axis + 30})
 	p.Axis += rowHeight
@@ -120,8 +122,8 @@ func (p *plot) add(label, side string) *plotRow {
 // scale maps values to a part of the width, in percent.
 type scale struct{ low, high, step, from, to float64 }
 
-// scaleOf returns a scale from one tick to another that holds the values, of which there is at least one. The fewest
-// ticks are wanted where it takes the smallest part of the width.
+// scaleOf returns a scale that begins and ends at a tick and holds the values, of which there must be at least one.
+// part is the share of the plot's width that the scale takes. A smaller share gets fewer ticks.
 func scaleOf(from, to, part float64, values []float64) scale {
 	low := values[0]
 	high := values[0]
@@ -149,8 +151,7 @@ func (s scale) ticks() (all []tick) {
 	return all
 }
 
-// tickDistance returns the distance of ticks over a span: 1, 2 or 5 times a power of
-// ten.
+// tickDistance returns the distance between the ticks of a span. It is 1, 2 or 5 times a power of ten.
 func tickDistance(span float64) float64 {
 	if !(span > 0) {
 		return 1

@@ -1,13 +1,11 @@
-// Package render turns a bias report, its monitor, a leaderboard, a comparison of the council with
-// simpler ways to answer, and what the errors of its seats have in common into documents for
-// people: text for a terminal, CSV for a spreadsheet and one HTML page.
+// Package render turns figures into documents for people: text for a terminal, CSV for a spreadsheet and one HTML
+// page. The figures are a bias report, a monitor, a leaderboard, a comparison of the council with simpler ways to
+// answer, the errors that its seats have in common, and what sessions cost.
 //
-// Names of members, files and sessions come from files, which anybody may have written.
-// Each form makes them harmless: control characters are replaced, HTML is escaped, and no
-// cell of a table begins like a formula.
+// Names of members, files and sessions come from files, which anyone may have written. Each form makes them
+// harmless. It replaces control characters and escapes HTML, and no cell of a table begins like a formula.
 //
-// The package leaves to others to compute the figures, to encode them as JSON, and to
-// send or print what it returns.
+// Its callers compute the figures, encode them as JSON, and send or print the documents.
 package render
 
 import (
@@ -22,12 +20,12 @@ import (
 // flagged reports whether the verdict on a metric is that something was found.
 func flagged(m bias.Metric) bool { return m.Found() }
 
-// unfolds reports whether the members of a metric are shown. Members of a headline
-// prove nothing by themselves, so they are shown only when it is flagged. Members of
-// a metric that is not tested are always shown.
+// unfolds reports whether the members of a metric are shown. Members of a headline prove nothing by themselves, so
+// they are shown only if something was found at the headline. Members of a metric that is not tested are always
+// shown.
 func unfolds(m bias.Metric) bool { return len(m.Members) > 0 && (flagged(m) || m.Delta == nil) }
 
-// verdict returns the verdict on a metric, "" where there is none.
+// verdict returns the verdict on a metric, or "" if there is none.
 func verdict(m bias.Metric) string {
 	if m.Verdict == nil {
 		return ""
@@ -50,8 +48,7 @@ func label(m bias.Metric) string {
 	return lastRunes(clip(text), width)
 }
 
-// first returns where the first of the skipped records stands, "-" when that is not
-// known.
+// first returns the place of the first skipped record, or "-" if it is not known.
 func first(s bias.Skipped) string {
 	if s.FirstFile == nil || s.FirstLine == nil {
 		return "-"
@@ -59,7 +56,7 @@ func first(s bias.Skipped) string {
 	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
 }
 
-// figure returns a number in the format, "-" where it is undefined.
+// figure returns a number in the format, or "-" if it is undefined.
 func figure(format string, x *float64) string {
 	if x == nil {
 		return "-"
@@ -67,7 +64,7 @@ func figure(format string, x *float64) string {
 	return fmt.Sprintf(format, *x)
 }
 
-// filterNote says which members a filter stands for.
+// filterNote says which members a filter stands for, or which records it leaves out.
 func filterNote(f bias.Filter) string {
 	list := func(ids []string) string {
 		names := make([]string, len(ids))
@@ -118,8 +115,8 @@ func only[T any](items []T, keep func(T) bool) []T {
 // clip returns an id without control characters and of at most 40 characters.
 func clip(id string) string { return lastRunes(printable(id), 40) }
 
-// lastRunes returns a text of at most width characters. What is too long loses its
-// beginning, because versions and instances differ at the end.
+// lastRunes returns a text of at most width characters. A longer text loses its beginning, because versions and
+// instances differ at the end.
 func lastRunes(text string, width int) string {
 	if r := []rune(text); len(r) > width {
 		return "…" + string(r[len(r)-width+1:])
@@ -127,7 +124,7 @@ func lastRunes(text string, width int) string {
 	return text
 }
 
-// printable replaces what could steer a terminal.
+// printable replaces characters that could control a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -9,17 +9,17 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Seats is the outcome of councild report seats.
+// Seats is the result of councild report seats.
 type Seats struct {
 	worth.SeatsReport
 	Members []string `json:"members"` // the names of the seats
-	Source  string   `json:"source"`  // the file that they were read from
+	Source  string   `json:"source"`  // the file that they come from
 }
 
 // SeatsText returns what the errors of seats have in common, in at most 80 columns.
 func SeatsText(s Seats) []byte { return s.document().text() }
 
-// SeatsHTML returns what the errors of seats have in common as one HTML page that needs no other file. It panics as
+// SeatsHTML returns what the errors of seats have in common as one HTML page without other files. It panics as
 // [HTML] does.
 func SeatsHTML(s Seats) []byte { return s.document().html() }
 
@@ -92,7 +92,7 @@ func (s Seats) headline() string {
 	return text
 }
 
-// whyNone says why it is not defined how many independent seats the seats are worth.
+// whyNone says why the number of independent seats is not defined.
 func (s Seats) whyNone() string {
 	switch {
 	case s.Questions == 0:
@@ -112,10 +112,10 @@ func (s Seats) name(i int) string {
 	return "seat " + strconv.Itoa(i+1)
 }
 
-// inRow is how many correlations fit beside a name in a text.
+// inRow is how many correlations fit next to a name in a text.
 const inRow = 8
 
-// correlations returns phi of each pair of seats, in one table for each eight seats.
+// correlations returns phi of each pair of seats. A table has at most eight columns of seats.
 func (s Seats) correlations() (all []grid) {
 	for from := 0; from < len(s.Seats); from += inRow {
 		g := grid{Columns: []column{{"Seat", "SEAT", true}}}

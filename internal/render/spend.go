@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Spend returns a report of what sessions cost as text.
+// Spend returns a report about the cost of sessions as text.
 func Spend(r spend.Costs) []byte {
 	var b bytes.Buffer
 	writeSpent(&b, r)
@@ -46,7 +46,7 @@ func writeSpent(b *bytes.Buffer, r spend.Costs) {
 	b.WriteString(spent(r) + "\n")
 }
 
-// spent says in a sentence what was spent.
+// spent says the total cost in a sentence.
 func spent(r spend.Costs) string {
 	var b strings.Builder
 	switch {
@@ -68,7 +68,7 @@ func spent(r spend.Costs) string {
 	return b.String() + "."
 }
 
-// Ledger returns what a ledger holds, and what is lost, as text. The report is of all days.
+// Ledger returns as text how much of a ledger can be read, and what is lost. The report is about all days.
 func Ledger(r spend.Costs) []byte {
 	var b bytes.Buffer
 	l := r.Ledger
@@ -104,7 +104,7 @@ func Ledger(r spend.Costs) []byte {
 	return b.Bytes()
 }
 
-// SpendCSV returns the rows of a report of what sessions cost.
+// SpendCSV returns the rows of a report about the cost of sessions.
 func SpendCSV(r spend.Costs) []byte {
 	rows := append(make([][]string, 0, 1+len(r.Rows)),
 		[]string{string(r.By), "sessions", "calls", "total_usd", "uncertain_usd", "unknown_calls"})
@@ -117,7 +117,7 @@ func SpendCSV(r spend.Costs) []byte {
 	return table(rows)
 }
 
-// Estimate returns what a session may cost as text.
+// Estimate returns the estimated cost of a session as text.
 func Estimate(e spend.Estimate) []byte {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// noSessions says why a report may have no sessions. Its lines fit into 80 columns with
-// the names of the environment variables.
+// noSessions says why a report may have no sessions. Its lines fit into 80 columns even with the names of the
+// environment variables.
 func noSessions(names council.SettingNames, filters []bias.Filter) string {
 	if slices.ContainsFunc(filters, func(f bias.Filter) bool { return f.LeftOut > 0 }) {
 		return "There are records, but the filters leave none.\n"
@@ -27,9 +27,8 @@ of 0 days (%s) reaches back without a limit.
 `, names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent), names.Of(council.SettingBiasWindowDays))
 }
 
-// Text returns a report in at most 80 columns: the headline, the metrics, and what
-// was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
-// what is not measured.
+// Text returns a report in at most 80 columns: the headline, the metrics, and the skipped records. verbose adds the
+// reviewers' profiles, the positions, all reasons and what is not measured.
 func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	switch {
@@ -55,8 +54,7 @@ func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	return b.Bytes()
 }
 
-// Leaderboard returns a leaderboard in at most 80 columns, or more where names are
-// long.
+// Leaderboard returns a leaderboard in at most 80 columns, or in more if names are long.
 func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	if l.Sessions > 0 {
@@ -101,7 +99,7 @@ func writeFilters(b *bytes.Buffer, filters []bias.Filter) {
 	}
 }
 
-// writeBoards writes the boards of one title, each with its note if asked for.
+// writeBoards writes the boards under one title. If notes is set, each board has its note.
 func writeBoards(b *bytes.Buffer, title string, boards []bias.Board, notes bool) {
 	for i, board := range boards {
 		if len(boards) > 1 {
@@ -119,11 +117,11 @@ func writeBoards(b *bytes.Buffer, title string, boards []bias.Board, notes bool)
 	}
 }
 
-// boardsApart says why there is more than one board.
+// boardsApart explains why there is more than one board.
 const boardsApart = "Some models were never ranked together, not even through others. " +
 	"The records cannot compare them, so each council has its own list."
 
-// boardTitle names one of several boards, counted from 0.
+// boardTitle returns the title of one of several boards. i counts from 0.
 func boardTitle(i, of, sessions int) string {
 	return fmt.Sprintf("Council %d of %d: %d sessions", i+1, of, sessions)
 }
@@ -189,7 +187,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	writeSplits(b, r.Splits)
 }
 
-// apartTitle says what levels, changes and associations are.
+// apartTitle is the title of levels, changes and associations.
 const apartTitle = "Seen apart from favours; none of it moves a ranking by itself"
 
 // volatile reports whether a few more sessions may change the figure of a metric a lot.
@@ -197,11 +195,11 @@ func volatile(m bias.Metric) bool {
 	return m.PointEstimate != nil && m.Confidence == bias.ConfidencePreliminary
 }
 
-// missing reports whether a metric has no verdict although it was to have one.
+// missing reports whether a metric that should have a verdict has none.
 func missing(m bias.Metric) bool { return m.Verdict != nil && m.Verdict.Missing() }
 
-// writeTested writes metrics that are tested, with the reasons for their verdicts, and the members of those at which something
-// was found.
+// writeTested writes metrics that are tested, with the reasons for their verdicts. It adds the members of metrics
+// at which something was found.
 func writeTested(b *bytes.Buffer, title string, metrics []bias.Metric, verbose bool) {
 	writeMetrics(b, title, metrics)
 	for _, m := range metrics {
@@ -221,7 +219,7 @@ func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
 	})
 }
 
-// writeMembers lists the members of those metrics that unfold.
+// writeMembers writes the members of the metrics that unfold.
 func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 	for _, m := range only(metrics, unfolds) {
 		writeMetrics(b, "\n"+words(m.Name)+", one by one:\n\n", m.Members)
@@ -233,7 +231,7 @@ func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 	}
 }
 
-// writeReason says why the verdict on a metric is what it is.
+// writeReason writes the reason for the verdict on a metric.
 func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
 	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n%s\n",
 		label(m), m.SampleSize, m.Confidence, wrap(m.Reason, "  "))
@@ -265,7 +263,7 @@ func writePairs(b *bytes.Buffer, pairs []bias.PairJudge) {
 	})
 }
 
-// writeEvents writes the change points that are flagged, and the anomalies.
+// writeEvents writes the change points that were found, and the anomalies.
 func writeEvents(b *bytes.Buffer, r bias.Report) {
 	const (
 		changed = "\nReviewers that changed (below 0 is harsher than the others):\n\n"
@@ -280,8 +278,7 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 	})
 }
 
-// writeProfiles writes the reviewers' profiles, the positions, and what the report
-// does not look for.
+// writeProfiles writes the reviewers' profiles, the positions, and what the report does not measure.
 func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	const (
 		profiles  = "\nReviewers (means with 95 % intervals; a harshness z below 0 is harsher):\n\n"
@@ -341,7 +338,7 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 	})
 }
 
-// writeSplits writes the parts of the sessions that the query asks for.
+// writeSplits writes the parts of the sessions for which the query asks.
 func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	if len(splits) > 0 {
 		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting multiplies the figures, and with them what chance finds among them: "+
@@ -364,7 +361,7 @@ func named(s bias.Split) string {
 	return clip(*s.Value)
 }
 
-// within returns an interval in brackets, "" where there is none.
+// within returns an interval in brackets, or "" if there is none.
 func within(format string, low, high *float64) string {
 	if low == nil || high == nil {
 		return ""
@@ -372,8 +369,8 @@ func within(format string, low, high *float64) string {
 	return " (" + interval(format, low, high) + ")"
 }
 
-// writeTable writes a title and a table with a row for each item, whose columns are
-// separated by tabs. It writes nothing when there are no items.
+// writeTable writes a title and a table with a row for each item. Tabs separate the columns. It writes nothing if
+// there are no items.
 func writeTable[T any](b *bytes.Buffer, title, header string, items []T, row func(T) string) {
 	if len(items) == 0 {
 		return
@@ -387,7 +384,7 @@ func writeTable[T any](b *bytes.Buffer, title, header string, items []T, row fun
 	w.Flush()
 }
 
-// interval returns both ends of an interval, "-" where there is none.
+// interval returns both ends of an interval, or "-" if there is none.
 func interval(format string, low, high *float64) string {
 	if low == nil || high == nil {
 		return "-"
@@ -395,8 +392,8 @@ func interval(format string, low, high *float64) string {
 	return figure(format, low) + " to " + figure(format, high)
 }
 
-// wrap breaks a text between words into indented lines of at most 78 columns. A word
-// that is longer gets a line of its own, and loses its end.
+// wrap breaks a text between words into indented lines of at most 78 columns. A longer word gets its own line and
+// loses its end.
 func wrap(text, indent string) string {
 	const width = 78
 	var lines strings.Builder

@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// headline says the verdict in plain words, with what was seen and what could have been.
+// headline says the verdict in plain words, with what the comparison showed and what it could have shown.
 func (c Comparison) headline() string {
 	by := ""
 	if c.Judged {
@@ -25,7 +25,7 @@ func (c Comparison) headline() string {
 	}
 }
 
-// pays says what the council has beaten, by the comparison with the lowest limit.
+// pays says what the council beats, with the comparison that has the lowest limit.
 func (c Comparison) pays() string {
 	nearest := slices.MinFunc(c.tested(), func(a, b worth.Comparison) int {
 		return cmp.Compare(a.Interval.Lower, b.Interval.Lower)
@@ -39,7 +39,7 @@ func (c Comparison) pays() string {
 		clip(nearest.Arm), 100*nearest.Interval.Estimate, c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
 }
 
-// times says how many times the cost of an arm the council costs, "" where that is not known.
+// times says how many times the cost of an arm the council costs, or "" if that is not known.
 func (c Comparison) times(arm string) string {
 	cost := map[string]*float64{}
 	for _, a := range c.Arms {
@@ -51,7 +51,7 @@ func (c Comparison) times(arm string) string {
 	return ""
 }
 
-// doesNotPay says which arms the council is not enough better than.
+// doesNotPay says which arms the council does not beat by enough.
 func (c Comparison) doesNotPay() string {
 	short := only(c.tested(), func(one worth.Comparison) bool {
 		return one.PShortAdjusted != nil && *one.PShortAdjusted < worth.Level
@@ -88,14 +88,14 @@ func (c Comparison) undecided() string {
 			names[i] = a.Arm
 		}
 		why = "the verdict is in money, and nobody knows what these cost: " + list(clipped(names)) + "."
-	case worth.TooFew: // what could be shown says it
+	case worth.TooFew: // couldShow says it
 	default:
 		why = "no reason is known."
 	}
 	return strings.TrimSpace(why + " " + c.couldShow())
 }
 
-// insufficient says how many clusters are there, and how many it takes.
+// insufficient says how many clusters there are, and how many a verdict needs.
 func (c Comparison) insufficient() string {
 	if len(c.tested()) == 0 {
 		return "the plan has nothing to compare the council with."
@@ -112,7 +112,7 @@ func (c Comparison) insufficient() string {
 		"and others are one each.", counted(worth.LeastClusters, "cluster"), grouped(least))
 }
 
-// shortOfMargin says which arms are beaten, but by less than the margin.
+// shortOfMargin says which arms the council beats by less than the margin.
 func (c Comparison) shortOfMargin() string {
 	var by []string
 	add := func(name string, i *worth.Interval) {
@@ -131,7 +131,7 @@ func (c Comparison) shortOfMargin() string {
 		points(c.Margin), list(by))
 }
 
-// notBeaten says which arms leave too few questions undecided, "" for none.
+// notBeaten says which arms the council is not shown to beat, or "" if there are none.
 func (c Comparison) notBeaten() string {
 	open := only(c.tested(), func(one worth.Comparison) bool {
 		return one.Interval.Lower <= 0 || one.Judged != nil && one.Judged.EqualLength != nil && one.Judged.EqualLength.Lower <= 0
@@ -147,8 +147,8 @@ func (c Comparison) notBeaten() string {
 	return fmt.Sprintf("Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
 }
 
-// couldShow says which gain the questions can show, and how many questions show twice the margin. It takes the arm whose
-// scores differ most often from the council's.
+// couldShow says which gain the questions can show, and how many questions show twice the margin. It uses the arm
+// whose scores differ most often from the council's.
 func (c Comparison) couldShow() string {
 	var most *worth.Interval
 	for _, one := range c.tested() {
@@ -174,7 +174,7 @@ func (c Comparison) couldShow() string {
 	return text + "."
 }
 
-// atEqualLength returns the difference at equal length of a judged comparison, "" where there is none.
+// atEqualLength returns the difference at equal length of a judged comparison, or "" if there is none.
 func atEqualLength(one worth.Comparison) string {
 	if one.Judged == nil || one.Judged.EqualLength == nil {
 		return ""

@@ -8,7 +8,7 @@ import (
 )
 
 // signed returns a difference in points, with its sign.
-func signed(x float64) string { return fmt.Sprintf("%+.1f", math.Round(1000*x)/10+0) } // 0 has no minus
+func signed(x float64) string { return fmt.Sprintf("%+.1f", math.Round(1000*x)/10+0) } // adding 0 turns -0 into 0
 
 // limits returns both ends of an interval in points.
 func limits(low, high float64) string { return signed(low) + " to " + signed(high) }
@@ -18,7 +18,7 @@ func points(x float64) string {
 	return unit(strconv.FormatFloat(math.Round(1e4*x)/100, 'f', -1, 64))
 }
 
-// about returns a size in points with two digits.
+// about returns a size in points, with two digits.
 func about(x float64) string { return unit(rough(100 * x)) }
 
 func unit(number string) string {
@@ -46,7 +46,7 @@ func shareOrNone(x *float64) string {
 	return share(*x)
 }
 
-// usd returns an amount in US dollars, with three digits where it is below 1.
+// usd returns an amount in US dollars. Below 1 it has three digits.
 func usd(x float64) string {
 	digits := 2
 	if size := math.Abs(x); size > 0 && size < 1 {
@@ -71,7 +71,7 @@ func grouped(n int) string {
 	return text
 }
 
-// counted returns a number of things, such as "1 question".
+// counted returns a number with the name of what it counts, such as "1 question".
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -79,7 +79,7 @@ func counted(n int, thing string) string {
 	return grouped(n) + " " + thing + "s"
 }
 
-// asked returns how many questions there are, and how many clusters where these are fewer.
+// asked returns the number of questions. If there are fewer clusters, it adds their number.
 func asked(questions, clusters int) string {
 	if clusters < questions {
 		return counted(questions, "question") + " in " + counted(clusters, "cluster")
@@ -96,7 +96,7 @@ func list(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// clipped returns names as clip does.
+// clipped returns the names, each shortened by clip.
 func clipped(names []string) []string {
 	short := make([]string, len(names))
 	for i, name := range names {
