@@ -8,12 +8,10 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// perfect is the |r| from which a correlation counts as 1, because the last few digits
-// are rounding errors.
+// perfect is the |r| from which a correlation counts as 1. The difference from 1 is rounding error.
 const perfect = 1 - 1e-12
 
-// Pearson returns Pearson's r of the pairs (x, y). It is undefined, and false
-// returned, below three pairs and where x or y does not vary.
+// Pearson returns Pearson's r of the pairs (x, y). It returns false below three pairs and if x or y does not vary.
 func Pearson(x, y []float64) (float64, bool) {
 	if len(x) < 3 || Constant(x) || Constant(y) {
 		return 0, false
@@ -21,9 +19,8 @@ func Pearson(x, y []float64) (float64, bool) {
 	return max(-1, min(1, gonum.Correlation(x, y, nil))), true
 }
 
-// PearsonP returns the two-sided p of Pearson's r over n pairs, n above 2, under
-// independence: t = r sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of
-// freedom. A perfect r has p = 0.
+// PearsonP returns the two-sided p of Pearson's r over n pairs, n above 2, under independence. t = r
+// sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of freedom. A perfect r has p = 0.
 func PearsonP(r float64, n int) float64 {
 	if math.Abs(r) >= perfect {
 		return 0
@@ -32,9 +29,8 @@ func PearsonP(r float64, n int) float64 {
 	return StudentP(r*math.Sqrt(df/(1-r*r)), df)
 }
 
-// FisherInterval returns the 95 % interval of Pearson's r over n independent
-// pairs, n above 3, by Fisher's z transformation. At a perfect r the
-// transformation is infinite, and false is returned.
+// FisherInterval returns the 95 % interval of Pearson's r over n independent pairs, n above 3, by Fisher's z
+// transformation. It returns false for a perfect r, because the transformation is then infinite.
 func FisherInterval(r float64, n int) (low, high float64, ok bool) {
 	if math.Abs(r) >= perfect {
 		return 0, 0, false
@@ -47,7 +43,7 @@ func FisherInterval(r float64, n int) (low, high float64, ok bool) {
 //
 //	(concordant - discordant) / sqrt((pairs - tied in x) (pairs - tied in y)),
 //
-// (Kendall 1945). It is undefined, and false returned, where x or y does not vary.
+// (Kendall 1945). It returns false if x or y does not vary.
 func KendallTau(x, y []float64) (float64, bool) {
 	balance := 0
 	apartX := 0
@@ -67,40 +63,37 @@ func KendallTau(x, y []float64) (float64, bool) {
 	return float64(balance) / math.Sqrt(float64(apartX)*float64(apartY)), true
 }
 
-// KendallW returns how far raters, each a row, agree in how they order items, each a
-// column, 0 to 1: Kendall's coefficient of concordance with the correction for ties
-// (Kendall and Babington Smith 1939),
+// KendallW returns how far raters agree on the order of items, 0 to 1. Each rater is a row and each item a column.
+// W is Kendall's coefficient of concordance with the correction for ties (Kendall and Babington Smith 1939),
 //
 //	W = 12 S / (m^2 (n^3-n) - m T),
 //
-// for m raters of n items, S the squared deviations of the items' rank sums from their
-// mean and T the sum of t^3-t over all groups of t tied values.
+// for m raters of n items. S is the sum of squared deviations of the items' rank sums from their mean. T is the sum
+// of t^3-t over all groups of t tied values.
 //
-// An item's deviation is half the sum, over the other items, of how many raters put it
-// before the other less how many put it after. Where ratings are missing, NaN, each of
-// these differences is divided by the number of raters that compare the two (Durbin
-// 1951), and the correction is the share of sum k^3-k, over raters of k items, that T
-// is; the quotient is cut off at 1, which ties may exceed that weigh more on a short row.
+// An item's deviation is half a sum over the other items. Each term is how many raters put the item before the
+// other one, minus how many put it after. If ratings are missing (NaN), each term is divided by the number of
+// raters that compare the two items (Durbin 1951). The correction is then T as a share of the sum of k^3-k over
+// raters of k items. W is limited to 1, because ties weigh more on a short row and could make it larger.
 //
-// Chance alone gives more than 0: raters of all items that order them by chance have a W
-// of 1/m in the mean, and n raters that each leave out one item, another one each, of
-// n/((n-2)(n+1)).
+// Chance alone gives more than 0. Raters that order all items by chance have a mean W of 1/m. n raters that each
+// leave out one item, a different one each, have a mean W of n/((n-2)(n+1)).
 //
-// It reports false where fewer than two raters compare some two items, because one rater
-// only agrees with itself, and where every rater rates all items the same.
+// KendallW returns false if fewer than two raters compare some two items, because one rater only agrees with
+// itself. It also returns false if every rater rates all items the same.
 func KendallW(y [][]float64) (float64, bool) {
 	full := 0
 	ties := 0
 	for _, row := range y {
 		rated := 0
 		for _, v := range row {
-			same := 0 // items with this rating
+			same := 0 // counts items with this rating
 			for _, other := range row {
 				if v == other {
 					same++
 				}
 			}
-			// Each of t tied counts t^2-1: together t^3-t.
+			// Each of t tied values counts t^2-1, so together they count t^3-t.
 			if same > 0 {
 				rated++
 				ties += same*same - 1
@@ -137,17 +130,15 @@ func KendallW(y [][]float64) (float64, bool) {
 	return min(1, 3*squares/float64(n*n*n-n)*float64(full)/float64(full-ties)), true
 }
 
-// ICC returns the intraclass correlation ICC(1) of repeated values, at least two of
-// each item, and the standard deviation within items, by the one-way analysis of
-// variance:
+// ICC returns the intraclass correlation ICC(1) of repeated values, at least two for each item, and the standard
+// deviation within items. It uses the one-way analysis of variance:
 //
 //	ICC(1) = (MSB - MSW) / (MSB + (k-1) MSW),
 //
-// with the F interval of McGraw and Wong (1996) and the chi-square interval of the
-// deviation. Where items differ in their number of values k is (N - sum n^2/N) /
-// (items - 1), and the interval approximate (Searle, Linear Models, 1971). The ICC is
-// undefined below two items and where no value differs, its interval where no repeat
-// does.
+// with the F interval of McGraw and Wong (1996) and the chi-square interval of the deviation. If items differ in
+// their number of values, k is (N - sum n^2/N) / (items - 1), and the interval is approximate (Searle, Linear
+// Models, 1971). The ICC is undefined below two items and if no value differs. Its interval is undefined if the
+// repeats of each item are equal.
 func ICC(items [][]float64) (icc, withinSD Estimate) {
 	n := 0.0
 	sum := 0.0

@@ -13,27 +13,28 @@ const (
 	leastCell = 1e-12
 	// maxCorrelation is the largest absolute correlation that a binormal takes.
 	maxCorrelation = 0.97
-	// maxSeries is the largest absolute correlation of which probabilities are sums of powers, and maxTerms is how many
-	// powers these are at most.
+	// maxSeries is the largest absolute correlation for which probabilities are sums of powers. maxTerms is the
+	// largest number of powers.
 	maxSeries = 0.6
 	maxTerms  = 28
 )
 
-// side is the sign with which the high and the low bound of an interval enter its probability.
+// side holds the signs with which the high and the low bound of an interval enter its probability.
 var side = [2]float64{1, -1} //nolint:gochecknoglobals // it is never written
 
-// interval is an interval of a standard normal variate: above its low and up to its high bound.
+// interval is an interval of a standard normal variate, from its low bound (excluded) to its high bound (included).
 type interval struct {
 	at      [2]float64 // the bounds: high, then low
-	density [2]float64 // at them; 0 where there is none
+	density [2]float64 // at the bounds, 0 at an infinite one
 	cdf     [2]float64
 	terms   []hermiteTerm
 }
 
-// hermiteTerm is the coefficient of a power of the correlation in the tetrachoric series, of an interval, and its
-// derivatives by the bounds. The probability of a cell is the sum over n of rho^n times both coefficients. With the
-// normalised Hermite polynomials h_n, that of n > 0 is phi(t) h_(n-1)(t) / sqrt(n) at the high bound, less the same at
-// the low one; that of n = 0 is the probability of the interval (Pearson 1900; Kendall 1941).
+// hermiteTerm is the coefficient of an interval for one power of the correlation in the tetrachoric series, with
+// its derivatives by the bounds. The probability of a cell is the sum over n of rho^n times the coefficients of
+// both intervals. For n > 0 the coefficient is phi(t) h_(n-1)(t) / sqrt(n) at the high bound minus the same at the
+// low bound. h_n are the normalised Hermite polynomials. For n = 0 the coefficient is the probability of the
+// interval (Pearson 1900; Kendall 1941).
 type hermiteTerm struct {
 	value float64
 	by    [2]float64
@@ -48,7 +49,7 @@ func hermiteRoots() []float64 {
 	return roots
 }
 
-// set sets the interval, with as many terms as there is room for.
+// set sets the interval, with as many terms as the slice terms has.
 func (v *interval) set(low, high float64, roots []float64) {
 	v.at = [2]float64{high, low}
 	for m, t := range v.at {
@@ -89,11 +90,12 @@ func (v *interval) logP() (log float64, first [2]float64, second [2][2]float64) 
 	return math.Log(p), first, second
 }
 
-// binormal is the standard bivariate normal distribution of one correlation.
+// binormal is the standard bivariate normal distribution with one correlation.
 type binormal struct {
-	rho, root float64        // the correlation, and sqrt(1-rho^2)
-	powers    []float64      // of the correlation; none where it is above maxSeries
-	nodes     []binormalNode // otherwise, of the integral over the correlation
+	rho, root float64 // the correlation, and sqrt(1-rho^2)
+	// powers holds the powers of the correlation. It is nil if the correlation is above maxSeries.
+	powers []float64
+	nodes  []binormalNode // nodes of the integral over the correlation, without powers
 }
 
 type binormalNode struct{ sine, inverse, weight float64 }
@@ -122,15 +124,16 @@ func newBinormal(rho float64) binormal {
 	return d
 }
 
-// cell is the probability that one variate lies in x and the other in y, its derivatives by the bounds of each, and its
-// second derivatives by a bound of x and one of y: the density at a corner, with its sign.
+// cell holds the probability that one variate is in x and the other in y. It has the derivatives of that
+// probability by the bounds of each, and the second derivatives by a bound of x and one of y. A second derivative
+// is the density at a corner, with its sign.
 type cell struct {
 	p    float64
 	x, y [2]float64
 	xy   [2][2]float64
 }
 
-// cell returns that of two intervals, which have as many terms as the correlation has powers.
+// cell returns the cell of two intervals. Each must have as many terms as the correlation has powers.
 func (d *binormal) cell(x, y *interval) cell {
 	var c cell
 	if d.powers == nil {
@@ -156,15 +159,16 @@ func (d *binormal) cell(x, y *interval) cell {
 	return c
 }
 
-// integrate sets the cell without the series. Its probability is that of independent variates and, for each corner, the
-// integral of
+// integrate sets the cell without the series. Its probability is that of independent variates plus, for each
+// corner, the integral of
 //
 //	exp(-(h^2 + k^2 - 2 h k sin t) / (2 cos^2 t)) / (2 pi)
 //
-// over t from 0 to asin(rho) (Drezner and Wesolowsky 1990; Genz 2004), by Gauss and Legendre's rule.
+// over t from 0 to asin(rho) (Drezner and Wesolowsky 1990; Genz 2004). The integral uses Gauss and Legendre's rule.
 func (d *binormal) integrate(x, y *interval, c *cell) {
 	c.p = (x.cdf[0] - x.cdf[1]) * (y.cdf[0] - y.cdf[1])
-	given := func(v *interval, h float64) float64 { // the probability of an interval of one where the other one is h
+	// given returns the probability that one variate is in an interval if the other one is h.
+	given := func(v *interval, h float64) float64 {
 		return NormalCDF((v.at[0]-d.rho*h)/d.root) - NormalCDF((v.at[1]-d.rho*h)/d.root)
 	}
 	for m, h := range x.at {
@@ -185,8 +189,8 @@ func (d *binormal) integrate(x, y *interval, c *cell) {
 	}
 }
 
-// binormalLog is the logarithm of the probability of a cell, with its first and second derivatives by the bounds of x, by
-// those of y and by the correlation. Bounds are in the order high, low.
+// binormalLog is the logarithm of the probability of a cell, with its first and second derivatives by the bounds of
+// x, by those of y and by the correlation. Bounds are in the order high, low.
 type binormalLog struct {
 	log        float64
 	x, y       [2]float64
@@ -210,7 +214,7 @@ func (d *binormal) logP(x, y *interval, to *binormalLog) {
 		for n, k := range y.at {
 			f := c.xy[m][n] / c.p
 			if f == 0 {
-				continue // also where a bound is infinite
+				continue // also for an infinite bound
 			}
 			to.rho += f
 			to.rhoRho += f * (d.rho*square + h*k*(1+d.rho*d.rho) - d.rho*(h*h+k*k)) / (square * square)
@@ -221,7 +225,8 @@ func (d *binormal) logP(x, y *interval, to *binormalLog) {
 			to.xy[m][n] = f
 		}
 	}
-	// These were second derivatives of p, over p. Those of its logarithm are less by the products of the first ones.
+	// So far these are second derivatives of p, divided by p. To get those of the logarithm, subtract the products
+	// of the first derivatives.
 	for m := range side {
 		for n := range side {
 			to.xx[m][n] -= to.x[m] * to.x[n]

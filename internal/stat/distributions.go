@@ -29,7 +29,8 @@ func NormalQuantile(p float64) float64 { return distuv.UnitNormal.Quantile(p) }
 // NormalCDF returns the probability that a standard normal deviate is at most z.
 func NormalCDF(z float64) float64 { return distuv.UnitNormal.CDF(z) }
 
-// NormalMean returns the mean of a smooth function of a standard normal variable, by Gauss-Legendre quadrature from -8 to 8.
+// NormalMean returns the mean of a smooth function of a standard normal variable, by Gauss-Legendre quadrature from
+// -8 to 8.
 func NormalMean(of func(z float64) float64) float64 {
 	return quad.Fixed(func(z float64) float64 {
 		return distuv.UnitNormal.Prob(z) * of(z)
@@ -39,8 +40,7 @@ func NormalMean(of func(z float64) float64) float64 {
 // ChiSquaredP returns the upper tail probability of the chi-square distribution.
 func ChiSquaredP(x, df float64) float64 { return distuv.ChiSquared{K: df}.Survival(x) }
 
-// FisherP returns the upper tail probability of the F distribution, small ones
-// too without loss of digits.
+// FisherP returns the upper tail probability of the F distribution. Small probabilities keep all their digits.
 func FisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
 
 // Binomial draws a binomial variate of n trials with the probability p.
@@ -48,11 +48,11 @@ func Binomial(n int, p float64, random *rand.PCG) int {
 	return int(distuv.Binomial{N: float64(n), P: p, Src: random}.Rand())
 }
 
-// BenjaminiHochberg returns the q values of a family of p values, in their order:
-// of m tests, the one with the k-th smallest p gets the least of p m/k over it and
-// the tests with greater p (Benjamini and Hochberg 1995).
+// BenjaminiHochberg returns the q values of a family of p values, in their order. Of m tests, the one with the k-th
+// smallest p has the value p m/k. Its q is the least such value of that test and of the tests with greater p
+// (Benjamini and Hochberg 1995).
 func BenjaminiHochberg(p []float64) []float64 {
-	order := make([]int, len(p)) // by p, the greatest first
+	order := make([]int, len(p)) // by p, greatest first
 	for i := range order {
 		order[i] = i
 	}
@@ -60,16 +60,16 @@ func BenjaminiHochberg(p []float64) []float64 {
 	q := make([]float64, len(p))
 	least := 1.0
 	for rank, i := range order {
-		least = min(least, p[i]*(float64(len(p))/float64(len(p)-rank))) // never below p
+		least = min(least, p[i]*(float64(len(p))/float64(len(p)-rank))) // in this order, q is never below p
 		q[i] = least
 	}
 	return q
 }
 
-// Holm returns the adjusted p values of a family, in their order: those of a step-down test
-// that holds the chance of any false rejection (Holm 1979).
+// Holm returns the adjusted p values of a family, in their order. They are those of a step-down test that controls
+// the probability of any false rejection (Holm 1979).
 func Holm(p []float64) []float64 {
-	order := make([]int, len(p)) // by p, the least first
+	order := make([]int, len(p)) // by p, least first
 	for i := range order {
 		order[i] = i
 	}
@@ -83,9 +83,9 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// McNemar returns exact p values of paired binary outcomes, of which so many are 1 for the
-// first only and for the second only (McNemar 1947): of any difference, of the first being
-// better, and the mid-p of any difference (Fagerland, Lydersen and Laake 2013).
+// McNemar returns exact p values of paired binary outcomes (McNemar 1947). first counts the pairs in which only the
+// first outcome is 1, and second those in which only the second is. twoSided is for any difference, better for the
+// first being better, and mid is the mid-p for any difference (Fagerland, Lydersen and Laake 2013).
 func McNemar(first, second int) (twoSided, better, mid float64) {
 	n := first + second
 	if n == 0 {
@@ -98,8 +98,8 @@ func McNemar(first, second int) (twoSided, better, mid float64) {
 	return twoSided, atMost(second), min(1, 2*atMost(fewer)-half.Prob(float64(fewer)))
 }
 
-// PoissonBinomial returns the probabilities of 0 to len(p) successes in independent trials
-// that succeed with the probabilities p.
+// PoissonBinomial returns the probabilities of 0 to len(p) successes in independent trials whose probabilities of
+// success are p.
 func PoissonBinomial(p []float64) []float64 {
 	chances := make([]float64, 1, len(p)+1)
 	chances[0] = 1
@@ -113,9 +113,9 @@ func PoissonBinomial(p []float64) []float64 {
 	return chances
 }
 
-// SignTest returns the exact two-sided p of the sum of x, when chance gives each of
-// them its sign (Fisher 1935; the binomial test where all are 1 or -1): the
-// probability that the sum of x with random signs lies as far from 0.
+// SignTest returns the exact two-sided p of the sum of x, if chance gives each value its sign. p is the probability
+// that the sum with random signs is at least as far from 0 (Fisher 1935). If all values are 1 or -1, it is the
+// binomial test.
 func SignTest(x []int) float64 {
 	sum := 0
 	span := 0
@@ -123,7 +123,7 @@ func SignTest(x []int) float64 {
 		sum += v
 		span += max(v, -v)
 	}
-	chances := make([]float64, 2*span+1) // of the sums from -span to span
+	chances := make([]float64, 2*span+1) // for the sums from -span to span
 	chances[span] = 1
 	for _, v := range x {
 		next := make([]float64, len(chances))
@@ -149,17 +149,18 @@ func Wilson(k, n int) Estimate {
 	return score(float64(k)/float64(n), float64(n), NormalQuantile(0.975))
 }
 
-// score returns a share of so many trials with the interval that a quantile of its error makes.
+// score returns a share with its score interval. size is the number of trials, and z the quantile of the error.
 func score(p, size, z float64) Estimate {
 	centre := (p + z*z/(2*size)) / (1 + z*z/size)
 	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
 	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
 }
 
-// ClusteredShare returns the share of hits among trials that come in clusters, with its 95 % interval: Wilson's, of as
-// many independent trials as would be equally certain (Kish 1965), with Student's quantile for the clusters. That number
-// lies between the number of clusters and that of trials. Its variance is from leaving out one cluster at a time. There is
-// no interval below two clusters, and no share without trials.
+// ClusteredShare returns the share of hits among trials that come in clusters, with its 95 % interval. The interval
+// is Wilson's for the number of independent trials that would be equally certain (Kish 1965), with Student's
+// quantile for the clusters. That number is between the number of clusters and the number of trials. The variance
+// comes from leaving out one cluster at a time. There is no interval below two clusters, and no share without
+// trials.
 func ClusteredShare(hits []float64, trials []int) Estimate {
 	k := 0.0
 	n := 0.0
@@ -192,10 +193,11 @@ func ClusteredShare(hits []float64, trials []int) Estimate {
 	return score(p, size, StudentQuantile(0.975, clusters-1))
 }
 
-// AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error, from the sum and
-// the number of the differences of each cluster, two clusters at least. Two differences are added, 1 and -1, each a
-// cluster of its own (Bonett and Price 2012), and one cluster at a time is left out. On one degree of freedom less than
-// there are clusters, intervals hold their level where few differences are not 0; the plain t interval does not.
+// AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error. Its
+// arguments are the sum and the number of the differences in each cluster, for at least two clusters. It adds two
+// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. On one
+// degree of freedom less than there are clusters, intervals keep their level even if few differences are not 0. The
+// plain t interval does not.
 func AdjustedMean(sums, counts []float64) (mean, se float64) {
 	total := 0.0
 	n := 2.0
@@ -218,8 +220,8 @@ func AdjustedMean(sums, counts []float64) (mean, se float64) {
 	return mean, math.Sqrt((clusters + 1) / (clusters + 2) * spread)
 }
 
-// ClopperPearsonUpper returns the one-sided upper confidence bound of a share of which k of n are
-// observed (Clopper and Pearson 1934): 1 where k is n, also where nothing is observed.
+// ClopperPearsonUpper returns the one-sided upper confidence bound of a share if k of n were observed (Clopper and
+// Pearson 1934). It is 1 if k is n, and if n is 0.
 func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 	if k >= n {
 		return 1
@@ -227,11 +229,10 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 	return distuv.Beta{Alpha: float64(k + 1), Beta: float64(n - k)}.Quantile(confidence)
 }
 
-// PosteriorMean returns the posterior mean of a normal distribution, given values of
-// it, with its 95 % credible interval. Beforehand its mean is normal about mean with the
-// weight of so many observations, and its variance inverse gamma with a shape and a
-// scale: the conjugate normal-inverse-gamma update, whose marginal is Student's t
-// (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
+// PosteriorMean returns the posterior mean of a normal distribution, given values of it, with its 95 % credible
+// interval. The prior of its mean is normal about mean, with the weight of that number of observations. The prior
+// of its variance is inverse gamma with a shape and a scale. This is the conjugate normal-inverse-gamma update,
+// whose marginal is Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
 func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	n := float64(len(x))
 	total := weight + n
@@ -249,17 +250,15 @@ func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	return Estimate{Value: &mean, Lower: new(mean - half), Upper: new(mean + half)}
 }
 
-// ModeratedVariances returns the variances of groups, with their degrees of freedom,
-// given the sum of squared residuals of each group and its degrees of freedom. The
-// variance s^2 of one group, on few degrees of freedom d, is drawn towards those of the
-// others,
+// ModeratedVariances returns the variances of groups, with their degrees of freedom. Its arguments are the sum of
+// squared residuals of each group and its degrees of freedom. The variance s^2 of one group, on few degrees of
+// freedom d, is drawn towards those of the others,
 //
-//	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom,
+//	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom.
 //
-// where s0^2 and d0 follow from the scatter of log s^2 over the groups: an empirical
-// Bayes estimate by moments (Smyth, Linear Models and Empirical Bayes
-// Methods, 2004, section 6.2). D0 is infinite where log s^2 scatters no more than
-// chance explains. It reports false where no group has residuals.
+// s0^2 and d0 follow from the scatter of log s^2 over the groups. This is an empirical Bayes estimate by moments
+// (Smyth, Linear Models and Empirical Bayes Methods, 2004, section 6.2). d0 is infinite if log s^2 scatters no more
+// than chance explains. ModeratedVariances returns false if no group has residuals.
 func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok bool) {
 	var raw, known []float64 // of the groups with residuals
 	for k, d := range residual {
@@ -272,7 +271,7 @@ func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok
 		return nil, nil, false
 	}
 	// A variance of zero has no logarithm.
-	const least = 1e-5 // of the median
+	const least = 1e-5 // relative to the median
 	floor := least * Median(raw)
 	if floor == 0 {
 		floor = least
@@ -300,12 +299,11 @@ func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok
 	return variance, df, true
 }
 
-// trigamma returns the second derivative of the logarithm of the gamma function at
-// x > 0, which is a Hurwitz zeta function.
+// trigamma returns the trigamma function at x > 0, which is the second derivative of log gamma. It is a Hurwitz
+// zeta function.
 func trigamma(x float64) float64 { return mathext.Zeta(2, x) }
 
-// trigammaInverse returns the x > 0 with that trigamma > 0, by Newton's method
-// (Smyth 2004, appendix).
+// trigammaInverse returns the x > 0 whose trigamma is y, for y > 0. It uses Newton's method (Smyth 2004, appendix).
 func trigammaInverse(y float64) float64 {
 	x := 0.5 + 1/y
 	for range 50 {

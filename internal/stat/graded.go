@@ -17,19 +17,22 @@ var (
 )
 
 const (
-	apartWeight      = 0.4    // of a pair of scores on different ballots and of different answers
-	apartShare       = 1. / 4 // of such pairs that enter
-	fewestInCategory = 4      // scores of a reviewer, at least
-	shareInCategory  = 60     // one score of so many, at least
-	maxCategories    = 12     // of a reviewer
+	// apartWeight is the weight of a pair of scores that share neither ballot nor answer.
+	apartWeight = 0.4
+	apartShare  = 1. / 4 // the share of such pairs that enter
+	// fewestInCategory is the least number of a reviewer's scores in a category.
+	fewestInCategory = 4
+	shareInCategory  = 60 // a category holds at least one in this many scores
+	maxCategories    = 12 // for one reviewer
 
 	maxGradedPairs = 400_000
 	maxGradedSteps = 40
-	leastGap       = 1e-3 // between thresholds
+	leastGap       = 1e-3 // the least distance between thresholds
 	leastC, mostC  = 0.15, 3
-	// twoCategories is the number of points in a latent unit of a reviewer with two categories, whose thresholds have no slope.
+	// twoCategories is the number of points in a latent unit of a reviewer with two categories. Its single
+	// threshold has no slope.
 	twoCategories = 1.35
-	effectSD      = 3 // of the prior of an effect, in points
+	effectSD      = 3 // standard deviation of an effect's prior, in points
 	spreadSD      = 0.3
 	betweenSD     = 0.2
 )
@@ -37,74 +40,80 @@ const (
 // Score is an observation of a [Graded] model.
 type Score struct {
 	Session  int // only scores of one session are compared
-	Question int // errors are clustered by it; a session has one
-	Ballot   int // with which it was given, within the session
-	Answer   int // that it is of, within the session
+	Question int // errors are clustered by question; a session has one
+	// Ballot and Answer number the ballot of the score and the answer that it is for, within the session.
+	Ballot   int
+	Answer   int
 	Reviewer int // from 0
 	// Candidate is the model that gave the answer, from 0.
 	Candidate int
 	Points    float64
-	Length    float64 // l: binary logarithm of the length, less the mean of the answers beside it
-	Slate     float64 // that mean, centred
-	Own       bool    // the reviewer gave the answer
-	Terms     []Term  // the effects on it
+	// Length is the binary logarithm of the answer's length minus the mean of the answers in the session, l in the
+	// model.
+	Length float64
+	Slate  float64 // is that mean, centred
+	Own    bool    // the reviewer gave the answer
+	Terms  []Term  // are the effects on the score
 }
 
-// Term is an effect on a score: its index, and what it is multiplied by.
+// Term is an effect on a score: the index of the effect, and the factor that it is multiplied by.
 type Term struct {
 	Effect int
 	Value  float64
 }
 
-// Graded is a graded-response model (Samejima 1969) of scores with many facets (Linacre 1989). A score of reviewer i is in
-// category k where its latent value y* is above the threshold t_i(k-1) and up to t_ik:
+// Graded is a graded-response model (Samejima 1969) of scores with many facets (Linacre 1989). A score of reviewer
+// i is in category k if its latent value y* is above the threshold t_i(k-1) and at most t_ik:
 //
 //	y* = lambda_i z + c_i (sum of effects times their values) + u    u is standard normal
 //	z  = nu_j + b1 l + b2 lbar + b3 (l + lbar)^2                     of candidate j
 //
-// The u of one session are correlated: r_i on a ballot, lambda_i lambda_k + g_i g_k about an answer, g_i g_k otherwise. So
-// the thresholds take up how a reviewer uses the scale, lambda_i how much it tells answers apart, and g_i what all answers
-// to a question have in common. c_i turns points into latent units, so that effects are points as if the scale went on.
-// Further effects are those of [Graded.Spread] and [Graded.Between].
+// The u of one session are correlated. The correlation is r_i on one ballot, lambda_i lambda_k + g_i g_k about one
+// answer, and g_i g_k otherwise. So the thresholds describe how a reviewer uses the scale, lambda_i how much it
+// tells answers apart, and g_i what all answers to a question have in common. c_i turns points into latent units,
+// so effects are in points as if the scale had no ends. [Graded.Spread] and [Graded.Between] describe further
+// effects.
 //
 // It is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak priors:
 //
 //	sum over pairs of scores of w log P2 - sum over scores of kappa log P1 - sum over parameters of theta^2 / (2 sd^2)
 //
-// where P2 and P1 are the probabilities of the categories of two scores and of one. Kappa takes back what a score counts
-// too often.
+// P2 and P1 are the probabilities of the categories of two scores and of one. A score enters through many pairs.
+// kappa corrects for counting it too often.
 //
-// Its methods and those of its fits must not run at the same time.
+// Its methods and those of its fits must not run concurrently.
 type Graded struct {
 	reviewers []gradedReviewer
 	sessions  []gradedSession
-	questions [][]int // the sessions of each
-	given     int     // effects
-	occurs    []int   // in how many questions each effect does
+	questions [][]int // the sessions of each question
+	given     int     // the number of effects
+	occurs    []int   // the number of questions in which each effect occurs
 	layout
-	priors    []float64 // 1/sd^2 of each parameter
-	theta     []float64 // where the scores were placed last
-	at        []int     // of each parameter: its row in the matrix of second derivatives, -1 for none
-	rows      int       // of the parameters that are in every model
-	reference int       // the candidate whose nu is 0
+	priors []float64 // 1/sd^2 of each parameter
+	theta  []float64 // the values for which the scores were placed last
+	// at is the row of each parameter in the matrix of second derivatives, or -1 for none.
+	at        []int
+	rows      int // the number of parameters that are in every model
+	reference int // the candidate whose nu is 0
 	roots     []float64
-	terms     [][]hermiteTerm // room for those of the scores of a session
+	terms     [][]hermiteTerm // buffers for the scores of a session
 	ballot    []correlation
 	answer    []correlation // by two reviewers
 	apart     []correlation
-	spreading correlation // of the scores asked for last
-	powers    int         // of a correlation, at most
+	spreading correlation // for the two scores compared last
+	powers    int         // most powers of any correlation
 }
 
-// layout says where each parameter is: the first of those by reviewer or candidate.
+// layout holds the index of the first parameter of each kind. Parameters of a kind are by reviewer, candidate or
+// effect.
 type layout struct{ lambda, g, r, nu, b, effects, spread, between, size int }
 
-// gradedReviewer is a reviewer. One without categories stays out of the model.
+// gradedReviewer is a reviewer. A reviewer without categories is not in the model.
 type gradedReviewer struct {
-	values []float64 // mean points of each category
-	counts []float64 // of scores in each
-	t      int       // the parameter that is its first threshold
-	c      float64   // how many latent units one point is
+	values []float64 // the mean points of each category
+	counts []float64 // the number of scores in each category
+	t      int       // the parameter of its first threshold
+	c      float64   // the number of latent units in one point
 }
 
 type gradedSession struct {
@@ -117,43 +126,49 @@ type gradedPair struct {
 	w    float64
 }
 
-// gradedCell is a score and, while derivatives are added up, what its latent value depends on.
+// gradedCell is a score. While derivatives are computed, it also holds the derivatives of its latent value.
 type gradedCell struct {
 	Score
-	category  int
-	own       int     // the reviewer's own answer in the session, -1 for none
-	deviation float64 // z less its mean over the scores of the reviewer, as it was when kappa was set
+	category int
+	own      int // the reviewer's own answer in the session, or -1
+	// deviation is z minus its mean over the scores of the reviewer. It is fixed when kappa is set.
+	deviation float64
 	kappa     float64
 
-	interval        // of u, in which the score is
-	t        [2]int // rows of the parameters that are its bounds; 0 also where a bound is infinite: nothing is added there
-	mean     []partial
-	factors  int           // so many of the first of mean are factors of z
-	first    [2]float64    // derivatives by the bounds, summed over the pairs
-	second   [2][2]float64 // second ones
+	interval // the interval of u in which the score is
+	// t holds the rows of the parameters that are its bounds. It is 0 if a bound is infinite, and nothing is added
+	// there.
+	t    [2]int
+	mean []partial
+	// factors is how many of the first elements of mean are factors of z.
+	factors int
+	first   [2]float64    // derivatives by the bounds, summed over the pairs
+	second  [2][2]float64 // second derivatives by the bounds
 }
 
-// partial is the derivative of something by a parameter.
+// partial is a derivative by a parameter.
 type partial struct {
 	row   int // of the parameter
 	value float64
-	z     float64 // of the mean of a latent value: the derivative of z
+	// z is the derivative of z. It is set for the mean of a latent value.
+	z float64
 }
 
-// bend is the derivative of a correlation by two parameters.
+// bend is the second derivative of a correlation by two parameters.
 type bend struct {
 	rows  [2]int
 	value float64
 }
 
-// correlation is that of the latent values of two scores.
+// correlation is the correlation of the latent values of two scores, with its derivatives.
 type correlation struct {
 	binormal
 	by    []partial
 	bends []bend
 }
 
-// NewGraded returns the model of scores with so many effects.
+// NewGraded returns the model of scores with that number of effects. Without enough data it returns one of the
+// errors above.
 func NewGraded(scores []Score, effects int) (*Graded, error) {
 	m := &Graded{given: effects}
 	candidates := 0
@@ -166,7 +181,7 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 	m.occurs = make([]int, effects+2*len(m.reviewers))
 	categories := m.categorise(scores)
 	m.arrange(candidates)
-	var scored []int // of each candidate
+	var scored []int // the candidates with scores
 	used := map[int]bool{}
 	questions := map[int]int{}
 	sessions := map[int]int{}
@@ -211,8 +226,8 @@ func NewGraded(scores []Score, effects int) (*Graded, error) {
 	return m, nil
 }
 
-// categorise sets the categories of each reviewer, and returns the one of each of its scores. The smallest category is
-// merged with its smaller neighbour until all are large enough.
+// categorise sets each reviewer's categories. It returns, for each reviewer, the category of each number of points.
+// It merges the smallest category with its smaller neighbour until all are large enough.
 func (m *Graded) categorise(scores []Score) []map[float64]int {
 	counts := make([]map[float64]int, len(m.reviewers))
 	all := make([]map[float64]int, len(m.reviewers))
@@ -274,7 +289,7 @@ func scoreGroups(counts map[float64]int) (groups []scoreGroup) {
 	return groups
 }
 
-// arrange gives each parameter its place and its prior.
+// arrange sets the index and the prior of each parameter.
 func (m *Graded) arrange(candidates int) {
 	block := func(n int, sd float64) int {
 		first := m.size
@@ -297,7 +312,7 @@ func (m *Graded) arrange(candidates int) {
 	m.between = block(n, betweenSD)
 }
 
-// identify gives rows to the parameters that scores depend on. The nu of one candidate is the zero of the others.
+// identify gives rows to the parameters on which scores depend. The nu of one candidate is fixed at 0.
 func (m *Graded) identify(used map[int]bool, scored []int) {
 	m.at = slices.Repeat([]int{-1}, m.size)
 	row := func(k int) {
@@ -323,7 +338,8 @@ func (m *Graded) identify(used map[int]bool, scored []int) {
 	}
 }
 
-// couples yields the pairs of scores of a session that may be compared. Two ballots of one reviewer are not.
+// couples yields the pairs of scores in a session that may be compared. Scores on two ballots of one reviewer are
+// not compared.
 func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
 	return func(yield func(x, y *gradedCell) bool) {
 		for k := range s.cells {
@@ -338,14 +354,15 @@ func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
 	}
 }
 
-// near reports whether two scores are on one ballot or of one answer, or one is of the own answer of the other's reviewer:
-// such pairs tell the most.
+// near reports whether two scores tell much about each other. They do if they are on one ballot or about one
+// answer, or if one is about the own answer of the other's reviewer.
 func (c *gradedCell) near(other *gradedCell) bool {
 	return c.Ballot == other.Ballot || c.Answer == other.Answer || c.own == other.Answer || other.own == c.Answer
 }
 
-// pair pairs the scores of each session: all that are near, and of the others a share, by chance. Where these are too
-// many, a share of all pairs has weights that are as much greater. The chance is the same every time.
+// pair selects pairs of scores in each session: all that are near, and a random share of the others. If these are
+// too many, it selects a share of all pairs and raises their weights in proportion. The selection is the same every
+// time.
 func (m *Graded) pair() {
 	chance := func(x, y *gradedCell) float64 {
 		if x.near(y) {
@@ -375,16 +392,18 @@ func (m *Graded) pair() {
 	}
 }
 
-// Spread returns the index of a further effect: how much more a reviewer tells answers apart where its own one is good.
-// Its lambda is 1 + d eta times as great, with eta by how much its own answer is better than expected, whose standard
-// deviation is 1, and d the effect, with a prior N(0, 0.3^2). To the first order in d its own answers then have d added to z,
-// and the scores of others are correlated with its own answer's. Without it, such a reviewer looks as if it favoured itself.
+// Spread returns the index of a further effect: how much more a reviewer tells answers apart when its own answer is
+// good. Its lambda is multiplied by 1 + d eta. eta is by how much its own answer is better than expected, with the
+// standard deviation 1. d is the effect, with a prior N(0, 0.3^2). To the first order in d, the reviewer's own
+// answers get d added to z, and its scores of others are correlated with the score of its own answer. Without this
+// effect, such a reviewer looks as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
-// Between returns the indices of further effects: how much more reviewers tell models apart than their answers. With it, z
-// has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2), and correlations keep lambda_i alone. Without it,
-// reviewers that share a taste, or see another merit than the rest, look as if they favoured models or themselves. The first
-// reviewer has no such effect, because a common factor of all reviewers only changes the unit of nu.
+// Between returns the indices of further effects: how much more reviewers tell models apart than their answers.
+// With these effects, z has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2). Correlations keep
+// lambda_i alone. Without these effects, reviewers that share a taste, or that value something the others do not,
+// look as if they favoured models or themselves. The first reviewer has no such effect, because a common factor of
+// all reviewers only changes the unit of nu.
 func (m *Graded) Between() (effects []int) {
 	for i := range m.reviewers {
 		if e := m.between - m.effects + i; m.occurs[e] > 0 {
@@ -396,10 +415,10 @@ func (m *Graded) Between() (effects []int) {
 
 // occur counts the questions in which each effect occurs.
 func (m *Graded) occur() {
-	last := make([]int, len(m.occurs)) // questions met, from 1
+	last := make([]int, len(m.occurs)) // the last question met, from 1
 	for q, sessions := range m.questions {
 		for _, s := range sessions {
-			own := map[int]int{} // answer of each reviewer
+			own := map[int]int{} // the own answer of each reviewer
 			for _, x := range m.sessions[s].cells {
 				terms := append(slices.Clip(x.Terms), Term{m.between - m.effects + x.Reviewer, 1})
 				if x.Own {

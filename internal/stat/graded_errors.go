@@ -6,47 +6,50 @@ import (
 	"slices"
 )
 
-// GradedFit is the fit of a [Graded] model with some of its effects. Those in the model and those beside it have estimates
-// in points, with errors by leaving out one question at a time (CR3 of Bell and McCaffrey 2002). Without question s the
-// estimates move by one Newton step, with u_s the derivatives of what it adds to the objective and A its second ones,
-// negative:
+// GradedFit is the fit of a [Graded] model with some of its effects. The other effects are beside the model. Both
+// kinds have estimates in points, with errors by leaving out one question at a time (CR3 of Bell and McCaffrey
+// 2002). Without question s the estimates move by one Newton step. u_s are the first derivatives of what the
+// question adds to the objective, A_s the negative second ones, and A those of the whole objective:
 //
 //	theta(-s) - theta = -(A - A_s)^-1 u_s    V = (G-1)/G sum (theta(-s) - theta)(theta(-s) - theta)'
 //
-// The inverse is the first terms of its series, A^-1 + A^-1 A_s A^-1 and so on, and A_s has no second derivatives by
-// correlations: in one question these are mostly noise.
+// The inverse is approximated by the first terms of its series, A^-1 + A^-1 A_s A^-1 and so on. A_s leaves out
+// second derivatives by correlations, because in one question they are mostly noise.
 //
-// An effect beside the model has the estimate of one Newton step from 0. It is tested by its effective score: its own
-// less what the parameters in the model explain of it.
+// The estimate of an effect beside the model is one Newton step from 0. Its test uses its effective score: its
+// score minus what the parameters in the model explain of it.
 type GradedFit struct {
-	Effects []Contrast // by effect, those of spreads last; see [GradedFit.Contrast]
-	// Objective is that of the model. Of two fits of one model from one fit, the one with the greater objective fits better.
+	// Effects holds the effects by index, those of spreads and between models last. See [GradedFit.Contrast].
+	Effects []Contrast
+	// Objective is the objective at the fit. Of two fits that [GradedFit.With] makes from one fit, the one with the
+	// greater objective fits better.
 	Objective float64
 
-	of      *Graded
-	in      []int // the effects in the model
-	n       int   // parameters in the model
-	theta   []float64
-	factor  []float64   // of A
-	moved   [][]float64 // by question left out: what each effect in the model moves by
+	of     *Graded
+	in     []int // lists the effects in the model
+	n      int   // the number of parameters in the model
+	theta  []float64
+	factor []float64 // the factor of A
+	// moved holds, for each question, how much each effect in the model moves without it.
+	moved   [][]float64
 	omitted []omitted
 }
 
 const (
-	converged = 1e-4 // the objective gains less by another step
-	roughly   = 1    // the same, where what follows moves the estimates more
-	// roughSessions is how many sessions, and no more than twice as many, are fitted roughly.
+	converged = 1e-4 // a fit ends if another step would gain less than this
+	roughly   = 1    // the same for a first, rough fit
+	// roughSessions is the number of sessions in the rough fit, and at most twice as many.
 	roughSessions = 200
-	leverageTerms = 2 // of the series, after the first
+	leverageTerms = 2 // how many terms the series has after the first
 	// leastUnexplained is the share of the information on an effect that the parameters in the model must leave.
 	leastUnexplained = 1e-3
-	// fewQuestions is up to how many questions the errors of an effect beside the model count its leverage: what each
-	// question has of the information on it.
+	// fewQuestions is the largest number of questions for which the error of an effect beside the model includes
+	// its leverage. Leverage is the share of each question in the information about the effect.
 	fewQuestions = 200
 )
 
-// Fit fits the model with those effects, first without kappa. It returns [ErrNotConverged] where the likelihood has no
-// maximum that can be found, or an error of the context. The fits made before are then of no use.
+// Fit fits the model with those effects. It makes a rough fit without kappa first. It returns [ErrNotConverged] if
+// it finds no maximum of the likelihood, or an error of the context. Fits made before must not be used afterwards.
 func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	n := m.enter(effects)
 	m.start()
@@ -59,7 +62,7 @@ func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	return m.fit(ctx, effects, n)
 }
 
-// With fits the model with further effects, from one Newton step for each on.
+// With fits the model with further effects. It starts from this fit, with one Newton step for each further effect.
 func (f *GradedFit) With(ctx context.Context, further ...int) (*GradedFit, error) {
 	m := f.of
 	copy(m.theta, f.theta)
@@ -84,7 +87,8 @@ func (f *GradedFit) With(ctx context.Context, further ...int) (*GradedFit, error
 	return m.fit(ctx, effects, m.enter(effects))
 }
 
-// enter gives the last rows to the effects, those in the model first, and returns how many parameters are in the model.
+// enter gives the last rows to the effects, first to those in the model. It returns the number of parameters in the
+// model.
 func (m *Graded) enter(effects []int) (n int) {
 	n = m.rows
 	for _, e := range effects {
@@ -125,7 +129,7 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 	part := f.derivatives(left)
 	n := part.n
 	a := make([]float64, part.n*part.n)
-	var touched []int // parameters in the model on which the question has something to say
+	var touched []int // the parameters in the model that the question is informative about
 	for _, sessions := range m.questions {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -172,9 +176,9 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 	return nil
 }
 
-// Contrast returns a combination of effects, with a weight for each effect. It is estimable where all are in the model and the
-// scores tell more of it than its prior. Informative is the least number of questions in which one of its effects occurs,
-// and the degrees of freedom are one less.
+// Contrast returns a combination of effects, with a weight for each effect. It is estimable if all of them are in
+// the model and the scores tell more about it than its prior does. Informative is the least number of questions in
+// which one of its effects occurs. The degrees of freedom are one less.
 func (f *GradedFit) Contrast(weights []float64) Contrast {
 	m := f.of
 	c := make([]float64, f.n)
@@ -209,28 +213,28 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 	return k
 }
 
-// beside is an effect beside the model. Its effective score and information are what the parameters in the model leave of
-// its own.
+// omitted is an effect beside the model. score and information are what the parameters in the model leave of the
+// effect's own.
 type omitted struct {
 	effect, row        int
 	between            bool
-	b                  []float64 // second derivatives by it and by each parameter in the model, negative
+	b                  []float64 // negative second derivatives by it and each parameter in the model
 	slopes             []float64 // A^-1 b
 	score, information float64
-	squares            float64   // of what leaving out each question moves
-	parts              []float64 // of the score, by question, of an effect between models
+	squares            float64   // the sum of squared moves without each question
+	parts              []float64 // the score by question, for an effect between models
 	*Contrast
 }
 
-// derivatives returns those by all parameters, in the model and beside it.
+// derivatives returns empty derivatives by all parameters, those in the model and those beside it.
 func (f *GradedFit) derivatives(how bending) *derivatives {
 	d := newDerivatives(f.n + len(f.Effects) - len(f.in))
 	d.bending = how
 	return d
 }
 
-// setOmitted sets the effects beside the model that the scores tell something of. Where the model lacks a large effect,
-// the observed second derivatives by correlations would hide it.
+// setOmitted sets the effects beside the model about which the scores are informative. It uses products for the
+// second derivatives by correlations. If the model lacks a large effect, the observed ones would hide it.
 func (f *GradedFit) setOmitted() {
 	total := f.derivatives(products)
 	f.of.differentiate(total, 1)
@@ -271,8 +275,9 @@ func (f *GradedFit) setOmitted() {
 	}
 }
 
-// leaveOut adds what leaving out a question moves where the effect is 0. Part and a are the derivatives of the question, touched are
-// the parameters with derivatives that are not 0, and move is what leaving it out moves the parameters in the model by.
+// leaveOut adds how much leaving out a question moves the effect. part and a hold the derivatives of the question.
+// touched lists the parameters whose derivatives are not 0. move is how much the parameters in the model move
+// without the question.
 func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) {
 	n := len(move)
 	of := a[x.row*part.n:]
@@ -294,8 +299,9 @@ func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) 
 	}
 }
 
-// BetweenP returns the p of the hypothesis that reviewers tell models apart as much as their answers: that of Hotelling's T^2 of
-// the scores of what [Graded.Between] returns. It is 1 where the model has these effects, or the scores tell nothing of them.
+// BetweenP returns p for the hypothesis that reviewers tell models apart as much as their answers. It uses
+// Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the model already has these effects,
+// or if the scores tell nothing about them.
 func (f *GradedFit) BetweenP() float64 {
 	var of []*omitted
 	between := f.of.Between()
@@ -326,8 +332,8 @@ func (f *GradedFit) BetweenP() float64 {
 	return FisherP(t2*float64(g-n)/float64(n*(g-1)), float64(n), float64(g-n))
 }
 
-// Marginal returns how many points on a reviewer's own scale an effect of one point moves its scores on average. It is 0 where
-// the reviewer stays out of the model.
+// Marginal returns by how many points on a reviewer's own scale an effect of one point moves its scores on average.
+// It is 0 if the reviewer is not in the model.
 func (f *GradedFit) Marginal(reviewer int) float64 {
 	m := f.of
 	if m.Categories(reviewer) == 0 {
@@ -353,8 +359,8 @@ func (f *GradedFit) Marginal(reviewer int) float64 {
 	return r.c * sum / max(n, 1)
 }
 
-// Outside returns, by effect, how many of the scores that it is on lie outside the category that their reviewer gives them
-// most often.
+// Outside returns, for each effect, how many of the scores with the effect differ from their reviewer's commonest
+// category.
 func (m *Graded) Outside() []int {
 	counts := make([]map[[2]int]int, m.given) // by reviewer and category
 	for _, s := range m.sessions {
@@ -384,7 +390,8 @@ func (m *Graded) Outside() []int {
 	return outside
 }
 
-// Categories returns how many categories a reviewer has, 0 where it stays out of the model or is none, such as -1.
+// Categories returns how many categories a reviewer has. It is 0 if the reviewer is not in the model, or if there
+// is no such reviewer.
 func (m *Graded) Categories(reviewer int) int {
 	if reviewer < 0 || reviewer >= len(m.reviewers) {
 		return 0

@@ -9,11 +9,11 @@ import (
 	gonum "gonum.org/v1/gonum/stat"
 )
 
-// start sets the starting values of a fit. All kappa are 0 at first.
+// start sets the starting values of a fit. All kappa are then 0.
 func (m *Graded) start() {
 	const lambda, g, r = 0.6, 0.25, 0.15
 	m.theta = make([]float64, m.size)
-	normal := make([][]float64, len(m.reviewers)) // normal quantile of the middle of each category
+	normal := make([][]float64, len(m.reviewers)) // normal quantiles of the categories' middles
 	for i := range m.reviewers {
 		m.theta[m.lambda+i] = lambda
 		m.theta[m.g+i] = g
@@ -55,8 +55,8 @@ func (m *Graded) start() {
 	m.setC()
 }
 
-// setC sets the latent units in a point, c, of each reviewer: the slope of its thresholds over the midpoints of its
-// categories, weighted by the density at them.
+// setC sets c, the number of latent units in a point, for each reviewer. It is the slope of the reviewer's
+// thresholds over the midpoints between its categories, weighted by the density at the thresholds.
 func (m *Graded) setC() {
 	for i := range m.reviewers {
 		r := &m.reviewers[i]
@@ -74,7 +74,7 @@ func (m *Graded) setC() {
 	}
 }
 
-// setDeviations sets how much each z differs from the mean over the scores of its reviewer.
+// setDeviations sets how much each z differs from its mean over the scores of the same reviewer.
 func (m *Graded) setDeviations() {
 	sums := make([]float64, len(m.reviewers))
 	counts := make([]float64, len(m.reviewers))
@@ -94,9 +94,9 @@ func (m *Graded) setDeviations() {
 	}
 }
 
-// setKappa sets how much of the likelihood of each score is taken back, so that the estimating function comes near the
-// optimal one and the matrix of second derivatives stays definite. An exact score in pairs with the correlations rho
-// counts sum w/(1-rho^2) times, and should count about 1.25 sum w|rho|/(1-rho^2) times.
+// setKappa sets how much of each score's likelihood is subtracted. With this the estimating function is near the
+// optimal one, and the matrix of second derivatives stays definite. An exact score in pairs with the correlations
+// rho counts sum w/(1-rho^2) times. It should count about 1.25 sum w|rho|/(1-rho^2) times.
 func (m *Graded) setKappa() {
 	m.correlate()
 	const keep, least = 1.25, 0.3
@@ -118,23 +118,23 @@ func (m *Graded) setKappa() {
 	}
 }
 
-// bending says what stands for the second derivatives by correlations, which are noisy.
+// bending says what replaces the second derivatives by correlations, which are noisy.
 type bending int
 
 const (
 	observed bending = iota
-	products         // of first derivatives, negative: the same on average
-	left             // nothing: they are left out
+	products         // use negative products of first derivatives, which are the same on average
+	left             // leave them out
 )
 
-// derivatives holds the objective, or what some sessions contribute to it, and its derivatives with respect to the first n
+// derivatives holds the objective, or the part of it from some sessions, and its derivatives by the first n
 // parameters.
 type derivatives struct {
 	n        int
 	bending  bending
 	value    float64
 	gradient []float64
-	half     []float64 // n x n: with its transpose, the matrix of second derivatives
+	half     []float64 // n x n; the sum with its transpose is the matrix of second derivatives
 	log      binormalLog
 }
 
@@ -142,14 +142,14 @@ func newDerivatives(n int) *derivatives {
 	return &derivatives{n: n, gradient: make([]float64, n), half: make([]float64, n*n)}
 }
 
-// clear makes all zero.
+// clear sets everything to zero.
 func (d *derivatives) clear() {
 	d.value = 0
 	clear(d.gradient)
 	clear(d.half)
 }
 
-// information sets the observed information: the matrix of second derivatives, negative.
+// information sets to to the observed information, which is the negative matrix of second derivatives.
 func (d *derivatives) information(to []float64) {
 	for i := range d.n {
 		for j := range i + 1 {
@@ -160,18 +160,19 @@ func (d *derivatives) information(to []float64) {
 	}
 }
 
-// definite replaces an n x n matrix by its Cholesky factor. It reports false if the matrix is not positive definite.
+// definite replaces an n x n matrix by its Cholesky factor. It returns false if the matrix is not positive
+// definite.
 func definite(a []float64, n int) bool {
 	Factor(a, n, nil)
 	for k := range n {
-		if !(a[k*n+k] > 0) { // not for NaN either
+		if !(a[k*n+k] > 0) { // also refuses NaN
 			return false
 		}
 	}
 	return true
 }
 
-// addRow adds to a row what depends so on the high and the low bound of a score.
+// addRow adds to a row the derivatives by the high and the low bound of a score.
 func (d *derivatives) addRow(row int, x *gradedCell, high, low float64) {
 	to := d.half[row*d.n : (row+1)*d.n]
 	to[x.t[0]] += high
@@ -181,7 +182,7 @@ func (d *derivatives) addRow(row int, x *gradedCell, high, low float64) {
 	}
 }
 
-// addBlock adds the second derivatives by the bounds of x and those of y, w times.
+// addBlock adds the second derivatives by the bounds of x and those of y, multiplied by w.
 func (d *derivatives) addBlock(x, y *gradedCell, by *[2][2]float64, w float64) {
 	for m, t := range x.t {
 		if x.density[m] > 0 {
@@ -195,7 +196,7 @@ func (d *derivatives) addBlock(x, y *gradedCell, by *[2][2]float64, w float64) {
 	}
 }
 
-// addPair adds the likelihood of a pair.
+// addPair adds the log-likelihood of a pair.
 func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 	l := &d.log
 	c.logP(&p.x.interval, &p.y.interval, l)
@@ -238,8 +239,8 @@ func (d *derivatives) addPair(p *gradedPair, c *correlation) {
 	}
 }
 
-// addCell adds what depends on one score only, and on its bounds by more than one parameter. The cell holds the
-// derivatives by its bounds.
+// addCell adds the terms that depend on only one score. The cell already holds the derivatives by its bounds,
+// summed over its pairs.
 func (d *derivatives) addCell(x *gradedCell) {
 	log, first, second := x.logP()
 	d.value -= x.kappa * log
@@ -264,7 +265,7 @@ func (d *derivatives) addCell(x *gradedCell) {
 	d.addBlock(x, x, &x.second, 0.5)
 }
 
-// add adds the likelihood of a session.
+// add adds the log-likelihood of a session.
 func (m *Graded) add(d *derivatives, s *gradedSession) {
 	for k := range s.cells {
 		s.cells[k].terms = m.terms[k][:m.powers]
@@ -278,7 +279,7 @@ func (m *Graded) add(d *derivatives, s *gradedSession) {
 	}
 }
 
-// place sets the interval of a score, and how it depends on the first n parameters.
+// place sets the interval of a score, and its derivatives by the first n parameters.
 func (m *Graded) place(x *gradedCell, n int) {
 	r := &m.reviewers[x.Reviewer]
 	lambda := m.theta[m.lambda+x.Reviewer] + m.theta[m.between+x.Reviewer]
@@ -361,7 +362,7 @@ func (m *Graded) correlate() {
 	}
 	m.powers = 1
 	if !zero(m.theta[m.spread:m.between]) {
-		m.powers = maxTerms // their correlations are not among these
+		m.powers = maxTerms // correlations with a spread are not in the matrices below
 	}
 	for _, all := range [][]correlation{m.ballot, m.answer, m.apart} {
 		for _, c := range all {
@@ -370,7 +371,7 @@ func (m *Graded) correlate() {
 	}
 }
 
-// correlation returns that of two scores, with its derivatives by the first n parameters.
+// correlation returns the correlation of two scores, with its derivatives by the first n parameters.
 func (m *Graded) correlation(x, y *gradedCell, n int) *correlation {
 	var c *correlation
 	switch at := x.Reviewer*len(m.reviewers) + y.Reviewer; {
@@ -390,8 +391,8 @@ func (m *Graded) correlation(x, y *gradedCell, n int) *correlation {
 	return c
 }
 
-// spreadOut returns the correlation of two scores, of which y is of the own answer of the reviewer of x: its spread adds
-// lambda_i lambda_k d times the deviation of x.
+// spreadOut returns the correlation of two scores if y is about the own answer of x's reviewer. That reviewer's
+// spread adds lambda_i lambda_k d times x.deviation to the correlation.
 func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation {
 	i := m.lambda + x.Reviewer
 	k := m.lambda + y.Reviewer
@@ -416,7 +417,8 @@ func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation
 	return to
 }
 
-// differentiate sets the objective and its derivatives by the first n parameters, of one in so many sessions.
+// differentiate sets the objective and its derivatives by the first n parameters. It uses one session of every
+// stride sessions.
 func (m *Graded) differentiate(d *derivatives, stride int) {
 	d.clear()
 	m.correlate()
@@ -432,13 +434,13 @@ func (m *Graded) differentiate(d *derivatives, stride int) {
 	}
 }
 
-// possible reports whether thresholds ascend and correlations are in their bounds.
+// possible reports whether thresholds ascend and correlations are within their bounds.
 func (m *Graded) possible() bool {
 	lambda := m.theta[m.lambda:m.g]
 	g := m.theta[m.g:m.r]
 	for i, r := range m.reviewers {
 		for k := 1; k+1 < len(r.values); k++ {
-			if !(m.theta[r.t+k]-m.theta[r.t+k-1] >= leastGap) { // not for NaN either
+			if !(m.theta[r.t+k]-m.theta[r.t+k-1] >= leastGap) { // also refuses NaN
 				return false
 			}
 		}
@@ -455,9 +457,9 @@ func (m *Graded) possible() bool {
 	return true
 }
 
-// maximise moves the first n parameters to where the objective of one in so many sessions is greatest, by Newton's
-// method, and returns the factor of the information there, and the objective. It ends before a step that would gain less than enough. A step
-// that does not raise the objective is halved.
+// maximise moves the first n parameters to the maximum of the objective by Newton's method. The objective uses one
+// session of every stride sessions. maximise returns the factor of the information there, and the objective. It
+// stops if the next step would gain less than enough. It halves a step that does not raise the objective.
 func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, objective float64, err error) {
 	d := newDerivatives(n)
 	information := make([]float64, n*n)
@@ -483,10 +485,13 @@ func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (f
 	return nil, 0, ErrNotConverged
 }
 
-// ascend turns a gradient into a step where the information is not definite: Newton's with the absolute eigenvalues, or
-// where that would gain less than enough, which it does at a saddle, some way along the eigenvector of the least one.
+// ascend replaces a gradient by a step if the information is not definite. The step is Newton's with the absolute
+// eigenvalues. At a saddle that would gain less than enough. Then the step goes some way along the eigenvector of
+// the least eigenvalue.
 func ascend(information []float64, n int, gradient []float64, enough float64) bool {
-	const least, away, most = 0.1, 0.3, 0.5 // eigenvalue, length of the step away from a saddle, change of a parameter
+	// least is the least eigenvalue that counts, away the length of the step away from a saddle, and most the
+	// largest change of a parameter.
+	const least, away, most = 0.1, 0.3, 0.5
 	var e mat.EigenSym
 	if !e.Factorize(mat.NewSymDense(n, information), true) {
 		return false
@@ -520,8 +525,8 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 	return true
 }
 
-// advance goes the step, or the greatest half, quarter and so on of it that raises the objective, and sets the
-// derivatives there.
+// advance takes the whole step, or the greatest half, quarter and so on of it that does not lower the objective. It
+// sets the derivatives there. It returns false if no part of the step does.
 func (m *Graded) advance(d *derivatives, stride int, step []float64) bool {
 	from := slices.Clone(m.theta)
 	value := d.value

@@ -1,9 +1,10 @@
 package stat
 
-// Groups are disjoint sets of names (Galler and Fischer 1964). A name that was never united with another one is a set of its own.
-type Groups map[string]string // from a name to another one of its set
+// Groups are disjoint sets of names (Galler and Fischer 1964). A name that was never united with another one is its
+// own set.
+type Groups map[string]string // maps a name to another one of its set
 
-// Of returns the name that stands for the set of a name.
+// Of returns the name that represents the set of a name.
 func (g Groups) Of(name string) string {
 	for {
 		next, ok := g[name]
@@ -11,13 +12,13 @@ func (g Groups) Of(name string) string {
 			return name
 		}
 		if further, ok := g[next]; ok {
-			g[name] = further // so that paths stay short
+			g[name] = further // keeps paths short
 		}
 		name = next
 	}
 }
 
-// Unite makes one set of those of two names.
+// Unite joins the sets of two names.
 func (g Groups) Unite(a, b string) {
 	if a, b = g.Of(a), g.Of(b); a != b {
 		g[b] = a

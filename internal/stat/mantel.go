@@ -5,15 +5,16 @@ import (
 	"math/rand/v2"
 )
 
-// exactObjects is up to how many objects all orders are compared: 720 of six, fewer than are drawn for more.
+// exactObjects is the largest number of objects for which all orders are compared. Six objects have 720 orders,
+// fewer than are drawn for more objects.
 const exactObjects = 6
 
-// Mantel returns the correlation of two symmetric matrices of distances between the same objects, over all
-// pairs of objects, and p of the hypothesis that they go together by chance against a positive correlation
-// (Mantel 1967): the share of the orders of the objects of one matrix that reach that correlation. Up to six
-// objects all orders count; of more, 1999 are drawn by the seed, and the order observed counts with them
-// (Legendre and Legendre, Numerical Ecology, section 10.5). It reports false for fewer than three objects, and
-// where the distances of a matrix do not vary.
+// Mantel returns the correlation of two symmetric matrices of distances between the same objects, over all pairs of
+// objects. p is for the hypothesis that they correlate only by chance, against a positive correlation (Mantel
+// 1967). It is the share of the orders of the objects of one matrix that reach that correlation. Up to six objects
+// all orders count. For more objects, the seed draws 1999, and the observed order counts too (Legendre and
+// Legendre, Numerical Ecology, section 10.5). Mantel returns false for fewer than three objects, and if the
+// distances of a matrix do not vary.
 func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	n := len(x)
 	order := make([]int, n)
@@ -28,7 +29,8 @@ func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	if r, ok = Pearson(a, b); !ok {
 		return 0, 0, false
 	}
-	products := func() float64 { // all else in the correlation is the same for every order
+	// products returns the only part of the correlation that depends on the order.
+	products := func() float64 {
 		sum := 0.
 		for i := range n {
 			for j := range i {
@@ -38,7 +40,7 @@ func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 		return sum
 	}
 	observed := products()
-	observed -= 1e-9 * math.Abs(observed) // rounding depends on the order
+	observed -= 1e-9 * math.Abs(observed) // rounding errors depend on the order
 	reached := 0
 	all := 0
 	count := func() {

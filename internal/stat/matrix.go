@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// dependent is the share of its own square that a column must keep when the others are
-// taken out of it. With less it counts as a combination of them.
+// dependent is the share of its square that a column must keep when the other columns are subtracted from it. With
+// less, it counts as a combination of them.
 const dependent = 1e-9
 
-// Matrix returns m rows of n cells that hold a value.
+// Matrix returns m rows of n cells. Each cell holds value.
 func Matrix[T any](m, n int, value T) [][]T {
 	rows := make([][]T, m)
 	cells := slices.Repeat([]T{value}, m*n)
@@ -19,10 +19,9 @@ func Matrix[T any](m, n int, value T) [][]T {
 	return rows
 }
 
-// Factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
-// factor. A row that is a combination of those before it, which it is when no more
-// than [dependent] of its scale is left of its diagonal, becomes zero on the
-// diagonal and below. Scale is the diagonal of a itself when nil.
+// Factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky factor. A row counts as a
+// combination of the rows before it if at most [dependent] of its scale remains on its diagonal. It then becomes
+// zero on the diagonal and below. If scale is nil, it is the diagonal of a.
 func Factor(a []float64, n int, scale []float64) {
 	for k := range n {
 		row := a[k*n : k*n+k+1]
@@ -46,14 +45,13 @@ func Factor(a []float64, n int, scale []float64) {
 	}
 }
 
-// Solve turns b into a solution of the system that was factored, zero where a row
-// was dependent.
+// Solve replaces b by a solution of the factored system. The solution is zero in dependent rows.
 func Solve(l []float64, n int, b []float64) {
 	forward(l, n, b)
 	back(l, n, n, b)
 }
 
-// forward solves with the factor itself.
+// forward solves the system of the factor.
 func forward(l []float64, n int, b []float64) {
 	for i := range n {
 		if l[i*n+i] == 0 {
@@ -64,7 +62,7 @@ func forward(l []float64, n int, b []float64) {
 	}
 }
 
-// back solves with the transpose of the first m rows and columns of the factor.
+// back solves the transposed system of the factor's first m rows and columns.
 func back(l []float64, n, m int, b []float64) {
 	for i := m - 1; i >= 0; i-- {
 		if l[i*n+i] == 0 {
@@ -78,8 +76,8 @@ func back(l []float64, n, m int, b []float64) {
 	}
 }
 
-// addNull adds vv' for each combination v of the columns that a factored matrix
-// shows to be zero, scaled to a largest coefficient of 1.
+// addNull adds vv' for each combination v of the columns that a factored matrix shows to be zero. v has a largest
+// coefficient of 1.
 func addNull(to, l []float64, n int) {
 	for d := range n {
 		if l[d*n+d] != 0 {
@@ -121,7 +119,7 @@ func Dot(x, y []float64) float64 {
 	return sum
 }
 
-// Cosine returns the cosine of the angle between two vectors, neither of them zero: from -1 to 1.
+// Cosine returns the cosine of the angle between two vectors, -1 to 1. Neither vector may be zero.
 func Cosine(x, y []float64) float64 {
 	return max(-1, min(Dot(x, y)/(math.Sqrt(Dot(x, x))*math.Sqrt(Dot(y, y))), 1))
 }
@@ -137,7 +135,7 @@ func Quadratic(a, x []float64) float64 {
 	return sum
 }
 
-// Zeros returns n zeros, in x where they fit.
+// Zeros returns n zeros. It uses the memory of x if they fit.
 func Zeros(x []float64, n int) []float64 {
 	if cap(x) < n {
 		return make([]float64, n)

@@ -5,35 +5,37 @@ import (
 	"slices"
 )
 
-// Design is what a [Regression] fits. The observations come in blocks. Each observation
-// is in a cell of the table of its block, at a row and a column.
+// Design describes what a [Regression] fits. The observations come in blocks. Each observation is in a cell of the
+// table of its block, in a row and a column.
 type Design struct {
-	Columns    bool // absorb an effect of each column of each table; otherwise of each row
+	// Columns says whether to absorb an effect of each column of each table. Otherwise the regression absorbs one
+	// of each row.
+	Columns    bool
 	Regressors int
 }
 
-// Regression is a linear regression with fixed effects that are absorbed inside each
-// block: regressors and response enter as deviations from what the dummies of those
-// effects explain. It keeps the sufficient statistics by cluster, A_s = Xd'Xd and b_s =
-// Xd'yd, with X and y as deviations, which add up over the blocks of a cluster.
+// Regression is a linear regression with fixed effects that are absorbed inside each block. Regressors and response
+// enter as deviations from what the dummies of these effects explain. With X and y as deviations, it keeps the
+// sufficient statistics of each cluster, A_s = Xd'Xd and b_s = Xd'yd. They add up over the blocks of a cluster.
 type Regression struct {
 	Design
 	byCluster []*sums // nil for a cluster without observations
 	clusters  []*sums // those with observations, in the order in which they occur
 	total     *sums   // over all clusters
 
-	// The observations of the block.
+	// The observations of the current block.
 	row, column []int
-	x           [][]float64 // by regressor, then the response, of each observation
-	block       sums        // of these
+	x           [][]float64 // the regressors, then the response, each over the observations
+	block       sums        // the sums over these observations
 
 	squares, means, counts []float64 // buffers
 }
 
 // sums are sufficient statistics: sums of products over observations.
 type sums struct {
-	a []float64 // has the products of the regressors with each other. It is the lower triangle, row by row
-	b []float64 // has the products of each regressor with the response
+	// a holds the products of the regressors with each other. It is the lower triangle, row by row.
+	a []float64
+	b []float64 // the products of each regressor with the response
 }
 
 func newSums(regressors int) *sums {
@@ -58,7 +60,8 @@ func NewRegression(d Design) *Regression {
 	return &Regression{Design: d, x: make([][]float64, d.Regressors+1), total: newSums(d.Regressors)}
 }
 
-// Add adds an observation to the block: its row and column in the table, and its regressors, then its response.
+// Add adds an observation to the block: its row and column in the table, and in x its regressors and then its
+// response.
 func (r *Regression) Add(row, column int, x []float64) {
 	r.row = append(r.row, row)
 	r.column = append(r.column, column)
@@ -67,8 +70,8 @@ func (r *Regression) Add(row, column int, x []float64) {
 	}
 }
 
-// EndBlock adds the observations since the last block, in a table of so many rows and
-// columns, to a cluster. The clusters are numbers from 0.
+// EndBlock adds the observations since the last block to a cluster. Their table has that number of rows and
+// columns. Clusters are numbered from 0.
 func (r *Regression) EndBlock(cluster, rows, columns int) {
 	if len(r.row) == 0 {
 		return
@@ -91,12 +94,11 @@ func (r *Regression) EndBlock(cluster, rows, columns int) {
 	}
 }
 
-// explained is the share of its square that rounding leaves of a column that
-// consists of absorbed effects.
+// explained is the share of its square that rounding may leave of a column that consists only of absorbed effects.
 const explained = 1e-18
 
-// absorb subtracts from each regressor and the response what the dummies explain, and leaves
-// zeros of one that they explain but for rounding.
+// absorb subtracts from each regressor and the response what the dummies explain. If only rounding errors remain,
+// it sets zeros.
 func (r *Regression) absorb(rows, columns int) {
 	r.squares = r.squares[:0]
 	for _, x := range r.x {
@@ -154,22 +156,20 @@ func (r *Regression) multiply() {
 	}
 }
 
-// Fit is the least-squares fit of a regression, its covariances
-// by leaving out one cluster at a time.
+// Fit is the least-squares fit of a regression. Its covariances come from leaving out one cluster at a time.
 type Fit struct {
-	N        int // coefficients
+	N        int // the number of coefficients
 	Clusters int
 	Beta     []float64
-	// CV3 and CR1 are covariances of the coefficients, N x N. With G clusters, CV3 is
-	// (G-1)/G sum (beta(-s) - beta)(beta(-s) - beta)' (MacKinnon, Nielsen and Webb 2023);
-	// CR1 is the usual clustered one.
+	// CV3 and CR1 are covariances of the coefficients, N x N. With G clusters, CV3 is (G-1)/G sum (beta(-s) -
+	// beta)(beta(-s) - beta)' (MacKinnon, Nielsen and Webb 2023). CR1 is the usual clustered one.
 	CV3, CR1 []float64
-	// Combinations of coefficients that do not change the fit, as a sum of vv': of
-	// all clusters, and of those that are left when one is left out.
+	// unknown and fragile are sums of vv' over combinations v of coefficients that do not change the fit. unknown
+	// is for all clusters, and fragile for all but one, whichever is left out.
 	unknown, fragile []float64
 
 	of     *Regression
-	factor []float64 // of A
+	factor []float64 // the factor of A
 }
 
 // Fit fits the regressors.
@@ -220,7 +220,7 @@ func (r *Regression) Fit() *Fit {
 	return f
 }
 
-// factor factors A, and returns its diagonal.
+// factor factors A, and returns the diagonal of A.
 func (r *Regression) factor(a []float64) (scale []float64) {
 	n := r.Regressors
 	r.total.matrix(a, n)
@@ -231,7 +231,7 @@ func (r *Regression) factor(a []float64) (scale []float64) {
 	return scale
 }
 
-// without factors A and sets b without a cluster.
+// without factors A without a cluster, and sets b without it.
 func (r *Regression) without(c *sums, scale, a, b []float64) {
 	n := r.Regressors
 	k := 0
@@ -263,21 +263,20 @@ func (f *Fit) sandwich(a, meat []float64, factor float64) {
 	}
 }
 
-// Estimable reports whether the contrast c of the coefficients is determined by
-// the observations, and whether it still is whichever cluster is left out.
+// Estimable reports whether the observations determine the contrast c of the coefficients. robust says whether they
+// still do without any one cluster.
 func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
-	const slack = 1e-8 // rounding, of the square of a coefficient of about 1
+	const slack = 1e-8 // for rounding errors, as coefficients are about 1
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
 }
 
-// fewest is the share of the informative clusters below which their effective number takes
-// their place.
+// fewest is a share of the informative clusters. If their effective number is below it, that number counts instead.
 const fewest = 1. / 5
 
-// told counts the clusters that a contrast is told from.
+// informative counts the clusters that are informative about a contrast.
 type informative struct{ count, sum, squares float64 }
 
-// add adds a cluster with its part of the variance of the contrast, which is whole.
+// add adds a cluster. part is its part of the contrast's variance, and whole the whole variance.
 func (t *informative) add(part, whole float64) {
 	if part > dependent*whole {
 		t.count++
@@ -293,13 +292,12 @@ func (t *informative) clusters() int {
 	return int(t.count)
 }
 
-// Informative returns from how many clusters a contrast that is estimable is told. The part
-// of a cluster is h_s = c'A^-1 A_s A^-1 c: what it adds to the variance of the contrast where
-// all observations vary alike. Clusters without a part do not count: absorbing effects leaves
-// none of their observations, or none that the contrast compares. Where the parts are so
-// unequal that the effective number of clusters, (sum h)^2 / sum h^2 (Carter, Schnepel and
-// Steigerwald 2017), is less than a fifth of those that are left, that number counts. Above,
-// CV3 makes up for it: it errs to the safe side where clusters are unequal.
+// Informative returns how many clusters are informative about an estimable contrast. The part of a cluster is h_s =
+// c'A^-1 A_s A^-1 c. This is what it adds to the variance of the contrast if all observations vary equally.
+// Clusters without a part do not count. Absorbing effects removes all of their observations, or all that the
+// contrast compares. The effective number of clusters is (sum h)^2 / sum h^2 (Carter, Schnepel and Steigerwald
+// 2017). If the parts are so unequal that it is less than a fifth of the remaining clusters, it counts instead of
+// them. Above that, CV3 is sufficient, because it errs on the safe side if clusters are unequal.
 func (f *Fit) Informative(c []float64) int {
 	w := slices.Clone(c)
 	Solve(f.factor, f.N, w)
@@ -327,11 +325,11 @@ func (s *sums) quadratic(x []float64) float64 {
 type Effect struct {
 	Estimate float64
 	SE       float64 // by CV3
-	CR1      float64 // the usual clustered one; 0 where there is none
+	CR1      float64 // the usual clustered error, or 0 if there is none
 	DF       float64
 }
 
-// Effect returns a contrast of the coefficients, from that many clusters.
+// Effect returns a contrast of the coefficients. Its degrees of freedom are clusters - 1.
 func (f *Fit) Effect(c []float64, clusters int) Effect {
 	return Effect{
 		Estimate: Dot(c, f.Beta),
@@ -341,15 +339,16 @@ func (f *Fit) Effect(c []float64, clusters int) Effect {
 	}
 }
 
-// Contrast is what a fit tells of a combination of its coefficients.
+// Contrast is the estimate of a combination of a fit's coefficients.
 type Contrast struct {
-	Effect           // on one degree of freedom less than informative clusters
-	Estimable   bool // the observations determine it; where they do not, there is nothing more
-	Robust      bool // they still do whichever cluster is left out
+	Effect // on one degree of freedom less than informative clusters
+	// Estimable says that the observations determine the combination. If it is false, the other fields are zero.
+	Estimable   bool
+	Robust      bool // the observations still determine it without any one cluster
 	Informative int  // see [Fit.Informative]
 }
 
-// Contrast returns the contrast c of the coefficients.
+// Contrast returns the estimate of the contrast c of the coefficients.
 func (f *Fit) Contrast(c []float64) Contrast {
 	var k Contrast
 	if k.Estimable, k.Robust = f.Estimable(c); !k.Estimable {
@@ -360,22 +359,21 @@ func (f *Fit) Contrast(c []float64) Contrast {
 	return k
 }
 
-// HalfWidth returns the half-width of the two-sided interval of that confidence.
+// HalfWidth returns half the width of the two-sided interval with that confidence.
 func (e Effect) HalfWidth(confidence float64) float64 {
 	return e.SE * StudentQuantile(0.5+confidence/2, e.DF)
 }
 
-// Trend returns the least-squares slope of y over t, from three points in two
-// clusters or more, and its standard error by leaving out one cluster at a time
-// (CV3, see [Fit]). The error is 0 where the points scatter about the line by
-// rounding alone. It reports false where t is constant, also when a cluster is left out.
+// Trend returns the least-squares slope of y over t, and its standard error by leaving out one cluster at a time
+// (CV3, see [Fit]). It needs at least three points in at least two clusters. The error is 0 if the points lie on a
+// line except for rounding. Trend returns false if t is constant, or is constant without some cluster.
 func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
 	centre := Mean(t)
 	level := Mean(y)
-	// Number of points, and sums of t, y, t^2 and ty, as deviations.
+	// all and parts hold the number of points, and the sums of t, y, t^2 and ty, as deviations.
 	var all [5]float64
 	parts := map[int]*[5]float64{}
-	var order []*[5]float64 // the sum of squares must not depend on the order of a map
+	var order []*[5]float64 // in a fixed order, because sums of floats depend on the order
 	for k := range t {
 		dt := t[k] - centre
 		dy := y[k] - level

@@ -8,19 +8,17 @@ import (
 )
 
 const (
-	// draws is how many resamples a bootstrap interval rests on.
+	// draws is the number of resamples behind a bootstrap interval.
 	draws = 2000
-	// permutations is how many orders a change point is compared with. The least p is
-	// 1/2000.
+	// permutations is the number of random orders that an observed order is compared with. The least p is 1/2000.
 	permutations = 1999
-	// maxUnits is how many units are resampled or permuted at most.
+	// maxUnits is the largest number of units that are resampled or permuted.
 	maxUnits = 256
 )
 
-// Bootstrap returns the 95 % BCa interval of a statistic of the sums of the terms of
-// units, at least one, by resampling the units with random numbers of that seed. It
-// reports false where the statistic is undefined, NaN, without some unit or for some
-// resample.
+// Bootstrap returns the 95 % BCa interval of a statistic of sums. Each unit has one element of terms, and the sums
+// are over all units, at least one. Bootstrap resamples the units with random numbers from that seed. It returns
+// false if the statistic is NaN without some unit or for some resample.
 func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed uint64) (low, high float64, ok bool) {
 	terms = pool(terms)
 	n := len(terms)
@@ -48,16 +46,15 @@ func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed u
 	return bca(statistic(all), left, replicates)
 }
 
-// below returns a random number from 0 to n-1, the same on every platform. Its bias is
-// negligible for an n this small.
+// below returns a random number from 0 to n-1 that is the same on every platform. Its bias is negligible for such a
+// small n.
 func below(n int, random *rand.PCG) int {
 	number, _ := bits.Mul64(random.Uint64(), uint64(n)) //nolint:gosec // n is positive
 	return int(number)                                  //nolint:gosec // it is below n
 }
 
-// pool returns the terms of units, or, where there are more than maxUnits, the sums over
-// runs of neighbours. Such sums are as independent as the units, and resampling them
-// takes bounded time.
+// pool returns the terms of units. If there are more than maxUnits, it returns the sums over runs of neighbours
+// instead. Such sums are as independent as the units, and resampling them takes bounded time.
 func pool(terms [][]float64) [][]float64 {
 	if len(terms) <= maxUnits {
 		return terms
@@ -73,10 +70,9 @@ func pool(terms [][]float64) [][]float64 {
 	return sums
 }
 
-// bca returns the 95 % bias-corrected and accelerated interval of an estimate, from
-// the estimates without each observation and those of bootstrap replicates (Efron
-// 1987). It reports false where one of these is NaN, where the jackknife values are
-// equal but for rounding, and where the replicates lie all on one side of the estimate.
+// bca returns the 95 % bias-corrected and accelerated interval of an estimate (Efron 1987). jackknife holds the
+// estimates without each observation, and replicates those of the bootstrap. bca returns false if one of these is
+// NaN, if the jackknife values are equal except for rounding, or if all replicates are on one side of the estimate.
 func bca(estimate float64, jackknife, replicates []float64) (low, high float64, ok bool) {
 	if Constant(jackknife) {
 		return 0, 0, false
@@ -111,10 +107,9 @@ func bca(estimate float64, jackknife, replicates []float64) (low, high float64, 
 	return at(0.025), at(0.975), true
 }
 
-// CUSUM returns the largest of the absolute partial sums of deviations from the mean,
-// over SD sqrt(n), and the index at which the values after it begin (Page 1954).
-// Without a change, and with n large, the statistic follows the supremum of a Brownian
-// bridge. The values, at least two, must not be constant.
+// CUSUM returns the largest absolute partial sum of deviations from the mean, divided by SD sqrt(n) (Page 1954). at
+// is the index at which the values after it begin. Without a change, and with large n, the statistic follows the
+// supremum of a Brownian bridge. There must be at least two values, not all equal.
 func CUSUM(y []float64) (statistic float64, at int) {
 	mean, sd := MeanStdDev(y)
 	sum := 0.0
@@ -128,9 +123,9 @@ func CUSUM(y []float64) (statistic float64, at int) {
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
 }
 
-// PermuteCUSUM returns, for the first columns that hold deviations from a mean
-// of 0, the p of the largest absolute partial sum under permutation of the rows. There is a factor for each of them: how many
-// times larger the variance of sums of neighbours is than that of independent values.
+// PermuteCUSUM returns a p value for each of the first len(factors) columns, which hold deviations from a mean of
+// 0. The statistic is the largest absolute partial sum, and the rows are permuted. Each factor says how many times
+// larger the variance of sums of neighbours is than that of independent values.
 func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
 	n := len(factors)
 	order := slices.Clone(pool(deviations))
@@ -142,7 +137,7 @@ func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) [
 			sum += row[i]
 			limits[i] = max(limits[i], math.Abs(sum))
 		}
-		limits[i] *= (1 - 1e-9) / math.Sqrt(factors[i]) // orders that differ by rounding are equal
+		limits[i] *= (1 - 1e-9) / math.Sqrt(factors[i]) // orders that differ only by rounding are equal
 	}
 	for range permutations {
 		for s := len(order) - 1; s > 0; s-- {

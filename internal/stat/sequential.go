@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// EBH returns which hypotheses of a family stand at a false discovery rate of alpha, given an
-// e value of 0 or more for each: those of the k greatest, with k as large as possible, where
-// the k-th greatest is at least K/(alpha k) for K hypotheses. No independence is needed (Wang
-// and Ramdas 2022).
+// EBH returns which hypotheses of a family are rejected at a false discovery rate of alpha. Each has an e value of
+// 0 or more. EBH rejects the k hypotheses with the greatest e values. k is the largest number for which the k-th
+// greatest is at least K/(alpha k), for K hypotheses. The e values need not be independent (Wang and Ramdas 2022).
 func EBH(e []float64, alpha float64) []bool {
 	order := make([]int, len(e)) // the greatest first
 	for i := range order {
@@ -27,42 +26,41 @@ func EBH(e []float64, alpha float64) []bool {
 	return stand
 }
 
-// Mixture is the normal mixture martingale (Robbins 1970): an e value of the hypothesis that an
-// estimate is 0, and an interval of it, both of which hold however often one looks. They are
-// asymptotic: what n observations give must be as good as normal (Waudby-Smith, Arbour, Sinha,
-// Kennedy and Ramdas 2024, theorem 2.2). The value is the variance of the mixture over that of
-// an observation.
+// Mixture is the normal mixture martingale (Robbins 1970). It gives an e value for the hypothesis that an estimate
+// is 0, and an interval of the estimate. Both are valid however often one looks. They are asymptotic, so the
+// estimate from n observations must be about normal (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, theorem
+// 2.2). The value is the variance of the mixture divided by that of one observation.
 type Mixture float64
 
-// TunedMixture returns the mixture whose 1-alpha interval is narrowest about n observations.
+// TunedMixture returns the mixture whose 1-alpha interval is narrowest at about n observations.
 func TunedMixture(alpha, n float64) Mixture {
 	twice := -2 * math.Log(alpha)
 	return Mixture((twice + math.Log(1+twice)) / n)
 }
 
-// LogE returns the natural logarithm of the e value of an estimate from n observations that
-// lies z standard errors from 0.
+// LogE returns the natural logarithm of the e value of an estimate from n observations that is z standard errors
+// from 0.
 func (m Mixture) LogE(n, z float64) float64 {
 	r := n * float64(m)
 	return (r*z*z/(1+r) - math.Log1p(r)) / 2
 }
 
-// Factor returns the half-width, in standard errors, of the 1-alpha interval of an estimate
-// from n observations. The interval leaves out 0 where the e value is above 1/alpha.
+// Factor returns half the width, in standard errors, of the 1-alpha interval of an estimate from n observations.
+// The interval excludes 0 if the e value is above 1/alpha.
 func (m Mixture) Factor(n, alpha float64) float64 {
 	r := n * float64(m)
 	return math.Sqrt((1 + 1/r) * math.Log((1+r)/(alpha*alpha)))
 }
 
-// Betting is the 1-alpha interval of the mean of values from 0 to 1, in the order in which they
-// came, that holds however often one looks and whatever the distribution: hedged capital with
-// predictable bets, of theta and c one half (Waudby-Smith and Ramdas 2024, section 4.2).
+// Betting gives the 1-alpha interval of the mean of values from 0 to 1, in the order in which they came. The
+// interval is valid however often one looks and for any distribution. It is the hedged capital with predictable
+// bets, with theta and c of one half (Waudby-Smith and Ramdas 2024, section 4.2).
 type Betting struct {
-	x, bets []float64 // the bets before they are cut off
+	x, bets []float64 // the bets before they are limited
 	alpha   float64
 }
 
-// NewBetting returns the bets on values.
+// NewBetting returns the bets on the values x.
 func NewBetting(x []float64, alpha float64) Betting {
 	b := Betting{x: x, bets: make([]float64, len(x)), alpha: alpha}
 	sum := 0.5      // begins with one value before the first
@@ -78,9 +76,9 @@ func NewBetting(x []float64, alpha float64) Betting {
 	return b
 }
 
-// logCapital returns the logarithms of what bets on a mean above m, and below it, have made of 1.
+// logCapital returns the logarithms of the capital that bets on a mean above m, and below m, have made from 1.
 func (b Betting) logCapital(m float64) (above, below float64) {
-	const c = 0.5 // of what could be lost, the most that is staked
+	const c = 0.5 // the largest stake, as a share of what could be lost
 	for i, v := range b.x {
 		above += math.Log1p(min(b.bets[i], c/m) * (v - m))
 		below += math.Log1p(-min(b.bets[i], c/(1-m)) * (v - m))
@@ -88,14 +86,14 @@ func (b Betting) logCapital(m float64) (above, below float64) {
 	return above, below
 }
 
-// LogE returns the natural logarithm of the e value of the hypothesis that the mean is m,
-// between 0 and 1: the mean of both capitals.
+// LogE returns the natural logarithm of the e value for the hypothesis that the mean is m, between 0 and 1. The e
+// value is the mean of both capitals.
 func (b Betting) LogE(m float64) float64 {
 	above, below := b.logCapital(m)
 	return logSum(above, below) - math.Ln2
 }
 
-// Interval returns the interval: the means at which no capital has reached 2/alpha.
+// Interval returns the interval. It holds the means at which no capital has reached 2/alpha.
 func (b Betting) Interval() (low, high float64) {
 	most := math.Log(2 / b.alpha)
 	low = edge(func(m float64) bool { above, _ := b.logCapital(m); return above < most })
@@ -103,8 +101,8 @@ func (b Betting) Interval() (low, high float64) {
 	return low, high
 }
 
-// edge returns where holds, which is false up to a number between 0 and 1 and true from there
-// on, becomes true.
+// edge returns the number between 0 and 1 at which holds becomes true. holds must be false below it and true above
+// it.
 func edge(holds func(float64) bool) float64 {
 	const precision = 1e-12
 	low := 0.

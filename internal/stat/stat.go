@@ -1,10 +1,9 @@
-// Package stat holds the arithmetic of statistics: summaries, distributions,
-// correlation and agreement, adjustment for many tests, e values, resampling, the fit of
-// tables, and least squares with errors that are robust to clusters. It is the only
-// package that imports gonum.
+// Package stat holds the arithmetic of statistics: summaries, distributions, correlation and agreement, adjustment
+// for many tests, e values, resampling, two-way tables, the graded-response model, and least squares with errors
+// that are robust to clusters. It is the only package that imports gonum.
 //
-// The package knows nothing of sessions, reviewers and scores. What a figure means, and
-// from how many values on it is worth showing, is left to its callers.
+// The package does not know sessions and councils. Its callers decide what a figure means, and how many values it
+// needs to be worth showing.
 package stat
 
 import (
@@ -14,7 +13,7 @@ import (
 	gonum "gonum.org/v1/gonum/stat"
 )
 
-// Estimate is a figure with its 95 % interval. What is undefined is null.
+// Estimate is a figure with its 95 % interval. Undefined values are null.
 type Estimate struct {
 	Value *float64 `json:"point_estimate"`
 	Lower *float64 `json:"ci_lower"`
@@ -24,8 +23,7 @@ type Estimate struct {
 // Mean returns the mean of at least one value.
 func Mean(x []float64) float64 { return gonum.Mean(x, nil) }
 
-// MeanStdDev returns the mean and the standard deviation, with n-1, of at least two
-// values.
+// MeanStdDev returns the mean and the standard deviation, with n-1, of at least two values.
 func MeanStdDev(x []float64) (mean, sd float64) { return gonum.MeanStdDev(x, nil) }
 
 // StdDev returns the standard deviation, with n-1, of at least two values.
@@ -44,8 +42,8 @@ func Median(x []float64) float64 {
 	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
-// quantile returns the quantile of sorted values, at least one, by linear
-// interpolation between them (type 7 of Hyndman and Fan 1996).
+// quantile returns a quantile of sorted values, at least one, by linear interpolation (type 7 of Hyndman and Fan
+// 1996).
 func quantile(sorted []float64, level float64) float64 {
 	at := level * float64(len(sorted)-1)
 	k := int(at)
@@ -55,8 +53,8 @@ func quantile(sorted []float64, level float64) float64 {
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
-// PlaceOf returns the place of value k from the greatest down, from 0: how many values
-// are greater, and half of the others that are as great. NaN is no value.
+// PlaceOf returns the place, from 0, of value k if the greatest value is first. It is the number of greater values,
+// plus half the number of other equal values. NaN values do not count.
 func PlaceOf(x []float64, k int) float64 {
 	greater := 0.
 	equal := -1.
@@ -71,27 +69,27 @@ func PlaceOf(x []float64, k int) float64 {
 	return greater + equal/2
 }
 
-// Constant reports whether the values, of which there is at least one, differ by
-// no more than rounding: means of the same numbers in another order do.
+// Constant reports whether the values, at least one, differ by no more than rounding errors. Such errors occur, for
+// example, in means of the same numbers in another order.
 func Constant(x []float64) bool {
 	low := slices.Min(x)
 	high := slices.Max(x)
 	return high-low <= 1e-12*max(math.Abs(low), math.Abs(high))
 }
 
-// Round removes the rounding errors of additions, so that equal figures are equal.
+// Round removes the rounding errors of additions, so that equal figures compare as equal.
 func Round(x float64) float64 { return math.Round(x*1e12) / 1e12 }
 
-// Studentized returns the deviations of at least three values, not all equal, from
-// their mean, each over its standard error without that value (externally
-// studentised; Cook and Weisberg, Residuals and Influence in Regression, 1982).
+// Studentized returns the deviations of at least three values, not all equal, from their mean. Each is divided by
+// its standard error without that value (externally studentised; Cook and Weisberg, Residuals and Influence in
+// Regression, 1982).
 func Studentized(x []float64) []float64 {
 	n := float64(len(x))
 	mean, variance := gonum.MeanVariance(x, nil)
 	t := make([]float64, len(x))
 	for i, v := range x {
 		d := v - mean
-		// The others may be equal; the floor keeps the quotient finite.
+		// The other values may be equal. The floor keeps the quotient finite.
 		without := max(1e-12*variance, (n-1)*variance-d*d*n/(n-1))
 		t[i] = d / math.Sqrt(without/(n-2)*(1-1/n))
 	}

@@ -6,18 +6,17 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TwoWay is the least-squares fit of additive effects of rows and columns to a table
-// (for incomplete tables Yates 1934). Its lists go by row, and are NaN for a row without
-// a value.
+// TwoWay is the least-squares fit of additive effects of rows and columns to a table (for incomplete tables Yates
+// 1934). Its slices are by row. They are NaN for a row without a value.
 type TwoWay struct {
-	Effect   []float64 // what a row adds to a value; they sum to zero
-	Leverage []float64 // variance of the effect by chance over that of one value
-	// Low and High are the least and the largest effect of a row when any one of its
-	// values is left out.
+	Effect []float64 // what a row adds to a value; the effects sum to zero
+	// Leverage is the variance of the effect by chance, divided by the variance of one value.
+	Leverage []float64
+	// Low and High are the least and the greatest effect of a row if any one of its values is left out.
 	Low, High []float64
-	Squares   float64 // sum of squared residuals
-	DF        float64 // their degrees of freedom
-	// ColumnSquares is the sum of squared residuals of the fit of columns alone.
+	Squares   float64 // the sum of squared residuals
+	DF        float64 // degrees of freedom of the residuals
+	// ColumnSquares is the sum of squared residuals if only columns are fitted.
 	ColumnSquares float64
 }
 
@@ -27,9 +26,8 @@ func NewTwoWay(rows int) TwoWay {
 	return TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
 }
 
-// FitTwoWay fits a table, in which NaN is no value, and leaves the residuals in it. Of
-// fewer than two rows with a value, and of rows that no chain of common columns links,
-// no effect is known.
+// FitTwoWay fits a table and replaces its values by the residuals. NaN is no value. No effect is known if fewer
+// than two rows have a value, or if no chain of common columns links the rows.
 func FitTwoWay(y [][]float64) TwoWay {
 	fit := NewTwoWay(len(y))
 	present, n := known(y)
@@ -40,7 +38,7 @@ func FitTwoWay(y [][]float64) TwoWay {
 	}
 	normal, sums := normalEquations(y, present, columns)
 	var chol mat.Cholesky
-	const singular = 1e9 // condition of equations that fall apart into two
+	const singular = 1e9 // the condition of equations that fall into separate parts
 	if !chol.Factorize(normal) || chol.Cond() > singular {
 		return fit
 	}
@@ -85,8 +83,8 @@ func known(y [][]float64) (rows []int, values int) {
 	return rows, values
 }
 
-// normalEquations returns the normal equations of the rows, columns swept out. Adding 1 to every cell makes
-// them regular and the solution's sum zero. Columns holds the number of values of each.
+// normalEquations returns the normal equations of the rows, without the columns. columns holds the number of values
+// in each column. Adding 1 to every cell makes the equations regular and the sum of the solution zero.
 func normalEquations(y [][]float64, rows, columns []int) (*mat.SymDense, *mat.VecDense) {
 	normal := mat.NewSymDense(len(rows), nil)
 	sums := mat.NewVecDense(len(rows), nil)
@@ -108,8 +106,8 @@ func normalEquations(y [][]float64, rows, columns []int) (*mat.SymDense, *mat.Ve
 	return normal, sums
 }
 
-// MeanTwoWay returns the mean of fits with the same rows: of each row over the fits in
-// which its effect is known, and of the residuals over the fits that have any.
+// MeanTwoWay returns the mean of fits with the same rows. The mean of a row is over the fits in which its effect is
+// known. The mean of the residuals is over the fits that have residuals.
 func MeanTwoWay(fits []TwoWay) TwoWay {
 	lists := func(f TwoWay) [4][]float64 { return [4][]float64{f.Effect, f.Leverage, f.Low, f.High} }
 	by := Matrix(4, len(fits[0].Effect), 0.)
@@ -142,11 +140,10 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 	return mean
 }
 
-// leaveOneOut sets Low and High from the residuals of the values and the inverse of the
-// rows' normal equations. A value with residual e and leverage l moves the effect of its
-// row by d e / (1-l), d being what the effect changes by a unit more of that value (Cook
-// and Weisberg, Residuals and Influence in Regression, 1982). If no other value
-// determines the effect, it may be anything from -Inf to +Inf.
+// leaveOneOut sets Low and High from the residuals of the values and the inverse of the rows' normal equations. If
+// a value has residual e and leverage l, leaving it out moves the effect of its row by d e / (1-l). d is the change
+// of the effect for one unit of that value (Cook and Weisberg, Residuals and Influence in Regression, 1982). If no
+// other value determines the effect, it may be anything from -Inf to +Inf.
 func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
 	for a, i := range present {
 		f.Low[i] = math.Inf(1)
@@ -155,8 +152,8 @@ func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.
 			if math.IsNaN(e) {
 				continue
 			}
-			// Of the rows with a value in the column: how many there are, and the sums of the
-			// inverse over them and this row, and over any two of them.
+			// n counts the rows with a value in the column. row sums the inverse over these rows and this row, and
+			// block sums it over any two of these rows.
 			var n, row, block float64
 			for b, k := range present {
 				if math.IsNaN(residuals[k][j]) {
@@ -201,8 +198,8 @@ func Squares(y [][]float64) float64 {
 	return sum
 }
 
-// CentreColumns subtracts from the values of each column their mean and returns their
-// number. NaN is no value.
+// CentreColumns subtracts from the values of each column their mean. It returns the number of values in each
+// column. NaN is no value.
 func CentreColumns(y [][]float64) []int {
 	if len(y) == 0 {
 		return nil
