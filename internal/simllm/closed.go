@@ -15,24 +15,25 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Ability is what a model makes of the questions of Options.Closed. The package comment has the
-// formulas.
+// Ability says how well a model handles the questions of Options.Closed. The package comment has the formulas.
 type Ability struct {
-	Accuracy    float64 // probability that its answer is right, 0 to 1
-	Common      float64 // share of the variance behind its errors that all models share, 0 to 1
-	Discernment float64 // added to the scores of right answers when it reviews, -10 to 10 points
-	// Insight is the probability, 0 to 1, that as chairman it picks a right answer out of those it
-	// is shown whatever the ranking says.
+	Accuracy float64 // the probability, 0 to 1, that its answer is right
+	// Common is the share, 0 to 1, of the variance behind its errors that all models share.
+	Common float64
+	// Discernment is added to the scores of right answers when it reviews, -10 to 10 points.
+	Discernment float64
+	// Insight is the probability, 0 to 1, that as chairman it picks a right answer among those shown, whatever the
+	// ranking says.
 	Insight float64
 }
 
-// NewAbility returns an ability of that accuracy. The rest is modest: errors share .6 of their
-// variance, right answers get a point more, and one in ten is recognised by the chairman.
+// NewAbility returns an ability with that accuracy. The rest is modest. Errors share .6 of their variance, right
+// answers get one point more, and the chairman recognises one in ten.
 func NewAbility(accuracy float64) *Ability {
 	return &Ability{Accuracy: accuracy, Common: 0.6, Discernment: 1, Insight: 0.1}
 }
 
-// bounds returns the fields of an ability with their names in a model's settings and their ranges.
+// bounds returns the fields of an ability, with their names in a model's settings and their ranges.
 func (a *Ability) bounds() []abilityBound {
 	return []abilityBound{
 		{"accuracy", &a.Accuracy, 0, 1},
@@ -48,10 +49,10 @@ type abilityBound struct {
 	low, high float64
 }
 
-// Find returns the model of a name. A name may be that of one of the models and settings of its
-// ability behind it, as in "amber?accuracy=.7&discernment=2": accuracy, and where they differ from
-// [NewAbility] common, discernment and insight. Such a model is like the other one otherwise.
-// Find reports false where there is no such model, and an error where the settings are wrong.
+// Find returns the model with a name. A name may be that of one of the models, followed by settings of its ability,
+// as in "amber?accuracy=.7&discernment=2". accuracy is required. common, discernment and insight are those of
+// [NewAbility] if they are not set. Otherwise such a model is like the one without settings. Find returns false if
+// there is no such model, and an error if the settings are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
 	at := slices.IndexFunc(models, func(m Model) bool { return m.Name == base })
@@ -63,7 +64,7 @@ func Find(models []Model, name string) (Model, bool, error) {
 	}
 	m := models[at]
 	m.Name = name
-	m.Ability = NewAbility(math.NaN()) // until it is set
+	m.Ability = NewAbility(math.NaN()) // replaced below
 	values, err := url.ParseQuery(settings)
 	if err != nil {
 		return m, true, errors.New("its settings cannot be read: write them as in ?accuracy=.7&discernment=2")
@@ -90,18 +91,18 @@ func Find(models []Model, name string) (Model, bool, error) {
 	return m, true, nil
 }
 
-// Closed is a question to which models with an Ability know the right answer.
+// Closed is a question for which models with an Ability know the right answer.
 type Closed struct {
-	Query string   // what a question begins with to be this one
-	Right string   // the right answer, on one line
-	Wrong []string // wrong answers of which those who are wrong give one, each on one line; one at least
+	Query string // the text with which the question begins
+	Right string // the right answer, on one line
+	// Wrong holds the wrong answers, each on one line, at least one. A model that is wrong gives one of them.
+	Wrong []string
 }
 
-// ReadClosed reads questions from JSON, one object a line, with their query, their reference and
-// their grader as in a file of questions. Wrong answers are the other options of a choice, or
-// numbers some way off. The labels sim_right and sim_wrong give others; in sim_wrong, they stand
-// between vertical bars. A question without a query, a reference or a grader is left out, and so is
-// one to which no answer is known for certain to be right, or none to be wrong.
+// ReadClosed reads questions from JSON, one object on each line, with their query, reference and grader as in a
+// file of questions. Wrong answers are the other options of a choice, or numbers some way off. The labels sim_right
+// and sim_wrong replace these answers. In sim_wrong, vertical bars separate the answers. ReadClosed leaves out a
+// question without a query, a certainly right answer, or a certainly wrong answer.
 func ReadClosed(lines []byte) ([]Closed, error) {
 	var all []Closed
 	number := 0
@@ -121,7 +122,7 @@ func ReadClosed(lines []byte) ([]Closed, error) {
 	return all, nil
 }
 
-// closedLine is what is read of a question.
+// closedLine holds the parts of a question that are read.
 type closedLine struct {
 	Query     string          `json:"query"`
 	Reference json.RawMessage `json:"reference"`
@@ -132,6 +133,8 @@ type closedLine struct {
 	Labels map[string]string `json:"labels"`
 }
 
+// closed returns the question with its right and wrong answers. A regular expression has no certainly right answer,
+// so it needs the labels.
 func (q closedLine) closed() Closed {
 	c := Closed{Query: q.Query, Right: q.Labels["sim_right"]}
 	if wrong := q.Labels["sim_wrong"]; wrong != "" {
@@ -180,8 +183,8 @@ func texts(reference json.RawMessage) []string {
 	return all
 }
 
-// off returns numbers that are a tenth above, a tenth below and a fifth above a number, whole ones
-// where it is whole, and nil where the text is no number.
+// off returns numbers that are a tenth above, a tenth below and a fifth above a number. They are whole if the
+// number is whole. off returns nil if the text is not a number.
 func off(text string) []string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -198,11 +201,11 @@ func off(text string) []string {
 	return all
 }
 
-// answerLabel is how the line begins in which a prompt may ask for the answer.
+// answerLabel begins the line in which a prompt may ask for the answer.
 const answerLabel = "ANSWER:"
 
-// closed returns the question among the known ones that the text of a question begins with, the
-// longest where there are several, for a model with an ability.
+// closed returns the known question with which the text of a question begins, or the longest if there are several.
+// It returns nil for a model without an ability.
 func (m *model) closed(question string) *Closed {
 	if m.Ability == nil {
 		return nil
@@ -216,15 +219,15 @@ func (m *model) closed(question string) *Closed {
 	return found
 }
 
-// succeeds reports whether the model succeeds, with a probability p, at what a closed question asks of
-// it. What is hard is so for all models as far as their abilities say.
+// succeeds reports whether the model succeeds, with a probability p, at a part of a closed question. A hard
+// question is hard for all models, to the degree that Common says.
 func (m *model) succeeds(c *Closed, p float64, purpose string, content ...string) bool {
 	hard := draws(m.seed, "common", c.Query).NormFloat64()
 	own := m.draws(purpose, append(content, c.Query)...).NormFloat64()
 	return math.Sqrt(m.Ability.Common)*hard+math.Sqrt(1-m.Ability.Common)*own < stat.NormalQuantile(p)
 }
 
-// claim returns the model's own answer to a closed question, in one sample of several.
+// claim returns the model's own answer to a closed question. sample tells repeated requests apart.
 func (m *model) claim(c *Closed, sample string) string {
 	if m.succeeds(c, m.Ability.Accuracy, "own", sample) {
 		return c.Right
@@ -240,8 +243,8 @@ func conclude(text, answer string, q *request) string {
 	return text + "\n\n" + answer
 }
 
-// claimed returns the answer on the last line of a text, "" where it is neither labelled as one nor
-// known.
+// claimed returns the answer on the last line of a text. It returns "" if the answer has no label and is not a
+// known one.
 func (c *Closed) claimed(text string) string {
 	text = strings.TrimSpace(text)
 	last := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
@@ -254,10 +257,10 @@ func (c *Closed) claimed(text string) string {
 	return ""
 }
 
-// elect returns the answer of the model as chairman to a closed question: with insight, the right
-// one if anybody gave it, else that with the most support. The support of an answer is the sum of
-// the shares of Borda points of those who gave it, or their number without a ranking. Ties are
-// broken by a draw. Where nobody gave an answer, it is the chairman's own.
+// elect returns the answer that the model gives as chairman to a closed question. With insight it is the right one,
+// if any author gave it. Otherwise it is the one with the most support. The support of an answer is the sum of the
+// shares of Borda points of its authors, or their number without a ranking. A draw breaks ties. If no author gave
+// an answer, it is the chairman's own.
 func (m *model) elect(q *request, c *Closed) string {
 	shares := standings(q.task.instructions)
 	support := map[string]float64{}
@@ -286,8 +289,8 @@ func (m *model) elect(q *request, c *Closed) string {
 	return best
 }
 
-// standings reads the shares of Borda points by label from a ranking in the form
-// "1. Answer 2: 83%; 3", a line for each. It is empty where there is none.
+// standings reads the shares of Borda points, by label, from a ranking with lines of the form "1. Answer 2: 83%;
+// 3". It is empty if there is no ranking.
 func standings(text string) map[string]float64 {
 	shares := map[string]float64{}
 	for line := range strings.Lines(text) {

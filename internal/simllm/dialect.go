@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// Dialect is how a provider treats the options of a request for a completion. The rules, and the
-// words of refusals, are those of public documentation and of error messages that users of the providers
-// have published, read in November 2026. docs/providers.md names them. The words of refusals are from:
+// Dialect says how a provider treats the options of a request for a completion. The rules and the texts of refusals
+// come from public documentation and from error messages that users have published, read in November 2026.
+// docs/providers.md lists the sources of the rules. The texts of refusals are from:
 //   - temperature: https://github.com/tmc/langchaingo/issues/1355
 //   - max_tokens: https://github.com/lobehub/lobehub/issues/5909
 //   - max_completion_tokens: https://github.com/openai/openai-python/issues/1724
@@ -19,42 +19,44 @@ import (
 //   - the system role: https://github.com/vllm-project/vllm/pull/2964
 type Dialect string
 
-// The dialects. Members of a request that a dialect does not mention are treated as it treats
-// unknown ones.
+// The dialects. A dialect treats members of a request that its comment does not mention as it treats unknown ones.
 const (
-	// DialectOwn is the simulated provider's own: options without a meaning are ignored.
+	// DialectOwn is the simulated provider's own dialect. It ignores options without a meaning.
 	DialectOwn Dialect = ""
-	// DialectReasoning is that of OpenAI's and Azure's reasoning models: no temperature but 1, no
-	// max_tokens, no unknown member.
+	// DialectReasoning is the dialect of OpenAI's and Azure's reasoning models. It refuses a temperature other than
+	// 1, max_tokens, and unknown members.
 	DialectReasoning Dialect = "reasoning"
-	// DialectChat is that of their other models: no reasoning_effort, no unknown member.
+	// DialectChat is the dialect of their other models. It refuses reasoning_effort and unknown members.
 	DialectChat Dialect = "chat"
-	// DialectAzureDeployment is that of Azure's older addresses: a header api-key, a parameter
-	// api-version, and as DialectChat without max_completion_tokens.
+	// DialectAzureDeployment is the dialect of Azure's older addresses. It requires a header api-key and a
+	// parameter api-version. It refuses what DialectChat refuses, and max_completion_tokens.
 	DialectAzureDeployment Dialect = "azure_deployment"
-	// DialectOpenRouter ignores what the model does not take, and tells costs when asked to.
+	// DialectOpenRouter ignores options that the model does not support. It returns costs if a request asks for
+	// them.
 	DialectOpenRouter Dialect = "openrouter"
-	// DialectAnthropic is that of Anthropic's compatible endpoint: it ignores what it does not know,
-	// and reasoning_effort and response_format.
+	// DialectAnthropic is the dialect of Anthropic's compatible endpoint. It ignores unknown members,
+	// reasoning_effort and response_format.
 	DialectAnthropic Dialect = "anthropic"
-	// DialectGemini is that of Gemini's compatible endpoint: no unknown member, four words for the effort.
+	// DialectGemini is the dialect of Gemini's compatible endpoint. It refuses unknown members, and accepts four
+	// words for the effort.
 	DialectGemini Dialect = "gemini"
-	// DialectGemma is that of the Gemma models there: it refuses a system message, too.
+	// DialectGemma is the dialect of the Gemma models at that endpoint. It also refuses a system message.
 	DialectGemma Dialect = "gemma"
-	// DialectOllama ignores what it does not know, max_completion_tokens too.
+	// DialectOllama ignores unknown members and max_completion_tokens.
 	DialectOllama Dialect = "ollama"
-	// DialectVLLM ignores what it does not know.
+	// DialectVLLM ignores unknown members.
 	DialectVLLM Dialect = "vllm"
 )
 
-// common are the members that every dialect takes.
+// common returns the members that every dialect accepts.
 func common() []string {
 	return []string{
 		"model", "messages", "n", "stream", "stream_options", "temperature", "response_format", "max_tokens",
 	}
 }
 
-// refuse returns why a provider refuses a request, or nil. members are those of its JSON.
+// refuse returns the body with which a provider refuses a request, or nil. members are the members of the request's
+// JSON.
 func (d Dialect) refuse(r *http.Request, members map[string]json.RawMessage) any {
 	switch d {
 	case DialectReasoning:
@@ -92,7 +94,7 @@ func unsupported(param, code, message string) errorBody {
 	return e
 }
 
-// unknownMembers returns the members that are neither common nor among the known ones, in order.
+// unknownMembers returns the members that are neither common nor in known, sorted.
 func unknownMembers(members map[string]json.RawMessage, known ...string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(members)), func(name string) bool {
 		return slices.Contains(common(), name) || slices.Contains(known, name)
@@ -106,7 +108,7 @@ func unrecognized(members map[string]json.RawMessage, known ...string) any {
 	return nil
 }
 
-// likeGoogle returns a refusal in Google's form: a list of one.
+// likeGoogle returns a refusal in Google's form, which is a list with one element.
 func likeGoogle(message string) any {
 	type status struct {
 		Code    int    `json:"code"`
@@ -133,14 +135,14 @@ func refuseLikeGemini(members map[string]json.RawMessage) any {
 	return nil
 }
 
-// adapt changes what the dialect ignores of a request.
+// adapt removes options of a request that the dialect ignores.
 func (d Dialect) adapt(body *chatRequest) {
 	if d == DialectOllama {
 		body.MaxCompletionTokens = nil
 	}
 }
 
-// tellsCosts reports whether the usage of a reply holds what it cost.
+// tellsCosts reports whether the usage of a reply includes its cost.
 func (d Dialect) tellsCosts(members map[string]json.RawMessage) bool {
 	switch d {
 	case DialectOwn:

@@ -20,7 +20,7 @@ type embeddingRequest struct {
 	Input inputs `json:"input"`
 }
 
-// inputs are one text or a list of them.
+// inputs holds one text or several.
 type inputs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -43,7 +43,7 @@ type embeddings struct {
 type embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
-	Embedding any    `json:"embedding"` // []float64, but in a fault
+	Embedding any    `json:"embedding"` // a []float64, except in a fault
 }
 
 func (s *Server) embed(w http.ResponseWriter, r *http.Request) {
@@ -74,14 +74,14 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// noModel returns the error of a request that names no model of the server.
+// noModel returns the error for a request with an unknown model.
 func noModel(name string) errorBody {
 	e := newError(404, fmt.Sprintf("the model %q does not exist", name)).about("model")
 	e.Error.Code = "model_not_found"
 	return e
 }
 
-// embeddings returns the reply to a request for embeddings, with what the fault changes in it.
+// embeddings returns the reply to a request for embeddings, changed by the fault.
 func (m *model) embeddings(q *request, fault *fault) response {
 	reply := embeddings{Object: "list", Data: []embedding{}, Model: m.Name}
 	reply.Usage = m.usage(q, message{})
@@ -103,7 +103,7 @@ func (m *model) embeddings(q *request, fault *fault) response {
 	case FaultHugeBody:
 		reply.Object = hugeText
 		return jsonResponse(200, reply).filled(fault.Size)
-	default: // it does not change the vectors
+	default: // other faults do not change the vectors
 	}
 	r := jsonResponse(200, reply)
 	switch fault.Kind {
@@ -111,14 +111,13 @@ func (m *model) embeddings(q *request, fault *fault) response {
 		r.pieces[0] = []byte(strings.Replace(string(r.pieces[0]), `"embedding":[`, `"embedding":[NaN,`, 1))
 	case FaultHalfJSON:
 		r.pieces[0] = r.pieces[0][:len(r.pieces[0])/2]
-	default: // likewise
+	default: // other faults do not change the bytes
 	}
 	return r
 }
 
-// embed returns the embedding of a text: for each of its words, in small letters, the hash of the word
-// decides which number is one higher or lower. Texts of the same words lie together. None is zero as a
-// whole.
+// embed returns the embedding of a text. The hash of each word, in lower case, decides which number it raises or
+// lowers by one. Texts with the same words have similar embeddings. No embedding is zero.
 func embed(text string) []float64 {
 	v := make([]float64, dimensions)
 	word := func(w string) {

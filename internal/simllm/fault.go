@@ -12,35 +12,35 @@ import (
 	"time"
 )
 
-// Fault is one thing that goes wrong with a model. It comes after the model's latency,
-// like any reply.
+// Fault is one thing that goes wrong with a model. Like any reply, it comes after the model's latency.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of requests that have the fault, above 0 up to 1. The request's
-	// content decides, so a request that is repeated has the fault again.
+	// Rate is the share of requests that have the fault, above 0 and at most 1. The content of a request decides,
+	// so the same request has the fault again.
 	Rate float64
-	// Tasks limits the fault to requests of these kinds; empty means all.
+	// Tasks limits the fault to requests of these kinds. If it is empty, the fault has no such limit.
 	Tasks []TaskKind
-	// Times is how many requests have the fault before it is over; 0 means no limit.
+	// Times is how many requests have the fault before it ends. 0 is no limit.
 	Times int
 
-	// Status is the status of FaultStatus and FaultHugeError, from 400 to 599; 0 stands for 500. FaultErrorIn200 and
-	// StreamError name it in their error; 0: they name none.
-	Status     int
-	RetryAfter string // of FaultStatus: the header as it is sent, seconds or a date; "" sends none
-	// Size is an amount that the kind explains; 0 stands for the amount named there.
+	// Status is the HTTP status of FaultStatus and FaultHugeError, from 400 to 599, where 0 stands for 500.
+	// FaultErrorIn200 and StreamError name it in their error, unless it is 0.
+	Status int
+	// RetryAfter is the header of FaultStatus: seconds, a date, or "" to send none.
+	RetryAfter string
+	// Size is an amount, which Kind explains. 0 stands for the amount in brackets there.
 	Size int64
-	// Delay is a duration that the kind explains; 0 lasts until the client goes away.
+	// Delay is a duration, which Kind explains. 0 lasts until the client disconnects.
 	Delay time.Duration
 }
 
 // FaultKind says what goes wrong.
 type FaultKind string
 
-// Faults of the response as a whole. A fault with a body sends it for streams too.
+// Faults of the whole response. If such a fault sends a body, it sends it for streams too.
 const (
 	FaultStatus      FaultKind = "status"       // an HTTP error with an OpenAI error body
-	FaultHugeError   FaultKind = "huge_error"   // the same with a message of Size bytes (8 MiB)
+	FaultHugeError   FaultKind = "huge_error"   // like status, with a message of Size bytes (8 MiB)
 	FaultHTML        FaultKind = "html"         // HTTP 200 with a page of HTML
 	FaultHalfJSON    FaultKind = "half_json"    // HTTP 200 with the first half of a reply
 	FaultErrorIn200  FaultKind = "error_in_200" // HTTP 200 with an error object
@@ -67,9 +67,9 @@ const (
 	FaultResetBody FaultKind = "reset_body" // a reset after half the body
 	FaultEOFBody   FaultKind = "eof_body"   // the connection is closed after half the body
 	FaultHang      FaultKind = "hang"       // the headers never come
-	FaultSlowBody  FaultKind = "slow_body"  // the body comes at Size bytes a second (1)
+	FaultSlowBody  FaultKind = "slow_body"  // the body comes at Size bytes per second (1)
 	FaultStall     FaultKind = "stall"      // a pause of Delay after half the body
-	FaultLateEnd   FaultKind = "late_end"   // the whole body, and its end Delay later
+	FaultLateEnd   FaultKind = "late_end"   // the whole body, and Delay later its end
 )
 
 // Faults of streams. No other request has them.
@@ -77,12 +77,12 @@ const (
 	StreamComments  FaultKind = "stream_comments"   // Size comments (10,000) before the first chunk
 	StreamEmptyData FaultKind = "stream_empty_data" // Size empty data lines (100) before the first chunk
 	StreamError     FaultKind = "stream_error"      // an error object after half the chunks, and nothing more
-	StreamNoEnd     FaultKind = "stream_no_end"     // neither finish_reason nor [DONE]
+	StreamNoEnd     FaultKind = "stream_no_end"     // no finish_reason and no [DONE]
 	StreamGarbage   FaultKind = "stream_garbage"    // data that is no JSON after half the chunks
 	StreamHugeLine  FaultKind = "stream_huge_line"  // a first chunk with a text of Size bytes (10 MiB)
 	StreamTiny      FaultKind = "stream_tiny"       // Size chunks (1,000,000) of one letter each before the first chunk
-	// StreamRare is legal but rare: data on many lines that end with CR, a media type in
-	// capitals, and for each chunk another one for a choice of index 1.
+	// StreamRare is legal but rare: events whose data has many lines that end with CR, a media type in capitals,
+	// and for each chunk another one for a choice with index 1.
 	StreamRare FaultKind = "stream_rare"
 )
 
@@ -94,7 +94,7 @@ const (
 	BallotUnknownLabels FaultKind = "ballot_unknown_labels" // ranks labels that are not on the slate
 	BallotTemplate      FaultKind = "ballot_template"       // repeats the instructions
 	BallotDuplicates    FaultKind = "ballot_duplicates"     // ranks every label twice
-	BallotSingleQuotes  FaultKind = "ballot_single_quotes"  // JSON but for its quotes
+	BallotSingleQuotes  FaultKind = "ballot_single_quotes"  // JSON except for its quotes
 	BallotEmpty         FaultKind = "ballot_empty"          // an empty ranking
 	BallotPartial       FaultKind = "ballot_partial"        // leaves out the worst answer
 	BallotMismatch      FaultKind = "ballot_mismatch"       // scores the best answer 1 and the worst 10
@@ -103,11 +103,11 @@ const (
 
 // Faults of embeddings. No other request has them.
 const (
-	EmbeddingMissing FaultKind = "embedding_missing" // that of the last text
-	EmbeddingUnequal FaultKind = "embedding_unequal" // that of the last text has one number less than the others
-	EmbeddingZero    FaultKind = "embedding_zero"    // that of the last text is zero as a whole
-	EmbeddingEmpty   FaultKind = "embedding_empty"   // that of the last text has no numbers
-	EmbeddingNaN     FaultKind = "embedding_nan"     // that of the first text holds NaN, which is no JSON
+	EmbeddingMissing FaultKind = "embedding_missing" // the last embedding is missing
+	EmbeddingUnequal FaultKind = "embedding_unequal" // the last embedding has one number less than the others
+	EmbeddingZero    FaultKind = "embedding_zero"    // the last embedding is zero
+	EmbeddingEmpty   FaultKind = "embedding_empty"   // the last embedding has no numbers
+	EmbeddingNaN     FaultKind = "embedding_nan"     // the first embedding holds NaN, which is not JSON
 )
 
 // EmbeddingKinds returns the faults of embeddings.
@@ -115,7 +115,7 @@ func EmbeddingKinds() []FaultKind {
 	return []FaultKind{EmbeddingMissing, EmbeddingUnequal, EmbeddingZero, EmbeddingEmpty, EmbeddingNaN}
 }
 
-// messageKinds are the faults of a completion's message, which embeddings do not have.
+// messageKinds returns the faults of a completion's message. Embeddings do not have these faults.
 func messageKinds() []FaultKind {
 	return []FaultKind{
 		FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField, FaultRefusal, FaultLength,
@@ -181,7 +181,7 @@ func (f Fault) concerns(q *request) bool {
 // forever is longer than any client waits.
 const forever = time.Duration(math.MaxInt64)
 
-// withDefaults returns f with the amounts that its zero values stand for.
+// withDefaults returns f with the default amounts in place of zero values.
 func (f Fault) withDefaults() Fault {
 	sizes := map[FaultKind]int64{
 		FaultHugeError: 8 << 20, FaultHugeBody: 1 << 30,
@@ -195,14 +195,13 @@ func (f Fault) withDefaults() Fault {
 	return f
 }
 
-// fault is a Fault with the number of requests that had it, which is counted where it
-// is limited.
+// fault is a Fault with the number of requests that had it. The number is only counted if Times limits it.
 type fault struct {
 	Fault
 	count atomic.Int64
 }
 
-// faultOf returns the fault that the request has. Its kind is empty when there is none.
+// faultOf returns the fault of a request. Its kind is empty if the request has none.
 func (m *model) faultOf(q *request) *fault {
 	for i := range m.faults {
 		f := &m.faults[i]

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// structured returns a JSON value of the form that a request asks for. ok is false where it asks for
-// none, or where the model does not honour that.
+// structured returns a JSON value of the form that a request asks for. ok is false if the request asks for none, or
+// if the model does not honour a response_format.
 func (m *model) structured(q *request) (text string, ok bool) {
 	format, _ := q.body.ResponseFormat.(map[string]any)
 	if format == nil || format["type"] == "text" || m.ResponseFormat != FormatHonoured {
@@ -18,11 +18,10 @@ func (m *model) structured(q *request) (text string, ok bool) {
 	return string(data), err == nil
 }
 
-// maxInstance is how deep the values of an instance are nested: a schema may refer to itself.
+// maxInstance is how deep the values of an instance may be nested. It limits a schema that refers to itself.
 const maxInstance = 16
 
-// instance returns a value that fits a schema with the usual keywords. Schemas that are the same give
-// the same value.
+// instance returns a value that fits a schema with the usual keywords. Equal schemas give equal values.
 func instance(schema, root map[string]any, depth int) any {
 	if depth > maxInstance {
 		return nil
@@ -73,7 +72,7 @@ func instance(schema, root map[string]any, depth int) any {
 	}
 }
 
-// firstChoice returns the first of the schemas that a schema combines.
+// firstChoice returns the first of the schemas that anyOf, oneOf or allOf combines.
 func firstChoice(schema map[string]any) (first map[string]any, ok bool) {
 	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
 		if choices, _ := schema[keyword].([]any); len(choices) > 0 {

@@ -1,6 +1,6 @@
 package simllm
 
-// judgement returns ratings that find no difference on any axis. Model.Reply is for others.
+// judgement returns ratings that find no difference on any axis. Model.Reply can write other ratings.
 func judgement(t Task) string {
 	type rating struct {
 		Rating int      `json:"rating"`

@@ -10,49 +10,48 @@ import (
 	"time"
 )
 
-// Model is one simulated model. Effects are in points on the scale of 1 to 10.
-// The zero value of every field but Name is valid.
+// Model is one simulated model. Its effects on scores are in points on the scale of 1 to 10. The zero value of
+// every field except Name is valid.
 type Model struct {
-	Name string // what requests call it; not empty, unique in a server
+	Name string // the name in requests; not empty, unique in a server
 
-	// Quality is the mean quality of its answers, -4 to 4; 0 is mediocre. Spread
-	// is the standard deviation of the quality over questions, 0 to 4. A quality
-	// outside -4 to 4 is clamped.
+	// Quality is the mean quality of its answers, -4 to 4, where 0 is mediocre. Spread is the standard deviation of
+	// the quality over questions, 0 to 4. The quality of an answer is limited to -4 to 4.
 	Quality, Spread float64
-	// Length is the median length of its answers in units of 2000 characters, 0.4
-	// to 100; 0 stands for 1. LengthSigma is the standard deviation of the natural
-	// logarithm of the length over questions, 0 to 2. No answer is shorter than
-	// its six points, about 800 characters.
+	// Length is the median length of its answers in units of 2000 characters, 0.4 to 100, where 0 stands for 1.
+	// LengthSigma is the standard deviation of the natural logarithm of the length over questions, 0 to 2. No
+	// answer is shorter than its six points, about 800 characters.
 	Length, LengthSigma float64
 
 	// Harshness is added to every score it gives, -10 to 10. Below 0 it is harsh,
 	// as in the reviewer profiles of ADR-018.
 	Harshness float64
-	// Affinity is added to the scores of answers that it recognises as those of
-	// the named model, -10 to 10: under its own name it is self-preference.
+	// Affinity is added to the scores of answers that it recognises as those of the named model, -10 to 10. Under
+	// its own name it is self-preference.
 	Affinity map[string]float64
 	// LengthBias is added for each doubling of an answer's length, -10 to 10.
 	LengthBias float64
-	// Position is added by the place at which an answer is shown, the first place
-	// first; places beyond the list get nothing. Last is added at the last place,
-	// where there are several. Each is -10 to 10.
+	// Position is added by the place at which an answer is shown, beginning with the first place. Places beyond the
+	// list get nothing. Last is added at the last place, if there are several. Each is -10 to 10.
 	Position []float64
 	Last     float64
 	// Noise is the standard deviation of its scores, 0 to 10.
 	Noise float64
 
-	// Ability is what it makes of the questions of Options.Closed; nil: they are questions like any other.
+	// Ability says how well it handles the questions of Options.Closed. If it is nil, they are questions like any
+	// other.
 	Ability *Ability
 
-	// Version is what its replies call it; "" stands for Name.
+	// Version is the model name in its replies. "" stands for Name.
 	Version string
-	// Reasoning is how many tokens of reasoning each reply reports, beside those of its text; nil reports none.
+	// Reasoning is how many reasoning tokens each reply reports, in addition to those of its text. If it is nil, a
+	// reply reports none.
 	Reasoning *int
 
-	// Latency is the time from the request read to the first byte of the reply.
+	// Latency is the time from the end of the request to the first byte of the reply.
 	Latency Latency
-	// FirstChunk takes the place of Latency in a stream; 0 keeps Latency.
-	// ChunkDelay is the time between the chunks of a stream.
+	// FirstChunk replaces Latency in a stream, unless it is 0. ChunkDelay is the time between the chunks of a
+	// stream.
 	FirstChunk, ChunkDelay time.Duration
 
 	// ResponseFormat says how it treats a request's response_format.
@@ -61,17 +60,16 @@ type Model struct {
 	// Dialect says how it treats the options of a request.
 	Dialect Dialect
 
-	// NoStream refuses requests for a stream.
+	// NoStream makes the model refuse requests for a stream.
 	NoStream bool
 
-	// Price adds a cost to the usage figures (OpenRouter's extension). Without a price
-	// they have none.
+	// Price adds a cost to the usage figures (OpenRouter's extension). A model without a price reports no cost.
 	Price Price
 
-	// Faults are tried in order. A request has the first one that concerns it.
+	// Faults are tried in order. A request has the first one that applies to it.
 	Faults []Fault
-	// Reply, when set, writes the text of a reply. When it returns false the model
-	// writes its own. It is called concurrently. Faults change its text, too.
+	// Reply, if set, writes the text of a reply. If it returns false, the model writes its own. It is called
+	// concurrently. Faults change its text too.
 	Reply func(Task) (text string, ok bool)
 }
 
@@ -80,14 +78,14 @@ type ResponseFormat string
 
 // The ways to treat a response_format.
 const (
-	FormatIgnored  ResponseFormat = ""         // the reply is written as without
-	FormatHonoured ResponseFormat = "honoured" // a review is one JSON object, its critiques inside; other replies fit the schema
-	FormatRefused  ResponseFormat = "refused"  // HTTP 400
+	FormatIgnored ResponseFormat = "" // the reply ignores it
+	// FormatHonoured makes a review one JSON object with its critiques inside. Other replies fit the schema.
+	FormatHonoured ResponseFormat = "honoured"
+	FormatRefused  ResponseFormat = "refused" // HTTP 400
 )
 
-// Latency is a log-normal distribution of durations, drawn for each request from
-// its content. Sigma is the standard deviation of the natural logarithm, 0 to 2;
-// with 0 every request takes the Median.
+// Latency is a log-normal distribution of durations, drawn for each request from its content. Sigma is the standard
+// deviation of the natural logarithm, 0 to 2. If it is 0, every request takes the Median.
 type Latency struct {
 	Median time.Duration
 	Sigma  float64
@@ -98,7 +96,7 @@ type Price struct {
 	Input, Output float64
 }
 
-// validate returns every problem of the model at once.
+// validate returns all problems of the model.
 func (m Model) validate() error {
 	var errs []error
 	if m.Name == "" {
@@ -153,10 +151,9 @@ func (m Model) validate() error {
 	return errors.Join(errs...)
 }
 
-// Council returns four models of different character for demonstrations: amber
-// is good and likes its own answers, birch is long-winded and likes length,
-// cedar is terse, harsh and favours what it reads first, dune is weak, erratic
-// and favours what it reads last. They answer within a second.
+// Council returns four models of different character for demonstrations. amber is good and likes its own answers.
+// birch is long-winded and likes length. cedar is terse, harsh and favours what it reads first. dune is weak,
+// erratic and favours what it reads last. They answer within a second.
 func Council() []Model {
 	return []Model{
 		{
@@ -190,10 +187,9 @@ func Council() []Model {
 	}
 }
 
-// Troubled returns models that each have one fault: down always fails with HTTP 500,
-// limited fails with 429 and Retry-After, silent sends empty texts, abstainer answers
-// but declines to rank, garbler answers but its ballots are cut off, and slow takes
-// 3 seconds.
+// Troubled returns models that each have one fault. down always fails with HTTP 500. limited fails with 429 and
+// Retry-After. silent sends empty texts. abstainer answers but declines to rank. garbler answers but its ballots
+// are cut off. slow takes 3 seconds.
 func Troubled() []Model {
 	return []Model{
 		{Name: "down", Faults: []Fault{{Kind: FaultStatus, Rate: 1, Status: 500}}},

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// phrases is the bank of sentences from which texts are written.
+// phrases is the bank of sentences from which models write texts.
 type phrases struct {
 	points  [5][]string    // by grade, 0 is the worst
 	grades  map[string]int // the grade of each point
 	filler  []string
 	style   [][]string // the parts of a signature
-	opinion [][]string // by tier of score, the lowest first
-	length  []string   // shorter than usual, usual, longer
+	opinion [][]string // by tier of score, lowest first
+	length  []string   // for shorter than usual, usual, and longer
 	closing []string
-	stop    map[string]bool // words that say nothing about a question
+	stop    map[string]bool // words that say nothing about the subject of a question
 }
 
 func newPhrases() *phrases {
@@ -39,8 +39,8 @@ func newPhrases() *phrases {
 	return p
 }
 
-// signature returns the sentence by which the texts of a model are recognised. It
-// depends on the name alone, so that it is the same on every server.
+// signature returns the sentence by which a reviewer recognises the texts of a model. It depends only on the name,
+// so it is the same on every server.
 func (p *phrases) signature(model string) string {
 	sum := sha256.Sum256([]byte("signature\x00" + model))
 	part := func(i int) string { return p.style[i][int(sum[i])%len(p.style[i])] }
@@ -57,8 +57,8 @@ func blocks(text string) [][]string {
 	return all
 }
 
-// pointsText holds what an answer can say about a key word, from the worst grade
-// to the best. Points of all grades are of about the same length.
+// pointsText holds the points that an answer can make about a key word, from the worst grade to the best. Points of
+// all grades have about the same length.
 const pointsText = `
 it always works out in the end, so there is no real need to check anything.
 simply do whatever comes to mind first, since the choice makes no difference.

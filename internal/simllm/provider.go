@@ -8,10 +8,11 @@ import (
 	"github.com/councild/councild/examples"
 )
 
-// Provider is the simulated provider as a daemon is handed it: its models, and how it is started.
+// Provider is the simulated provider in the form that a daemon needs: its models, and a method that starts it.
 type Provider struct{ Options }
 
-// Default returns the provider with the built-in models, some of which know the answers to the questions of examples.
+// Default returns the provider with the built-in models. Those with an ability know the answers to the questions of
+// package examples.
 func Default() Provider {
 	return Provider{Options{Models: slices.Concat(Council(), Troubled()), Closed: closed()}}
 }
@@ -23,13 +24,13 @@ func (p Provider) With(seed uint64, models []Model) Provider {
 	return p
 }
 
-// closed returns the questions of examples.
+// closed returns the questions of package examples.
 //
 //nolint:gochecknoglobals // they are read once
 var closed = sync.OnceValue(func() []Closed {
 	questions, err := ReadClosed(examples.Questions())
 	if err != nil {
-		panic(err) // impossible: a test reads them
+		panic(err) // a test reads the same questions
 	}
 	return questions
 })
@@ -43,15 +44,16 @@ func (p Provider) Names() []string {
 	return names
 }
 
-// Price returns what a model costs, in US dollars for a million tokens of its prompts and of its replies. Its name may hold
-// settings, as [Find] describes; ok is false if there is no such model. The error says what is wrong with the settings.
+// Price returns the price of a model in US dollars for a million tokens, of its prompts and of its replies. The
+// name may hold settings, as [Find] describes. ok is false if there is no such model. The error says what is wrong
+// with the settings.
 func (p Provider) Price(name string) (input, output float64, ok bool, err error) {
 	m, ok, err := Find(p.Models, name)
 	return m.Price.Input, m.Price.Output, ok, err
 }
 
-// Start starts a server at a free port of 127.0.0.1, and returns its base URL and how to stop it. The context limits only
-// the start.
+// Start starts a server on a free port of 127.0.0.1. It returns the base URL of the server and a function that
+// stops it. The context limits only the start.
 func (p Provider) Start(ctx context.Context) (baseURL string, stop func(), err error) {
 	running, err := Start(ctx, p.Options)
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"slices"
 )
 
-// request is a request and what it asks for.
+// request is a parsed request with its task.
 type request struct {
-	body  chatRequest // of a request for a completion
-	texts []string    // of one for embeddings
+	body  chatRequest // set for a request for a completion
+	texts []string    // set for a request for embeddings
 	task  Task
-	key   string // everything that is drawn for the request comes from it
+	key   string // the source of everything that is drawn for the request
 
 	promptBytes int
 }
 
-// sample says which of several samples is wanted.
+// sample tells requests with different seeds apart. It is "" without a seed.
 func (q *request) sample() string {
 	if seed := string(q.body.Seed); seed != "null" {
 		return seed
@@ -27,14 +27,14 @@ func (q *request) sample() string {
 	return ""
 }
 
-// response is what is sent for a request.
+// response is the response to a request.
 type response struct {
 	status      int
 	contentType string
 	retryAfter  string
 	pieces      [][]byte // sent one by one
-	filling     []byte   // sent many times after the first piece
-	fillings    int64    // how many times
+	filling     []byte   // sent fillings times after the first piece
+	fillings    int64
 }
 
 func jsonResponse(status int, v any) response {
@@ -68,8 +68,7 @@ func (m *model) text(q *request, fault FaultKind) string {
 	}
 }
 
-// respond returns the response to a request, with what the fault changes in its
-// content.
+// respond returns the response to a request. The fault may change its content.
 func (m *model) respond(q *request, fault *fault) response {
 	switch fault.Kind {
 	case FaultStatus:
@@ -95,7 +94,7 @@ func (m *model) respond(q *request, fault *fault) response {
 	}
 }
 
-// complete returns a completion, with what the fault changes in it.
+// complete returns a completion, changed by the fault.
 func (m *model) complete(q *request, fault *fault) response {
 	switch fault.Kind {
 	case FaultNoChoices:
@@ -174,7 +173,7 @@ func (m *model) whole(q *request, msg message, finish string) completion {
 	return c
 }
 
-// usage estimates what a call consumed.
+// usage estimates the tokens of a call, and its cost if the model has a price.
 func (m *model) usage(q *request, msg message) *usage {
 	written := len(msg.ReasoningContent)
 	for _, text := range []*string{msg.Content, msg.Refusal} {
@@ -194,8 +193,8 @@ func (m *model) usage(q *request, msg message) *usage {
 	return &u
 }
 
-// stream returns a completion as a stream of events: the role, the text in
-// pieces, the finish reason, the usage when it is asked for, and [DONE].
+// stream returns a completion as a stream of events: the role, the text in pieces, the finish reason, the usage if
+// the request asks for it, and [DONE].
 func (m *model) stream(q *request, fault *fault, msg message, finish string) response {
 	r := response{status: 200, contentType: "text/event-stream"}
 	chunk := m.completion(q, "chat.completion.chunk")
@@ -248,12 +247,12 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 	case StreamRare:
 		r.contentType = "TEXT/EVENT-STREAM; Charset=UTF-8"
 		r.pieces = rarely(r.pieces)
-	default: // no other fault puts anything before the first chunk
+	default: // no other fault sends anything before the first chunk
 	}
 	return r
 }
 
-// streamFillings returns what a fault puts before the first chunk many times.
+// streamFillings returns the texts that a fault sends many times before the first chunk.
 func streamFillings() map[FaultKind]string {
 	return map[FaultKind]string{
 		StreamComments:  ": simulated keep-alive\n\n",

@@ -19,7 +19,7 @@ const baseScore = 6
 type verdict struct {
 	Answer
 	latent float64
-	score  int // latent, rounded and clamped to 1 to 10
+	score  int // the latent score, rounded and limited to 1 to 10
 }
 
 // judge returns the verdicts on the answers, in the order shown. The package
@@ -56,8 +56,8 @@ func (m *model) judge(t Task) []verdict {
 	return verdicts
 }
 
-// noise returns a function that draws a standard normal number for the question and
-// further parts. The question is hashed once, however many answers there are.
+// noise returns a function that draws a standard normal number for the question and further parts. It hashes the
+// question only once.
 func (m *model) noise(question string) func(parts ...string) float64 {
 	questionHash := sha256.New()
 	add(questionHash, m.seed, m.Name, "noise", question)
@@ -71,8 +71,8 @@ func (m *model) noise(question string) func(parts ...string) float64 {
 	}
 }
 
-// ballot is the JSON object at the end of a review. A place of the ranking is a
-// label, or a list of labels that share it.
+// ballot is the JSON object at the end of a review. A place of the ranking is a label, or a list of labels that
+// share the place.
 type ballot struct {
 	Ranking []any          `json:"ranking"`
 	Scores  map[string]int `json:"scores"`
@@ -85,7 +85,7 @@ type structuredReview struct {
 	Abstain *string `json:"abstain"`
 }
 
-// review writes the model's review. A fault of ballots spoils its ballot.
+// review writes the model's review. A fault of ballots changes its ballot.
 func (m *model) review(q *request, fault FaultKind) string {
 	verdicts := m.judge(q.task)
 	critiques := m.critiques(q, verdicts)
@@ -114,13 +114,13 @@ func (m *model) review(q *request, fault FaultKind) string {
 		return q.task.instructions
 	case BallotSingleQuotes:
 		return critique + fence(strings.ReplaceAll(string(encode(b)), `"`, `'`))
-	default: // if it concerns the ballot, it does so within its form
+	default: // other faults keep the form of the ballot
 		b.spoil(fault, verdicts)
 	}
 	return critique + fence(string(encode(b)))
 }
 
-// spoil gives a ballot the contents of a fault. verdicts are sorted, the best first.
+// spoil changes the contents of a ballot as a fault says. verdicts are sorted, the best first.
 func (b *ballot) spoil(fault FaultKind, verdicts []verdict) {
 	switch fault {
 	case BallotUnknownLabels:
@@ -138,7 +138,7 @@ func (b *ballot) spoil(fault FaultKind, verdicts []verdict) {
 		for label := range b.Scores {
 			b.Scores[label] = 42
 		}
-	default: // no other fault concerns the contents
+	default: // no other fault changes the contents
 	}
 }
 

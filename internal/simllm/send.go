@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// send writes a response, with what the fault does to the connection. The error says
-// that the response was not sent as intended. http.ErrAbortHandler asks the caller to
-// close the connection.
+// send writes a response. The fault may change what happens to the connection. The error says that the response was
+// not sent as intended. http.ErrAbortHandler asks the caller to close the connection.
 func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *fault, start time.Time) error {
 	if f.Kind == FaultHang {
 		return sleep(ctx, forever)
@@ -55,7 +54,7 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 		out.trickle(ctx, whole, f.Size)
 	default:
 		if len(r.pieces) == 1 {
-			_, err := w.Write(whole) // without a flush, headers and body leave together
+			_, err := w.Write(whole) // without a flush, headers and body are sent together
 			return err
 		}
 		out.stream(ctx, r, m.ChunkDelay)
@@ -85,7 +84,7 @@ func (o *output) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stream writes the pieces of a response with a pause between them, and what fills it behind the first.
+// stream writes the pieces of a response with a pause between them. After the first piece it writes the filling.
 func (o *output) stream(ctx context.Context, r response, pause time.Duration) {
 	for i, piece := range r.pieces {
 		if i > 0 {
@@ -119,8 +118,8 @@ func (o *output) trickle(ctx context.Context, p []byte, rate int64) {
 	}
 }
 
-// reset ends the connection of a response with a TCP reset. Where there is no TCP
-// connection to take over, it closes what there is.
+// reset ends the connection of a response with a TCP reset. If it cannot take over a TCP connection, it closes the
+// connection in another way.
 func reset(w http.ResponseWriter) error {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

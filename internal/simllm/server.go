@@ -22,12 +22,15 @@ import (
 // maxRequestBytes limits a request's body.
 const maxRequestBytes = 16 << 20
 
-// Options configure a Server. They must not be changed while it is in use.
+// Options configure a Server. They must not change while a server uses them.
 type Options struct {
-	Seed   uint64
-	APIKey string   // required of every request, as the bearer token or in a header api-key; "": none is
-	Models []Model  // at least one
-	Closed []Closed // the questions to which models with an Ability know the right answer
+	Seed uint64
+	// APIKey is required in every request, as the bearer token or in a header api-key. If it is empty, no key is
+	// required.
+	APIKey string
+	Models []Model // at least one
+	// Closed holds the questions for which models with an Ability know the right answer.
+	Closed []Closed
 }
 
 // Server is a simulated provider. It is an http.Handler for
@@ -36,12 +39,12 @@ type Options struct {
 //	POST /embeddings
 //	GET  /models
 //
-// and the same below /v1. Every error has OpenAI's form,
-// {"error": {message, type, param, code}}. Names of models are those that [Find] finds.
+// and the same paths below /v1. Every error has OpenAI's form, {"error": {message, type, param, code}}. [Find] says how
+// a request may name a model.
 type Server struct {
 	apiKey      string
 	configured  []Model
-	models      map[string]*model // of those configured
+	models      map[string]*model // the configured models, by name
 	connections atomic.Int64
 }
 
@@ -58,19 +61,19 @@ type model struct {
 	*counters
 }
 
-// counters hold what a model has seen.
+// counters hold the statistics of a model.
 type counters struct {
 	mu    sync.Mutex // guards stats
 	stats ModelStats
 }
 
-// author is an author whose answers a reviewer scores higher or lower.
+// author is an author whose answers a reviewer scores higher or lower than others.
 type author struct {
 	signature string
 	points    float64 // added to the scores
 }
 
-// New returns a server, or every problem of the options at once.
+// New returns a server. The error lists all problems of the options.
 func New(o Options) (*Server, error) {
 	s := &Server{apiKey: o.APIKey, configured: o.Models, models: make(map[string]*model, len(o.Models))}
 	p := newPhrases()
@@ -103,8 +106,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// model returns the model of a name, or nil. One with settings in its name writes in the style of
-// the one without, and is counted with it.
+// model returns the model with a name, or nil. A model with settings in its name has the style and the statistics
+// of the one without.
 func (s *Server) model(name string) *model {
 	if m := s.models[name]; m != nil {
 		return m
@@ -127,7 +130,7 @@ func newModel(configured Model, o Options, p *phrases) *model {
 	}
 	h := digest("layout", m.Name)
 	m.layout = layouts()[int(h[0])%len(layouts())]
-	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) { // sorted: sums of floats depend on the order
+	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) { // sorted, because sums of floats depend on the order
 		m.liked = append(m.liked, author{p.signature(name), m.Affinity[name]})
 	}
 	for i, f := range configured.Faults {
@@ -141,21 +144,21 @@ func (m *model) draws(purpose string, content ...string) *rand.Rand {
 	return draws(append([]string{m.seed, m.Name, purpose}, content...)...)
 }
 
-// Stats is what a server has seen since it began.
+// Stats holds the statistics of a server since it began.
 type Stats struct {
-	// Connections is how many connections were opened, as counted by ConnState.
+	// Connections is the number of opened connections, counted by ConnState.
 	Connections int64
 	Models      map[string]ModelStats
 }
 
-// ModelStats is what one model has seen.
+// ModelStats holds the statistics of one model.
 type ModelStats struct {
-	Requests  int // requests for completions and embeddings, with those in flight
+	Requests  int // requests for completions and embeddings, including those in flight
 	InFlight  int
 	Faults    int // requests that had a fault
-	Cancelled int // requests whose client left before the whole reply was sent
-	// Dwell is the sum of the times of finished requests, from when the body was read
-	// until the last byte was handed to the network.
+	Cancelled int // requests whose client disconnected before the whole reply was sent
+	// Dwell is the total duration of finished requests, from the end of reading the body until the last byte is
+	// handed to the network.
 	Dwell time.Duration
 }
 
@@ -170,8 +173,8 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-// ConnState counts connections. It is meant for the field of the same name of the
-// http.Server that serves s. Start sets it.
+// ConnState counts connections. Set it as the field of the same name of the http.Server that serves s. Start does
+// so.
 func (s *Server) ConnState(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		s.connections.Add(1)
@@ -213,7 +216,7 @@ func refuse(w http.ResponseWriter, e errorBody) { write(w, e.status, e) }
 func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(v)) // on failure the client has left
+	_, _ = w.Write(encode(v)) // an error means that the client has disconnected
 }
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
@@ -224,7 +227,7 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, models)
 }
 
-// readBody reads the body of a request. Where it cannot, it answers with an error and returns false.
+// readBody reads the body of a request. If it fails, it answers with an error and returns false.
 func readBody(w http.ResponseWriter, r *http.Request) (raw []byte, ok bool) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
 	if err != nil {
@@ -251,7 +254,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	m := s.model(body.Model)
 	if m != nil && m.Dialect != DialectOwn {
 		var members map[string]json.RawMessage
-		_ = json.Unmarshal(raw, &members) // it is an object
+		_ = json.Unmarshal(raw, &members) // the body is a JSON object
 		switch e := m.Dialect.refuse(r, members).(type) {
 		case nil:
 		case errorBody:
@@ -280,7 +283,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// request returns what a request for a completion asks for.
+// request returns the request with its task and its key.
 func (m *model) request(body chatRequest) *request {
 	conversation := body.conversation()
 	q := &request{body: body, task: readTask(m.Name, conversation)}
@@ -344,8 +347,8 @@ type Running struct {
 	wg   sync.WaitGroup // the accepting goroutine, connections, requests
 }
 
-// Start returns a server that listens on a free port of 127.0.0.1. The context limits
-// only the start: the server runs until Close.
+// Start returns a server that listens on a free port of 127.0.0.1. The context limits only the start. The server
+// runs until Close.
 func Start(ctx context.Context, o Options) (*Running, error) {
 	s, err := New(o)
 	if err != nil {
@@ -358,8 +361,7 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	r := &Running{Server: s, url: "http://" + listener.Addr().String() + "/v1"}
 	r.http = &http.Server{
 		ReadHeaderTimeout: time.Minute,
-		// Close waits for each connection until it is closed or a request takes it over,
-		// and for each request.
+		// Close waits until each connection is closed or a request takes it over. It also waits for each request.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			s.ConnState(c, state)
 			switch state {
@@ -383,9 +385,8 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 // URL returns the base URL, which ends in /v1.
 func (r *Running) URL() string { return r.url }
 
-// Close closes all connections and waits for the goroutines of the server. It may be
-// called more than once.
+// Close closes all connections and waits for the goroutines of the server. A caller may call it more than once.
 func (r *Running) Close() {
-	_ = r.http.Close() // the listener is closed even when there is an error
+	_ = r.http.Close() // this closes the listener even if there is an error
 	r.wg.Wait()
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ballotWord, choiceWord and ratingWord are texts that only the instructions of a review, of a comparison, and of
-// a judgement contain.
+// ballotWord, choiceWord and ratingWord are texts that only the instructions of a review, of a choice, and of a
+// judgement contain.
 const (
 	ballotWord = `"ranking"`
 	choiceWord = "CHOICE:"
@@ -26,20 +26,20 @@ const (
 	Synthesis TaskKind = "synthesis" // write one answer from several
 	Choice    TaskKind = "choice"    // say which of two answers is better
 	Embedding TaskKind = "embedding" // turn texts into vectors
-	Judgement TaskKind = "judgement" // rate on each axis how far answers differ
+	Judgement TaskKind = "judgement" // rate on each axis how much answers differ
 )
 
-// Task is what a request asks for.
+// Task is the parsed task of a request.
 type Task struct {
 	Kind     TaskKind
 	Model    string
 	Question string
 	Answers  []Answer // in the order shown; none for a question
-	Again    bool     // a review asked for a second time: only the ballot is wanted
-	Axes     []string // of a judgement
-	Token    string   // of the markers of a judgement
+	Again    bool     // a review that is asked for again; the reply is only the ballot
+	Axes     []string // the axes of a judgement
+	Token    string   // the token of a judgement's markers
 
-	instructions string // what stands behind the last marker
+	instructions string // the text after the last marker
 }
 
 // Answer is an answer to review, or to write the synthesis from.
@@ -53,7 +53,7 @@ type turn struct {
 	role, text string
 }
 
-// readTask returns what a conversation asks of a model.
+// readTask returns the task of a conversation.
 func readTask(model string, conversation []turn) Task {
 	var before, last string // the last two messages of the user
 	for _, t := range conversation {
@@ -75,9 +75,8 @@ func readTask(model string, conversation []turn) Task {
 	return task
 }
 
-// readBrief reads a review, a choice or a synthesis from a text in the form that the
-// package comment describes. Markers without the token of the question's own
-// marker are ordinary text.
+// readBrief reads a task about answers from a text in the form that the package comment describes. Markers without
+// the token of the question's marker are ordinary text.
 func readBrief(text string) (Task, bool) {
 	token, ok := findToken(text)
 	if !ok {
@@ -134,8 +133,8 @@ func findToken(text string) (string, bool) {
 	return "", false
 }
 
-// cutBlock returns the name and the content of the first block of text whose
-// markers carry tag, and what follows it.
+// cutBlock returns the name and the content of the first block of text whose markers have that tag, and the text
+// after it.
 func cutBlock(text, tag string) (name, content, rest string, ok bool) {
 	_, rest, _ = strings.Cut(text, "=== BEGIN "+tag)
 	head, rest, ok := strings.Cut(rest, " ===\n")
@@ -146,7 +145,7 @@ func cutBlock(text, tag string) (name, content, rest string, ok bool) {
 	return strings.TrimPrefix(head, ": "), content, rest, ok
 }
 
-// key returns a hash of everything that the reply to a request may depend on.
+// key returns a hash of everything that the reply to a request may depend on, except the seed and the model.
 func (t Task) key(conversation []turn) string {
 	parts := []string{string(t.Kind)}
 	if t.Kind == Question {

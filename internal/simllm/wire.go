@@ -11,7 +11,7 @@ import (
 // fingerprint marks completions and models as simulated.
 const fingerprint = "simulated"
 
-// chatRequest is the part of a request for a completion that is read.
+// chatRequest holds the members of a request for a completion that are read.
 type chatRequest struct {
 	Model    string `json:"model"`
 	Messages []struct {
@@ -27,11 +27,11 @@ type chatRequest struct {
 	StreamOptions       struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
-	unpriced bool // the usage of its reply holds no cost
+	unpriced bool // the usage of the reply has no cost
 }
 
-// content is a text, given as a string or as a list of parts. Anything else is an empty
-// text, and so is a part without one.
+// content is a text, given as a string or as a list of parts. Any other value is an empty text, and so is a part
+// without a text.
 type content string
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
@@ -44,7 +44,7 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	var parts []struct {
 		Text string `json:"text"`
 	}
-	_ = json.Unmarshal(b, &parts) // what has another type stays empty
+	_ = json.Unmarshal(b, &parts) // values of other types stay empty
 	var text strings.Builder
 	for _, part := range parts {
 		text.WriteString(part.Text)
@@ -63,7 +63,7 @@ func (r chatRequest) conversation() []turn {
 }
 
 type errorBody struct {
-	status int         // of the HTTP response
+	status int         // the status of the HTTP response
 	Error  errorObject `json:"error"`
 }
 
@@ -74,7 +74,7 @@ type errorObject struct {
 	Code    string  `json:"code"`
 }
 
-// newError returns the error object that belongs to an HTTP status.
+// newError returns the error object for an HTTP status.
 func newError(status int, message string) errorBody {
 	e := errorObject{Message: message, Type: "invalid_request_error"}
 	switch {
@@ -92,7 +92,8 @@ func newError(status int, message string) errorBody {
 	return errorBody{status, e}
 }
 
-// namedError returns an error object whose code is an HTTP status, as OpenRouter sends it; 0: it names none.
+// namedError returns an error object whose code is an HTTP status, as OpenRouter sends it. It has no code if status
+// is 0.
 func namedError(status int, message string) errorBody {
 	if status == 0 {
 		return errorBody{Error: errorObject{Message: message}}
@@ -102,7 +103,7 @@ func namedError(status int, message string) errorBody {
 	return e
 }
 
-// about returns e with the name of the request's field that it is about.
+// about returns e with the name of the request's field that is wrong.
 func (e errorBody) about(param string) errorBody {
 	e.Error.Param = &param
 	return e
@@ -120,8 +121,8 @@ type modelCard struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-// completion is the reply to a request, or one chunk of it. Created is always 0,
-// because equal requests have equal replies.
+// completion is the reply to a request, or one chunk of it. Created is always 0, because equal requests have equal
+// replies.
 type completion struct {
 	ID                string   `json:"id"`
 	Object            string   `json:"object"`
@@ -170,7 +171,7 @@ const bytesPerToken = 4
 
 func tokens(n int) int { return (n + bytesPerToken - 1) / bytesPerToken }
 
-// cut returns the first n bytes of text, less what would be half a character.
+// cut returns the first n bytes of text, without half a character at the end.
 func cut(text string, n int) string {
 	n = min(n, len(text))
 	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
@@ -179,7 +180,7 @@ func cut(text string, n int) string {
 	return text[:n]
 }
 
-// shards splits a text into the pieces that a stream sends: a few words each.
+// shards splits a text into the pieces that a stream sends. Each is a few words.
 func shards(text string) []string {
 	var all []string
 	for text != "" {
@@ -193,8 +194,7 @@ func shards(text string) []string {
 // event returns v as one event of a stream.
 func event(v any) []byte { return slices.Concat([]byte("data: "), encode(v), []byte("\n\n")) }
 
-// encode returns the JSON of a value. It panics when there is none, which is a mistake
-// in this package.
+// encode returns the JSON of a value. It panics if the value has none, which is a bug in this package.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -203,5 +203,5 @@ func encode(v any) []byte {
 	return b
 }
 
-// hugeText stands in a body for a huge text that is made while it is sent.
+// hugeText stands for a huge text in a body. The huge text replaces it when the body is sent.
 const hugeText = "{huge text}"

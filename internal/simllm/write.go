@@ -20,8 +20,8 @@ const (
 func (m *model) answer(q *request) string {
 	rng := m.draws("answer", q.key)
 	quality := m.Quality + m.Spread*rng.NormFloat64()
-	// The grades are as equal as they can be: before the shuffle, the first few points
-	// have the higher of two neighbouring grades and all others the lower one.
+	// The grades are as equal as possible. Before the shuffle, the first points have the higher of two neighbouring
+	// grades, and all others the lower one.
 	total := min(max(int(math.Round((quality/2+2)*pointCount)), 0), 4*pointCount)
 	points := make([]string, pointCount)
 	for grade, bank := range m.phrases.points {
@@ -40,8 +40,8 @@ func (m *model) answer(q *request) string {
 	return text
 }
 
-// synthesis writes one answer from the best points of the answers shown. It quotes only
-// points, so that no label gets into the text.
+// synthesis writes one answer from the best points of the answers shown. It quotes only points, so no label gets
+// into the text.
 func (m *model) synthesis(q *request) string {
 	var points []string
 	for _, a := range q.task.Answers {
@@ -60,7 +60,7 @@ func (m *model) synthesis(q *request) string {
 	return text
 }
 
-// point returns the point that a line of an answer makes, and its grade.
+// point returns the point on a line of an answer, and its grade.
 func (p *phrases) point(line string) (string, int, bool) {
 	_, point, _ := strings.Cut(strings.TrimSpace(line), ": ")
 	grade, ok := p.grades[point]
@@ -113,8 +113,8 @@ func (m *model) compose(title, question string, points []string, rng *rand.Rand)
 	return strings.TrimSpace(b.String())
 }
 
-// layouts returns the formats in which models write their points, from the number of the
-// point, the key word and the point itself.
+// layouts returns the formats in which models write their points. Their arguments are the number of the point, the
+// key word and the point itself.
 func layouts() []string {
 	return []string{
 		"- **%[2]s**: %[3]s\n",
@@ -125,7 +125,7 @@ func layouts() []string {
 	}
 }
 
-// keyWords returns one to six different words that stand for what a question is about.
+// keyWords returns one to six different words that represent the subject of a question.
 func (p *phrases) keyWords(question string) []string {
 	var words []string
 	for word := range strings.FieldsFuncSeq(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
