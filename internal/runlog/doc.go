@@ -1,12 +1,13 @@
-// Package runlog says what the log of one session means: whose the session is, how far its run has come, and what came of
-// each call. A process that goes on with a session asks its [State], so that nothing is asked, paid for or shown twice.
+// Package runlog reads the log of one session: which node owns the session, how far its run has come, and the
+// outcome of each call. A process that resumes a session asks its [State], so that no call is made, paid for or
+// shown twice.
 //
-// It leaves to others where a log is stored, who appends to it, and what a run does.
+// Other packages store a log, append to it, and run the session.
 //
 // # Decisions
 //
-// The log is the session. A session that is kept is an ordered list of entries in the journal, the events as they were
-// shown, between hidden ones: session.accepted with the plan, session.claimed, call.landed, session.result,
-// session.released. Nothing else has to agree with it. The order of the log decides who owns a session: every append
-// names the message that it expects to be the last.
+// The log is the session. A kept session is an ordered list of entries in the journal. These are the events that
+// clients see, and hidden entries between them: session.accepted with the plan, session.claimed, calls.begun,
+// call.landed, session.result, session.released. No other record must agree with the log. The order of the log
+// decides who owns a session, because every append names the message that it expects to be the last.
 package runlog

@@ -12,22 +12,24 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// The entries of a log that are about the session as a whole. No client sees them.
+// The entries of a log that are about the whole session. Clients do not see them.
 const (
-	TypeAccepted  council.EventType = "session.accepted"         // Accepted, the head of every log
-	TypeClaimed   council.EventType = "session.claimed"          // Claimed
-	TypeCancelled council.EventType = "session.cancel_requested" // null
-	TypeReleased  council.EventType = "session.released"         // null
-	TypeResult    council.EventType = "session.result"           // the session, before the event that says why it failed
+	TypeAccepted  council.EventType = "session.accepted"         // data: Accepted, the head of every log
+	TypeClaimed   council.EventType = "session.claimed"          // data: Claimed
+	TypeCancelled council.EventType = "session.cancel_requested" // data: null
+	TypeReleased  council.EventType = "session.released"         // data: null
+	// TypeResult has the session as its data. It comes before the event that says why the session failed.
+	TypeResult council.EventType = "session.result"
 )
 
 // Accepted is the data of TypeAccepted.
 type Accepted struct {
-	Format     int          `json:"format"` // PlanFormat
-	Plan       council.Plan `json:"session"`
-	Old        oldPlan      `json:"plan"`
-	Digest     []byte       `json:"digest"` // of the request, so that its repetition is recognised
-	Background bool         `json:"background"`
+	Format int          `json:"format"` // PlanFormat
+	Plan   council.Plan `json:"session"`
+	Old    oldPlan      `json:"plan"`
+	// Digest is the digest of the request. With it a repeated request is recognised.
+	Digest     []byte `json:"digest"`
+	Background bool   `json:"background"`
 }
 
 // NewAccepted returns the head of a log.
@@ -39,44 +41,49 @@ func NewAccepted(plan council.Plan, digest []byte, background bool) Accepted {
 type Claimed struct {
 	Node  string `json:"node"`
 	Epoch int    `json:"epoch"`
-	// Crashes is how many processes went down before, one after the other, while the
-	// session worked. It is nil in logs of earlier versions, which count all of them.
+	// Crashes is how many processes in a row crashed before this claim while the session worked. It is nil in logs
+	// of earlier versions, which count every owner.
 	Crashes *int `json:"crashes,omitempty"`
 }
 
-// Append is what one append has put into a log.
+// Append is the content of one append to a log.
 type Append struct {
-	Node    string    // that owns the session behind it; "" if no node does
+	Node    string    // the node that owns the session afterwards, or ""
 	At      time.Time // when it was stored
 	Entries []council.Entry
 }
 
-// Entry is an entry about the run of a session.
+// Entry is an entry about the run of a session, without those about the whole session.
 type Entry struct {
 	council.Entry
-	// At is how long the run had taken when the entry was stored, in all processes together.
+	// At is the duration of the run until the entry was stored, over all processes together.
 	At time.Duration
 }
 
-// State is what the log of one session says. The zero value is the state of an empty log. It is not safe for concurrent use.
+// State holds what the log of one session says. The zero value is the state of an empty log. It is not safe for
+// concurrent use.
 type State struct {
 	Accepted
-	Owner     string          // the node that has the session; "" if it was released
-	Owners    int             // that had the session since it was released last
-	Crashes   int             // as in Claimed, at the last claim since then
-	Released  bool            // the last owner handed the session over
-	Cancelled bool            // a request to cancel the session waits
-	Elapsed   time.Duration   // for which the session had an owner
-	Result    json.RawMessage // of a session that failed: what it had
-	Entries   []Entry         // about the run, in their order
+	Owner string // the node that owns the session, or "" after a release
+	// Owners counts the owners of the session since it was last released.
+	Owners int
+	// Crashes is Claimed.Crashes of the last claim since then.
+	Crashes   int
+	Released  bool // the last owner released the session
+	Cancelled bool // a request asked to cancel the session
+	// Elapsed is how long the session has had an owner, in total.
+	Elapsed time.Duration
+	// Result is the session of a run that failed, with everything it had.
+	Result  json.RawMessage
+	Entries []Entry // the entries about the run, in their order
 
 	last  time.Time // when the last message was stored
-	known bool      // a message was applied
-	run   *run      // what Entries say; nil: they are not read yet
+	known bool      // true after the first message
+	run   *run      // the result of Read, or nil before it
 }
 
-// Apply takes in the next message of the log. The error says why the head of the log cannot be read. What is wrong with
-// the entries of the run is found by [State.Read].
+// Apply adds the next message of the log to the state. The error says why the head of the log cannot be read.
+// [State.Read] reports errors in the entries of the run.
 func (s *State) Apply(m Append) error {
 	if !s.known {
 		s.known = true
@@ -98,7 +105,7 @@ func (s *State) Apply(m Append) error {
 			}
 		case TypeClaimed:
 			at = s.Elapsed
-			if s.Released || m.Node != s.Owner { // otherwise its owner had no answer to an earlier claim
+			if s.Released || m.Node != s.Owner { // otherwise the owner repeats a claim whose reply it did not get
 				s.Owners++
 				s.Crashes = crashesAt(e.Data, s.Crashes)
 			}
@@ -124,7 +131,7 @@ func (s *State) Apply(m Append) error {
 	return nil
 }
 
-// crashesAt returns how many crashes a claim counts. before is the number that the claim before it counted.
+// crashesAt returns the number of crashes in a claim. before is the number in the claim before it.
 func crashesAt(data json.RawMessage, before int) int {
 	var c Claimed
 	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {
@@ -133,7 +140,7 @@ func crashesAt(data json.RawMessage, before int) int {
 	return *c.Crashes
 }
 
-// Ended returns the last entry of the log of a session that has ended.
+// Ended returns the last entry of the log. It returns false if the session has not ended.
 func (s *State) Ended() (last council.Entry, ok bool) {
 	if len(s.Entries) == 0 {
 		return last, false
@@ -158,39 +165,43 @@ func Shown(t council.EventType) bool {
 // Place names one call of a run.
 type Place struct {
 	Seat
-	Number int // of the seat's calls in the stage, from 1
+	Number int // numbers the calls of the seat in the stage, from 1
 }
 
 // Seat is a seat in a stage.
 type Seat struct {
 	Stage council.Stage
-	Name  string // as in council.Call.Seat
+	Name  string // has the form of council.Call.Seat
 }
 
-// noted is an event that a run observes once.
+// noted names an event that a run observes only once.
 type noted struct {
 	event council.EventType
-	seat  string // member id; "" for an event of the whole run
+	seat  string // the member id, or "" for an event of the whole run
 }
 
-// run is what the entries say of the run.
+// run holds what the entries say about the run.
 type run struct {
-	noted     map[noted]bool
-	done      map[council.Stage]time.Duration   // when a stage was done, from the start of the run
-	delivered map[council.Stage][]time.Duration // when seats of a stage delivered, in the order of the log
+	noted map[noted]bool
+	// done is when a stage was done, from the start of the run.
+	done map[council.Stage]time.Duration
+	// delivered is when the seats of a stage delivered, from the start of the run, in the order of the log.
+	delivered map[council.Stage][]time.Duration
 	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
-	over      map[Seat]bool // seats whose result landed: they make no call any more
-	tally     *council.Tally
-	chairman  string // the id of the first one
-	// text says that watchers may have been shown text that no restart voids and no result
-	// confirms. writer is how many calls of stage 3 had ended when it came.
+	// over holds the seats whose result landed. They make no more calls.
+	over     map[Seat]bool
+	tally    *council.Tally
+	chairman string // the id of the first chairman
+	// text says that watchers may have seen text of the final answer that no restart voids and no result confirms.
+	// writer is how many calls of stage 3 had ended when that text came.
 	text   bool
-	ended  int // calls of stage 3
+	ended  int // how many calls of stage 3 ended
 	writer int
 }
 
-// Read reads what the entries say of the run, which its methods below return. After an error they say what stands before.
+// Read decodes the entries of the run for the methods below. After an error, these methods know only the entries
+// before it.
 func (s *State) Read(plan council.Plan) error {
 	s.Plan = plan
 	s.run = &run{
@@ -207,7 +218,7 @@ func (s *State) Read(plan council.Plan) error {
 	return nil
 }
 
-// take takes in an event of the run.
+// take adds an event of the run to the state.
 func (s *State) take(event council.Event, at time.Duration) {
 	r := s.run
 	whole := func(stage council.Stage) {
@@ -216,7 +227,8 @@ func (s *State) take(event council.Event, at time.Duration) {
 		r.done[stage] = at
 	}
 	seat := func(stage council.Stage, member string, status council.Outcome) {
-		r.text = false // text before an answer is that of a direct run: the answer confirms it
+		// Text before an answer belongs to a direct run. The answer confirms it.
+		r.text = false
 		r.noted[noted{event.Type, member}] = true
 		if status == council.OutcomeOK {
 			r.delivered[stage] = append(r.delivered[stage], at)
@@ -260,7 +272,7 @@ func (s *State) take(event council.Event, at time.Duration) {
 func (s *State) addAnswer(a council.Answer) {
 	at := Seat{council.Stage1, a.Model}
 	s.run.over[at] = true
-	if _, known := s.run.landed[Place{at, 1}]; known { // and with it the repair
+	if _, known := s.run.landed[Place{at, 1}]; known { // the repair, if any, landed too
 		return
 	}
 	s.add(at, 1, s.Plan.ModelOf(a.Model), council.Completion{
@@ -278,7 +290,7 @@ func (s *State) addReview(v council.Review) {
 		delete(s.run.landed, Place{at, 1})
 		delete(s.run.landed, Place{at, 2})
 		s.add(at, 1, model, council.Completion{Spent: v.Spent}, v.Error)
-	case known: // and with it the repair, if there was one
+	case known: // the repair, if any, landed too
 	default:
 		reply := council.Completion{
 			Text: text(v.Ranking), Reasoning: text(v.Reasoning), FinishReason: text(v.FinishReason), Spent: v.Spent,
@@ -300,7 +312,7 @@ func (s *State) addSynthesis(y council.Synthesis) {
 	if _, known := s.run.landed[Place{at, 1}]; known {
 		return
 	}
-	// Only the chairman was asked.
+	// Without a call.landed entry, the first chairman made the only call, and the synthesis tells its outcome.
 	reply := council.Completion{Spent: y.Spent}
 	if y.Error == nil {
 		reply.Text = y.Response
@@ -323,7 +335,7 @@ func text(s *string) string {
 	return *s
 }
 
-// Outcome returns what came of a call, if it landed.
+// Outcome returns the outcome of a call. It returns false if the call did not land.
 func (s *State) Outcome(place Place) (council.Landed, bool) {
 	landed, ok := s.run.landed[place]
 	return landed, ok
@@ -332,10 +344,10 @@ func (s *State) Outcome(place Place) (council.Landed, bool) {
 // Landed returns the outcome of every call that landed, in no particular order.
 func (s *State) Landed() iter.Seq[council.Landed] { return maps.Values(s.run.landed) }
 
-// Over reports whether the result of a seat landed: the seat makes no call any more.
+// Over reports whether the result of a seat landed. The seat then makes no more calls.
 func (s *State) Over(at Seat) bool { return s.run.over[at] }
 
-// Tells reports whether the log holds an event.
+// Tells reports whether the log already holds an event, or a later one that makes it obsolete.
 func (s *State) Tells(event council.EventType, data any) bool {
 	switch data := data.(type) {
 	case council.Answer:
@@ -356,13 +368,14 @@ func (s *State) Tells(event council.EventType, data any) bool {
 // Answered reports whether the answer of a member landed.
 func (s *State) Answered(member string) bool { return s.run.noted[noted{council.EventAnswer, member}] }
 
-// Tally returns what stage 2 added up to, or nil if it is not done.
+// Tally returns the tally of stage 2, or nil if stage 2 is not done.
 func (s *State) Tally() *council.Tally { return s.run.tally }
 
-// Delivered returns when seats of a stage delivered, from the start of the run, in the order of the log.
+// Delivered returns when the seats of a stage delivered, from the start of the run, in the order of the log.
 func (s *State) Delivered(stage council.Stage) []time.Duration { return s.run.delivered[stage] }
 
-// Began returns when a stage began, from the start of the run. It reports false when the stage begins in this process.
+// Began returns when a stage began, from the start of the run. It returns false if the log does not say that the
+// stage began.
 func (s *State) Began(stage council.Stage) (time.Duration, bool) {
 	switch stage {
 	case council.Stage1:
@@ -374,14 +387,13 @@ func (s *State) Began(stage council.Stage) (time.Duration, bool) {
 	}
 }
 
-// Done returns when a stage was done, from the start of the run. It reports false when it was not.
+// Done returns when a stage was done, from the start of the run. It returns false if the stage is not done.
 func (s *State) Done(stage council.Stage) (time.Duration, bool) {
 	at, ok := s.run.done[stage]
 	return at, ok
 }
 
-// Open returns the stage that had begun and was not done, "" for none. Its calls without an outcome may have been in
-// flight.
+// Open returns the stage that began and is not done, or "". Its calls without an outcome may have been in flight.
 func (s *State) Open() council.Stage {
 	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
 		_, began := s.Began(stage)
@@ -392,14 +404,14 @@ func (s *State) Open() council.Stage {
 	return ""
 }
 
-// Begun reports whether a call was begun.
+// Begun reports whether the log says that a call began.
 func (s *State) Begun(place Place) bool {
 	_, ok := s.run.begun[place]
 	return ok
 }
 
-// InFlight returns the calls that were begun and did not land, in the order of their stages and seats. Nobody knows what
-// came of them.
+// InFlight returns the calls that began and did not land, in the order of their stages and seats. Their outcome is
+// unknown.
 func (s *State) InFlight() []council.BegunCall {
 	var calls []council.BegunCall
 	for place, call := range s.run.begun {
@@ -413,8 +425,9 @@ func (s *State) InFlight() []council.BegunCall {
 	return calls
 }
 
-// Guesses reports whether a call at a seat may have been in flight of which the log does not say that it was begun, because a
-// build before 0.1.0 has written it: those of the open stage, and those of sides in stages 2 and 3. It can go after 0.1.0.
+// Guesses reports whether an unrecorded call at a seat may have been in flight. Builds before 0.1.0 did not record
+// that a call began. Such a call may be in the open stage, or of a side in stages 2 and 3. The method can go after
+// 0.1.0.
 func (s *State) Guesses(at Seat) bool {
 	if s.Format >= PlanFormat {
 		return false
@@ -423,16 +436,16 @@ func (s *State) Guesses(at Seat) bool {
 	return at.Stage == open || at.Stage.IsSide() && (open == council.Stage2 || open == council.Stage3)
 }
 
-// Text reports whether watchers may have been shown text of the final answer that no restart voids and no result confirms,
-// and how many calls of stage 3 had ended when it came. While the final answer is written, the last of it is shown before
-// it is stored.
+// Text reports whether watchers may have seen text of the final answer that no restart voids and no result
+// confirms. ended is how many calls of stage 3 had ended when that text came. While the final answer is being
+// written, its last pieces are shown before they are stored.
 func (s *State) Text() (shown bool, ended int) {
 	writing := s.Open() == council.Stage3 ||
 		s.Plan.Direct() && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)
 	return s.run.text || writing && s.Plan.Deltas, s.run.writer
 }
 
-// Stages returns the stages that are not done in a log whose entries need not have been read.
+// Stages returns the stages that are not done. It works before Read.
 func (s *State) Stages() []council.Stage {
 	done := map[council.EventType]bool{}
 	for _, entry := range s.Entries {

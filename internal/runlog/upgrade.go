@@ -6,14 +6,14 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// PlanFormat is the version of the logs that this build stores. Builds before 0.1.0 stored none.
+// PlanFormat is the version of the logs that this build stores. Builds before 0.1.0 stored no version.
 const PlanFormat = 1
 
-// Prompt is a version of a prompt that no build before 0.1.0 has. Such a build takes it for one that the session needs, and
-// leaves the session to a node that says that it has it.
+// Prompt is a prompt version that no build before 0.1.0 has. Such a build believes that the session needs this
+// version. It leaves the session to a node that announces this version.
 const Prompt = "log-1"
 
-// oldPlan is what builds before 0.1.0 read in place of the plan.
+// oldPlan is the plan that builds before 0.1.0 read.
 type oldPlan struct {
 	SessionID    string            `json:"session_id"`
 	Conversation []council.Message `json:"conversation"`
@@ -26,7 +26,7 @@ type oldPlan struct {
 	} `json:"versions"`
 }
 
-// unreadable returns an oldPlan with which no build goes on.
+// unreadable returns an oldPlan that no old build resumes.
 func unreadable(plan council.Plan) (o oldPlan) {
 	o.SessionID = plan.SessionID
 	o.Conversation = []council.Message{{Role: council.RoleUser, Content: plan.Preview()}}
@@ -51,8 +51,8 @@ func readAccepted(data []byte) (a Accepted, err error) {
 	return a, err
 }
 
-// upgrade completes the head of a log that a build before 0.1.0 has stored. Its rules named three sides one by one.
-// The function can go after 0.1.0.
+// upgrade completes the head of a log that a build before 0.1.0 has stored. The rules of such a build had separate
+// fields for three sides. The function can go after 0.1.0.
 func (a *Accepted) upgrade(data []byte) error {
 	var old struct {
 		Plan struct {
@@ -93,8 +93,8 @@ func (a *Accepted) upgrade(data []byte) error {
 	}
 	if rules.EmbeddingModel != "" {
 		const (
-			fewest = 5        // answers that were clustered
-			bytes  = 4 * 6000 // of an answer that were embedded, at most
+			fewest = 5        // the least number of answers for clustering
+			bytes  = 4 * 6000 // the most bytes of an answer that are embedded
 			share  = 0.8
 		)
 		side := council.SidePlan{
