@@ -11,11 +11,11 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// relayed is a piece of text on its way, as the node that runs a session relays it. Versions
-// that know of one text alone take no notice of it: they look for an "epoch".
+// relayed is a piece of text that is still being written, as the node that runs the session relays it. Older
+// versions, which know only one text at a time, look for an "epoch" and ignore it.
 type relayed struct {
-	Owner int `json:"owner"` // the epoch
-	// The piece stands behind an entry, and behind the first characters of the text of a writer,
+	Owner int `json:"owner"` // the epoch of the node that runs the session
+	// The piece stands behind the entry Number and behind the first Characters of the text that Writer writes, counted
 	// as in Position.
 	Number     int               `json:"number"`
 	Writer     int               `json:"writer"`
@@ -24,7 +24,7 @@ type relayed struct {
 	Data       json.RawMessage   `json:"data"`
 }
 
-// maxAhead is how many pieces of text a follower holds whose entry has not come yet.
+// maxAhead is how many pieces a follower holds until the entry before them comes.
 const maxAhead = 1024
 
 // follower shows what another node stores and relays of a session.
@@ -34,14 +34,14 @@ type follower struct {
 	stop     context.CancelFunc
 	watchers int // guarded by the mutex of the Store
 
-	// What follows is guarded by the mutex of the session.
+	// The mutex of the session guards all fields below.
 	epoch  int
 	result json.RawMessage
 	ahead  []relayed
 }
 
-// follow returns the session of a log that another node writes. It is followed until ctx
-// and those of all who share it have ended.
+// follow returns the session of a log that another node writes. Several watchers share it. It is followed until the
+// contexts of all its watchers have ended.
 //
 //nolint:contextcheck // what follows is shared, so it outlives a single watcher
 func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, error) {
@@ -52,7 +52,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	f := &follower{s: s, id: id, epoch: p.head.Epoch, result: p.Result}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if other := st.followed[id]; other != nil { // it came meanwhile
+	if other := st.followed[id]; other != nil { // It was added meanwhile.
 		return st.joinLocked(ctx, other), nil
 	}
 	if st.closed {
@@ -66,7 +66,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	return st.joinLocked(ctx, f), nil
 }
 
-// joinLocked counts a watcher that watches until ctx ends.
+// joinLocked counts a watcher, which watches until ctx ends.
 func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	f.watchers++
 	context.AfterFunc(ctx, func() {
@@ -82,7 +82,7 @@ func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	return f.s
 }
 
-// run follows the log behind the entry with a number until it or ctx ends.
+// run follows the log behind the entry with the number behind, until the log or ctx ends.
 func (f *follower) run(ctx context.Context, behind int) {
 	st := f.s.store
 	defer f.s.leave()
@@ -119,7 +119,7 @@ func (f *follower) run(ctx context.Context, behind int) {
 	}
 }
 
-// take shows the entries of a message, and reports whether they end the log.
+// take shows the entries of a message, and reports whether the log ends with them.
 func (f *follower) take(m journal.Stored) (ended bool) {
 	s := f.s
 	s.mu.Lock()
@@ -128,7 +128,7 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 	for _, e := range m.Entries {
 		switch e.Type {
 		case runlog.TypeClaimed:
-			s.view.clearText() // the next owner begins again
+			s.view.clearText() // The next owner asks the models again.
 		case runlog.TypeResult:
 			f.result = e.Data
 		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventBegun, council.EventCall:
@@ -157,19 +157,18 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 	return false
 }
 
-// hear shows a piece of text, or holds it until its entry comes.
+// hear shows a piece of text, or holds it until the entry before it comes.
 func (f *follower) hear(data []byte) {
 	var p relayed
 	if err := json.Unmarshal(data, &p); err != nil {
-		return // what another version relays
+		return // Another version of the daemon relays it.
 	}
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	f.writeLocked(p)
 }
 
-// writeLocked shows a piece of text where it goes on from what is shown. What is missing
-// comes with the next entries.
+// writeLocked shows a piece of text that continues what is shown. Text that is missing comes with the next entries.
 func (f *follower) writeLocked(p relayed) {
 	v := &f.s.view
 	switch {
@@ -185,7 +184,7 @@ func (f *follower) writeLocked(p relayed) {
 	}
 }
 
-// leave ends the session for the watchers of this process, if it goes on elsewhere.
+// leave ends the session for the watchers of this process, although it continues on another node.
 func (s *Session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,17 +198,16 @@ func (s *Session) leave() {
 	s.closeLocked()
 }
 
-// closeLocked says that nothing follows any more in this process.
+// closeLocked notes that nothing more follows in this process.
 func (s *Session) closeLocked() {
 	s.over = true
 	s.wakeLocked()
 	close(s.done)
 }
 
-// demote makes a session that another node has claimed one that is followed, and ends
-// its run. One that went on without its log has shown what the log does not hold: its
-// watchers have to ask again. It reports false where there are no other nodes, or where
-// the session was handed over.
+// demote ends the run of a session that another node has claimed, and follows its log instead. A session that
+// continued without its log has shown more than the log holds, so its watchers must ask again. demote reports false
+// if there are no other nodes, or if the session was handed over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s := k.s
 	st := k.s.store
@@ -242,13 +240,11 @@ func (k *keeper) demote(ctx context.Context) bool {
 	return true
 }
 
-// stopAttempts is how often Stop tries to append behind what the owner of a session
-// appends meanwhile.
+// stopAttempts is how often Stop tries to append. A try fails if the owner of the session appends at the same time.
 const stopAttempts = 20
 
-// Stop cancels the run of a session that has not ended, on whatever node it runs. After an
-// error, the run of a session of this process has ended, but the next process may go on with
-// it.
+// Stop cancels the run of a session that has not ended, on whichever node it runs. If Stop returns an error for a
+// session of this process, its run has ended, but the next process may continue it.
 func (st *Store) Stop(ctx context.Context, s *Session) error {
 	if s.keeper == nil {
 		s.Cancel(ErrDeleted)
@@ -290,7 +286,7 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 	return err
 }
 
-// background runs a function beside the caller, unless the store is closed.
+// background runs a function in a goroutine, unless the store is closed.
 func (st *Store) background(do func()) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -299,7 +295,8 @@ func (st *Store) background(do func()) {
 	}
 }
 
-// insist ends a session where nobody obeys the request to cancel it, which is the last message of its log.
+// insist ends a session if no node obeys the request to cancel it. seq is the message with the request, the last
+// one of the log.
 func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -321,7 +318,7 @@ func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 		return
 	}
 	s, err := st.claim(ctx, id, func(p *past) bool { return p.Cancelled && p.seq == seq })
-	if err != nil { // what runs takeOver tries again
+	if err != nil { // takeOver tries again.
 		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet",
 			"session_id", id.Session, "error", err)
 	} else if s != nil {

@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// beginsWithin is how long the beginning or the end of a stage waits for the entry that the next calls begin: both are
-	// stored together.
+	// beginsWithin is how long the begin or the end of a stage waits for the entry that the next calls begin with. Then
+	// both are stored together.
 	beginsWithin = 20 * time.Millisecond
-	minPause     = 50 * time.Millisecond // between two attempts to append; later pauses are longer
-	maxMessage   = 4 << 20               // bytes of entries that are appended at once; one entry may be larger
+	// minPause is the first pause between two tries to append. Later pauses are longer.
+	minPause = 50 * time.Millisecond
+	// maxMessage is how many bytes of entries one append may hold. A single entry may be larger.
+	maxMessage = 4 << 20
 )
 
 var (
@@ -29,56 +31,65 @@ var (
 	errNotStored = errors.New("the request to cancel it is not stored")
 )
 
-// keeper stores the log of one session, one message at a time. What comes while a
-// message is on its way goes with the next.
+// keeper stores the log of one session, one message at a time. Entries that come while a message is being stored go
+// into the next one.
 type keeper struct {
 	s    *Session
 	id   journal.ID
 	log  *runlog.Log
 	stop context.CancelFunc
 	wake chan struct{} // holds a token when there may be something to store
-	// foreign holds a token when another node has appended to the log.
+	// foreign holds a token when another node may have appended to the log.
 	foreign chan struct{}
 
-	seq uint64 // of the last message; of the goroutine that stores
+	// seq is the last message of the log. Only the goroutine that stores uses it.
+	seq uint64
 
-	whole bool // the log is to stay, although the session went on without it; guarded by the mutex of the Store
+	// whole says that the log must stay, although the session continued without it. The mutex of the Store guards
+	// it.
+	whole bool
 
-	// What follows is guarded by the mutex of the session.
-	number  int // of the last entry that is stored
-	head    journal.Head
-	queue   []pending
-	text    unstored
-	held    time.Time     // until when an entry waits for the one that the next calls begin
-	drained chan struct{} // closed when queue is stored; nil while nobody waits
-	open    bool          // the log cannot be written: all is shown at once
-	closed  bool          // the last entry is in the queue
-	stopped bool          // nothing is stored any more
+	// The mutex of the session guards all fields below.
+	number int // number of the last entry that is stored
+	head   journal.Head
+	queue  []pending
+	text   unstored
+	// held is until when the last entry waits for the one that the next calls begin with.
+	held time.Time
+	// drained is closed when the queue is stored. It is nil while no goroutine waits.
+	drained chan struct{}
+	// open says that the session continues without its log, because the log cannot be written. Entries are then
+	// shown at once.
+	open    bool
+	closed  bool // the last entry is in the queue
+	stopped bool // nothing more is stored
 	end     *ending
 	work    work
-	owned   time.Time // a time at which this node had the session, as its log said later
+	// owned is a time at which this node owned the session, as the log confirmed later.
+	owned time.Time
 }
 
-// unstored is text that its models are still writing: it is neither stored nor in the queue.
+// unstored is text that models are still writing. It is neither stored nor in the queue.
 type unstored struct {
-	texts   []*strings.Builder // in the order in which they began
-	writers []string           // of texts, as in written
+	texts   []*strings.Builder // one for each writer, in the order in which they began
+	writers []string           // the member id for each of texts, as in written.model
 	since   time.Time          // when the first of texts began
-	hidden  []piece            // what cannot be shown before the queue is stored
+	hidden  []piece            // pieces that are not shown until the queue is stored
 }
 
-// work says whether a session works, which the journal is told.
+// work says whether a session works or waits. The keeper tells the journal.
 type work struct {
 	begun bool // the run has begun
-	calls int  // under way
-	fresh bool // an outcome is there, of which no event has told yet
-	noted bool // what the journal was told last
+	calls int  // calls under way
+	fresh bool // a call has ended, and no event has reported it yet
+	noted bool // what the journal was last told
 }
 
 // pending is an entry on its way to the journal.
 type pending struct {
 	entry council.Entry
-	event council.Event // zero: no client sees the entry
+	// event is the zero value if no client sees the entry.
+	event council.Event
 	shown bool
 }
 
@@ -90,8 +101,7 @@ func (k *keeper) begin() {
 	k.noteWorkLocked()
 }
 
-// calling notes that a call begins, and then that its outcome is there. It is
-// runlog.Log.Calling.
+// calling is runlog.Log.Calling. It notes that a call begins. Its caller calls landed when the call has ended.
 func (k *keeper) calling() (landed func()) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -106,8 +116,8 @@ func (k *keeper) calling() (landed func()) {
 	}
 }
 
-// noteWorkLocked tells the journal whether the session works, or waits for its calls. Only
-// a session that works can take the process down: between two entries of its own.
+// noteWorkLocked tells the journal whether the session works or waits for its calls. A session that waits cannot
+// crash the process, so only a session that works is suspected after a crash.
 func (k *keeper) noteWorkLocked() {
 	works := k.work.begun && !k.stopped && (k.work.calls == 0 || k.work.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
 	if works != k.work.noted {
@@ -116,14 +126,14 @@ func (k *keeper) noteWorkLocked() {
 	}
 }
 
-// observeLocked takes an event of the run.
+// observeLocked queues an event of the run.
 func (k *keeper) observeLocked(e council.Event) {
 	if k.closed {
 		return
 	}
 	data, err := k.s.view.encoder.encode(e.Data)
 	if err != nil {
-		return // Finish reports it
+		return // Finish reports it.
 	}
 	entry := council.Entry{Type: e.Type, Data: data[:len(data)-1]}
 	if t, ok := writtenIn(e); ok {
@@ -135,7 +145,7 @@ func (k *keeper) observeLocked(e council.Event) {
 		k.held = time.Now().Add(beginsWithin)
 	}
 	if !runlog.Shown(e.Type) {
-		e = council.Event{} // no client sees it
+		e = council.Event{} // No client sees it.
 	}
 	k.pushLocked(pending{entry: entry, event: e})
 	k.work.fresh = false
@@ -143,16 +153,16 @@ func (k *keeper) observeLocked(e council.Event) {
 	k.wakeUp()
 }
 
-// awaitsCalls reports whether an entry of that type is stored together with the one that the next calls begin.
+// awaitsCalls reports whether an entry of this type waits for the one that the next calls begin with.
 func awaitsCalls(t council.EventType) bool {
 	return t == council.EventStarted || t == council.EventStage1 || t == council.EventStage2
 }
 
-// writeLocked takes text on its way. It is shown behind what is stored.
+// writeLocked takes a piece of text. It is shown once everything before it is stored.
 func (k *keeper) writeLocked(t written, entry council.Entry) {
 	if len(k.text.texts) == 0 {
 		k.text.since = time.Now()
-		k.wakeUp() // for the time at which it is stored
+		k.wakeUp() // The keeper then knows when the text must be stored.
 	}
 	writer := slices.Index(k.text.writers, t.model)
 	if writer < 0 {
@@ -170,7 +180,7 @@ func (k *keeper) writeLocked(t written, entry council.Entry) {
 	k.s.wakeLocked()
 }
 
-// showTextLocked shows a piece of text here, and on the nodes that follow the session.
+// showTextLocked shows a piece of text here and on the nodes that follow the session.
 func (k *keeper) showTextLocked(p piece) {
 	st := k.s.store
 	v := &k.s.view
@@ -190,12 +200,12 @@ func (k *keeper) showTextLocked(p piece) {
 	v.write(p)
 }
 
-// flushLocked makes entries of the texts on their way.
+// flushLocked queues the texts that are still being written, each as one entry.
 func (k *keeper) flushLocked() {
 	for i, model := range k.text.writers {
 		event := written{model, k.text.texts[i].String()}.event()
 		event.SessionID = k.s.ID
-		data, _ := k.s.view.encoder.encode(event.Data) // a text can be encoded
+		data, _ := k.s.view.encoder.encode(event.Data) // A text can always be encoded.
 		k.pushLocked(pending{entry: council.Entry{Type: event.Type, Data: data[:len(data)-1]}, event: event})
 	}
 	k.text = unstored{}
@@ -212,7 +222,7 @@ func (k *keeper) pushLocked(p pending) {
 	}
 }
 
-// showLocked shows what is in the queue.
+// showLocked shows the entries of the queue.
 func (k *keeper) showLocked() {
 	for i := range k.queue {
 		k.showOneLocked(&k.queue[i])
@@ -232,7 +242,7 @@ func (k *keeper) showOneLocked(p *pending) {
 	k.s.wakeLocked()
 }
 
-// finishLocked ends the log.
+// finishLocked queues the last entries of the log.
 func (k *keeper) finishLocked(end *ending) error {
 	if k.open {
 		k.warn(end)
@@ -254,6 +264,7 @@ func (k *keeper) finishLocked(end *ending) error {
 	return nil
 }
 
+// warn adds to the session the warning that its log was not stored.
 func (k *keeper) warn(end *ending) {
 	end.session.Metadata.Warnings = append(end.session.Metadata.Warnings, council.Warning{
 		Code:    council.WarnNotKept,
@@ -261,7 +272,7 @@ func (k *keeper) warn(end *ending) {
 	})
 }
 
-// cancelRequest returns the entry that asks whoever runs the session to cancel it.
+// cancelRequest returns the entry that asks the node that runs the session to cancel it.
 func cancelRequest() council.Entry {
 	return council.Entry{Type: runlog.TypeCancelled, Data: json.RawMessage("null")}
 }
@@ -272,9 +283,9 @@ func asksToCancel(m *journal.Stored) bool {
 	return n > 0 && m.Entries[n-1].Type == runlog.TypeCancelled
 }
 
-// cancel cancels the run at once, and waits until the log says so: otherwise the next process
-// would go on with the session. stored is false where this process appends to the log no
-// more: it has ended, it is gone, or it is another process's.
+// cancel cancels the run at once, and waits until the log holds the request. Otherwise the next process would
+// continue the session. stored is false if this process appends no more to the log: the session has ended, its log
+// is gone, or another process owns it.
 func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 	k.s.mu.Lock()
 	ends := k.closed
@@ -295,8 +306,8 @@ func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 	return k.number >= last && !ends, nil
 }
 
-// giveUpLocked has the session go on without its log: what was held back is shown. The
-// log is tried on, so that no later start takes the session for one that runs.
+// giveUpLocked lets the session continue without its log, and shows what was held back. The keeper still tries to
+// write the log, so that no later start takes the session for a running one.
 func (k *keeper) giveUpLocked() {
 	if k.open {
 		return
@@ -328,8 +339,8 @@ func (k *keeper) drainedLocked() {
 	}
 }
 
-// stored waits until everything is stored that was observed, or the session goes on
-// without its log. It is runlog.Log.Stored.
+// stored is runlog.Log.Stored. It waits until everything that was observed is stored, or until the session
+// continues without its log.
 func (k *keeper) stored(ctx context.Context) {
 	k.s.mu.Lock()
 	if len(k.queue) == 0 || k.open {
@@ -355,7 +366,7 @@ func (k *keeper) wakeUp() {
 	}
 }
 
-// run stores until the last entry is stored or ctx ends.
+// run stores messages until the last entry is stored or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer k.finish()
 	pause := minPause
@@ -382,7 +393,7 @@ func (k *keeper) run(ctx context.Context) {
 			}
 			return
 		}
-		if errors.Is(err, errGone) { // and nobody else can have the session
+		if errors.Is(err, errGone) { // No other node can own the session.
 			k.s.store.o.Log.ErrorContext(ctx, "the log of a session is gone: the session goes on without it",
 				"session_id", k.s.ID)
 			k.abandon()
@@ -409,7 +420,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// try stores a message, for a bounded time where it is the last try.
+// try stores a message. The last try has a time limit.
 func (k *keeper) try(ctx context.Context, m journal.Message, last bool) error {
 	if last {
 		var cancel context.CancelFunc
@@ -429,7 +440,7 @@ func (k *keeper) without() bool {
 	return k.open
 }
 
-// finish forgets what is not stored: a session with a queue is never packed.
+// finish drops what is not stored, because a session with a queue is never packed.
 func (k *keeper) finish() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -438,23 +449,23 @@ func (k *keeper) finish() {
 	k.noteWorkLocked()
 }
 
-// over reports whether the session has ended without its log. A log without its end is of
-// no use then, and the room that it takes may be what is missing.
+// over reports whether the session has ended without its log. A log without its end is of no use, and the room that
+// it takes may be the room that is missing.
 func (k *keeper) over() bool {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	return k.open && k.closed
 }
 
-// abandon has the session go on without its log for good.
+// abandon lets the session continue without its log for good.
 func (k *keeper) abandon() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	k.giveUpLocked()
 }
 
-// next waits for something to store, or for what another node appended: then there are no
-// entries. ok is false when there will be nothing any more.
+// next waits for a message to store. If another node may have appended to the log, it returns a message without
+// entries. ok is false when nothing more will come.
 func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 	for {
 		m, due, over := k.take()
@@ -473,8 +484,8 @@ func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 	}
 }
 
-// take returns the next message, else after what time text is due to be stored, or that
-// all is stored.
+// take returns the next message. If there is none, due is the time until text must be stored. over says that
+// everything is stored.
 func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -506,13 +517,12 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 		m.Bytes += int64(len(e.Data))
 	}
 	if m.Entries[len(m.Entries)-1].Type == runlog.TypeReleased {
-		m.Node = "" // nobody's
+		m.Node = "" // No node owns it.
 	}
 	return m, due, false
 }
 
-// store stores a message and shows what is in it. Without entries, it reads what another
-// node appended.
+// store stores a message and shows its entries. If it has no entries, store reads what another node appended.
 func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	begun := time.Now()
 	defer func() {
@@ -542,8 +552,7 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	return nil
 }
 
-// advance shows the first entries of the queue, which are stored. seq is the last message
-// of the log.
+// advance shows the first entries of the queue, which are now stored. seq is the last message of the log.
 func (k *keeper) advance(stored int, seq uint64) {
 	k.seq = seq
 	k.s.mu.Lock()
@@ -570,10 +579,10 @@ func (k *keeper) advance(stored int, seq uint64) {
 	}
 }
 
-// resolve judges the message that stands where one of so many entries was to be stored. It
-// returns how many of them it holds: it may be an earlier try of ours, or a part of one,
-// of which no answer came. A request to cancel the session is obeyed, and stands behind
-// such a try. ok is false when the log is another process's.
+// resolve looks at the last message of the log when an append of the given number of entries was refused. It
+// returns how many of these entries are stored. The message may be an earlier try of this node that got no answer,
+// or a part of it. It may also be a request to cancel the session, behind such a try: then resolve cancels the run.
+// ok is false if another process owns the log.
 func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false
@@ -591,7 +600,7 @@ func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool
 	k.s.mu.Lock()
 	stored = last.First - 1 - k.number
 	ok = 0 <= stored && stored <= entries
-	k.number += n // the caller adds the others
+	k.number += n // The caller adds the stored entries.
 	k.s.mu.Unlock()
 	k.s.Cancel(ErrDeleted)
 	return stored, ok

@@ -15,23 +15,22 @@ import (
 )
 
 const (
-	// leasePoll is how often a call looks whether it may begin, while it may not.
+	// leasePoll is the pause between two checks of a call that waits for the lease.
 	leasePoll = 50 * time.Millisecond
-	// hearEvery is the least time between two looks at the last messages of the sessions that
-	// run here.
+	// hearEvery is the shortest pause between two looks at the last messages of the sessions that run here.
 	hearEvery = 100 * time.Millisecond
 )
 
-// fresh reports whether the lease of this node was confirmed not too long ago: no other
-// node takes its sessions over yet.
+// fresh reports whether the lease of this node was confirmed recently enough that no other node takes its sessions
+// over.
 func (st *Store) fresh() bool {
 	return st.o.Lease == 0 || time.Since(st.o.Journal.Confirmed()) < st.o.Lease*2/3
 }
 
-// mayCall waits until the lease of this node is confirmed, until ctx ends, or until the
-// session goes on without its log. After a time without a confirmed lease, another node
-// may have the session: then it waits until the log has said that this one still has it,
-// or ended the run. It is runlog.Log.MayCall.
+// mayCall is runlog.Log.MayCall. It waits until the lease of this node is confirmed, until ctx ends, or until the
+// session continues without its log. After a time without a confirmed lease, another node may own the session.
+// mayCall then waits until the log confirms that this node still owns it. If another node does, the keeper ends the
+// run.
 func (k *keeper) mayCall(ctx context.Context) error {
 	for {
 		fresh := k.s.store.fresh()
@@ -52,8 +51,8 @@ func (k *keeper) mayCall(ctx context.Context) error {
 	}
 }
 
-// hearOthers tells the keepers of the sessions that run here what other nodes append to
-// their logs, until ctx ends.
+// hearOthers watches the sessions that run here, until ctx ends. When another node appends to the log of one, it
+// wakes the keeper of that session.
 func (st *Store) hearOthers(ctx context.Context) {
 	for {
 		changed := st.o.Journal.Changed()
@@ -80,7 +79,7 @@ func (st *Store) hearOthers(ctx context.Context) {
 	}
 }
 
-// tellForeign has the keeper read what another node appended.
+// tellForeign wakes the keeper, which reads what another node appended.
 func (k *keeper) tellForeign() {
 	select {
 	case k.foreign <- struct{}{}:
@@ -88,13 +87,13 @@ func (k *keeper) tellForeign() {
 	}
 }
 
-// hear reads what another node has appended to the log. The error is errTaken where that
-// makes the session the other's.
+// hear reads what another node has appended to the log. The error is errTaken if the other node now owns the
+// session.
 func (k *keeper) hear(ctx context.Context) error {
 	last, err := k.s.store.o.Journal.Last(ctx, k.id)
 	switch {
 	case err != nil:
-		k.tellForeign() // to read it again
+		k.tellForeign() // so that the keeper tries again
 		return err
 	case last == nil:
 		return errGone
@@ -102,7 +101,7 @@ func (k *keeper) hear(ctx context.Context) error {
 		return nil
 	}
 	if last.Node == k.head.Node && last.Epoch == k.head.Epoch {
-		return nil // an append of ours, whose answer has not come: the next one finds it
+		return nil // It is an append of ours that got no answer. The next append finds it.
 	}
 	k.s.mu.Lock()
 	queued := len(k.queue)
@@ -115,33 +114,35 @@ func (k *keeper) hear(ctx context.Context) error {
 	return nil
 }
 
-// Runner runs the sessions that other processes have begun.
+// Runner runs the sessions that other processes began.
 type Runner struct {
-	// Place takes a place for a session. ok is false where none is free.
+	// Place takes a place for a session. ok is false if none is free.
 	Place func() (release func(), ok bool)
-	// Run runs a session to its end, from what its Log says, and has it cancelled by a
-	// function that it gives to Begin. It does not wait for the end. release frees the
-	// session's place; nil: none was taken yet.
+	// Run runs a session to its end, from the state in its Log. It passes a function that cancels the run to
+	// Session.Begin. It does not wait for the end. release frees the session's place. It is nil if no place was
+	// taken.
 	Run func(r Resumed, release func())
 }
 
-// deaths tells which nodes are dead.
+// deaths decides which nodes are dead.
 type deaths struct {
-	rows   map[journal.ID]unchanged // sessions that run
+	rows   map[journal.ID]unchanged // the sessions that run
 	lease  time.Duration
-	every  time.Duration        // the pause between two looks
-	looked time.Time            // when it was last asked
-	since  time.Time            // since when this node's own lease was confirmed all the while; zero: it is not
-	absent map[string]time.Time // nodes without a key, and since when that is known
+	every  time.Duration // the pause between two calls of look
+	looked time.Time     // when look was last called
+	// since is the time from which this node's own lease was always confirmed. It is zero if the lease is not
+	// confirmed.
+	since  time.Time
+	absent map[string]time.Time // nodes without a key, and when that was first seen
 }
 
-// unchanged is the last message of a log, and since when it is the last.
+// unchanged is the last message of a log, and the time at which this node first saw it.
 type unchanged struct {
 	seq   uint64
 	since time.Time
 }
 
-// note takes the sessions that run, after each look.
+// note takes the rows of the sessions that run, after each look.
 func (d *deaths) note(rows []journal.IndexRow) {
 	before := d.rows
 	d.rows = make(map[journal.ID]unchanged, len(rows))
@@ -154,7 +155,8 @@ func (d *deaths) note(rows []journal.IndexRow) {
 	}
 }
 
-// quiet returns for how long a session has appended nothing, while this node's own lease was confirmed.
+// quiet returns how long a session has appended nothing. It counts only time in which this node's own lease was
+// confirmed.
 func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	u, ok := d.rows[row.ID]
 	if !ok || u.seq != row.Seq || d.since.IsZero() {
@@ -166,8 +168,8 @@ func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	return d.looked.Sub(u.since)
 }
 
-// look is told the state of now, each second if it can be. A node whose own lease is not confirmed,
-// or that slept, knows nothing of the others.
+// look is called about once a second. If this node's own lease is not confirmed, or if the process slept, it knows
+// nothing about the other nodes and begins to count again.
 func (d *deaths) look(now time.Time, fresh bool) {
 	if !fresh || now.Sub(d.looked) > d.lease/3+d.every {
 		d.since = time.Time{}
@@ -179,11 +181,10 @@ func (d *deaths) look(now time.Time, fresh bool) {
 	d.looked = now
 }
 
-// dead reports whether a node has been silent for a lease. nodes is when the key of each
-// last changed.
+// dead reports whether a node has been silent for a lease. nodes says when the key of each node last changed.
 func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 	if node == "" {
-		return true // released
+		return true // The session was released.
 	}
 	if d.since.IsZero() {
 		return false
@@ -201,8 +202,8 @@ func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 	return d.looked.Sub(last) >= d.lease
 }
 
-// takeOver looks each second for sessions without a run, such as those of dead nodes. It runs
-// them while there are places, until ctx ends.
+// takeOver looks once a second for sessions without a run, such as those of dead nodes. It runs them while places
+// are free, until ctx ends.
 func (st *Store) takeOver(ctx context.Context, r Runner) {
 	d := deaths{lease: st.o.Lease, every: st.o.Waits.Look, absent: map[string]time.Time{}}
 	tick := time.NewTicker(st.o.Waits.Look)
@@ -212,7 +213,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 		rows := st.o.Journal.Unended()
 		d.note(rows)
 		if orphans := st.orphans(&d, rows); len(orphans) > 0 {
-			// All nodes see them at the same time: a random moment shares them out.
+			// All nodes see them at the same time. A random pause spreads them over the nodes.
 			select {
 			case <-time.After(time.Duration(rand.Int64N(int64(st.o.Waits.Look)))): //nolint:gosec // no secret
 			case <-ctx.Done():
@@ -224,7 +225,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 				if !st.rescue(ctx, &d, row, r) {
 					break
 				}
-				d.look(time.Now(), st.fresh()) // reading a large log takes long
+				d.look(time.Now(), st.fresh()) // Reading a large log takes long.
 			}
 		}
 		select {
@@ -235,17 +236,17 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 	}
 }
 
-// margin is how long a session may take beyond its time limit, with a confirmed lease.
+// margin is how long a session may take beyond its time limit while the lease of its node is confirmed.
 func (st *Store) margin() time.Duration { return st.o.Lease + st.o.Waits.Margin }
 
-// orphans returns the rows, of sessions that run, whose sessions seem to have no run on any node.
+// orphans returns those rows of running sessions that no node seems to run.
 func (st *Store) orphans(d *deaths, rows []journal.IndexRow) (orphans []journal.IndexRow) {
 	nodes := st.o.Journal.Nodes()
 	for _, row := range rows {
 		switch {
 		case row.Node == st.o.Node:
-			// Either this node appended a request to cancel the session of another node, as the log tells. Or it stored
-			// something without an answer.
+			// There are two cases. This node may have appended a request to cancel the session of another node, as
+			// the log shows. Or it stored a message and got no answer.
 			if !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
@@ -260,7 +261,7 @@ func (st *Store) orphans(d *deaths, rows []journal.IndexRow) (orphans []journal.
 	return orphans
 }
 
-// has reports whether a session runs here, or is being deleted.
+// has reports whether a session runs here, or is being removed.
 func (st *Store) has(id journal.ID) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -268,25 +269,25 @@ func (st *Store) has(id journal.ID) bool {
 	return refused || st.sessions[id.Session] != nil
 }
 
-// rescue takes a session over. It reports false where there is no place for another.
+// rescue takes a session over. It reports false if no place is free for another one.
 func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r Runner) bool {
 	now, ok := st.o.Journal.Row(row.ID)
 	if !ok || now.Seq != row.Seq || st.has(row.ID) || !st.fresh() {
 		return true // another node was faster
 	}
-	if row.Node == st.o.Node && row.Entries <= 1 { // the head of a session that was refused: it came late
+	if row.Node == st.o.Node && row.Entries <= 1 { // It is the head of a refused session, which arrived late.
 		st.refuse(ctx, refusal{row.ID, row.Key, row.Epoch})
 		return true
 	}
 	placed, err := st.goOn(ctx, row.ID, r, func(p *past) bool {
 		switch quiet := d.quiet(row); {
-		case p.Owner == st.o.Node: // its claim was stored, and the answer was lost
+		case p.Owner == st.o.Node: // Its claim was stored, but the answer was lost.
 			return true
 		case st.o.Lease == 0:
-			return p.damaged != nil // Resume has the others
+			return p.damaged != nil // Resume continues the others.
 		case d.dead(p.Owner, st.o.Journal.Nodes()):
 			return st.suits(p, d)
-		default: // its owner lives, and does not run it
+		default: // Its owner lives, but does not run it.
 			p.overdue = quiet >= p.Plan.Timeout+st.margin()
 			return p.overdue || p.Cancelled && quiet >= st.o.Waits.Obey
 		}
@@ -297,8 +298,8 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r 
 	return placed
 }
 
-// suits reports whether this node is to go on with a session: it has the prompts that the
-// session needs, or no node that is alive has them. Who is alive is known after a lease.
+// suits reports whether this node may continue a session. Either it has the prompts that the session needs, or no
+// live node has them. Which nodes are alive is known after a lease.
 func (st *Store) suits(p *past, d *deaths) bool {
 	if p.Cancelled || st.reads(p, st.o.Prompts) {
 		return true
@@ -315,15 +316,14 @@ func (st *Store) suits(p *past, d *deaths) bool {
 	return true
 }
 
-// reads reports whether a node with some prompts has those that a session needs.
+// reads reports whether a node with these prompts has all that a session needs.
 func (st *Store) reads(p *past, prompts []string) bool {
 	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.Stages()), func(n string) bool {
 		return !slices.Contains(prompts, n)
 	})
 }
 
-// storeLast stores the end of sessions that were in memory alone, so that every node can
-// show them, until ctx ends.
+// storeLast stores the ends of sessions in memory, so that every node can show them. It runs until ctx ends.
 func (st *Store) storeLast(ctx context.Context) {
 	for {
 		select {
@@ -340,20 +340,22 @@ func (st *Store) storeLast(ctx context.Context) {
 	}
 }
 
-// maxPlain is how many sessions wait for their end being stored. Further ones are shown by
-// their node alone.
+// maxPlain is how many ended sessions may wait until their end is stored. If more wait, only their own node shows
+// them.
 const maxPlain = 64
 
-// plain is a session that ran in memory, at its end.
+// plain is a session in memory that has ended.
 type plain struct {
-	id     journal.ID
-	plan   *council.Plan
-	end    ending
-	key    string        // Start.Repeat, where the same request is answered with this end
-	stored chan struct{} // where it is not nil, there is no session: it is closed when all before are stored
+	id   journal.ID
+	plan *council.Plan
+	end  ending
+	key  string // Start.Repeat if the end answers a repeated request, else ""
+	// stored, if it is not nil, makes this a marker without a session. It is closed when the ends before it are
+	// stored.
+	stored chan struct{}
 }
 
-// storedLast waits until the ends of all sessions in memory are stored, or ctx ends.
+// storedLast waits until the ends of all sessions in memory are stored, or until ctx ends.
 func (st *Store) storedLast(ctx context.Context) error {
 	stored := make(chan struct{})
 	select {
@@ -369,6 +371,7 @@ func (st *Store) storedLast(ctx context.Context) error {
 	}
 }
 
+// storePlain stores the end of a session as a log of one message.
 func (st *Store) storePlain(ctx context.Context, p plain) error {
 	data, err := json.Marshal(runlog.NewAccepted(*p.plan, nil, false))
 	if err != nil {
@@ -397,8 +400,7 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 	return err
 }
 
-// tellLocked has the end of a session in memory stored for other nodes. Its answer does
-// not wait.
+// tellLocked queues the end of a session in memory, to be stored for other nodes. It does not wait.
 func (st *Store) tellLocked(s *Session, end ending) {
 	if s.plan == nil || st.o.Journal.Full() {
 		return

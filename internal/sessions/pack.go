@@ -8,12 +8,11 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// seat stands for the answer or the review of a member, as the data of an event of a packed
-// session.
+// seat replaces the data of an event that reported an answer or a review, in a packed session. It names the member.
 type seat string
 
-// pack forgets what the JSON of a session that ended says too: texts, and many small
-// structs, which the garbage collector would visit. Most sessions are not asked for again.
+// pack drops what the JSON of an ended session also holds: texts, and many small structs, which the garbage
+// collector would visit. Most sessions are not read again.
 func (s *Session) pack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,7 +20,7 @@ func (s *Session) pack() {
 		return
 	}
 	if k := s.keeper; k != nil {
-		if len(k.queue) > 0 { // its log is still to be written
+		if len(k.queue) > 0 { // Its log is still to be written.
 			time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 			return
 		}
@@ -39,7 +38,7 @@ func (s *Session) pack() {
 		}
 	}
 	missing := func(e council.Event) bool { return e.Data == nil }
-	if slices.ContainsFunc(unpack(events, s.session), missing) { // the run returned less than it had observed
+	if slices.ContainsFunc(unpack(events, s.session), missing) { // The run returned less than it had observed.
 		return
 	}
 	listed := &council.Session{Query: s.session.Query}
@@ -50,14 +49,14 @@ func (s *Session) pack() {
 	s.packed = true
 }
 
-// unpackLocked makes of a packed session what it was. It is packed again later.
+// unpackLocked decodes a packed session. It is packed again later.
 func (s *Session) unpackLocked() {
 	if !s.packed {
 		return
 	}
 	session := new(council.Session)
 	if err := json.Unmarshal(s.body, session); err != nil {
-		panic(err) // impossible: it is what was encoded
+		panic(err) // It cannot happen: this process encoded the body.
 	}
 	s.view.events = unpack(s.view.events, session)
 	s.session = session
@@ -65,8 +64,7 @@ func (s *Session) unpackLocked() {
 	time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 }
 
-// unpack returns the events with the data that the session has for them, nil where it has
-// none.
+// unpack returns the events with their data from the session. The data is nil if the session does not hold it.
 func unpack(events []council.Event, session *council.Session) []council.Event {
 	events = slices.Clone(events)
 	for i := range events {
@@ -87,7 +85,7 @@ func unpack(events []council.Event, session *council.Session) []council.Event {
 			}
 		case council.EventDone:
 			e.Data = session
-		default: // the others have their data
+		default: // The other events have kept their data.
 		}
 	}
 	return events

@@ -14,27 +14,28 @@ import (
 )
 
 const (
-	// maxCrashes is how many processes may go down while a session works, none of which
-	// released it, before it is ended with what there is: it may be what takes them down.
+	// maxCrashes is how many processes may die while a session works. Then the session ends with what it has,
+	// because it may be the cause.
 	maxCrashes = 3
-	// maxOwners is how many may go down with a session that only waited: each of them
-	// has paid for its calls once more.
+	// maxOwners is how many processes may die while they own a session that only waits. Each of them has paid for
+	// its calls once more.
 	maxOwners = 30
 )
 
-// past is what the log of a session in the journal says.
+// past is the state of a session as its log in the journal describes it.
 type past struct {
 	runlog.State
-	head    journal.Head // of the last message
-	seq     uint64       // of the last message
-	number  int          // of the last entry
+	head    journal.Head // the header of the last message
+	seq     uint64       // the sequence of the last message
+	number  int          // the number of the last entry
 	view    view
 	damaged error
-	overdue bool // its owner has appended nothing for longer than the session may take
+	// overdue says that its owner has appended nothing for longer than the session may take.
+	overdue bool
 }
 
-// readPast reads a log. Without its head there is nothing to go on with: the past is
-// nil then, unless the session has ended.
+// readPast reads a log. If the head of the log is lost, the session cannot be continued. The past is then nil,
+// unless the session has ended.
 func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	if len(stored) == 0 || !hasHead(stored[0]) && !ends(stored[len(stored)-1]) {
 		return nil, nil
@@ -56,7 +57,8 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	return p, nil
 }
 
-// begun reports whether a process has begun to run the session. Before, the node that stored the head may still refuse it.
+// begun reports whether a process has begun to run the session. Until then, the node that stored the head may still
+// refuse it.
 func (p *past) begun() bool { return len(p.Entries) > 0 || p.head.Epoch > 1 || p.Released }
 
 // hasHead reports whether a message holds the head of its log.
@@ -70,7 +72,7 @@ func ends(m journal.Stored) bool {
 	return n > 0 && runlog.Ends(m.Entries[n-1].Type)
 }
 
-// load reads a log from the journal. The past is nil where there is none.
+// load reads a log from the journal. It returns nil if there is no log.
 func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 	stored, err := st.o.Journal.Read(ctx, id)
 	if _, damaged := errors.AsType[*journal.Damaged](err); err != nil && !damaged && !errors.Is(err, journal.ErrGone) {
@@ -91,8 +93,8 @@ func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 	return p, nil
 }
 
-// read returns the session of a log in the journal, nil where there is none. Where there
-// are other nodes, the index may not have yet what one of them has just stored.
+// read returns the session of a log in the journal, or nil if there is no log. If there are other nodes, read also
+// looks for a log that the index does not have yet.
 func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	if st.o.Journal == nil {
 		return nil, nil
@@ -108,7 +110,7 @@ func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	return s, err
 }
 
-// readLog returns the session of a log, whether the index has it or not.
+// readLog returns the session of a log, whether or not the index has it.
 func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	st.mu.Lock()
 	if f := st.followed[id]; f != nil {
@@ -117,11 +119,11 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	}
 	s := st.sessions[id.Session]
 	st.mu.Unlock()
-	if s != nil { // this node has just taken it over
+	if s != nil { // This node has just taken it over.
 		return s.there(ctx)
 	}
 	loading := ctx
-	if _, ok := st.o.Journal.Row(id); !ok { // most likely there is none
+	if _, ok := st.o.Journal.Row(id); !ok { // Most likely there is no log.
 		var cancel context.CancelFunc
 		loading, cancel = context.WithTimeout(ctx, st.o.Waits.Lag)
 		defer cancel()
@@ -141,7 +143,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	return s, nil
 }
 
-// session returns the session that a log is of.
+// session returns the session of a log.
 func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	s := &Session{
 		origin: origin{
@@ -171,8 +173,8 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	return s, nil
 }
 
-// readEndLocked takes in how a session ended, from the last entry of its log. Of one that
-// failed, result is what it had.
+// readEndLocked reads how a session ended from the last entry of its log. result is the session in JSON if it
+// failed.
 func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) error {
 	body := last.Data
 	if last.Type == council.EventFailed {
@@ -194,18 +196,17 @@ func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) erro
 	return nil
 }
 
-// Resumed is a session that another process has begun.
+// Resumed is a session that another process began.
 type Resumed struct {
 	*Session
 	Plan      council.Plan
-	Cancelled bool // its owner wants it to be cancelled
+	Cancelled bool // its owner asked to cancel it
 }
 
-// Resume has the sessions in the journal run that have not ended. On one machine, whose
-// earlier processes are gone, it claims them all before it returns, without places. What
-// cannot be claimed then, because the journal is full for example, is tried again until
-// Close. On a cluster Resume begins to look for the sessions of dead nodes, until Close.
-// What is wrong with a session is logged. Resume is called once, before all other methods.
+// Resume runs the sessions in the journal that have not ended. On one machine, the earlier processes are gone.
+// Resume then claims all sessions before it returns, without places. A session that cannot be claimed, because the
+// journal is full for example, is tried again until Close. On a cluster, Resume begins to look for the sessions of
+// dead nodes, until Close. It logs what is wrong with a session. It is called once, before all other methods.
 func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return
@@ -230,10 +231,10 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	}
 }
 
-// anybody says of every owner that it may be replaced.
+// anybody allows a claim to replace any owner.
 func anybody(*past) bool { return true }
 
-// claimLeft tries to claim sessions, and has them run, until each is claimed or ctx ends.
+// claimLeft claims and runs sessions, again and again, until all are claimed or ctx ends.
 func (st *Store) claimLeft(ctx context.Context, left []journal.IndexRow, r Runner) {
 	tick := time.NewTicker(st.o.Waits.Claim)
 	defer tick.Stop()
@@ -250,8 +251,7 @@ func (st *Store) claimLeft(ctx context.Context, left []journal.IndexRow, r Runne
 	}
 }
 
-// goOn takes a place for a session, claims it and has it run. placed is false where no
-// place is free.
+// goOn takes a place for a session, claims it and runs it. placed is false if no place is free.
 func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*past) bool) (placed bool, err error) {
 	release, ok := r.Place()
 	if !ok {
@@ -266,8 +266,8 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*p
 	return true, nil
 }
 
-// claim makes a session this process's own, unless it is not free.
-// It returns nil where there is nothing to go on with.
+// claim makes this process the owner of a session, if free says that it may. It returns nil if there is nothing to
+// continue.
 func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
 	st.claiming.Lock()
 	defer st.claiming.Unlock()
@@ -275,13 +275,13 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, nil
 	}
 	row, _ := st.o.Journal.Row(id)
-	st.o.Journal.Working(id, true) // its log may be what takes processes down
+	st.o.Journal.Working(id, true) // Reading its log may be what crashes processes.
 	defer st.o.Journal.Working(id, false)
 	p, err := st.load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if p == nil { // its head is lost, and with it the plan
+	if p == nil { // The head is lost, and the plan with it.
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost",
 			"session_id", id.Session)
 		_, err := st.o.Journal.Remove(ctx, id, row.Key, func(last *journal.Stored) bool { return last.Seq == row.Seq })
@@ -317,8 +317,8 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.Cancelled}, nil
 }
 
-// holdsKey reports whether a session may begin with its key. If its node gave the key up, another session may have
-// it, and the log is removed.
+// holdsKey reports whether a session that has not begun still has its key. If its node gave the key up, another
+// session may have it, and holdsKey removes the log.
 func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, error) {
 	if st.o.Lease <= 0 || p.head.Key == "" || p.begun() {
 		return true, nil
@@ -330,7 +330,7 @@ func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, er
 	return holds, err
 }
 
-// own writes into the log of a session that this process owns it now. It returns how often the session may have killed
+// own appends to the log that this process now owns the session. It returns how often the session may have crashed
 // the process that ran it.
 func (st *Store) own(ctx context.Context, k *keeper, id journal.ID, p *past) (crashes int, err error) {
 	k.head.Node = st.o.Node
@@ -353,15 +353,15 @@ func (st *Store) own(ctx context.Context, k *keeper, id journal.ID, p *past) (cr
 	return crashes, nil
 }
 
-// Begin says how the run of a resumed session is cancelled.
+// Begin sets the function that cancels the run of a resumed session.
 func (s *Session) Begin(cancel context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
 }
 
-// release hands the session over to another process: the log ends here, for now. For
-// the clients of this one it is over, without a result.
+// release hands the session over to another process, and ends the log for now. For the clients of this process, the
+// session ends without a result.
 func (s *Session) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Position is a place in the log of a session: behind an entry, and behind the first
-// characters of each of the texts that follow it. The zero Position is the beginning.
+// Position is a place in the log of a session. It stands behind an entry, and behind the first characters of each
+// text that follows the entry. The zero Position is the beginning.
 //
-// Several members write at once, so the texts behind an entry grow beside each other. Each
-// is an entry of its own later, in the order in which they began.
+// Several members write at the same time, so several texts grow behind one entry. Each text becomes an entry of its
+// own, in the order in which the texts began.
 type Position struct {
-	Number int // of the entry, from 1
-	// Characters are how many Unicode code points stand before the position in entry Number+1,
-	// in the one behind that, and so on.
+	Number int // number of the entry before the position, from 1
+	// Characters are how many Unicode code points of the entries Number+1, Number+2 and so on stand before the
+	// position.
 	Characters []int
 }
 
-// Append appends the position as the id of an event: "17", "17.1234" within a text, or
-// "17.0.80" within the second of several. Later positions have later ids, compared number by
-// number.
+// Append appends the position as the id of an event. "17" stands behind entry 17, "17.1234" within the text that
+// follows it, and "17.0.80" within the second of several texts. Later positions have later ids, if ids are compared
+// number by number.
 func (p Position) Append(to []byte) []byte {
 	to = strconv.AppendInt(to, int64(p.Number), 10)
 	for _, n := range p.Characters {
@@ -28,8 +28,7 @@ func (p Position) Append(to []byte) []byte {
 	return to
 }
 
-// ParsePosition returns the position that an id stands for. ok is false where it stands
-// for none.
+// ParsePosition returns the position for an id. ok is false if the id is not valid.
 func ParsePosition(id string) (p Position, ok bool) {
 	for i, part := range strings.Split(id, ".") {
 		n, err := strconv.Atoi(part)

@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// replayFor is how long the same request is answered with the end of a session. It counts from that
-	// end, and again from each replay. replayAtMost bounds all of it.
+	// replayFor is how long a repeated request gets the end of the first session as its answer. The time counts
+	// from that end, and again from each replay. replayAtMost bounds the time from the end.
 	replayFor    = 2 * time.Minute
 	replayAtMost = 10 * time.Minute
 	// maxReplays is how many ends are remembered. The oldest go first.
 	maxReplays = 1024
 )
 
-// replay is what a repeated request is answered with, in place of a new session.
+// replay is the session that answers a repeated request, in place of a new one.
 type replay struct {
-	key   string   // as in Start.Repeat
-	s     *Session // It runs and its client has left, or it has ended.
+	key string // Start.Repeat
+	// s is a session that still runs although its client has left, or one that has ended.
+	s     *Session
 	ended time.Time
-	last  time.Time // when the request was last answered with it
+	last  time.Time // when it last answered the request
 }
 
 // over reports whether the request may begin a new session.
@@ -33,9 +34,9 @@ func (r *replay) over() bool {
 	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
 }
 
-// Repeated returns the session that answers a repeated request, or nil if a new one may begin. That
-// session failed after calls were paid, was cancelled, or lost its client before its end. It has
-// ended: Repeated waits for a session that is being cancelled.
+// Repeated returns the session that answers a repeated request, or nil if a new session may begin. It returns a
+// session that failed after calls were paid, that was cancelled, or whose client left before its end. The session
+// has ended: Repeated waits for one that is being cancelled.
 func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	for key != "" {
 		s, ended := st.replayed(key)
@@ -46,7 +47,7 @@ func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 			return s, nil
 		}
 		select {
-		case <-s.done: // The end is noted before.
+		case <-s.done: // The end is noted before done is closed.
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -54,7 +55,7 @@ func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	return nil, nil
 }
 
-// replayed returns what is noted under a key, and whether it has ended.
+// replayed returns the session that is noted under a key, and whether it has ended.
 func (st *Store) replayed(key string) (s *Session, ended bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -68,8 +69,8 @@ func (st *Store) replayed(key string) (s *Session, ended bool) {
 	return r.s, !r.ended.IsZero()
 }
 
-// replayedElsewhere is Repeated for a session that another node ran. Each node counts the time
-// since its own last replay.
+// replayedElsewhere is Repeated for a session that ran on another node. Each node counts the time since its own
+// last replay.
 func (st *Store) replayedElsewhere(ctx context.Context, key string) (*Session, error) {
 	if st.o.Lease == 0 {
 		return nil, nil
@@ -93,7 +94,7 @@ func (st *Store) replayedElsewhere(ctx context.Context, key string) (*Session, e
 	return s, nil
 }
 
-// noteReplay has a key answered with a session. ended is zero while it runs.
+// noteReplay lets a session answer the requests with a key. ended is zero while the session runs.
 func (st *Store) noteReplay(key string, s *Session, ended time.Time) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -102,19 +103,19 @@ func (st *Store) noteReplay(key string, s *Session, ended time.Time) {
 	st.replays = slices.Delete(st.replays, 0, max(0, len(st.replays)-maxReplays))
 }
 
-// forgetReplay has a key begin a new session.
+// forgetReplay lets the next request with a key begin a new session.
 func (st *Store) forgetReplay(key string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.replays = slices.DeleteFunc(st.replays, func(r *replay) bool { return r.key == key })
 }
 
-// repeatableLocked reports whether the same request is answered with the end of the session.
+// repeatableLocked reports whether the end of the session answers a repeated request.
 func (s *Session) repeatableLocked(end ending) bool {
 	switch {
 	case s.repeat == "":
 		return false
-	case end.failure == nil: // its client has not seen the answer
+	case end.failure == nil: // The client of the session has not seen the answer.
 		return s.left
 	case end.failure.Code == council.CodeCancelled:
 		// A client that left before anything was paid may ask again. DELETE is final.
@@ -124,7 +125,7 @@ func (s *Session) repeatableLocked(end ending) bool {
 	}
 }
 
-// noteEndLocked notes the end of the session for requests that are repeated.
+// noteEndLocked notes the end of the session for repeated requests.
 func (s *Session) noteEndLocked(end ending) {
 	switch {
 	case !s.repeatableLocked(end):
@@ -138,7 +139,7 @@ func (s *Session) noteEndLocked(end ending) {
 	}
 }
 
-// Failed returns a session that has nothing but the id and the time of s, and how it failed.
+// Failed returns a session that has only the id and the creation time of s, and the failure.
 func (s *Session) Failed(failure *council.Error) *Session {
 	failed := &Session{
 		origin:  origin{Created: s.Created},

@@ -11,68 +11,69 @@ import (
 	"github.com/councild/councild/internal/runlog"
 )
 
-// Start is what a session starts from. Plan is required. Owner is required where
-// tokens are.
+// Start holds what a session starts from. Plan is required. Owner is required if the daemon asks for tokens.
 type Start struct {
 	Plan  council.Plan
 	Owner Owner
-	// Key is the owner's idempotency key, "" for none. Digest stands for the request
-	// that the key was given with.
+	// Key is the owner's idempotency key, or "". Digest identifies the request that came with the key.
 	Key    string
 	Digest [32]byte
-	// Repeat stands for the request, where the same one is not to be paid for twice; "" otherwise.
-	// It is for sessions in memory. Store.Repeated says more.
+	// Repeat identifies the request if a repetition of it must not be paid for again, and is "" otherwise. It is
+	// for sessions in memory. Store.Repeated says more.
 	Repeat string
-	// Background sessions go on without their client. So does a session with a Key:
-	// its owner may send the request again.
+	// Background says that the session continues without its client. A session with a Key does so too, because its
+	// owner may send the request again.
 	Background bool
 	// Cancel ends the run early.
 	Cancel context.CancelCauseFunc
 }
 
-// origin is what a session was started with.
+// origin holds what a session was started with.
 type origin struct {
-	Digest     [32]byte  // as in Start
-	Created    time.Time // as in council.Plan
+	Digest     [32]byte  // Start.Digest
+	Created    time.Time // council.Plan.Created
 	key        key
-	background bool            // or with a key
-	side       bool            // as in council.Plan
-	repeat     string          // as Start.Repeat
-	request    council.Request // what was asked
-	council    string          // as council.Plan names it
+	background bool            // also set if there is a key
+	side       bool            // council.Plan.Side
+	repeat     string          // Start.Repeat
+	request    council.Request // the request of the plan
+	council    string          // the name of the council in the plan
 }
 
-// Session is one session that is kept. It is the council.Observer of its run, and
-// safe for concurrent use.
+// Session is one session of a Store. It is the council.Observer of its run, and safe for concurrent use.
 type Session struct {
 	origin
-	ID      string
-	store   *Store
-	keeper  *keeper       // stores the log; nil for a session that is in memory alone
-	begun   chan struct{} // closed when keeper and refused are known; nil for a session that is in memory alone
+	ID    string
+	store *Store
+	// keeper stores the log. It is nil for a session that is in memory alone.
+	keeper *keeper
+	// begun is closed when keeper and refused are known. It is nil for a session that is in memory alone.
+	begun   chan struct{}
 	refused bool          // the session could not begin
-	done    chan struct{} // closed at the end
+	done    chan struct{} // closed when the session ends
 
-	mu      sync.Mutex // guards all below
-	view    view
-	more    chan struct{} // closed with the next event; nil while nobody waits
+	mu   sync.Mutex // guards all below
+	view view
+	// more is closed with the next event. It is nil while no reader waits.
+	more    chan struct{}
 	session *council.Session
-	packed  bool // session and the data of the events are in body alone
+	packed  bool // session and the data of the events were dropped: body has both
 	status  council.Status
-	body    []byte        // the session at its end, encoded
-	last    []byte        // the data of the last event, encoded
-	over    bool          // nothing follows any more, here
-	plan    *council.Plan // of a session in memory whose end is stored for other nodes; else nil
-	left    bool          // the client left before the end
-	demoted bool          // another node has taken it over: what its run here observes is nothing
+	body    []byte // the JSON of the session at its end
+	last    []byte // the JSON of the last event's data
+	over    bool   // no more entries follow in this process
+	// plan is set for a session in memory whose end is stored for other nodes.
+	plan    *council.Plan
+	left    bool // the client left before the end
+	demoted bool // another node has taken the session over, and events of the run here no longer count
 	failure *council.Error
-	cancel  context.CancelCauseFunc // nil at the end, so that nothing of the run stays in memory
+	cancel  context.CancelCauseFunc // nil after the end, so that the memory of the run can be freed
 	ended   time.Time
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Log returns how the run of the session is kept, nil where it is not. The run that asks
-// begins.
+// Log returns the record that the run keeps of the session, or nil if the session is in memory alone. The run asks
+// for it when it begins, and the keeper notes that.
 func (s *Session) Log() *runlog.Log {
 	if s.keeper == nil {
 		return nil
@@ -99,7 +100,7 @@ func (s *Session) Observe(e council.Event) {
 	}
 }
 
-// noteLocked adds an event to what is known of the session.
+// noteLocked updates the session with the data of an event.
 func (s *Session) noteLocked(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Started:
@@ -107,7 +108,7 @@ func (s *Session) noteLocked(e council.Event) {
 	case council.Answer:
 		s.session.Stage1 = append(s.session.Stage1, data)
 	case []council.Answer:
-		s.session.Stage1 = data // in the order of the members
+		s.session.Stage1 = data // It is in the order of the members.
 	case council.Review:
 		s.session.Stage2 = append(s.session.Stage2, data)
 	case council.Tally:
@@ -125,17 +126,17 @@ func (s *Session) wakeLocked() {
 	}
 }
 
-// ending is how a session ended.
+// ending holds how a session ended.
 type ending struct {
 	session *council.Session
-	failure *council.Error // nil where there is a result
-	problem any            // the document of the failure
+	failure *council.Error // nil if there is a result
+	problem any            // the problem document of the failure
 	event   council.Event
-	body    []byte // the session, encoded
-	last    []byte // the data of the last event, encoded
+	body    []byte // the JSON of the session
+	last    []byte // the JSON of the last event's data
 }
 
-// encode fills in what the other fields say.
+// encode sets body, last and event from the other fields.
 func (end *ending) encode(s *Session) (err error) {
 	if end.body, err = s.view.encoder.encode(end.session); err != nil {
 		return fmt.Errorf("encoding session %s: %w", s.ID, err)
@@ -151,25 +152,25 @@ func (end *ending) encode(s *Session) (err error) {
 	return nil
 }
 
-// entry returns the last entry of the log.
+// entry returns the last entry of the log, without the line break of its JSON.
 func (end *ending) entry() council.Entry {
 	return council.Entry{Type: end.event.Type, Data: end.last[:len(end.last)-1]}
 }
 
-// result returns the entry that keeps the session where it failed.
+// result returns the entry that holds the session if it failed.
 func (end *ending) result() pending {
 	return pending{entry: council.Entry{Type: runlog.TypeResult, Data: end.body[:len(end.body)-1]}}
 }
 
-// Finish ends a session as its run returned it. Where there is a failure, problem
-// is its document and the data of the last entry, and the session may be nil: what
-// is known of it is kept then. An error means that the session cannot be encoded.
-// It has not ended then. The end of a session that is kept is shown when it is stored.
+// Finish ends a session with what its run returned. If it failed, problem is the document of the failure and the
+// data of the last entry. session may then be nil, and the session keeps what it has so far. If the session cannot
+// be encoded, Finish returns an error, and the session has not ended. The end of a session in the journal is shown
+// once it is stored.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over || s.demoted {
-		return nil // another process ends it
+		return nil // Another process ends it.
 	}
 	if session == nil {
 		session = s.session
@@ -187,7 +188,7 @@ func (s *Session) Finish(session *council.Session, failure *council.Error, probl
 	return nil
 }
 
-// endLocked ends a session whose last event is in the view.
+// endLocked ends a session whose last event is already in the view.
 func (s *Session) endLocked(end ending) {
 	s.session = end.session
 	s.status = end.session.Status
@@ -197,11 +198,11 @@ func (s *Session) endLocked(end ending) {
 	s.ended = time.Now()
 	s.cancel = nil
 	s.over = true
-	// Nobody may have watched: then this is with about what the entries would take.
+	// Entries are encoded when they are first read. If no client watched, estimate their size.
 	s.size = int64(4*len(s.body) + 100*len(s.view.events))
 	if s.view.encoded > 0 {
 		s.encodeLocked()
-		s.view.events = slices.Clone(s.view.events) // without room for more
+		s.view.events = slices.Clone(s.view.events) // drops the spare room
 		s.view.entries = slices.Clone(s.view.entries)
 		s.size = int64(2*len(s.body) + 150*len(s.view.events)) // as JSON, and as the run returned it
 		for _, e := range s.view.entries[:len(s.view.entries)-1] {
@@ -222,8 +223,8 @@ func (s *Session) endLocked(end ending) {
 	close(s.done)
 }
 
-// encodeLocked brings the entries up to date. Most sessions are watched from the
-// start or never: the latter cost no encoding.
+// encodeLocked encodes the events that have no entries yet. Most sessions are watched from the start or never, and
+// a session that is never watched is never encoded.
 func (s *Session) encodeLocked() {
 	v := &s.view
 	if v.encoded < len(v.events) {
@@ -242,9 +243,8 @@ func (s *Session) encodeLocked() {
 	v.encoded = len(v.events)
 }
 
-// Entries returns the entries behind a position, and a channel that is closed when
-// there are more, nil at the end. What it returns is shared by all callers and must
-// not be changed.
+// Entries returns the entries behind a position. more is closed when there are more entries, and is nil after the
+// end. All callers share the page and must not change it.
 func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +252,8 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// Last returns the position behind all that is shown. Where there are other nodes, which
-// may have shown more, it waits for a while until the entry with a number is shown.
+// Last returns the position behind all entries and texts that are shown. If there are other nodes, they may have
+// shown more: Last then waits at most Waits.Lag until this node shows the entry with the number.
 func (s *Session) Last(ctx context.Context, number int) Position {
 	ctx, cancel := context.WithTimeout(ctx, s.store.o.Waits.Lag)
 	defer cancel()
@@ -274,9 +274,8 @@ func (s *Session) Last(ctx context.Context, number int) Position {
 	}
 }
 
-// Events is Entries for callers that want the events as they were observed. Its
-// positions are its own: an event of a session in memory that cannot be encoded is no
-// entry.
+// Events is like Entries, for callers that want the events as they were observed. The two use different positions,
+// because an event of a session in memory that cannot be encoded has no entry.
 func (s *Session) Events(behind Position) (events []council.Event, next Position, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +288,7 @@ func (s *Session) Events(behind Position) (events []council.Event, next Position
 	for i, entry := range page.Entries {
 		next = page.Position(i)
 		event, err := entry.Decode()
-		if err != nil { // what another version wrote
+		if err != nil { // Another version of the daemon wrote it.
 			continue
 		}
 		if event.Type == council.EventDone {
@@ -313,7 +312,7 @@ func (s *Session) moreLocked() <-chan struct{} {
 	return s.more
 }
 
-// JSON returns the session as far as it is known, with a line break behind it.
+// JSON returns the session with what is known so far, and a line break behind it.
 func (s *Session) JSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,12 +322,11 @@ func (s *Session) JSON() ([]byte, error) {
 	return s.body, nil
 }
 
-// Done returns a channel that is closed at the end.
+// Done returns a channel that is closed when the session ends.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Result returns the session at its end, and why it has no result, nil when it has
-// one. It is for callers that have waited for Done. They must not change the
-// session.
+// Result returns the session at its end, and the error that kept it from a result, or nil. Callers wait for Done
+// first. They must not change the session.
 func (s *Session) Result() (*council.Session, *council.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +334,7 @@ func (s *Session) Result() (*council.Session, *council.Error) {
 	return s.session, s.failure
 }
 
-// Summary returns where the session stands.
+// Summary returns the status of the session, with its cost and its duration if they are known.
 func (s *Session) Summary() council.Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,8 +348,8 @@ func (s *Session) Summary() council.Summary {
 	}
 }
 
-// Request returns what was asked, in the form in which it can be asked again. It must not
-// be changed.
+// Request returns the request of the session, in the form in which a client can send it again. Callers must not
+// change it.
 func (s *Session) Request() council.Request { return s.request }
 
 // Cancel cancels the run of a session that has not ended.
@@ -363,14 +361,14 @@ func (s *Session) Cancel(cause error) {
 	}
 }
 
-// Found reports whether the session can still be found once it has ended with an answer, as long as there is room for it.
+// Found reports whether the store keeps the session after it ends with an answer, as long as there is room.
 func (s *Session) Found() bool {
 	o := s.store.o
 	return !s.side && o.Retention > 0 && o.Kept > 0 && o.KeptBytes > 0
 }
 
-// Leave says that the client that began the session is gone. The run is cancelled
-// with the cause, unless it has ended or goes on without its client.
+// Leave says that the client that began the session is gone. It cancels the run with the cause, unless the run has
+// ended or continues without its client.
 func (s *Session) Leave(cause error) {
 	if s.background {
 		return

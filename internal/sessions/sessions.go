@@ -1,32 +1,32 @@
-// Package sessions keeps sessions while they run and for some time afterwards: what is
-// known of each and its log. It leaves running them to the pipeline, and the form in
-// which a client sees a log, such as server-sent events, to the front doors.
+// Package sessions keeps sessions while they run and for some time afterwards. Of each session it keeps the state
+// and the log. The pipeline runs the sessions, and each front door decides in which form a client sees a log, such
+// as server-sent events.
 //
-// The log of a session is an ordered list. It is read as events, of the types that
-// the run reported, or as entries, whose data is JSON. Sessions and idempotency keys
-// belong to the owner that made them.
+// The log of a session is an ordered list. A reader gets it as events, of the types that the run reported, or as
+// entries, whose data is JSON. Sessions and idempotency keys belong to the owner that made them.
 //
-// Sessions that somebody can come back to, those in the background and those with an
-// idempotency key, are kept in a journal, where there is one. Their entries are shown
-// when they are stored, text on its way as it comes. Another process goes on with
-// them. All others are in memory: an event is encoded once, when an entry is first
-// asked for, and all readers share the bytes. A second after its end a session is held as
-// JSON alone, and decoded where a reader needs more.
+// A client can come back to a session that runs in the background or has an idempotency key. If there is a journal,
+// it holds these sessions, and another process can continue them. Their entries are shown once they are stored.
+// Text that a model is still writing is shown as it comes. All other sessions are in memory. Their events are
+// encoded when a reader first asks for entries, and all readers share the bytes. A second after its end, a session
+// is held as JSON alone, and it is decoded when a reader needs more.
 //
 // # Decisions
 //
-// One log for all watchers. An event is encoded when it is first asked for, and all watchers share its JSON; each
-// front door frames it. A watcher that waits has no buffer of its own; one that does not read is cut off after 30 s.
+// One log for all watchers. An event is encoded when it is first asked for, and all watchers share its JSON. Each
+// front door frames it. A watcher that waits has no buffer of its own, and one that does not read is cut off after
+// 30 s.
 //
-// A lease says when to try, and the log who wins. A node counts as dead when its key has not changed for LEASE, by the
-// clock of a node whose own lease was confirmed all the while. The clocks of two nodes are never compared.
+// A lease says when a node may try to take a session over, and the log decides which node gets it. A node counts as
+// dead when its key has not changed for a lease. The node that counts uses its own clock, and its own lease must
+// have been confirmed all that time. The clocks of two nodes are never compared.
 //
-// Old sessions are deleted whole, by us. Limits of a stream would cut single messages out of a log. The stream
-// therefore refuses what does not fit, and nodes delete the logs of ended sessions, the oldest first. Any node may do
-// so.
+// Old sessions are deleted whole, by us. The limits of a stream would cut single messages out of a log. The stream
+// therefore refuses a message that does not fit, and the nodes delete the logs of ended sessions, the oldest first.
+// Any node may do so.
 //
-// A side request leaves no session. A chat program sends several with each turn. Kept, they would push its history
-// out.
+// A side request leaves no session. A chat program sends several with each turn. If they were kept, they would push
+// its history out.
 package sessions
 
 import (
@@ -50,29 +50,33 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// ErrDeleted is the cause with which a session is cancelled that is to be deleted.
+// ErrDeleted is the cause with which a session is cancelled when its owner deletes it.
 var ErrDeleted = errors.New("cancelled by DELETE")
 
-// Owner tells apart whose sessions are whose: 16 hexadecimal digits that stand for a
-// bearer token or its name, or "" where none is asked for.
+// Owner says to whom a session belongs. It is 16 hexadecimal digits that stand for a bearer token or for the name
+// of one. It is "" if the daemon asks for no token.
 type Owner string
 
-// Options limit what is kept of finished sessions. The oldest go first. The sessions in
-// the journal and those in memory each have all of the limits.
+// Options limit which finished sessions are kept. The oldest go first. The limits hold for the sessions in the
+// journal, and once more for those in memory.
 type Options struct {
-	Retention time.Duration // how long
-	Kept      int           // how many
-	KeptBytes int64         // how much: logs and bodies
-	// Journal is where sessions are kept that outlive their client; nil: in memory. The
-	// Store does not close it.
+	// Retention is how long a session is kept after its end.
+	Retention time.Duration
+	// Kept is how many ended sessions are kept.
+	Kept int
+	// KeptBytes is how many bytes the logs and the bodies of ended sessions may take.
+	KeptBytes int64
+	// Journal keeps the sessions that outlive their client. If it is nil, these are in memory too. The Store does
+	// not close it.
 	Journal *journal.Journal
-	Node    string // of this process, in the journal
-	// Lease is the silence after which another node counts as dead; 0: there are no others.
+	// Node is the name of this process in the journal.
+	Node string
+	// Lease is how long another node must be silent to count as dead. It is 0 if there are no other nodes.
 	Lease time.Duration
-	Log   *slog.Logger // required with a Journal
-	// Prompts are the versions of the prompts of this process, which says them to the other
-	// nodes (journal.Options). Needs returns those that a session needs to be gone on with:
-	// nodes that have them come first. Required with a Lease.
+	Log   *slog.Logger // It is required with a Journal.
+	// Prompts are the versions of the prompts of this process. The journal tells them to the other nodes
+	// (journal.Options). Needs returns the versions that a node needs to continue a session. Nodes that have them
+	// come first. Both are required with a Lease.
 	Prompts []string
 	Needs   func(council.Plan, []council.Stage) []string
 	Waits   Waits // the zero value stands for DefaultWaits
@@ -81,24 +85,27 @@ type Options struct {
 // Store keeps sessions until Close. It is safe for concurrent use.
 type Store struct {
 	o       Options
-	stop    context.CancelFunc // ends all below
+	stop    context.CancelFunc // ends ctx, and with it the keepers
 	keepers sync.WaitGroup
-	plain   chan plain    // ends of sessions in memory, to be stored for other nodes
-	tidy    chan struct{} // holds a token when a session in the journal has ended
+	// plain holds sessions in memory that have ended, and whose end is to be stored for other nodes.
+	plain chan plain
+	tidy  chan struct{} // holds a token when a session in the journal has ended
 
-	runner   Runner        // set by Resume
-	claiming sync.Mutex    // held while a session is claimed: a claim of this process must not be taken for another
-	refusals chan struct{} // It holds a token if sessions in refused wait for their removal.
+	runner Runner // set by Resume
+	// claiming is held while a session is claimed, so that two claims of this process do not compete.
+	claiming sync.Mutex
+	refusals chan struct{} // holds a token if sessions in refused wait for their removal
 
-	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
+	// mu guards all fields below. A goroutine that needs a session's own mutex too takes that one first.
+	mu       sync.Mutex
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
-	followed map[journal.ID]*follower // sessions of other nodes that are watched here
-	finished []*Session               // in the order in which they ended
-	bytes    int64                    // of finished
+	followed map[journal.ID]*follower // sessions of other nodes that clients watch here
+	finished []*Session               // ended sessions in memory, in the order in which they ended
+	bytes    int64                    // the size of finished
 	replays  []*replay                // in the order in which they were noted
-	refused  map[journal.ID]refusal   // what is to be removed from the journal
-	expiry   *time.Timer              // for the oldest of finished
+	refused  map[journal.ID]refusal   // sessions that are still to be removed from the journal
+	expiry   *time.Timer              // fires when the time of the oldest finished session is over
 	closed   bool
 	ctx      context.Context // of the keepers
 }
@@ -108,7 +115,8 @@ type key struct {
 	key   string
 }
 
-// hash returns what stands for the key in the journal.
+// hash returns the name of the key in the journal: a hash of the owner and the key. It returns "" if there is no
+// key.
 func (k key) hash() string {
 	if k.key == "" {
 		return ""
@@ -143,9 +151,9 @@ func New(o Options) *Store {
 	return st
 }
 
-// Add takes in a session that starts. Where the owner has given its key before,
-// it returns the session of that time instead, and false. A session that is to be kept
-// is stored before Add returns; the error is a *council.Error when it cannot be.
+// Add takes in a session that starts. If the owner has given the same key before, Add returns the session of that
+// time instead, and false. A session that the journal keeps is stored before Add returns. If it cannot be stored,
+// the error is a *council.Error.
 func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, err error) {
 	for {
 		s = st.newSession(start)
@@ -171,13 +179,13 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 	return s, true, nil
 }
 
-// unavailable returns what a client is told of an error of the journal.
+// unavailable returns the error that a client gets when the journal fails.
 func unavailable(err error, detail string) error {
 	return &council.Error{Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err, Detail: detail}
 }
 
-// insert puts a session into the maps, unless the key of its owner has one, which is
-// returned.
+// insert puts a session into the maps. If the owner's key already has a session, insert returns that one and
+// changes nothing.
 func (st *Store) insert(s *Session) (old *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -201,7 +209,7 @@ func (st *Store) remove(s *Session) {
 	}
 }
 
-// disown forgets a session that another node has. Its log stays.
+// disown forgets a session that another node now owns. Its log stays.
 func (st *Store) disown(s *Session) {
 	st.mu.Lock()
 	s.keeper.whole = true
@@ -212,7 +220,7 @@ func (st *Store) disown(s *Session) {
 	st.remove(s)
 }
 
-// there waits until it is known whether a session could begin, and returns it, or nil.
+// there waits until it is known whether a session could begin. It returns the session, or nil if it could not.
 func (s *Session) there(ctx context.Context) (*Session, error) {
 	if s.begun == nil {
 		return s, nil
@@ -228,7 +236,7 @@ func (s *Session) there(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// beginning reports whether it is not known yet whether a session can begin.
+// beginning reports whether it is still unknown if a session can begin.
 func (s *Session) beginning() bool {
 	if s.begun == nil {
 		return false
@@ -241,7 +249,7 @@ func (s *Session) beginning() bool {
 	}
 }
 
-// newSession returns the session of a start, which is in no list yet.
+// newSession returns the session for a start. It is not in the maps yet.
 func (st *Store) newSession(start Start) *Session {
 	k := key{start.Owner, start.Key}
 	s := &Session{
@@ -263,7 +271,7 @@ func (st *Store) newSession(start Start) *Session {
 		cancel:  start.Cancel,
 	}
 	switch {
-	case s.side: // it is in memory, and in no history
+	case s.side: // it stays in memory, and no history lists it
 	case s.background && st.o.Journal != nil:
 		s.begun = make(chan struct{})
 	case st.o.Lease > 0:
@@ -272,8 +280,8 @@ func (st *Store) newSession(start Start) *Session {
 	return s
 }
 
-// holder returns the session that has the Idempotency-Key of one that could not begin. It fails where the session failed
-// to begin for another reason, which is err.
+// holder returns the session that owns the Idempotency-Key of a session that could not begin. If that one failed to
+// begin for another reason, which is err, holder fails too.
 func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) (old *Session, _ error) {
 	if err == nil {
 		if old, err = st.readLog(ctx, journal.ID{Owner: string(owner), Session: id}); old == nil && err == nil {
@@ -291,19 +299,19 @@ func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) 
 	return old, unavailable(err, detail)
 }
 
-// begin stores the head of a session's log, which makes it a kept one. Where its key
-// belongs to another session in the journal, that one's id is returned.
+// begin stores the head of a session's log. From then on the session is kept. If its key belongs to another session
+// in the journal, begin returns the id of that one.
 func (st *Store) begin(ctx context.Context, s *Session, start Start) (other string, err error) {
 	j := st.o.Journal
 	switch {
 	case j.Full():
 		return "", errors.New("the store of sessions is full")
-	case !st.fresh() && !j.Confirmed().IsZero(): // it is zero just after the start
+	case !st.fresh() && !j.Confirmed().IsZero(): // Confirmed is zero just after the start.
 		return "", errors.New("the lease of this node is not confirmed: its sessions could not begin a call")
 	}
 	wait := st.o.Waits.Append
 	if st.o.Lease > 0 {
-		wait = st.o.Lease * 2 / 3 // by then an election is over, or the lease is not confirmed any more
+		wait = st.o.Lease * 2 / 3 // By then an election is over, or the lease is no longer confirmed.
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -345,31 +353,31 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	return "", nil
 }
 
-// refusal is a session that could not begin, or that ended without its log and is
-// forgotten.
+// refusal is a session that is to be removed from the journal. It could not begin, or it ended without its log and
+// is forgotten.
 type refusal struct {
 	id    journal.ID
-	key   string // of its owner, "" for none
-	epoch int    // in which it was this node's
+	key   string // name of its key in the journal, "" if it has none
+	epoch int    // the epoch in which this node owned it
 }
 
 func (k *keeper) refusal() refusal { return refusal{k.id, k.head.Key, k.head.Epoch} }
 
-// maxRefused is how many refused sessions wait for being deleted.
+// maxRefused is how many refused sessions may wait for their removal.
 const maxRefused = 1024
 
-// refuse removes a session that could not begin. Its head may be stored all the same, or still
-// be on its way to the journal.
+// refuse removes a session that could not begin. Its head may be stored nevertheless, or still be on its way to the
+// journal.
 func (st *Store) refuse(ctx context.Context, r refusal) {
 	st.mu.Lock()
 	st.forgetLaterLocked(r)
 	st.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = st.forget(ctx, r) // otherwise it is tried again
+	_ = st.forget(ctx, r) // If it fails, forgetRefused tries again.
 }
 
-// forgetLaterLocked has what is stored of a session removed as soon as the journal answers.
+// forgetLaterLocked has a session removed from the journal as soon as the journal answers.
 func (st *Store) forgetLaterLocked(r refusal) {
 	if len(st.refused) >= maxRefused {
 		st.o.Log.Error("too much is to be deleted at once: a session may run again", "session_id", r.id.Session)
@@ -382,7 +390,7 @@ func (st *Store) forgetLaterLocked(r refusal) {
 	}
 }
 
-// forget removes what may be stored of a session, and frees its key, unless another node has appended to its log.
+// forget removes a session from the journal and frees its key, unless another node has appended to its log.
 func (st *Store) forget(ctx context.Context, r refusal) error {
 	gone, err := st.o.Journal.Remove(ctx, r.id, r.key, func(last *journal.Stored) bool {
 		return last.Epoch == r.epoch && (last.Node == st.o.Node || asksToCancel(last))
@@ -429,12 +437,12 @@ func (st *Store) forgetRefused(ctx context.Context) {
 	}
 }
 
-// keyWait is how long a key without a session is waited for on a cluster: the node
-// that reserved it may be storing the session. That node gives up after half of it.
+// keyWait is how long a node of a cluster waits for the session of a reserved key. The node that reserved the key
+// may be storing the session, and gives up after half of this time.
 func (st *Store) keyWait() time.Duration { return st.o.Lease / 3 }
 
-// confirmKey fails where another node may have given the key of a stored session away. Where none has, taking the
-// key once more keeps other nodes from doing so: the session can already be found.
+// confirmKey fails if another node may have given away the key of a stored session. Otherwise it takes the key once
+// more, which keeps other nodes from giving it away: from now on they can find the session.
 func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reservation) error {
 	_, still, err := st.o.Journal.TakeOver(ctx, hash, mine, mine)
 	if err == nil && still {
@@ -444,15 +452,16 @@ func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reser
 		err)
 }
 
-// reserve gives a session the key of its owner, from the time since on. Where another
-// session in the journal has it, that one's id is returned. A process that died may have
-// left a key without a session.
+// reserve gives a session the key of its owner. since is the time at which the key was asked for. If another
+// session in the journal has the key, reserve returns the id of that one. A process that died may have left a key
+// without a session.
 func (st *Store) reserve(
 	ctx context.Context, s *Session,
 ) (other string, held journal.Reservation, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
-	var by string      // session that has the key
-	var seen time.Time // when that was first seen
+	// by is the session that has the key, and seen is the time at which this node first saw that.
+	var by string
+	var seen time.Time
 	for {
 		since = time.Now()
 		held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
@@ -464,7 +473,7 @@ func (st *Store) reserve(
 		if err != nil || p != nil && (p.begun() || st.o.Lease == 0) {
 			return held.Session, held, since, err
 		}
-		if held.Session != by { // also one that has taken it from another
+		if held.Session != by { // It may have taken the key from a third session.
 			by = held.Session
 			seen = time.Now()
 		}
@@ -481,7 +490,7 @@ func (st *Store) reserve(
 	}
 }
 
-// awaitChange waits until the journal has changed, but no longer than a time.
+// awaitChange waits until the journal changes, but no longer than atMost.
 func (st *Store) awaitChange(atMost time.Duration) {
 	select {
 	case <-st.o.Journal.Changed():
@@ -489,7 +498,7 @@ func (st *Store) awaitChange(atMost time.Duration) {
 	}
 }
 
-// takeKey gives a session its key, which a reservation without a session has.
+// takeKey gives a session its key if a reservation without a session holds it.
 func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Reservation) (journal.Reservation, error) {
 	held, ok, err := st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
 	if !ok && err == nil {
@@ -498,15 +507,15 @@ func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Res
 	return held, err
 }
 
-// beginOther begins the session of a key in place of the node that stored its head and nothing since. That node makes no
-// call before it has stored more, so no call is paid twice.
+// beginOther begins the session of a key in place of the node that stored its head and nothing since. That node
+// must store more before its first call, so no call is paid twice.
 func (st *Store) beginOther(ctx context.Context, id journal.ID) error {
 	if st.runner.Place == nil {
 		return errNotBegun
 	}
 	placed, err := st.goOn(ctx, id, st.runner, func(p *past) bool { return !p.begun() && st.reads(p, st.o.Prompts) })
 	if _, moved := errors.AsType[*journal.Moved](err); moved || err == nil && placed {
-		return nil // the log says now who has it
+		return nil // The log now says which node owns it.
 	}
 	return errors.Join(errNotBegun, err)
 }
@@ -517,15 +526,15 @@ func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 	k := &keeper{
 		s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head,
 		wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
-		owned: time.Now(), // what makes the session this node's is stored later
+		owned: time.Now(), // The message that makes the session this node's is stored later.
 	}
 	k.log = &runlog.Log{State: &runlog.State{}, Stored: k.stored, MayCall: k.mayCall, Calling: k.calling}
 	return k
 }
 
-// keep has a keeper store what comes.
+// keep starts the goroutine of a keeper, which stores what the keeper queues.
 func (st *Store) keep(k *keeper) {
-	ctx, stop := context.WithCancel(st.ctx) // not that of a request: a log is stored until the store is closed
+	ctx, stop := context.WithCancel(st.ctx) // A log is stored until the store is closed, not until a request ends.
 	k.stop = stop
 	st.keepers.Go(func() {
 		defer stop()
@@ -533,7 +542,7 @@ func (st *Store) keep(k *keeper) {
 	})
 }
 
-// Get returns the owner's session with an id, or nil.
+// Get returns the owner's session with an id, or nil if there is none.
 func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, error) {
 	st.mu.Lock()
 	st.evictLocked()
@@ -548,7 +557,7 @@ func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, err
 	return st.read(ctx, journal.ID{Owner: string(owner), Session: id})
 }
 
-// Find returns the session for which the owner gave an idempotency key, or nil.
+// Find returns the session for which the owner gave an idempotency key, or nil if there is none.
 func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, error) {
 	if k == "" {
 		return nil, nil
@@ -565,7 +574,7 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	}
 	row, ok := st.o.Journal.Keyed(key{owner, k}.hash())
 	if !ok || st.o.Lease > 0 && row.Status == council.StatusRunning && row.Entries <= 1 {
-		return nil, nil // its node may still refuse it: Add decides
+		return nil, nil // The node that stored the head may still refuse the session. Add decides.
 	}
 	return st.read(ctx, row.ID)
 }
@@ -602,7 +611,7 @@ func (st *Store) List(owner Owner) []council.Summary {
 	return list
 }
 
-// took returns how long a session took, nil where it is not known.
+// took returns how long a session took, in milliseconds, or nil if that is not known.
 func took(t council.Timing) *float64 {
 	if t.TotalMS == 0 {
 		return nil
@@ -610,16 +619,16 @@ func took(t council.Timing) *float64 {
 	return &t.TotalMS
 }
 
-// Spent is what one session took.
+// Spent is the time and the cost of one session.
 type Spent struct {
 	Created time.Time
 	Timing  council.Timing
-	CostUSD *float64 // nil where it is not known
+	CostUSD *float64 // nil if the cost is not known
 }
 
-// Lately returns what the newest sessions of a council took, at most n of those that are
-// known here, of all owners, and that ended with an answer: the newest first. Of those in
-// the journal it takes the ones that ended last.
+// Lately returns the time and the cost of the newest sessions of a council that ended with an answer. It takes the
+// sessions of all owners that this node knows, and returns at most n, the newest first. From the journal it takes
+// the n sessions that ended last.
 func (st *Store) Lately(name string, n int) []Spent {
 	list := []Spent{}
 	here := map[string]bool{}
@@ -648,13 +657,13 @@ func (st *Store) Lately(name string, n int) []Spent {
 	return list[:min(n, len(list))]
 }
 
-// Delete forgets a session that has ended, and its idempotency key. It does nothing to
-// one that runs or is forgotten already.
+// Delete forgets a session that has ended, and its idempotency key. It does nothing if the session runs or is
+// already forgotten.
 func (st *Store) Delete(ctx context.Context, s *Session) error {
 	if s.Summary().Status == council.StatusRunning {
 		return nil
 	}
-	if s.keeper == nil && st.o.Lease > 0 { // its end may still wait for being stored
+	if s.keeper == nil && st.o.Lease > 0 { // Its end may still wait to be stored.
 		ctx, cancel := context.WithTimeout(ctx, st.o.Waits.Append)
 		defer cancel()
 		if err := st.storedLast(ctx); err != nil {
@@ -678,7 +687,7 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 	return err
 }
 
-// Cancel cancels every session that runs, and hands over those that are kept.
+// Cancel cancels every session that runs. Sessions in the journal are handed over to another process.
 func (st *Store) Cancel(cause error) {
 	for _, s := range st.all() {
 		if s.keeper != nil {
@@ -702,13 +711,13 @@ func (st *Store) all() []*Session {
 	return slices.DeleteFunc(all, (*Session).beginning)
 }
 
-// ended makes room for a session that is over.
+// ended notes that a session has ended, and evicts the sessions that are now beyond a limit.
 func (st *Store) ended(s *Session) {
 	if k := s.keeper; k != nil && !k.open {
 		return
 	}
 	if s.side && s.key.key == "" && s.failure == nil {
-		st.remove(s) // a chat has several for each turn, which would push its history out
+		st.remove(s) // A chat sends several with each turn, and they would push its history out.
 		return
 	}
 	st.mu.Lock()
@@ -718,7 +727,7 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// forgetStored forgets a session that is stored to its end. A watcher reads on.
+// forgetStored forgets a session whose log is stored to its end. A client that watches it can read on.
 func (st *Store) forgetStored(s *Session) {
 	if s.keeper.open {
 		st.mu.Lock()
@@ -734,8 +743,8 @@ func (st *Store) forgetStored(s *Session) {
 	}
 }
 
-// Close forgets the finished sessions, and keeps none that ends later. It waits, as long
-// as ctx does, until what is to be stored is stored.
+// Close forgets the finished sessions. Sessions that end later are forgotten at once. Close waits until the queued
+// entries are stored, but no longer than ctx.
 func (st *Store) Close(ctx context.Context) {
 	st.mu.Lock()
 	again := st.closed
@@ -748,22 +757,21 @@ func (st *Store) Close(ctx context.Context) {
 		}
 	}
 	if st.o.Lease > 0 && !again {
-		_ = st.storedLast(ctx) // further ends are lost to other nodes
+		_ = st.storedLast(ctx) // Other nodes never see ends that come later.
 	}
 	st.stop()
 	st.keepers.Wait()
 }
 
-// evict forgets the sessions whose time is over. Their memory is not to wait for the
-// next request.
+// evict forgets the sessions whose time is over. A timer calls it, so their memory does not wait for the next
+// request.
 func (st *Store) evict() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
 }
 
-// evictLocked forgets the finished sessions that are beyond a limit, and has the next
-// one forgotten when its time is over.
+// evictLocked forgets the finished sessions that are beyond a limit. It sets the timer for the next one.
 func (st *Store) evictLocked() {
 	n := 0
 	bytes := st.bytes
@@ -782,7 +790,7 @@ func (st *Store) evictLocked() {
 	}
 }
 
-// forgetLocked forgets the finished sessions from one index up to another.
+// forgetLocked forgets the finished sessions with the indexes from up to, but not including, to.
 func (st *Store) forgetLocked(from, to int) {
 	for _, s := range st.finished[from:to] {
 		st.bytes -= s.size
@@ -791,14 +799,14 @@ func (st *Store) forgetLocked(from, to int) {
 		if k := s.keeper; k != nil {
 			k.stop()
 			if !k.whole && !st.closed {
-				st.forgetLaterLocked(k.refusal()) // nobody is to run it again
+				st.forgetLaterLocked(k.refusal()) // No process may run it again.
 			}
 		}
 	}
 	st.finished = slices.Delete(st.finished, from, to)
 }
 
-// retain deletes what is beyond the limits from the journal, until ctx ends.
+// retain deletes ended sessions that are beyond the limits from the journal, until ctx ends.
 func (st *Store) retain(ctx context.Context) {
 	for {
 		next := st.purge(ctx)
@@ -811,8 +819,7 @@ func (st *Store) retain(ctx context.Context) {
 	}
 }
 
-// purge deletes the ended sessions that are beyond a limit, and returns after what time
-// the next one is.
+// purge deletes the ended sessions that are beyond a limit. It returns the time until the next one is due.
 func (st *Store) purge(ctx context.Context) time.Duration {
 	const longest = time.Minute
 	for tried := (journal.IndexRow{}); ; {
@@ -824,7 +831,7 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 		case sessions <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention:
 			return min(longest, st.o.Retention-age)
 		case oldest.ID == tried.ID && oldest.Seq == tried.Seq:
-			return time.Second // another process deleted it, and this one is yet to hear of that
+			return time.Second // Another process deleted it, and the index of this one does not show that yet.
 		}
 		if err := st.o.Journal.Purge(ctx, oldest.ID); err != nil {
 			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted",
@@ -835,14 +842,14 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 	}
 }
 
-// encoder encodes one value after the other. Its zero value is ready.
+// encoder encodes one value after another. Its zero value is ready to use.
 type encoder struct {
 	json *json.Encoder
-	out  []byte // of the value that is being encoded
+	out  []byte // the JSON of the value that is being encoded
 }
 
-// encode returns v as JSON with a line break behind it. A panic becomes an error:
-// what is encoded comes from a run, but the locks and the goroutine do not.
+// encode returns v as JSON with a line break behind it. A panic becomes an error: a panic in a value of the run
+// must not stop the goroutine or leave a mutex locked.
 func (e *encoder) encode(v any) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -858,8 +865,8 @@ func (e *encoder) encode(v any) (data []byte, err error) {
 	return e.out, err
 }
 
-// Write takes what the json.Encoder made. That writes a value at once, so that data
-// of encode has no room for more.
+// Write appends the JSON that the json.Encoder made. The json.Encoder writes each value in one call, so the slice
+// that encode returns has no spare room.
 func (e *encoder) Write(p []byte) (int, error) {
 	e.out = append(e.out, p...)
 	return len(p), nil

@@ -7,39 +7,40 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// view is what is shown of a log: its entries in order, and behind them the texts that
-// are on their way.
+// view is the part of a log that clients can see: its entries in order, and behind them the texts that models are
+// still writing.
 type view struct {
-	events  []council.Event // as they were observed, or read
+	events  []council.Event // as the run observed them, or as the log has them
 	entries []council.Entry // the encoded events
-	encoded int             // how many of events are encoded, without those that cannot be
-	text    []piece         // of all texts on their way, as they came
-	lengths []int           // of the texts on their way, in characters
+	// encoded is how many of the events are encoded. Events that cannot be encoded count, but have no entry.
+	encoded int
+	text    []piece // the pieces of all texts that models are still writing, as they came
+	lengths []int   // the length of each of these texts, in characters
 	encoder encoder
 }
 
-// piece is a part of a text on its way.
+// piece is a part of a text that a model is still writing.
 type piece struct {
 	entry  council.Entry
-	writer int // which of the texts, in the order in which they began
+	writer int // index of its text, in the order in which the texts began
 	length int // in characters
 }
 
-// newPiece returns the piece that is the text of an entry.
+// newPiece returns the piece for an entry that holds text.
 func newPiece(writer int, entry council.Entry) piece {
 	return piece{entry, writer, utf8.RuneCountInString(textOf(entry).text)}
 }
 
-// Page is what follows a position in a log: what is left of entries that were read in part,
-// whole entries, and then pieces of texts.
+// Page is what follows a position in a log. It begins with the rests of entries that were read in part. Whole
+// entries follow, and then pieces of texts.
 type Page struct {
 	Entries []council.Entry
-	rests   []Position // behind the first entries, which were read in part
+	rests   []Position // the positions behind the rests
 	behind  int        // the number of the entry before the first whole one
-	pieces  []Position // behind the last entries, which are pieces
+	pieces  []Position // the positions behind the pieces
 }
 
-// Position returns the place behind entry i.
+// Position returns the position behind entry i of the page.
 func (p Page) Position(i int) Position {
 	if i < len(p.rests) {
 		return p.rests[i]
@@ -57,7 +58,7 @@ func (v *view) page(behind Position) Page {
 	var rests []council.Entry
 	for ; len(seen) > 0 && p.behind < len(v.entries); seen = seen[1:] {
 		entry := v.entries[p.behind]
-		if !isText(entry.Type) { // the texts were lost with the process that had shown them
+		if !isText(entry.Type) { // The process that had shown the texts died, and they are lost.
 			seen = nil
 			break
 		}
@@ -67,15 +68,15 @@ func (v *view) page(behind Position) Page {
 			p.rests = append(p.rests, Position{p.behind, seen[1:]})
 		}
 	}
-	p.Entries = slices.Clip(v.entries[p.behind:]) // the view goes on behind it
+	p.Entries = slices.Clip(v.entries[p.behind:]) // The view appends to the same array.
 	if len(rests) > 0 {
 		p.Entries = slices.Concat(rests, p.Entries)
 	}
 	if p.behind < len(v.entries) {
 		seen = nil
 	}
-	at := make([]int, len(v.lengths)) // behind the pieces so far
-	place := slices.Clone(seen)       // what has been read behind them
+	at := make([]int, len(v.lengths)) // the end of each text, in the pieces so far
+	place := slices.Clone(seen)       // the characters of each text that the reader has
 	for _, part := range v.text {
 		begin := at[part.writer]
 		w := part.writer
@@ -97,11 +98,10 @@ func (v *view) page(behind Position) Page {
 	return p
 }
 
-// behind returns a piece of text without its first characters. ok is false where
-// nothing is left.
+// behind returns a piece of text without its first characters. ok is false if nothing is left.
 func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok bool) {
 	t := textOf(e)
-	for ; characters > 0 && t.text != ""; characters-- { // a client says how many
+	for ; characters > 0 && t.text != ""; characters-- { // A client chooses the number, so stop at the end.
 		_, size := utf8.DecodeRuneInString(t.text)
 		t.text = t.text[size:]
 	}
@@ -112,9 +112,9 @@ func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok b
 	return council.Entry{Type: e.Type, Data: data[:max(0, len(data)-1)]}, err == nil
 }
 
-// written is a text and who wrote it.
+// written is a text and its writer.
 type written struct {
-	model string // member id; "" for whoever writes the final answer
+	model string // member id, or "" for the final answer
 	text  string
 }
 
@@ -126,8 +126,7 @@ func (t written) event() council.Event {
 	return council.Event{Type: council.EventAnswerDelta, Data: council.AnswerDelta{Model: t.model, Text: t.text}}
 }
 
-// writtenIn returns the text that an event reports. ok is false where it reports something
-// else.
+// writtenIn returns the text that an event reports. ok is false if it reports something else.
 func writtenIn(e council.Event) (t written, ok bool) {
 	switch data := e.Data.(type) {
 	case council.Delta:
@@ -139,12 +138,12 @@ func writtenIn(e council.Event) (t written, ok bool) {
 	}
 }
 
-// isText reports whether entries of a type are texts.
+// isText reports whether entries of this type hold text.
 func isText(t council.EventType) bool {
 	return t == council.EventDelta || t == council.EventAnswerDelta
 }
 
-// textOf returns the text of an entry that is one.
+// textOf returns the text of an entry that holds text.
 func textOf(e council.Entry) (t written) {
 	if event, err := e.Decode(); err == nil {
 		t, _ = writtenIn(event)
@@ -152,7 +151,7 @@ func textOf(e council.Entry) (t written) {
 	return t
 }
 
-// show appends an event with its entry, and ends the texts that it follows.
+// show appends an event with its entry. The entry replaces the texts that were still being written.
 func (v *view) show(e council.Event, entry council.Entry) {
 	v.events = append(v.events, e)
 	v.entries = append(v.entries, entry)
@@ -160,7 +159,7 @@ func (v *view) show(e council.Event, entry council.Entry) {
 	v.clearText()
 }
 
-// write appends to a text that is on its way, or begins the next one.
+// write appends a piece to a text that is still being written, or begins the next text.
 func (v *view) write(p piece) {
 	if p.writer == len(v.lengths) {
 		v.lengths = append(v.lengths, 0)
@@ -169,7 +168,8 @@ func (v *view) write(p piece) {
 	v.text = append(v.text, p)
 }
 
-// length returns how long a text is that is on its way, 0 for the next one.
+// length returns the length of a text that is still being written, in characters. It is 0 for a text that has not
+// begun.
 func (v *view) length(writer int) int {
 	if writer == len(v.lengths) {
 		return 0
@@ -177,7 +177,7 @@ func (v *view) length(writer int) int {
 	return v.lengths[writer]
 }
 
-// clearText forgets the texts that are on their way.
+// clearText forgets the texts that are still being written.
 func (v *view) clearText() {
 	v.text = nil
 	v.lengths = nil

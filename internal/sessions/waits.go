@@ -2,30 +2,30 @@ package sessions
 
 import "time"
 
-// Waits are the times for which a Store waits. Tests of what happens after a wait have shorter ones.
+// Waits are the times that a Store waits. Tests that need the moment after a wait set shorter ones.
 type Waits struct {
-	// Text is the longest time for which text on its way is shown before it is stored.
+	// Text is how long a text may be shown before the part that is written so far is stored.
 	Text time.Duration
-	// Append is how long a session waits for a log that cannot be written. Then it tries once more, for LastTry, and goes on
-	// without its log. The last try matters to a process that stood still: it tells the process whether another one has the
-	// session.
+	// Append is how long a session waits for a log that cannot be written. The session then tries once more, for at
+	// most LastTry, and continues without its log. The last try matters to a process that stood still: it shows
+	// whether another process owns the session now.
 	Append  time.Duration
 	LastTry time.Duration
 	// MaxPause is the longest pause between two attempts to append.
 	MaxPause time.Duration
-	// Claim is the pause before a session is tried again that could not be claimed at start.
+	// Claim is the pause between two tries to claim a session that could not be claimed at the start.
 	Claim time.Duration
-	// Look is the pause between two looks for sessions that nobody runs.
+	// Look is the pause between two looks for sessions without a run.
 	Look time.Duration
-	// Lag is how much later than another node a node may show an entry.
+	// Lag is how much later than the other nodes this node may show an entry.
 	Lag time.Duration
-	// Obey is how long the node that runs a session may take to obey a request to cancel it.
+	// Obey is how long a node may take to obey a request to cancel a session that it runs.
 	Obey time.Duration
-	// Margin is how long a session may take beyond its time limit and a lease. The session waits for its records then, and
-	// its end is stored.
+	// Margin is how long a session may take beyond its time limit and a lease. In this time the session waits for
+	// its records, and its end is stored.
 	Margin time.Duration
-	// Pack is how long a session that ended, or is looked at again, stays as its run returned it. Clients that waited for
-	// the end have read it by then.
+	// Pack is how long the decoded form of an ended session is kept after the end, and after each use. Clients that
+	// waited for the end have read it by then.
 	Pack time.Duration
 }
 

@@ -10,17 +10,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Codes of the engine's answers.
+// These are error codes in the engine's answers.
 const (
 	codeNotLast    jetstream.ErrorCode = 10071 // the expected message is not the last one
-	codeNotLast2   jetstream.ErrorCode = 10164 // the same, of a replicated stream
+	codeNotLast2   jetstream.ErrorCode = 10164 // the same, from a replicated stream
 	codeNotStored  jetstream.ErrorCode = 10077 // its description says why
 	codeTooLarge   jetstream.ErrorCode = 10054
 	codeNoPeers    jetstream.ErrorCode = 10005 // its description says why
-	codeNoReplicas jetstream.ErrorCode = 10074 // of a server without a cluster
+	codeNoReplicas jetstream.ErrorCode = 10074 // replicas on a server without a cluster
 	codeNoLeader   jetstream.ErrorCode = 10008
-	codeNoServers  jetstream.ErrorCode = 10023 // of a stream's, for a consumer
-	codeExceeded   jetstream.ErrorCode = 10002 // limits of the account
+	codeNoServers  jetstream.ErrorCode = 10023 // no servers for a consumer
+	codeExceeded   jetstream.ErrorCode = 10002 // beyond the limits of the account
 	codeNoMemory   jetstream.ErrorCode = 10028 // in the servers
 	codeNoStorage  jetstream.ErrorCode = 10047 // in the servers
 )
@@ -28,11 +28,10 @@ const (
 // describedFull is the description of codeNotStored where the stream is full.
 const describedFull = "maximum bytes exceeded"
 
-// Moved is the error of an append behind a message that is not the last one of its log.
+// Moved is the error of an append that expected another last message of its log.
 type Moved struct {
-	// Last is the last message of the log, nil when the log is gone. It has no Entries
-	// when it is a part of a larger message, or damaged. Its Count is 0 where it is not the
-	// last part: then nothing of it can be read.
+	// Last is the last message of the log, or nil when the log is gone. It has no Entries if it is damaged or has
+	// several parts. Its Count is 0 if its last part is missing, and then none of its entries can be read.
 	Last *Stored
 }
 
@@ -44,7 +43,7 @@ func (m *Moved) Error() string {
 	return fmt.Sprintf("node %s (epoch %d) appended to the log of the session", m.Last.Node, m.Last.Epoch)
 }
 
-// subject returns the subject of a session's log, or ErrGone for an ID that is none.
+// subject returns the subject of a session's log, or ErrGone for an ID that cannot have one.
 func (j *Journal) subject(kind string, id ID) (string, error) {
 	owner := id.Owner
 	if owner == "" {
@@ -56,17 +55,17 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 	return j.o.Prefix + "." + kind + "." + owner + "." + id.Session, nil
 }
 
-// Append stores a message behind the one with the sequence after, which is 0 for a new
-// log. It returns the sequence of the message. One append to a log is under way at a
-// time in a process.
+// Append stores a message behind the one with the sequence after, which is 0 for a new log. It returns the sequence
+// of the message. A process must not append twice to the same log at the same time.
 //
-// Where the append was refused, or not answered, the last message of the log decides, as
-// the leader of the stream has it. It is still the expected one: Append tries again, for a
-// bounded time. It is part of a message that begins with the same entry and is not whole:
-// Append goes behind it, and the next part of that message is refused. It is this message
-// (its node, epoch and numbers): it is stored. It is another one: the error is a *Moved,
-// and nothing was stored. Other errors are ErrUnavailable, and the message can be stored or
-// not, or ErrFull too: then it is not. The index has the message before Append returns.
+// If the append is refused or not answered, Append reads the last message of the log from the leader of the stream.
+// There are four cases. If that message is still the expected one, Append tries again, for a bounded time. If it is
+// part of an incomplete message that begins with the same entry, Append goes behind it, and the next part of that
+// message is refused. If it has the node, epoch and numbers of this message, this message is stored. Otherwise the
+// error is a *Moved, and nothing was stored.
+//
+// All other errors are ErrUnavailable, and the message may be stored. If the error is ErrFull too, it is not
+// stored. The index has the message before Append returns.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -85,7 +84,7 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		j.appended += int64(len(p.body))
 		j.mu.Unlock()
 	}
-	// What a client is told rests on the first message and the last. Between them the periodic check is enough.
+	// A client is answered after the first message and after the last. Between them the periodic check is enough.
 	if begins || m.Status != council.StatusRunning {
 		if err := j.inPlace(); err != nil {
 			j.failed(err)
@@ -98,13 +97,13 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
-// refused returns why a part cannot be stored that the engine refuses, nil for any other failure.
+// refused returns the final error of a part that the engine refuses, or nil for any other failure.
 func (j *Journal) refused(failed error) error {
 	reason := refusal(failed)
 	if reason == "" {
 		return nil
 	}
-	j.wake() // to see how full it is
+	j.wake() // so that a check sees how full it is
 	if full(failed) {
 		failed = fmt.Errorf("%w: %w", ErrFull, failed)
 	}
@@ -135,7 +134,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		timeout *= 2
 		last, err := l.last(try, subject)
 		switch {
-		case err != nil: // no answer to that either
+		case err != nil: // This got no answer either.
 			return errors.Join(failed, err)
 		case last == nil && after == 0, last != nil && last.seq == after: // as expected: try again
 			return failed
@@ -145,7 +144,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			seq = last.seq
 			return nil
 		case p.Part == 1 && last.Part < last.Parts && last.First == p.First:
-			after = last.seq // a message given up in its middle: it holds no entry
+			after = last.seq // It is part of an incomplete message, and holds no entry.
 			return failed
 		default:
 			return final{&Moved{Last: last.stored()}}
@@ -154,7 +153,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 	return seq, err
 }
 
-// refusal returns for people why an append failed that would fail again, or "".
+// refusal returns a reason, in words for people, if the append would fail again. Otherwise it returns "".
 func refusal(err error) string {
 	var api *jetstream.APIError
 	switch {
@@ -169,19 +168,19 @@ func refusal(err error) string {
 	}
 }
 
-// full tells whether the error is that of a stream without room.
+// full tells whether the error says that the stream has no room.
 func full(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == codeNotStored && api.Description == describedFull
 }
 
-// notLast tells whether the error is that of an expected sequence.
+// notLast tells whether the error says that the expected message is not the last one.
 func notLast(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == codeNotLast || api.ErrorCode == codeNotLast2)
 }
 
-// publish sends a part once. A failure of the engine inside is told to the Journal.
+// publish sends a part once. It tells the Journal if the engine inside fails.
 func (l *link) publish(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
 	msg, err := p.message(subject)
 	if err != nil {
@@ -200,7 +199,7 @@ func (l *link) publish(ctx context.Context, subject string, after uint64, p part
 	return 0, err
 }
 
-// last returns the last part of a subject as the stream's leader has it, nil for none.
+// last returns the last part of a subject from the stream's leader, or nil if there is none.
 func (l *link) last(ctx context.Context, subject string) (*part, error) {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -215,7 +214,7 @@ func (l *link) last(ctx context.Context, subject string) (*part, error) {
 	return &p, err
 }
 
-// stored returns the message that a part is, with its entries where it has them all.
+// stored returns the message of a part. It has the entries if the message has one part.
 func (p part) stored() *Stored {
 	s := &Stored{Message: Message{Head: p.Head, First: p.First}, Count: p.Count, Seq: p.seq, At: p.at}
 	if p.Parts == 1 {

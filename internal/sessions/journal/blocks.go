@@ -9,21 +9,21 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// The form of a record in a block file of the engine (nats-server, server/filestore.go):
-// length (4), sequence (8), time (8), length of the subject (2), subject, length of the
-// header (4, only with the bit hasHeader of the length), header, body, checksum (8). The
-// checksum covers neither the lengths nor the bit.
+// These are the parts of a record in a block file of the engine (nats-server, server/filestore.go), with their
+// sizes in bytes: length (4), sequence (8), time (8), length of the subject (2), subject, length of the header (4),
+// header, body, checksum (8). If the length does not have the bit hasHeader, the record has no header and no length
+// of one. The checksum covers neither the lengths nor that bit.
 const (
 	recordHead  = 22
 	recordSum   = 8
-	hasHeader   = 1 << 31      // in the length
-	longest     = 32 << 20     // of a record
-	deletedBits = 3 << 62      // in the sequence: an erased message, or the mark of a deleted one
-	maxSkipped  = uint64(1e12) // by how much a sequence may be larger than the one before
-	sector      = 512          // what a disk writes as a whole
+	hasHeader   = 1 << 31      // a bit of the length
+	longest     = 32 << 20     // the longest record that the scan believes
+	deletedBits = 3 << 62      // bits of the sequence of an erased message, or of the mark of a deleted one
+	maxSkipped  = uint64(1e12) // how much larger than the one before it a sequence may be
+	sector      = 512          // a disk writes this many bytes as a whole
 )
 
-// A record's time is between these, which are 2020 and 2200, in nanoseconds.
+// The time of a record is between earliest and latest, which are 2020 and 2200, in nanoseconds.
 const (
 	earliest = int64(1577836800e9)
 	latest   = int64(7258118400e9)
@@ -36,23 +36,24 @@ type block struct {
 	sum  [recordSum]byte
 }
 
-// newBlock returns a block of a stream by its number, which is in its file's name.
+// newBlock returns a block of a stream. number is in the name of its file, and is part of the key of the checksums.
 func newBlock(stream string, number int, data []byte) (*block, error) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, number))
 	hash, err := highwayhash.NewDigest64(key[:])
 	return &block{data: data, hash: hash}, err
 }
 
-// record is one record of a block.
+// record is one record of a block. It stands at the bytes from up to to.
 type record struct {
 	from, to int
-	seq      uint64 // without its bits
+	seq      uint64 // without deletedBits
 	gone     bool   // an erased message, or the mark of a deleted one
 	subject  []byte
 	header   []byte
 }
 
-// frame reads the lengths of the record at a place. ok is false where they cannot be right.
+// frame reads the lengths of the record at an offset, which must end at behind or before. text is where its body
+// begins. ok is false if the lengths cannot be right.
 func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	if at < 0 || behind > len(b.data) || behind-at < recordHead+recordSum {
 		return r, 0, false
@@ -90,7 +91,7 @@ func isHeader(text []byte) bool {
 	return bytes.HasPrefix(text, []byte(headerBegin)) && bytes.HasSuffix(text, []byte(headerEnd))
 }
 
-// record returns the record at a place. ok is false where it is not whole.
+// record returns the record at an offset. ok is false if it is not whole.
 func (b *block) record(at int) (r record, ok bool) {
 	r, text, ok := b.frame(at, len(b.data))
 	if !ok || !b.summed(r, text) {
@@ -99,8 +100,8 @@ func (b *block) record(at int) (r record, ok bool) {
 	return r, true
 }
 
-// summed reports whether a record has its checksum. Its text begins at text, behind its
-// beginning.
+// summed reports whether the checksum of a record is right. text is where its body begins, counted from the begin
+// of the record.
 func (b *block) summed(r record, text int) bool {
 	all := b.data[r.from:r.to]
 	b.hash.Reset()
@@ -110,25 +111,26 @@ func (b *block) summed(r record, text int) bool {
 	return bytes.Equal(b.hash.Sum(b.sum[:0]), all[len(all)-recordSum:])
 }
 
-// hole is a place in a block where no whole record is.
+// hole is a range of bytes in a block that holds no whole record.
 type hole struct {
 	from, to int
 	before   uint64   // sequence of the last whole message before it, 0 for none
 	behind   uint64   // sequence of the first whole message behind it, 0 for none
-	subjects []string // of the records in it, nil where they cannot be told
+	subjects []string // the subjects of its records, nil if they cannot be read
 }
 
 // scanned is the result of a scan of one block.
 type scanned struct {
-	repaired int    // how many records had a wrong length, which was corrected in data
+	// end is the offset behind the last whole record. An incomplete record may follow it.
+	repaired int
 	end      int    // behind the last whole record: what follows is a torn tail
 	last     uint64 // the highest sequence number in this block and the blocks before it
 }
 
-// scan reads a block. It shows each whole record to see and each hole to lost, in their
-// order. last is the last sequence of the blocks before it. tail tells that no block
-// follows: it may end in a record that was being written when the machine lost its power,
-// which is no hole. Where a checksum confirms it, wrong lengths are corrected in data.
+// scan reads a block. It calls see for each whole record and lost for each hole, in their order. last is the last
+// sequence of the blocks before this one. tail says that this is the last block. Its last record may have been
+// incomplete when the machine lost its power, and that is no hole. If a checksum confirms it, scan corrects wrong
+// lengths in data.
 func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) scanned {
 	s := scanned{end: len(b.data), last: last}
 	budget := 64 * len(b.data)
@@ -156,9 +158,8 @@ func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) 
 	return s
 }
 
-// next returns the place of the next whole record behind a damaged one, or the end of the
-// block. It tries the length of the damaged record first, and then every byte. budget is how
-// many bytes of checksums it may compute.
+// next returns the offset of the next whole record behind a damaged one, or the end of the block. It first tries
+// the length of the damaged record, and then every byte. budget limits how many bytes of checksums it may compute.
 func (b *block) next(at int, last uint64, budget *int) int {
 	if r, _, _ := b.frame(at, len(b.data)); r.to > at+recordHead {
 		if r.to == len(b.data) {
@@ -183,8 +184,8 @@ func (b *block) next(at int, last uint64, budget *int) int {
 	return len(b.data)
 }
 
-// mend corrects the lengths of a damaged record that ends before next, if its checksum
-// confirms that nothing else is wrong.
+// mend corrects the lengths of a damaged record that ends at next. It does so only if the checksum confirms that
+// nothing else is wrong.
 func (b *block) mend(at, next int) bool {
 	size := next - at
 	if size < recordHead+recordSum || size > longest {
@@ -196,7 +197,7 @@ func (b *block) mend(at, next int) bool {
 	for _, bit := range []uint32{hasHeader, 0} {
 		binary.LittleEndian.PutUint32(head, uint32(size)|bit)
 		text := subject + 4
-		if bit != 0 && text < size-recordSum { // the header ends at its own mark
+		if bit != 0 && text < size-recordSum { // The header ends with headerEnd.
 			length := head[text-4 : text]
 			was := bytes.Clone(length)
 			if i := bytes.Index(head[text:size-recordSum], []byte(headerEnd)); i >= 0 {
@@ -216,8 +217,8 @@ func (b *block) mend(at, next int) bool {
 	return false
 }
 
-// subjects returns the subjects of the damaged records from one place to another, nil where
-// their lengths do not lead there.
+// subjects returns the subjects of the damaged records between two offsets. It returns nil if their lengths do not
+// lead from one offset to the other.
 func (b *block) subjects(from, to int) (list []string) {
 	for from < to {
 		if to-from < recordHead+recordSum {
@@ -235,8 +236,8 @@ func (b *block) subjects(from, to int) (list []string) {
 	return list
 }
 
-// torn reports whether what begins at a place, and has no whole record behind it, was not
-// written to its end: it is incomplete, or a part that a disk writes as a whole is missing.
+// torn reports whether the last record, which begins at an offset and is not whole, was not completely written.
+// Either it is too short, or a sector of it is missing.
 func (b *block) torn(at int) bool {
 	rest := b.data[at:]
 	if len(rest) < recordHead+recordSum || int(binary.LittleEndian.Uint32(rest)&^hasHeader) > len(rest) {

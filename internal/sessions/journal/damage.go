@@ -19,42 +19,42 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The engine truncates a block file at the first record that is not whole, and says nothing.
-// Therefore a Journal reads the block files before it opens the engine. It copies damaged
-// ones to a directory of their own, with a report. The engine gets their whole records.
+// The engine truncates a block file at the first record that is not whole, and does not report that. Therefore a
+// Journal reads the block files before it opens the engine. It copies damaged files to a new directory, with a
+// report, and leaves the engine their whole records.
 
 const (
-	damagedDir   = "damaged-" // and a time
+	damagedDir   = "damaged-" // a time follows
 	reportFile   = "report.json"
-	acceptedFile = "accepted" // beside a report: an operator has accepted the loss
-	closedFile   = "closed"   // It exists from the end of an engine until the next one is opened.
-	engineState  = "index.db" // what the engine keeps beside its blocks, and can make of them
-	messagesDir  = "msgs"     // of a stream
+	acceptedFile = "accepted" // lies next to a report whose loss an operator has accepted
+	closedFile   = "closed"   // exists while no engine is open, if the last one was closed cleanly
+	engineState  = "index.db" // what the engine can rebuild from the blocks
+	messagesDir  = "msgs"     // the directory of a stream's blocks
 	blockSuffix  = ".blk"
-	stateRunning = `"status":"` // A header holds this text, and the status follows it.
+	stateRunning = `"status":"` // the status follows this text in a header
 )
 
-// Damage is what was found damaged at one start.
+// Damage is the damage that one start found.
 type Damage struct {
 	At    time.Time     `json:"at"`
 	Files []DamagedFile `json:"files,omitempty"`
-	// Interrupted are the sessions that had not ended, as far as their logs say, and of
-	// whose logs a part is or may be missing. They are not run again.
+	// Interrupted are the sessions that had not ended, according to their logs, and whose logs have lost a part or
+	// may have lost one. They are not run again.
 	Interrupted []ID `json:"interrupted,omitempty"`
-	// Lost are the sessions that had ended, and of which nothing is left.
+	// Lost are the sessions that had ended, and whose logs are gone.
 	Lost []ID `json:"lost,omitempty"`
 
 	dir string
 }
 
-// DamagedFile is a block file that was repaired. Its copy is beside the report.
+// DamagedFile is a block file that was repaired. A copy of the damaged file is in the directory of the report.
 type DamagedFile struct {
 	Stream   string `json:"stream"`
 	File     string `json:"file"`
-	Places   []int  `json:"places"`   // where something was damaged, in bytes
-	Bytes    int    `json:"bytes"`    // that are lost
-	Messages int    `json:"messages"` // that are lost, at least
-	Repaired int    `json:"repaired"` // messages of which only a length was damaged
+	Places   []int  `json:"places"`   // offsets of the damaged places, in bytes
+	Bytes    int    `json:"bytes"`    // how many bytes are lost
+	Messages int    `json:"messages"` // how many messages are lost, at least
+	Repaired int    `json:"repaired"` // how many messages had only a wrong length, which was corrected
 }
 
 // Problem says in one line what was lost.
@@ -84,30 +84,30 @@ func (d Damage) Problem() string {
 	return strings.Join(said, ", ")
 }
 
-// Damages returns the damage that no operator has accepted, the oldest first.
+// Damages returns the damage that no operator has accepted, the oldest first. Callers must not change it.
 func (j *Journal) Damages() []Damage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.damages
 }
 
-// LostPart reports whether a part of the log of a session is missing, or may be, and not in
-// its middle. A session that has not ended, as its log says, may have ended then.
+// LostPart reports whether the log of a session has lost messages at its end, or may have lost some. A session that
+// runs according to its log may have ended then.
 func (j *Journal) LostPart(id ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.lost[id]
 }
 
-// LosesParts reports whether LostPart is true of any session.
+// LosesParts reports whether LostPart is true for any session.
 func (j *Journal) LosesParts() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.lost) > 0
 }
 
-// Accept writes down in the directory of an engine that an operator accepts what is
-// damaged, and returns it. The daemon may run.
+// Accept notes in the directory of an engine that an operator accepts all damage found there, and returns that
+// damage. The daemon may be running.
 func Accept(dir string) ([]Damage, error) {
 	all, err := reports(dir)
 	if err != nil {
@@ -135,11 +135,11 @@ func reports(dir string) ([]Damage, error) {
 		return nil, err
 	}
 	var all []Damage
-	for _, name := range names { // in the order of their times
+	for _, name := range names { // Their names begin with the time, so they are in order.
 		d := Damage{dir: filepath.Dir(name)}
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was just removed
+			continue // It was just removed.
 		}
 		if err == nil {
 			err = json.Unmarshal(data, &d)
@@ -159,7 +159,7 @@ func newReport(dir string) (Damage, error) {
 	return d, os.Mkdir(d.dir, 0o700)
 }
 
-// write stores a report, and says it.
+// write stores a report, and logs it.
 func (d Damage) write(log *slog.Logger) error {
 	data, err := json.MarshalIndent(d, "", "\t")
 	if err != nil {
@@ -187,7 +187,8 @@ func (d Damage) write(log *slog.Logger) error {
 	return disk.OS{}.SyncDir(filepath.Dir(d.dir))
 }
 
-// readDamage reads what was found damaged, and which sessions it concerns.
+// readDamage reads the reports. It notes which sessions have lost a part, and which damage no operator has
+// accepted.
 func (j *Journal) readDamage() error {
 	all, err := reports(j.o.Dir)
 	if err != nil {
@@ -207,7 +208,7 @@ func (j *Journal) readDamage() error {
 // stream names the block files of one stream of the engine.
 type stream struct {
 	dir, name string
-	blocks    []int // numbers
+	blocks    []int // their numbers, in ascending order
 }
 
 func (s stream) file(number int) string {
@@ -224,7 +225,7 @@ func blockNumber(name string) int {
 	return number
 }
 
-// removeState removes what the engine keeps beside the blocks of a stream.
+// removeState removes the state of a stream that the engine can rebuild from the blocks.
 func (s stream) removeState() error {
 	if err := os.Remove(filepath.Join(s.dir, messagesDir, engineState)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -232,7 +233,7 @@ func (s stream) removeState() error {
 	return nil
 }
 
-// streams returns the streams whose blocks can be read: those that are not encrypted.
+// streams returns the streams in a directory. It lists no blocks that are encrypted, because they cannot be read.
 func streams(dir string) (list []stream, err error) {
 	root := streamDir(dir, "")
 	dirs, err := os.ReadDir(root)
@@ -263,29 +264,29 @@ func streams(dir string) (list []stream, err error) {
 	return list, err
 }
 
-// found is the result of a scan of a stream.
+// found is the result of a scan of one stream.
 type found struct {
 	files       []DamagedFile
-	repaired    map[int][]byte // content of damaged blocks without what is damaged
+	repaired    map[int][]byte // by number: the content of the damaged blocks, without the damaged parts
 	interrupted []ID
 }
 
-// scan reads all blocks of a stream, a block at a time: 256 MiB take 0.3 s.
+// scan reads all blocks of a stream, one after another. It reads about 256 MiB in 0.3 s.
 func (s stream) scan() (found, error) {
 	f := found{repaired: map[int][]byte{}}
-	ends := map[string]logEnd{} // of each subject
+	ends := map[string]logEnd{} // by subject
 	var holes []hole
 	var last uint64
-	pending := 0 // the first of holes without a message behind it
+	pending := 0 // index of the first hole without a message behind it
 	for i, number := range s.blocks {
 		data, err := os.ReadFile(s.file(number))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // while an engine has the files open
+			continue // The engine may be open, and has removed the block.
 		}
 		if err != nil {
 			return f, err
 		}
-		if bytes.HasPrefix(data, []byte("cmp")) { // it is compressed: no setting of ours
+		if bytes.HasPrefix(data, []byte("cmp")) { // It is compressed, which no setting of ours does.
 			return f, nil
 		}
 		b, err := newBlock(s.name, number, data)
@@ -320,7 +321,7 @@ func (s stream) scan() (found, error) {
 	return f, nil
 }
 
-// cut adds holes to a file. It returns the data of the file without them, up to an offset.
+// cut notes holes in d. It returns the data of the file without them, up to the offset end.
 func (d *DamagedFile) cut(data []byte, holes []hole, end int) (whole []byte) {
 	at := 0
 	for _, h := range holes {
@@ -339,13 +340,13 @@ type logEnd struct {
 	runs bool
 }
 
-// suspects returns the subjects of running sessions of which a hole may have taken a message.
+// suspects returns the subjects of running sessions from which a hole may have taken a message.
 func suspects(holes []hole, ends map[string]logEnd) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range holes {
 		known := len(h.subjects) > 0
 		for _, subject := range h.subjects {
-			if e, ok := ends[subject]; !ok { // damaged itself, or of a log of one message
+			if e, ok := ends[subject]; !ok { // The subject is damaged itself, or its log had only one message.
 				known = false
 			} else if e.runs {
 				found[subject] = true
@@ -374,8 +375,8 @@ func runs(header []byte) bool {
 	return bytes.Contains(header, []byte(stateRunning+string(council.StatusRunning)+`"`))
 }
 
-// repair reads all block files, sets the damaged ones aside and replaces them by what is
-// whole of them. The engine must not be open.
+// repair reads all block files. It sets the damaged ones aside, and replaces each by its whole records. The engine
+// must not be open.
 func (j *Journal) repair() error {
 	list, err := streams(j.o.Dir)
 	if err != nil {
@@ -415,7 +416,7 @@ func (j *Journal) repair() error {
 	return nil
 }
 
-// setAside copies the damaged blocks below a directory.
+// setAside copies the damaged blocks to a directory below dir.
 func (s stream) setAside(dir string, f found) error {
 	dir = filepath.Join(dir, s.name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -433,8 +434,8 @@ func (s stream) setAside(dir string, f found) error {
 	return nil
 }
 
-// replace puts repaired blocks in the place of damaged ones. What the engine keeps beside
-// them is of the damaged ones.
+// replace replaces the damaged blocks by the repaired ones. It removes the state of the engine, which describes the
+// damaged ones.
 func (s stream) replace(f found) error {
 	if len(f.repaired) == 0 {
 		return nil
@@ -453,7 +454,7 @@ func (s stream) replace(f found) error {
 // verify checks in the background whether the blocks of a cleanly closed engine are whole. If they are not, it has the
 // engine opened again, and repair fixes them.
 func (j *Journal) verify(log *engineLog) {
-	for range 2 { // what is written meanwhile is no damage
+	for range 2 { // A block that is being written looks damaged in the first look, but not in both.
 		damaged := false
 		list, err := streams(j.o.Dir)
 		for _, s := range list {

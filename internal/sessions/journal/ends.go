@@ -13,13 +13,12 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// endsFile names every session that has ended, as a line each: what is lost of the stream
-// can then be told, and no session that had ended is run again. A line "- ..." says that a
-// session was deleted. It is not synced: a process that is killed loses nothing of it.
+// endsFile has a line for every session that has ended. It shows which sessions the stream has lost, and keeps an
+// ended session from running again. A line "- ..." says that a session was deleted. The file is not synced, because
+// a process that is killed loses nothing of it.
 const endsFile = "ended"
 
-// maxEnds is the size in bytes from which on the file is written anew, when most of its
-// lines say nothing any more.
+// maxEnds is a size in bytes. When the file is larger and most of its lines are out of date, it is written again.
 const maxEnds = 1 << 20
 
 // ends is the open endsFile.
@@ -27,14 +26,15 @@ type ends struct {
 	mu      sync.Mutex
 	file    *os.File // nil while no engine is open
 	size    int
-	deleted map[ID]bool // that are being deleted
+	deleted map[ID]bool // sessions that are being deleted
 }
 
+// endLine returns the line for a session.
 func endLine(id ID) string {
 	return cmp.Or(id.Owner, noOwner) + " " + id.Session + "\n"
 }
 
-// readEnds returns the sessions that ended and were not deleted, as far as the file says.
+// readEnds returns the sessions that ended and were not deleted, according to the file.
 func readEnds(dir string) (map[ID]bool, error) {
 	data, err := os.ReadFile(filepath.Join(dir, endsFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +46,7 @@ func readEnds(dir string) (map[ID]bool, error) {
 		text, deleted := strings.CutPrefix(text, "- ")
 		owner, id, ok := strings.Cut(text, " ")
 		if !whole || !ok || !validToken.MatchString(owner) || !validToken.MatchString(id) {
-			continue // a line that a crash of the machine cut off
+			continue // A crash of the machine cut this line off.
 		}
 		if owner == noOwner {
 			owner = ""
@@ -60,8 +60,8 @@ func readEnds(dir string) (map[ID]bool, error) {
 	return list, nil
 }
 
-// note adds a line. Where it cannot be written, the file says nothing any more: a line that
-// is missing could make a deleted session a lost one.
+// note adds a line. If that fails, it clears the file: without its line, a deleted session could later count as
+// lost.
 func (e *ends) note(line string) {
 	if e.file == nil {
 		return
@@ -72,13 +72,14 @@ func (e *ends) note(line string) {
 	}
 }
 
+// ended notes that a session has ended.
 func (e *ends) ended(id ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.note(endLine(id))
 }
 
-// delete notes that a session is deleted. It returns what is called when its row is gone.
+// delete notes that a session is being deleted. Its caller calls gone when the row is gone.
 func (e *ends) delete(id ID) (gone func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,7 +95,8 @@ func (e *ends) delete(id ID) (gone func()) {
 	}
 }
 
-// renew writes the file anew and opens it.
+// renew writes the file again and opens it. It names the sessions that do not run, and those that have lost a part
+// of their log.
 func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +117,8 @@ func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	return err
 }
 
-// large reports whether most lines say nothing any more of so many sessions.
+// large reports whether the file is large, and most of its lines are out of date. sessions is how many sessions
+// there are.
 func (e *ends) large(sessions int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,8 +139,9 @@ func (e *ends) closeLocked() {
 	}
 }
 
-// compareEnds compares the list of sessions with those that had ended. One that runs, as its
-// log says, has lost its end. One that is not there is lost.
+// compareEnds compares the index with the sessions in the file. A session in the file that runs, according to its
+// log, has lost its end. A session that has no row is lost. compareEnds reports both as damage, and writes the file
+// again.
 func (j *Journal) compareEnds() error {
 	had, err := readEnds(j.o.Dir)
 	if err != nil {

@@ -17,27 +17,27 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// storeDir is where the engine keeps its streams, below the directory of a journal.
+// storeDir is the directory of the engine's streams, in the directory of a journal.
 const storeDir = "jetstream"
 
-// unlimited is a limit in bytes that no disk reaches: the streams have their own.
+// unlimited is a limit in bytes that no disk reaches. The streams have limits of their own.
 const unlimited = 1 << 62
 
 // startTimeout is how long the engine may take to start.
 const startTimeout = 60 * time.Second
 
-// streamDir is where the files of a stream are.
+// streamDir returns the directory of a stream's files.
 func streamDir(dir, name string) string { return filepath.Join(dir, storeDir, "$G", "streams", name) }
 
-// hasStream tells whether the files of a stream are in a directory.
+// hasStream tells whether a directory has files of a stream.
 func hasStream(dir, name string) bool {
 	_, err := os.Stat(streamDir(dir, name))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// setAside renames the two files with a stream's settings where the engine said that one
-// of them is damaged or missing, and the stream is not encrypted. A stream that is
-// created then has the messages that are there. It tells whether it did.
+// setAside renames the two files with the settings of a stream, if the engine said that one of them is damaged or
+// missing, and if the stream is not encrypted. A new stream with this name then has the messages that are there. It
+// tells whether it renamed them.
 func setAside(o Options, name string, said []string) bool {
 	dir := streamDir(o.Dir, name)
 	meta := filepath.Join(dir, "meta.")
@@ -95,21 +95,22 @@ func stopEngine(engine *server.Server) {
 	engine.WaitForShutdown()
 }
 
-// engineLog writes what the engine logs to the log of the daemon. That the engine cannot
-// write is an error of the journal.
+// engineLog writes what the engine logs to the log of the daemon. If the engine logs that it cannot write,
+// engineLog calls failed.
 type engineLog struct {
 	log    *slog.Logger
-	failed func(error) // told of each failure after the engine was opened
+	failed func(error) // called for each failure after the engine was opened
 
 	mu    sync.Mutex // guards all below
 	ready bool
-	said  []string // warnings and errors while the engine was opened, at most maxSaid
+	// said holds the warnings and errors from before the engine was open, at most maxSaid.
+	said []string
 }
 
-// maxSaid is how many warnings of an engine that is being opened are remembered.
+// maxSaid is how many warnings are remembered while an engine is being opened.
 const maxSaid = 20
 
-// opened returns the warnings and errors until now, and has later errors told.
+// opened returns the warnings and errors so far. From now on, failures are reported to failed.
 func (l *engineLog) opened() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,9 +118,8 @@ func (l *engineLog) opened() []string {
 	return l.said
 }
 
-// say writes a warning or an error to the log of the daemon. While the engine is being
-// opened it is remembered instead: it may explain why that fails. Afterwards a failure is
-// told.
+// say writes a warning or an error to the log of the daemon. While the engine is being opened, it is also
+// remembered, because it may explain why the engine does not open. Later, say calls failed if it is a failure.
 func (l *engineLog) say(level slog.Level, format string, v []any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.mu.Lock()
@@ -137,7 +137,7 @@ func (l *engineLog) say(level slog.Level, format string, v []any) {
 	}
 }
 
-// warn writes what the engine said while it was opened, if there is something to do.
+// warn logs what the engine said while it was being opened, without harmless lines.
 func (l *engineLog) warn() {
 	for _, text := range l.opened() {
 		if !harmless.MatchString(text) {
@@ -146,12 +146,12 @@ func (l *engineLog) warn() {
 	}
 }
 
-// failure matches what the engine says when it cannot write. It also says what it cannot
-// read, and goes on: opening it again would not help.
+// failure matches what the engine says when it cannot write. Other lines say that it cannot read something. It
+// continues then, and opening it again would not help.
 var failure = regexp.MustCompile(`write error|failed to store|DISABLED|disabling JetStream|permission denied`)
 
-// harmless matches what the engine says after its process was killed: that what it keeps
-// beside the messages is older than they are, and is made from them again.
+// harmless matches what the engine says after its process was killed: its state is older than the messages. It then
+// rebuilds the state from the messages.
 var harmless = regexp.MustCompile(`state (is )?outdated`)
 
 // Noticef implements server.Logger.

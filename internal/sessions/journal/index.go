@@ -19,16 +19,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// IndexRow is what the index knows of a session.
+// IndexRow is a row of the index: what the last message of a log says of its session.
 type IndexRow struct {
 	ID
 	Head
-	Entries int       // number of the last entry that can be read
-	Seq     uint64    // of the last part in the log: what an append expects
-	At      time.Time // of the last part
+	Entries int // number of the last entry that can be read
+	// Seq is the sequence of the last part in the log. An append expects it.
+	Seq uint64
+	At  time.Time // when that part was stored, by the engine's clock
 }
 
-// there returns a row, and false where there is none.
+// there returns a row, or false if r is nil.
 func (r *IndexRow) there() (row IndexRow, ok bool) {
 	if r == nil {
 		return IndexRow{}, false
@@ -40,34 +41,37 @@ func (r *IndexRow) there() (row IndexRow, ok bool) {
 type index struct {
 	mu      sync.Mutex // guards all below
 	rows    *table
-	filling *table               // while the index is built again, the new rows
-	build   int                  // number of the consumer that feeds the index
-	seen    uint64               // sequence of the last part that the consumer brought
-	gone    map[ID]uint64        // up to what the logs were purged that the consumer may still bring
-	marks   []time.Time          // the times at which the marks of the stream were seen
-	waits   map[ID]chan struct{} // closed when the row changes
-	changed chan struct{}        // closed with the next change; nil while nobody waits
+	filling *table // the new rows while the index is built again
+	build   int    // number of the consumer that feeds the index, from 1
+	seen    uint64 // sequence of the last part that the consumer brought
+	// gone says up to which sequence a log was purged. It holds logs of which the consumer may still bring
+	// messages.
+	gone    map[ID]uint64
+	marks   []time.Time          // when each mark in the stream was seen
+	waits   map[ID]chan struct{} // each is closed when the row changes
+	changed chan struct{}        // closed with the next change; nil while no goroutine waits
 }
 
 func newIndex() *index {
 	return &index{rows: newTable(), gone: map[ID]uint64{}, waits: map[ID]chan struct{}{}}
 }
 
-// table has rows, which do not change, and what is asked of them while sessions come and end. However many there
-// are, that does not take longer.
+// table holds rows, which do not change, and finds them by what callers ask for: those that run, those with a key,
+// and the oldest one that ended. Finding them takes the same time however many rows there are.
 type table struct {
 	rows    map[ID]*IndexRow
 	running map[ID]*IndexRow
 	keys    map[string]*IndexRow
-	ended   []*IndexRow // all rows that do not run, the oldest first, and some that are gone
-	bytes   int64       // of all rows that do not run
+	// ended are all rows that do not run, the oldest first. It also holds some rows that were dropped.
+	ended []*IndexRow
+	bytes int64 // sum over all rows that do not run
 }
 
 func newTable() *table {
 	return &table{rows: map[ID]*IndexRow{}, running: map[ID]*IndexRow{}, keys: map[string]*IndexRow{}}
 }
 
-// put takes a row in place of the one before, if that is not newer, and reports whether it did.
+// put replaces the row of a log, unless the old one is newer. It reports whether it did.
 func (t *table) put(row *IndexRow) bool {
 	if old := t.rows[row.ID]; old != nil && old.Seq > row.Seq {
 		return false
@@ -82,7 +86,7 @@ func (t *table) put(row *IndexRow) bool {
 		return true
 	}
 	t.bytes += row.Bytes
-	// Ends come in order, but for those that this process appended itself.
+	// Ends come in order, except those that this process appended itself.
 	at, ok := slices.BinarySearchFunc(t.ended, row.Seq, func(r *IndexRow, seq uint64) int { return cmp.Compare(r.Seq, seq) })
 	if ok {
 		t.ended[at] = row
@@ -92,7 +96,7 @@ func (t *table) put(row *IndexRow) bool {
 	return true
 }
 
-// drop forgets the row of a log, if that is not newer.
+// drop forgets the row of a log, unless it is newer than seq.
 func (t *table) drop(id ID, seq uint64) {
 	row := t.rows[id]
 	if row == nil || row.Seq > seq {
@@ -108,13 +112,13 @@ func (t *table) drop(id ID, seq uint64) {
 	}
 }
 
-// has reports whether a row of ended is there.
+// has reports whether a row of ended has not been dropped.
 func (t *table) has(row *IndexRow) bool { return t.rows[row.ID] == row }
 
-// put notes a part. build is that of the consumer that brought it, 0 for an append.
+// put adds a part to the index. build is the number of the consumer that brought the part, or 0 for an append.
 func (x *index) put(build int, id ID, p part) {
 	row := &IndexRow{ID: id, Head: p.Head, Entries: p.First + p.Count - 1, Seq: p.seq, At: p.at}
-	row.Node = unique.Make(p.Node).Value() // a node has many sessions
+	row.Node = unique.Make(p.Node).Value() // Many sessions share the string.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if build != 0 {
@@ -156,6 +160,7 @@ func (x *index) dropLocked(id ID, seq uint64) {
 	x.tellLocked(id)
 }
 
+// tellLocked wakes those who wait for a change of a row, or of any row.
 func (x *index) tellLocked(id ID) {
 	if wait := x.waits[id]; wait != nil {
 		close(wait)
@@ -167,7 +172,7 @@ func (x *index) tellLocked(id ID) {
 	}
 }
 
-// begin begins to build the index anew, and returns the number of the consumer.
+// begin begins to build the index again, and returns the number of the new consumer.
 func (x *index) begin() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -179,7 +184,7 @@ func (x *index) begin() int {
 	return x.build
 }
 
-// filled makes the new rows the index.
+// filled replaces the rows by the new ones.
 func (x *index) filled(build int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -188,7 +193,7 @@ func (x *index) filled(build int) {
 	}
 	x.rows = x.filling
 	x.filling = nil
-	for id := range x.waits { // tellLocked deletes what it has told
+	for id := range x.waits { // tellLocked deletes the channels that it closes.
 		x.tellLocked(id)
 	}
 }
@@ -199,8 +204,7 @@ func (x *index) get(id ID) (IndexRow, bool) {
 	return x.rows.rows[id].there()
 }
 
-// changes returns a channel that is closed when the row of a session changes, nil when
-// it has none.
+// changes returns a channel that is closed when the row of a session changes. It is nil if the session has no row.
 func (x *index) changes(id ID) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -213,7 +217,7 @@ func (x *index) changes(id ID) <-chan struct{} {
 	return x.waits[id]
 }
 
-// logs returns of how many logs the stream has something, marks included.
+// logs returns how many subjects the stream holds, according to the index. Marks count.
 func (x *index) logs() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -221,7 +225,7 @@ func (x *index) logs() int {
 	return len(x.rows.rows) + len(x.marks)
 }
 
-// size returns how many rows there are, how many of them run, and the sequence of the last part that the
+// size returns the number of rows, the number of those that run, and the sequence of the last part that the
 // consumer brought.
 func (x *index) size() (rows, running int, seen uint64) {
 	x.mu.Lock()
@@ -229,14 +233,14 @@ func (x *index) size() (rows, running int, seen uint64) {
 	return len(x.rows.rows), len(x.rows.running), x.seen
 }
 
-// forgetGone forgets the purged logs of which the consumer can bring nothing any more.
+// forgetGone forgets those purged logs of which the consumer cannot bring messages any more.
 func (x *index) forgetGone() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.gone, func(_ ID, seq uint64) bool { return seq <= x.seen })
 }
 
-// all returns of each row whether its session runs.
+// all returns all sessions, and whether each one runs.
 func (x *index) all() map[ID]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -247,7 +251,7 @@ func (x *index) all() map[ID]bool {
 	return all
 }
 
-// sequences returns those of all rows.
+// sequences returns the sequence of each row.
 func (x *index) sequences() map[ID]uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -258,8 +262,8 @@ func (x *index) sequences() map[ID]uint64 {
 	return all
 }
 
-// Rows returns the sessions of an owner: those that run, then the others, of which the one that ended last comes
-// first. Nobody changes a row.
+// Rows returns the sessions of an owner. Those that run come first. The others follow, the one that ended last
+// first. Callers must not change the rows.
 func (j *Journal) Rows(owner string) (rows []*IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -283,8 +287,8 @@ func (j *Journal) Keyed(key string) (row IndexRow, ok bool) {
 	return j.index.rows.keys[key].there()
 }
 
-// Oldest returns the session that ended first, of those that have not been purged, and the number and the bytes of
-// all that ended.
+// Oldest returns the session that ended first and was not purged. It also returns the number of ended sessions and
+// the sum of their bytes.
 func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -297,8 +301,8 @@ func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	return IndexRow{}, 0, 0
 }
 
-// Newest returns the sessions that ended last, at most n of those that are wanted: the newest first. wanted does not
-// call the Journal, nor change or keep a row.
+// Newest returns at most n of the ended sessions that wanted selects, the one that ended last first. wanted must
+// not call the Journal, and must not change or keep a row.
 func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -313,7 +317,7 @@ func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	return rows
 }
 
-// Unended returns the sessions whose last message says that they run, the oldest first.
+// Unended returns the sessions whose last message says that they run, in the order of their creation.
 func (j *Journal) Unended() (rows []IndexRow) {
 	j.index.mu.Lock()
 	for _, row := range j.index.rows.running {
@@ -328,7 +332,7 @@ func (j *Journal) Unended() (rows []IndexRow) {
 
 func (r *IndexRow) runs() bool { return r.Status == council.StatusRunning }
 
-// Row returns the row of a session.
+// Row returns the row of a session. ok is false if there is none.
 func (j *Journal) Row(id ID) (IndexRow, bool) { return j.index.get(id) }
 
 // Changed returns a channel that is closed with the next change of any row.
@@ -341,7 +345,7 @@ func (j *Journal) Changed() <-chan struct{} {
 	return j.index.changed
 }
 
-// session returns the session of a subject.
+// session returns the session that has a subject.
 func session(subject string) (ID, bool) {
 	parts := strings.Split(subject, ".")
 	if len(parts) != 4 {
@@ -354,13 +358,13 @@ func session(subject string) (ID, bool) {
 	return id, true
 }
 
-// purged is what processes tell each other of a purge.
+// purged is the message with which a process tells the others of a purge.
 type purged struct {
 	ID  ID
-	Seq uint64 // all up to it
+	Seq uint64 // the messages up to this sequence were purged
 }
 
-// followPurges has the index drop the logs that nodes purge.
+// followPurges drops the rows of the logs that any node purges.
 func (j *Journal) followPurges(l *link) (err error) {
 	if l.purges != nil {
 		return nil
@@ -374,7 +378,7 @@ func (j *Journal) followPurges(l *link) (err error) {
 	return err
 }
 
-// fill reads the last header of each log into the index, and has what comes follow.
+// fill reads the last header of each log into the index. New headers follow.
 func (j *Journal) fill(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -410,7 +414,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 		return err
 	}
 	l.feed(feed)
-	// Where the last ones are purged before they come, only asking tells that all came.
+	// If the last messages are purged before they come, only asking shows that all have come.
 	info := consumer.CachedInfo()
 	for info == nil || info.NumPending > 0 {
 		select {
@@ -430,7 +434,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 	return nil
 }
 
-// sweep drops the rows whose logs are in the stream no more.
+// sweep drops the rows whose logs are no longer in the stream.
 func (j *Journal) sweep(ctx context.Context, l *link) error {
 	before := j.index.sequences()
 	info, err := l.log.Info(ctx, jetstream.WithSubjectFilter(j.o.Prefix+".session.*.*"))
@@ -454,12 +458,11 @@ func (j *Journal) sweep(ctx context.Context, l *link) error {
 	return nil
 }
 
-// Purge removes the log of a session and its reservation. It is no error where there is
-// none.
+// Purge removes the log of a session and its reservation. It is no error if there is none.
 func (j *Journal) Purge(ctx context.Context, id ID) error {
 	subject, err := j.subject("session", id)
 	if err != nil {
-		return nil // such an ID has no log
+		return nil // Such an ID has no log.
 	}
 	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
@@ -467,7 +470,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 		last, err := l.last(ctx, subject)
 		if last == nil || last.gone() {
 			if err == nil {
-				j.index.drop(id, row.Seq) // another process purged it
+				j.index.drop(id, row.Seq) // Another process purged it.
 			}
 			return err
 		}
@@ -485,7 +488,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	return err
 }
 
-// purge removes the messages of a log up to a sequence, and tells all processes of it.
+// purge removes the messages of a log up to a sequence, and tells all processes.
 func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq uint64) error {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -500,16 +503,17 @@ func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq
 	return l.conn.Publish(j.o.Prefix+".purged", note)
 }
 
-// Remove removes a log, if ours says yes to its last message, and frees the key of its session, if key is not "". gone is
-// false if ours said no: nothing was removed then. If there is no log, Remove makes sure that none comes.
+// Remove removes a log if ours returns true for its last message. If key is not "", it also frees the key of the
+// session. gone is false if ours returned false, and then nothing was removed. If there is no log, Remove makes
+// sure that none appears.
 //
-// In one step a mark replaces the log, behind the message that was the last one at the look. If another process appended
-// meanwhile, Remove looks again. While the mark is there, the engine refuses appends and removals that arrive late. If the
-// stream has no room for a mark, Remove purges the messages that it saw.
+// In one step, a mark replaces the log, behind the message that was the last one when Remove looked. If another
+// process has appended meanwhile, Remove looks again. While the mark is there, the engine refuses appends and
+// removals that arrive late. If the stream has no room for a mark, Remove purges the messages that it saw.
 func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
-		return true, nil // such an ID has no log
+		return true, nil // Such an ID has no log.
 	}
 	defer j.ends.delete(id)()
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
@@ -557,8 +561,8 @@ func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last
 	case room && !full(err):
 		return err
 	case last == nil:
-		return nil // a log finds no room either
-	default: // no other process can append to it either
+		return nil // There is no room for a log either.
+	default: // No other process can append to it either.
 		return j.purge(ctx, l, id, subject, after)
 	}
 }

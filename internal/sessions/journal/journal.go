@@ -15,37 +15,36 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrUnavailable is the error of what could not be stored or read. Its text says why.
+// ErrUnavailable is the error of an operation that could not store or read. Its text says why.
 var ErrUnavailable = errors.New("kept sessions are not available")
 
-// ErrFull is the error of what has no room beside what is kept. It is ErrUnavailable too.
+// ErrFull is the error of an append for which the stream has no room. It is ErrUnavailable too.
 var ErrFull = errors.New("the stream is full")
 
 // ErrGone is the error of a session without a log.
 var ErrGone = errors.New("the session has no log")
 
-// Options say where logs are kept. All times are more than 0.
+// Options say where logs are kept. All times must be more than 0, except RecordsFor.
 type Options struct {
-	// Dir is the directory of the engine inside this process. It is made where there is
-	// none, and locked.
+	// Dir is the directory of the engine inside this process. It is made if it is missing, and locked.
 	Dir string
-	// Key is the key of the engine's encryption at rest, "" for none.
+	// Key is the key with which the engine encrypts its files, or "".
 	Key string
-	// MaxBytes is what all logs may hold, at least 1. The stream gets a reserve above it.
+	// MaxBytes is how many bytes all logs may hold, at least 1. The stream gets a reserve above it.
 	MaxBytes int64
-	// URL, when it is not "", is a list of addresses of a cluster, with commas between.
-	// Dir and Key are not used then.
+	// URL is a list of addresses of a cluster, separated by commas. If it is not "", Dir and Key are not used.
 	URL   string
-	Creds string // content of a credentials file, "" for none
-	CA    string // path of a PEM file with the CAs of the servers, "" for those of the system
+	Creds string // content of a credentials file, or ""
+	// CA is the path of a PEM file with the CAs of the servers, or "" for those of the system.
+	CA string
 	// Prefix begins all names of streams and subjects: a to z, 0 to 9, - and _.
 	Prefix   string
-	Replicas int    // of each stream of a cluster, 1 to 5
-	Node     string // identifies this process: a new UUID
-	Says     string // what Said tells the other nodes of this one
-	// Lease is the time without a sign of life after which a node counts as dead.
+	Replicas int    // copies of each stream on a cluster, 1 to 5
+	Node     string // the name of this process: a new UUID
+	Says     string // text about this node that the other nodes get from Said
+	// Lease is how long a node must show no sign of life to count as dead.
 	Lease      time.Duration
-	RecordsFor time.Duration // how long records are kept on a cluster, 0 for ever
+	RecordsFor time.Duration // how long records are kept on a cluster, or 0 for ever
 	Log        *slog.Logger
 	Waits      Waits // the zero value stands for DefaultWaits
 }
@@ -59,12 +58,12 @@ type Journal struct {
 	ends    ends
 	working working
 	entered bool        // guarded by starting
-	worked  map[ID]bool // as readWorking returns it; nil with a cluster
+	worked  map[ID]bool // the result of readWorking, or nil on a cluster
 	index   *index
 	relay   chan *nats.Msg
-	broken  chan struct{} // 1 while the engine inside is to be opened again
-	back    chan struct{} // 1 while the lease is to be renewed at once
-	early   chan struct{} // 1 while a check is to be made early
+	broken  chan struct{} // holds a token while the engine inside must be opened again
+	back    chan struct{} // holds a token while the lease must be renewed at once
+	early   chan struct{} // holds a token while a check must be made early
 	stop    context.CancelFunc
 	done    <-chan struct{} // closed by stop
 	wg      sync.WaitGroup
@@ -72,8 +71,8 @@ type Journal struct {
 	starting sync.Mutex // held while a link is opened; taken before mu
 
 	mu      sync.Mutex // guards all below
-	place   dirHeld    // the directory; zero with a cluster
-	damages []Damage   // that no operator has accepted
+	place   dirHeld    // the directory, or zero on a cluster
+	damages []Damage   // damage that no operator has accepted
 	lost    map[ID]bool
 	engine
 	checked
@@ -82,32 +81,32 @@ type Journal struct {
 
 // engine is the connection to what stores the logs, and why it fails.
 type engine struct {
-	link       *link      // nil inside while nothing is kept, and while the engine is opened again
-	engineLog  *engineLog // of the engine that is open or being opened
-	fault      error      // why nothing can be stored, nil where it can
+	// link is nil inside before anything is kept, and while the engine is opened again.
+	link       *link
+	engineLog  *engineLog // the log of the engine that is open or being opened
+	fault      error      // why nothing can be stored, or nil
 	persistent bool       // the fault stayed or came back after the engine was opened again
 	reopened   time.Time  // when the engine was last opened again
 }
 
-// checked is what the checks of the place have found.
+// checked holds the results of the checks, and what has changed since.
 type checked struct {
-	doubt    error         // of the last check
-	bytes    int64         // in the stream at the last check, and appended since it began
-	appended int64         // bytes
-	ahead    time.Duration // of the engine's clock, at the last check
-	max      int64         // that the stream takes
+	doubt    error         // the error of the last check
+	bytes    int64         // size of the stream at the last check, plus what was appended since
+	appended int64         // bytes appended since the journal was opened
+	ahead    time.Duration // how far the engine's clock is ahead, at the last check
+	max      int64         // how many bytes the stream takes
 	lag      uint64
 
 	recordsLag uint64
 	nodes      map[string]node
 	confirmed  time.Time
-	held       time.Time // as Held returns it
+	held       time.Time // the result of Held
 }
 
-// Open opens the place. Inside, the engine is started only when the directory holds
-// something: otherwise with the first write. A cluster that is starting, or electing a
-// leader, is waited for, for Lease and 10 s. An error says what to do about it; nothing was
-// deleted then, and no stream created.
+// Open opens a journal. The engine inside is started now if the directory holds something, and otherwise with the
+// first write. Open waits for a cluster that is starting or electing a leader, for at most Lease and 10 s. An error
+// says what to do about it. After an error nothing was deleted, and no stream was created.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
 		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - "+
@@ -155,7 +154,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// start opens a link where there is none.
+// start returns the link, and opens one if there is none.
 func (j *Journal) start(ctx context.Context) (*link, error) {
 	j.starting.Lock()
 	defer j.starting.Unlock()
@@ -231,8 +230,7 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 	}
 }
 
-// beatNow has the lease renewed at once: a connection is there again, or its server does
-// not answer.
+// beatNow has the lease renewed at once. Either a connection has come back, or its server does not answer.
 func (j *Journal) beatNow() {
 	select {
 	case j.back <- struct{}{}:
@@ -240,7 +238,7 @@ func (j *Journal) beatNow() {
 	}
 }
 
-// wake has a check made early.
+// wake asks checkAll for an early check.
 func (j *Journal) wake() {
 	select {
 	case j.early <- struct{}{}:
@@ -250,14 +248,14 @@ func (j *Journal) wake() {
 
 var errStopping = fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
 
-// errIdle is the error of reading where nothing has been kept yet.
+// errIdle is the error of a read before anything has been kept.
 var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
 
-// errOpening is the error of a link while the engine is opened again for the first time
-// after a fault.
+// errOpening is the error of an operation while the engine is opened again for the first time after a fault. retry
+// waits then.
 var errOpening = fmt.Errorf("%w: the engine is being opened again", ErrUnavailable)
 
-// reading returns the link for reading. It can be there while nothing can be written.
+// reading returns the link for reading. There can be one while nothing can be written.
 func (j *Journal) reading(context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -279,7 +277,7 @@ func (j *Journal) faultLocked() error {
 	return fmt.Errorf("%w: %w", errOpening, j.fault)
 }
 
-// writing returns the link for writing, which it opens where nothing has been kept yet.
+// writing returns the link for writing. It opens the engine if nothing has been kept yet.
 func (j *Journal) writing(ctx context.Context) (*link, error) {
 	j.mu.Lock()
 	if j.fault != nil && !j.closed {
@@ -301,11 +299,11 @@ func (j *Journal) writing(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// final is an error that trying again would not change.
+// final is an error that would come again, so that retry must not try again.
 type final struct{ error }
 
-// retry calls do with a link until it succeeds or fails finally, for a bounded time.
-// What has no answer by then is ErrUnavailable.
+// retry calls do with a link until it succeeds or fails finally, for a bounded time. After that time the error is
+// ErrUnavailable.
 func (j *Journal) retry(
 	ctx context.Context, open func(context.Context) (*link, error), do func(context.Context, *link) error,
 ) error {
@@ -333,7 +331,7 @@ func (j *Journal) retry(
 	}
 }
 
-// failed is fail for the engine that is open.
+// failed is fail for the engine that is open now.
 func (j *Journal) failed(err error) {
 	j.mu.Lock()
 	log := j.engineLog
@@ -341,12 +339,12 @@ func (j *Journal) failed(err error) {
 	j.fail(log, err)
 }
 
-// fail notes that the engine inside failed, and has it opened again.
+// fail notes that the engine inside failed, so that mend opens it again.
 func (j *Journal) fail(log *engineLog, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.engineLog != log || j.closed {
-		return // an earlier engine
+		return // It is an earlier engine.
 	}
 	if j.fault == nil {
 		j.fault = err
@@ -358,7 +356,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 	}
 }
 
-// mend opens the engine again whenever it has failed.
+// mend opens the engine again each time it fails, until ctx ends.
 func (j *Journal) mend(ctx context.Context) {
 	pause := j.o.Waits.MinPause
 	for {
@@ -381,7 +379,7 @@ func (j *Journal) mend(ctx context.Context) {
 			l.close()
 		}
 		select {
-		case <-j.broken: // by what the engine said as it ended
+		case <-j.broken: // The engine may have reported errors while it ended.
 		default:
 		}
 		for again := true; again; pause = min(2*pause, j.o.Waits.MaxPause) {
@@ -395,8 +393,8 @@ func (j *Journal) mend(ctx context.Context) {
 	}
 }
 
-// reopen opens the engine, and tells whether sessions can be kept again. Where the disk
-// has no room yet, the engine is only read from.
+// reopen opens the engine, and tells whether sessions can be kept again. While the disk has no room, the engine can
+// only be read from.
 func (j *Journal) reopen(ctx context.Context) bool {
 	_, err := j.start(ctx)
 	if err == nil {
@@ -413,7 +411,7 @@ func (j *Journal) reopen(ctx context.Context) bool {
 		return false
 	}
 	if len(j.broken) > 0 {
-		return false // it failed meanwhile
+		return false // The engine failed meanwhile.
 	}
 	j.fault = nil
 	j.persistent = false
@@ -422,7 +420,7 @@ func (j *Journal) reopen(ctx context.Context) bool {
 	return true
 }
 
-// probe writes as much as two parts of messages, and removes it.
+// probe writes as many bytes as two parts of messages, and removes them.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, "probe")
 	if err != nil {
@@ -435,7 +433,8 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// Close ends everything that the Journal began. Inside, the engine writes its state.
+// Close ends everything that the Journal began. The engine inside writes its state. The error is that of ctx if it
+// ends first.
 func (j *Journal) Close(ctx context.Context) error {
 	j.starting.Lock()
 	j.mu.Lock()
@@ -474,7 +473,7 @@ func (j *Journal) Close(ctx context.Context) error {
 	}
 }
 
-// checkAll compares the index with the stream at intervals, and asks for its size.
+// checkAll checks at intervals, and when asked, that the index agrees with the stream.
 func (j *Journal) checkAll(ctx context.Context) {
 	tick := time.NewTicker(j.o.Waits.Check)
 	defer tick.Stop()
@@ -499,6 +498,7 @@ func (j *Journal) checkAll(ctx context.Context) {
 	}
 }
 
+// check compares the index with the stream once, and notes how many bytes the stream holds.
 func (j *Journal) check(ctx context.Context, l *link) error {
 	rows, _, seen := j.index.size()
 	logs := j.index.logs()
@@ -530,12 +530,12 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 		return j.fill(ctx, l)
 	}
 	if state.NumSubjects >= uint64(logs) { //nolint:gosec // a length
-		return nil // the consumer brings what is missing
+		return nil // The consumer brings the rows that are missing.
 	}
 	return j.sweep(try, l)
 }
 
-// Healthy returns why nothing can be kept now, or nil.
+// Healthy returns why nothing can be kept now, or nil if all is well.
 func (j *Journal) Healthy() error {
 	confirmed := j.Confirmed()
 	j.mu.Lock()
@@ -556,15 +556,15 @@ func (j *Journal) Healthy() error {
 	return nil
 }
 
-// Now returns the time by the engine's clock, which Row.At is of too: that of the server
-// that answered the last check.
+// Now returns the time by the engine's clock, which also sets IndexRow.At. On a cluster it is the clock of the
+// server that answered the last check.
 func (j *Journal) Now() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return time.Now().Add(j.ahead)
 }
 
-// Full tells whether the stream is 90 % full. No new session should be kept then.
+// Full tells whether the stream is 90 % full. Callers should then keep no new session.
 func (j *Journal) Full() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -575,17 +575,16 @@ func (j *Journal) Full() bool {
 type Stats struct {
 	Connected bool
 	Lag       uint64        // messages that the index did not have yet at the last check
-	LeaseAge  time.Duration // since this node's lease was confirmed; 0 inside
+	LeaseAge  time.Duration // since this node's lease was last confirmed, or 0 inside
 	Bytes     int64         // in the stream
-	MaxBytes  int64         // that the stream takes
+	MaxBytes  int64         // how many bytes the stream takes
 	Sessions  int           // in the index
-	Running   int           // of them, on whatever node
-	// RecordsLag is how many messages of records FollowRecords had not returned at its
-	// last look.
+	Running   int           // the sessions in the index that run, on any node
+	// RecordsLag is how many messages of records FollowRecords had still to return when it last looked.
 	RecordsLag uint64
 }
 
-// Stats returns the figures of now.
+// Stats returns the current figures.
 func (j *Journal) Stats() Stats {
 	confirmed := j.Confirmed()
 	rows, running, _ := j.index.size()

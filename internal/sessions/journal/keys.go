@@ -9,33 +9,37 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reservation says which session an idempotency key belongs to.
+// Reservation says to which session an idempotency key belongs.
 type Reservation struct {
-	Session  string
-	Digest   [32]byte // of the request that the key was given with
-	Revision uint64   // of the reservation, for TakeOver; not stored
+	Session string
+	// Digest identifies the request that came with the key.
+	Digest [32]byte
+	// Revision is the revision of the reservation, for TakeOver. It is not stored.
+	Revision uint64
 }
 
+// reservation is the stored form of a Reservation.
 type reservation struct {
 	Session string `json:"session"`
 	Digest  []byte `json:"digest"`
 }
 
-// Reserve gives a key to a session where nobody has it: one of any number of calls with
-// different sessions is told mine. held is who has it then. The name of a key is a hash
-// of the owner and the key. Errors are ErrUnavailable.
+// Reserve gives a key to a session if no session has it. If several calls with different sessions compete, mine is
+// true for one of them. held is the reservation that holds the key afterwards. key is a hash of the owner and the
+// owner's key. Errors are ErrUnavailable.
 func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held Reservation, mine bool, err error) {
 	return j.swap(ctx, key, v, 0)
 }
 
-// TakeOver gives a key to another session than the one that held it, as Reserve
-// returned it: one whose log never appeared. Otherwise it is as Reserve.
+// TakeOver gives a key to a new session if held still has it. held is what Reserve returned, for a session whose
+// log never appeared. The results are those of Reserve.
 func (j *Journal) TakeOver(
 	ctx context.Context, key string, held, v Reservation,
 ) (now Reservation, mine bool, err error) {
 	return j.swap(ctx, key, v, held.Revision)
 }
 
+// swap stores a reservation if the current one has the given revision. With revision 0, the key must be free.
 func (j *Journal) swap(
 	ctx context.Context, key string, v Reservation, revision uint64,
 ) (held Reservation, mine bool, err error) {
@@ -65,7 +69,7 @@ func (j *Journal) swap(
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			revision = 0
 			return failed
-		case err != nil: // no answer to that either
+		case err != nil: // This got no answer either.
 			if ctx.Err() == nil {
 				l.failed(fmt.Errorf("reserving a key: %w", failed))
 			}
@@ -80,7 +84,7 @@ func (j *Journal) swap(
 	return held, mine, err
 }
 
-// Holds tells whether a session has a key.
+// Holds tells whether a session has a key. Errors are ErrUnavailable.
 func (j *Journal) Holds(ctx context.Context, key, session string) (holds bool, err error) {
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		held, err := l.held(ctx, key)
@@ -93,7 +97,7 @@ func (j *Journal) Holds(ctx context.Context, key, session string) (holds bool, e
 	return holds, err
 }
 
-// held returns who has a key, as the stream's leader has it.
+// held returns the reservation of a key from the stream's leader.
 func (l *link) held(ctx context.Context, key string) (v Reservation, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -111,7 +115,7 @@ func (l *link) held(ctx context.Context, key string) (v Reservation, err error) 
 	return v, nil
 }
 
-// Release frees a key that the session has. It is no error where it has it not.
+// Release frees a key if the session has it. Otherwise it does nothing.
 func (j *Journal) Release(ctx context.Context, key, session string) error {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error { return j.release(ctx, l, key, session) })
 	if errors.Is(err, errIdle) {
@@ -133,8 +137,9 @@ func (j *Journal) release(ctx context.Context, l *link, key, session string) err
 	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
 }
 
-// Agree returns the value that all nodes of a cluster have under a name: that of the first node that gave one. It is nil
-// where no node gave any, and mine is nil. The name is none of a reservation. Errors are ErrUnavailable.
+// Agree returns the value that all nodes of a cluster share under a name. It is the value of the first node that
+// gave one. If no node has given one and mine is nil, it is nil. The name must not be the name of a reservation.
+// Errors are ErrUnavailable.
 func (j *Journal) Agree(ctx context.Context, name string, mine []byte) (agreed []byte, err error) {
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
@@ -151,7 +156,7 @@ func (j *Journal) Agree(ctx context.Context, name string, mine []byte) (agreed [
 			if refusal(err) != "" {
 				return final{fmt.Errorf("%w: storing %s: %w", ErrUnavailable, name, err)}
 			}
-			return err // another node may have been faster: its value is read next
+			return err // Another node may have been faster. Its value is read next.
 		}
 		if err == nil {
 			agreed = entry.Value()

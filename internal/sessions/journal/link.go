@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// keysBytes is the size of the stream of reservations, in bytes: some 300 B each.
+// keysBytes is the size of the stream of reservations, in bytes. A reservation takes about 300 bytes.
 const keysBytes = 64 << 20
 
 // markerLife is how long a deleted reservation leaves a mark in its stream.
@@ -30,28 +30,29 @@ type link struct {
 	place   string // the addresses of the cluster, or the directory
 	conn    *nats.Conn
 	engine  *server.Server // nil with a cluster
-	said    []string       // by the engine while it was opened
+	said    []string       // what the engine logged while it was opened
 	js      jetstream.JetStream
 	log     jetstream.Stream
 	keys    jetstream.KeyValue
 	nodes   jetstream.KeyValue // nil inside
 	records jetstream.Stream   // nil inside
-	max     int64              // size of the log's stream, in bytes
+	max     int64              // size of the stream of logs, in bytes
 	try     time.Duration      // how long one operation may take
 	purges  *nats.Subscription
-	failed  func(error)     // told when the engine fails
-	life    context.Context // ends with the link, and with it all that waits for an answer
-	end     context.CancelFunc
-	ready   atomic.Bool // its streams are open, and the list of sessions was read
+	failed  func(error) // called when the engine fails
+	// life ends with the link. It ends all operations that wait for an answer.
+	life  context.Context
+	end   context.CancelFunc
+	ready atomic.Bool // its streams are open, and the index is filled
 
 	mu    sync.Mutex // guards all below
 	index jetstream.ConsumeContext
-	there context.Context // ends with the connection, or with life
+	there context.Context // ends when the connection is lost, or with life
 	lost  context.CancelFunc
 }
 
-// within returns a context for one operation. It ends with the connection: an answer does
-// not come on the next one.
+// within returns a context for one operation. It ends when the connection is lost, because the answer does not come
+// on the next connection.
 func (l *link) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.try)
 	l.mu.Lock()
@@ -82,19 +83,18 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 	l.index = index
 }
 
-// streamBytes is the size of the log's stream: a quarter above the limit that sessions are
-// purged at, and 16 MiB, so that those that run then have room.
+// streamBytes is the size of the stream of logs. It is a quarter and 16 MiB above the limit at which sessions are
+// purged, so that the sessions that run then have room.
 func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20 }
 
-// sessionsName is the name of the stream of logs, behind the prefix.
+// sessionsName is the name of the stream of logs, after the prefix.
 const sessionsName = "SESSIONS"
 
-// names are the streams and subjects of a prefix.
+// stream and bucket return the names of streams and of buckets that begin with the prefix.
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 
-// connect opens a link without its streams. On an error nothing stays open, and nothing was
-// deleted.
+// connect opens a link without its streams. After an error nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -112,7 +112,7 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5 * time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			level := slog.LevelDebug // until the link is ready, an error says it
+			level := slog.LevelDebug // Until the link is ready, connect returns the error.
 			if l.ready.Load() {
 				level = slog.LevelWarn
 			}
@@ -149,12 +149,13 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 	return l, nil
 }
 
-// What a user can do about an engine or a connection that does not open.
+// mendDir and mendKey say what a user can do if the engine does not open.
 const (
 	mendDir = "see that this process may write there and that the disk has room; if the files are damaged, move the directory away"
 	mendKey = "give the encryption key that it was written with; if it is damaged or not needed any more, move the directory away"
 )
 
+// mendConnection says what a user can do if there is no connection to a cluster.
 func mendConnection(err error) string {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
@@ -168,8 +169,7 @@ func mendConnection(err error) string {
 	}
 }
 
-// redacted returns a list of URLs without their passwords. The error does not hold them
-// either.
+// redacted returns a list of URLs without their passwords. Its error does not hold them either.
 func redacted(urls string) (string, error) {
 	list := strings.Split(urls, ",")
 	for i, one := range list {
@@ -183,7 +183,7 @@ func redacted(urls string) (string, error) {
 	return strings.Join(list, ","), nil
 }
 
-// open opens the streams, and makes those that are not there.
+// open opens the streams, and creates those that are missing.
 func (l *link) open(ctx context.Context, o Options) (err error) {
 	replicas := 1
 	if o.URL != "" {
@@ -226,7 +226,7 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// mismatch says how a stream differs from the wanted one where it cannot be changed.
+// mismatch returns an error if a stream differs from the wanted one in a setting that cannot be changed.
 func mismatch(has, want jetstream.StreamConfig) error {
 	differs := func(what string, is, wanted any) error {
 		return fmt.Errorf("the stream %s has %s %v instead of %v; "+
@@ -247,8 +247,8 @@ func mismatch(has, want jetstream.StreamConfig) error {
 	}
 }
 
-// stream returns a stream, which it makes where there is none. What can be changed in
-// one that is there, is changed.
+// stream opens a stream, or creates it if it is missing. It changes the settings of a stream if they differ from
+// want and can be changed.
 func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	want.Storage = jetstream.FileStorage
 	want.MaxMsgs = -1
@@ -264,7 +264,7 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 			return nil, fmt.Errorf("the engine cannot read what is stored there as %s; %s", want.Name, mendKey)
 		}
 		if s, err = l.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = l.js.Stream(ctx, want.Name) // another node was faster, with other settings
+			s, err = l.js.Stream(ctx, want.Name) // Another node was faster, with other settings.
 		}
 	}
 	if err != nil {
@@ -283,7 +283,7 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	changed.MaxMsgSize = want.MaxMsgSize
 	changed.AllowDirect = want.AllowDirect
 	changed.AllowRollup = want.AllowRollup
-	changed.AllowMsgTTL = has.AllowMsgTTL || want.AllowMsgTTL // which cannot be taken back
+	changed.AllowMsgTTL = has.AllowMsgTTL || want.AllowMsgTTL // Once set, it cannot be unset.
 	if changed.MaxAge > 0 {
 		changed.Duplicates = min(changed.Duplicates, changed.MaxAge)
 	}
@@ -295,8 +295,8 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	return s, nil
 }
 
-// forbidden returns what the user may not do, if the servers said so: what they forbid is
-// not answered.
+// forbidden returns an error if the servers said that the user lacks a permission. They do not answer a request
+// that is not permitted.
 func (l *link) forbidden() error {
 	if err := l.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; allow the user what JetStream needs", err)
@@ -304,9 +304,9 @@ func (l *link) forbidden() error {
 	return nil
 }
 
-// notReady tells whether the error is that of a cluster whose servers are starting or
-// electing a leader. Then they refuse, do not answer, or know too few of each other to
-// place a stream. Which of them lack room or a tag is known.
+// notReady tells whether the error comes from a cluster whose servers are starting or electing a leader. Then they
+// refuse, do not answer, or know too few other servers to place a stream. If a stream has no place because servers
+// lack room or a tag, waiting does not help.
 func (l *link) notReady(err error) bool {
 	if l.engine != nil || l.forbidden() != nil {
 		return false
@@ -319,11 +319,11 @@ func (l *link) notReady(err error) bool {
 				!strings.Contains(api.Description, "tag")
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, jetstream.ErrBucketNotFound) // as a stream that is not found
+		errors.Is(err, jetstream.ErrBucketNotFound) // the stream of a bucket is not found
 }
 
-// mendStream returns what a user can do about a stream that does not open, with a
-// semicolon before it, or "".
+// mendStream says what a user can do about a stream that does not open. The text begins with a semicolon. It is ""
+// if there is no advice.
 func mendStream(err error) string {
 	var api *jetstream.APIError
 	switch {
@@ -342,7 +342,7 @@ func mendStream(err error) string {
 	}
 }
 
-// close ends the connection, and the engine where it is inside.
+// close ends the connection, and stops the engine inside.
 func (l *link) close() {
 	l.end()
 	l.feed(nil)

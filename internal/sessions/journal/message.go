@@ -16,38 +16,41 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// maxPart is the length of the longest part of a message, in bytes, without its header.
+// maxPart is the size of the largest part of a message, in bytes, without its header.
 const maxPart = 512 << 10
 
-// minPayload is the smallest max_payload of a server that takes every part.
+// minPayload is the smallest max_payload with which a server takes every part.
 const minPayload = maxPart + 16<<10
 
-// headerName is the header of a message that holds the JSON of a header.
+// headerName is the NATS header that holds the JSON of a header.
 const headerName = "Council"
 
-// ID names a session. Owner is "" where no token is asked for. Both consist of letters,
-// digits, - and _: an ID that does not is never found.
+// ID names a session. Owner is "" if the daemon asks for no token. Both consist of letters, digits, - and _. A
+// session with another ID is never found.
 type ID struct{ Owner, Session string }
 
-// validToken matches what may be a part of a subject.
+// validToken matches a token that may be part of a subject.
 var validToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // noOwner stands for an owner of "" in subjects.
 const noOwner = "_"
 
-// Head is what each message of a log says of its session.
+// Head is the part of each message that describes its session.
 type Head struct {
-	Node    string         `json:"node"` // that appended the message
+	Node    string         `json:"node"` // the node that appended the message
 	Epoch   int            `json:"epoch"`
 	Status  council.Status `json:"status"`
 	Created time.Time      `json:"created,omitzero"`
 	CostUSD *float64       `json:"cost_usd,omitempty"`
-	Council string         `json:"council,omitempty"`    // as council.Plan names it
-	Timing  council.Timing `json:"timing,omitzero"`      // of a session that has ended
-	Query   string         `json:"query,omitempty"`      // preview of the question, at most 200 characters
-	Key     string         `json:"key,omitempty"`        // name of the session's reservation, or what else Keyed finds it by; "" for none
-	Bytes   int64          `json:"bytes"`                // of the log's entries so far, this message included
-	Timeout time.Duration  `json:"timeout_ns,omitempty"` // time limit of the run; 0 in messages of earlier versions
+	Council string         `json:"council,omitempty"` // the name of the council in council.Plan
+	Timing  council.Timing `json:"timing,omitzero"`   // set when the session has ended
+	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
+	// Key is the name of the session's reservation, or another key with which Keyed finds the session. It is "" if
+	// there is none.
+	Key   string `json:"key,omitempty"`
+	Bytes int64  `json:"bytes"` // the size of all entries of the log up to this message
+	// Timeout is the time limit of the run. It is 0 in messages of earlier versions.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
 }
 
 // statusGone is the status of a mark, the message that Remove leaves in place of a log.
@@ -66,16 +69,17 @@ type Message struct {
 // Stored is a message as it is in a log.
 type Stored struct {
 	Message
-	Count int       // of its entries, also where Entries has none
-	Seq   uint64    // of its last part in the stream
-	At    time.Time // by the engine's clock, UTC
+	// Count is the number of its entries. It is set although Entries may be missing.
+	Count int
+	Seq   uint64    // the sequence of its last part
+	At    time.Time // when it was stored, by the engine's clock, in UTC
 }
 
-// header is what a part of a message carries beside its bytes.
+// header describes a part of a message. It is stored in the header of a NATS message.
 type header struct {
 	Head
 	First int `json:"first"`
-	Count int `json:"count"` // entries that are visible with this part: 0 for all parts but the last
+	Count int `json:"count"` // entries that are visible with this part; 0 except in the last part
 	Part  int `json:"part"`  // from 1
 	Parts int `json:"parts"`
 }
@@ -83,13 +87,13 @@ type header struct {
 // gone tells whether the part is a mark.
 func (h header) gone() bool { return h.Status == statusGone }
 
-// sameAs tells whether both headers are those of the same part of the same append.
+// sameAs tells whether both headers belong to the same part of the same append.
 func (h header) sameAs(other header) bool {
 	return h.Node == other.Node && h.Epoch == other.Epoch && h.First == other.First && h.Count == other.Count &&
 		h.Part == other.Part && h.Parts == other.Parts
 }
 
-// part is a message of the stream.
+// part is one message of the stream.
 type part struct {
 	header
 	body []byte
@@ -97,8 +101,8 @@ type part struct {
 	at   time.Time
 }
 
-// cut returns the parts in which a message is stored. Only the last one tells the status
-// that the message brings: until then the log is that of a running session.
+// cut returns the parts in which a message is stored. Only the last part has the status of the message. Until then
+// the log says that the session runs.
 func cut(m Message) []part {
 	var body bytes.Buffer
 	for _, e := range m.Entries {
@@ -138,7 +142,7 @@ func entries(body []byte) ([]council.Entry, error) {
 	return list, nil
 }
 
-// message returns the message of the stream that a part is.
+// message returns the NATS message for a part.
 func (p part) message(subject string) (*nats.Msg, error) {
 	value, err := json.Marshal(p.header)
 	if err != nil {
@@ -152,7 +156,7 @@ func (p part) message(subject string) (*nats.Msg, error) {
 	return msg, nil
 }
 
-// parse returns the part that a message of the stream is.
+// parse returns the part in a NATS message.
 func parse(head nats.Header, body []byte, seq uint64, at time.Time) (part, error) {
 	p := part{body: body, seq: seq, at: at.UTC()}
 	if err := json.Unmarshal([]byte(head.Get(headerName)), &p.header); err != nil {
@@ -161,11 +165,11 @@ func parse(head nats.Header, body []byte, seq uint64, at time.Time) (part, error
 	return p, nil
 }
 
-// Damaged is the error of a log that has lost something.
+// Damaged is the error of a log that has lost entries.
 type Damaged struct {
 	ID     ID
 	Entry  int    // number of the first entry that is missing or cannot be read
-	Seq    uint64 // of the message where that was seen
+	Seq    uint64 // the message at which that was seen
 	Reason string
 }
 
@@ -175,18 +179,18 @@ func (d *Damaged) Error() string {
 		d.ID.Session, d.Entry, d.Seq, d.Reason)
 }
 
-// reader makes messages of parts.
+// reader joins parts to messages.
 type reader struct {
 	id   ID
 	next int    // number of the entry that comes next
-	body []byte // of the parts until now, while a message is incomplete
+	body []byte // the parts so far of an incomplete message
 }
 
-// add takes the next part. It returns a message where the part completes one. After
-// damage it goes on with what follows.
+// add takes the next part. whole is true if the part completes a message. After damage, add continues with the next
+// parts.
 func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 	if p.Part == 1 {
-		r.body = nil // of a message that was given up
+		r.body = nil // It belongs to a message that was given up.
 	}
 	r.body = append(r.body, p.body...)
 	if p.Part < p.Parts {

@@ -9,15 +9,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// node is what is known of another process.
+// node is the state of another process.
 type node struct {
 	revision uint64
 	says     string
 	at       time.Time // when its key last changed, by this process's clock
 }
 
-// Beat renews the lease of this node once. The Journal does so itself every third of the
-// lease. Inside it does nothing.
+// Beat renews the lease of this node once. The Journal does so itself every third of the lease. Inside, Beat does
+// nothing. Errors are ErrUnavailable.
 func (j *Journal) Beat(ctx context.Context) error {
 	if j.o.URL == "" {
 		return nil
@@ -26,7 +26,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/6) // and then the next server
+	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/6) // then live tries the next server
 	defer cancel()
 	sent := time.Now()
 	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(j.o.Says)); err != nil {
@@ -35,7 +35,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if time.Since(j.confirmed) > j.o.Lease*2/3 {
-		j.held = sent // others may have seen no sign of life for a lease
+		j.held = sent // The other nodes may have seen no sign of life for a lease.
 	}
 	if sent.After(j.confirmed) {
 		j.confirmed = sent
@@ -43,17 +43,16 @@ func (j *Journal) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Held returns since when this node's lease was always confirmed again within two thirds
-// of it: what belonged to this node at that time or later is not taken from it yet. Inside
-// it is the zero time.
+// Held returns the time since which this node's lease was always confirmed again within two thirds of it. No other
+// node has taken a session that this node owned at that time or later. Inside, it is the zero time.
 func (j *Journal) Held() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.held
 }
 
-// Confirmed returns when the last renewal of this node's lease that was answered was
-// sent; the zero time before the first one. Inside it is now.
+// Confirmed returns when the last renewal of the lease that got an answer was sent. It is the zero time before the
+// first one. Inside, it is now.
 func (j *Journal) Confirmed() time.Time {
 	if j.o.URL == "" {
 		return time.Now()
@@ -63,9 +62,8 @@ func (j *Journal) Confirmed() time.Time {
 	return j.confirmed
 }
 
-// Nodes returns when the key of each node last changed, or was first seen, by the clock
-// of this process. A node that left by Close is not there. One that fell silent is there
-// for four leases. Inside there are none.
+// Nodes returns when the key of each node last changed, or was first seen, by the clock of this process. A node
+// that called Close is missing. A node that fell silent is included for four leases. Inside there are no nodes.
 func (j *Journal) Nodes() map[string]time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -76,7 +74,7 @@ func (j *Journal) Nodes() map[string]time.Time {
 	return list
 }
 
-// Said returns what each of Nodes says of itself.
+// Said returns the Options.Says of each of Nodes.
 func (j *Journal) Said() map[string]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -87,6 +85,7 @@ func (j *Journal) Said() map[string]string {
 	return said
 }
 
+// alive notes that the key of a node has changed.
 func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -95,8 +94,8 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node, and tries again soon when it was not renewed: an
-// election may be over, and without a lease no call begins.
+// live renews the lease of this node, until ctx ends. If a renewal fails, it tries again soon: an election may be
+// over, and without a lease no call begins.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
@@ -110,8 +109,8 @@ func (j *Journal) live(ctx context.Context) {
 				j.o.Log.Warn("the lease of this node was not renewed", "error", err)
 			}
 			again = time.After(j.o.Lease / 20)
-			// The server of the connection may be cut off from the others: try the next one. That
-			// there is no leader is said at once, and says so of every server during an election.
+			// The server of this connection may be cut off from the others, so try the next one. If there is no
+			// leader, the error comes at once, and during an election all servers return it.
 			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() &&
 				(due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
@@ -122,7 +121,7 @@ func (j *Journal) live(ctx context.Context) {
 			return
 		case <-again:
 			due = false
-		case <-j.back: // the lease may be nearly over, or the server cut off
+		case <-j.back: // The lease may be nearly over, or the server cut off.
 			due = false
 		case <-beats.C:
 			due = true
@@ -130,8 +129,8 @@ func (j *Journal) live(ctx context.Context) {
 	}
 }
 
-// watch watches the leases of all nodes. Asking may take a while: it does not keep this
-// node from renewing its own.
+// watch watches the leases of all nodes. It has a goroutine of its own, because asking may take long and must not
+// delay the renewal of this node's lease.
 func (j *Journal) watch(ctx context.Context) {
 	looks := time.NewTicker(min(time.Second, j.o.Lease/10))
 	defer looks.Stop()
@@ -156,7 +155,7 @@ func (j *Journal) watch(ctx context.Context) {
 			case !ok:
 				watcher = nil
 				updates = nil
-			case entry == nil: // all that were there have come
+			case entry == nil: // All keys that existed have come.
 			case entry.Operation() == jetstream.KeyValuePut:
 				j.alive(entry)
 			case entry.Operation() == jetstream.KeyValueDelete:
@@ -168,8 +167,8 @@ func (j *Journal) watch(ctx context.Context) {
 	}
 }
 
-// look asks the stream's leader for each node that has been silent for half a lease: a
-// watcher can miss or delay what it watches.
+// look asks the stream's leader about each node that has been silent for half a lease, because a watcher can miss
+// or delay a change.
 func (j *Journal) look(ctx context.Context) {
 	l, err := j.reading(ctx)
 	if err != nil {

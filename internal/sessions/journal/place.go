@@ -10,23 +10,24 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// lockFile is in the directory of an engine, and locked by the process that has it.
+// lockFile is a file in the directory of an engine. The process that uses the directory locks it.
 const lockFile = "lock"
 
-// dirHeld is a directory that this process holds.
+// dirHeld is the directory of the engine, which this process has locked.
 type dirHeld struct {
-	lock, dir *disk.Lock // dir is nil where directories cannot be locked
+	lock, dir *disk.Lock // dir is nil if the system cannot lock directories
 	files     []held
-	block     int // largest number of a block of the stream of sessions
+	// block is the highest number of a block of the stream of logs.
+	block int
 }
 
-// held is a file or a directory that must stay where it is.
+// held is a file or a directory, as it was when the engine opened it.
 type held struct {
 	path string
 	info fs.FileInfo
 }
 
-// lockDir makes and locks the directory, and tells whether it holds something.
+// lockDir makes and locks the directory. holds says whether an engine has kept something there.
 func (j *Journal) lockDir() (holds bool, err error) {
 	dir := j.o.Dir
 	err = os.MkdirAll(dir, 0o700)
@@ -51,7 +52,7 @@ func (j *Journal) lockDir() (holds bool, err error) {
 	j.o.Dir = dir
 	var p dirHeld
 	if p.lock, err = disk.TryLock(filepath.Join(dir, lockFile)); err == nil {
-		// Whoever removes the lock file cannot let a second process in.
+		// With this second lock, a user who removes the lock file cannot let a second process in.
 		if p.dir, err = disk.TryLockDir(dir); err != nil {
 			err = errors.Join(err, p.lock.Close())
 		}
@@ -74,7 +75,7 @@ func (j *Journal) lockDir() (holds bool, err error) {
 	return holds, nil
 }
 
-// leaveDir releases the directory.
+// leaveDir unlocks the directory.
 func (j *Journal) leaveDir() (err error) {
 	j.mu.Lock()
 	p := j.place
@@ -88,8 +89,8 @@ func (j *Journal) leaveDir() (err error) {
 	return err
 }
 
-// used tells whether an engine has kept something in a directory. It is true also if its own
-// files were removed.
+// used tells whether an engine has kept something in a directory. It is true even if the engine's own files were
+// removed.
 func used(dir string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(dir, endsFile)); err == nil {
 		return true, nil
@@ -101,8 +102,8 @@ func used(dir string) (bool, error) {
 	return len(names) > 0, err
 }
 
-// enter makes the directory ready for the engine, which is not open. unread tells that the
-// last engine was closed: the blocks are still to be read.
+// enter prepares the directory for the engine, which is not open. unread says that the last engine was closed
+// cleanly, so that enter has not read the blocks.
 func (j *Journal) enter() (unread bool, err error) {
 	if j.o.URL != "" {
 		return false, nil
@@ -117,7 +118,7 @@ func (j *Journal) enter() (unread bool, err error) {
 			return false, err
 		}
 		list, err := streams(j.o.Dir)
-		for _, s := range list { // the engine has written its state there as it ended
+		for _, s := range list { // The engine wrote its state there when it ended.
 			err = errors.Join(err, s.removeState())
 		}
 		if err != nil {
@@ -144,8 +145,7 @@ func (j *Journal) enter() (unread bool, err error) {
 	return unread, nil
 }
 
-// reconcile compares the list of sessions with what an earlier process knew, and has the
-// directory watched.
+// reconcile compares the index with what an earlier process knew. It notes the files that inPlace checks.
 func (j *Journal) reconcile() error {
 	if j.o.URL != "" {
 		return nil
@@ -171,8 +171,8 @@ func (j *Journal) reconcile() error {
 
 var errNoDir = errors.New("their directory could not be opened again")
 
-// inPlace returns nil while the files that the engine has open are at their paths.
-// Otherwise nothing that it stores could be found again.
+// inPlace returns nil while the files that the engine has open are at their paths. Otherwise nothing that the
+// engine stores could be found again.
 func (j *Journal) inPlace() error {
 	if j.o.URL != "" {
 		return nil
@@ -192,8 +192,8 @@ func (j *Journal) inPlace() error {
 	return nil
 }
 
-// lookAfter checks whether the files are in place, and whether an operator has accepted
-// damage. sessions is the number of sessions in the index.
+// lookAfter checks that the files are in place. It reads whether an operator has accepted damage, and renews
+// endsFile when that is large. sessions is the number of sessions in the index.
 func (j *Journal) lookAfter(sessions int) error {
 	if err := j.inPlace(); err != nil || j.o.URL != "" {
 		return err
@@ -212,7 +212,7 @@ func (j *Journal) lookAfter(sessions int) error {
 	damaged := len(j.damages) > 0
 	j.place.block = newest
 	j.mu.Unlock()
-	if newest < before { // the engine never removes the newest one
+	if newest < before { // The engine never removes the newest block.
 		return fmt.Errorf("somebody removed the file %d%s of kept sessions", before, blockSuffix)
 	}
 	if damaged {
@@ -226,8 +226,7 @@ func (j *Journal) lookAfter(sessions int) error {
 	return nil
 }
 
-// noteClosed notes that no engine has the files open. Without the note, the next start reads
-// them all.
+// noteClosed notes that no engine has the files open. Without this note, the next start reads all of them.
 func (j *Journal) noteClosed() {
 	if j.inPlace() == nil {
 		_ = os.WriteFile(filepath.Join(j.o.Dir, closedFile), nil, 0o600)

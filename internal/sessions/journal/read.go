@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// next returns the first part of a subject at the sequence from or behind it, as the
-// stream's leader has it. nil: there is none.
+// next returns the first part of a subject at the sequence from or behind it, as the stream's leader has it. It
+// returns nil if there is none.
 func (l *link) next(
 	ctx context.Context, stream jetstream.Stream, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -23,8 +23,8 @@ func (l *link) next(
 	return raw, err
 }
 
-// Last returns the last message of a session's log, as the stream's leader has it; nil
-// where there is no log. It has no entries when it is a part of a larger message.
+// Last returns the last message of a session's log from the stream's leader, or nil if there is no log. The message
+// has no entries if it has several parts.
 func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -40,9 +40,8 @@ func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
 	return last, err
 }
 
-// Read returns the whole log of a session in order, as the stream's leader has it. Of a
-// log that has lost something it returns what can be read, and a *Damaged error. The
-// error of a session without a whole message is ErrGone.
+// Read returns the whole log of a session in order, from the stream's leader. If the log has lost a part, Read
+// returns what can be read, and a *Damaged error. If it has no whole message, the error is ErrGone.
 func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -74,8 +73,8 @@ func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	return log, damaged
 }
 
-// read reads the part at the sequence from or behind it. seq is 0 where there is none,
-// and m is nil where the part does not complete a message.
+// read reads the part at the sequence from or the next one. seq is 0 if there is none. m is nil if the part does
+// not complete a message.
 func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
 	var raw *jetstream.RawStreamMsg
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
@@ -102,7 +101,7 @@ func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint
 	return &whole, raw.Sequence, err
 }
 
-// gone tells whether the stream's leader has nothing of a subject.
+// gone tells whether the stream's leader has no log for a subject.
 func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
@@ -112,10 +111,9 @@ func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	return err == nil && none
 }
 
-// Follow returns the messages of a log that hold entries behind the one with the number
-// behind, without the entries up to it: those that are stored, then what comes, until
-// ctx or the Journal ends. The sequence ends with an error where the log is gone (ErrGone) or damaged
-// (*Damaged). While the log cannot be read, it waits.
+// Follow returns the messages of a log that hold entries after the entry number behind, without the earlier entries.
+// It returns the stored messages, and then new ones, until ctx or the Journal ends. The sequence ends with an error if
+// the log is gone (ErrGone) or damaged (*Damaged). While the log cannot be read, it waits.
 func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		subject, err := j.subject("session", id)
@@ -163,7 +161,7 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 	}
 }
 
-// await waits for a change, but no longer than the time between two polls. It returns false when the Journal has ended.
+// await waits for a change or for Waits.Poll, whichever comes first. It returns false when the Journal has ended.
 func (j *Journal) await(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():

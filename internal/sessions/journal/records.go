@@ -17,8 +17,8 @@ type Records struct {
 	Session string
 	Lines   []byte
 	Place   RecordsPlace
-	// Earlier says that they were stored before the following began, or before it began
-	// again at the first records of the stream.
+	// Earlier says that they were stored before FollowRecords began, or before it began again at the start of the
+	// stream.
 	Earlier bool
 }
 
@@ -26,16 +26,16 @@ type Records struct {
 // records of any stream.
 type RecordsPlace struct {
 	Stream time.Time `json:"stream"` // when the stream was made
-	Seq    uint64    `json:"seq"`    // of the last message before the place
+	// Seq is the sequence of the last message before the place.
+	Seq uint64 `json:"seq"`
 }
 
 // Cluster tells whether logs are kept on a cluster. Only a cluster has records.
 func (j *Journal) Cluster() bool { return j.o.URL != "" }
 
-// PublishRecords stores the records of a session on the cluster, once for ever: where
-// they are there already, that is success, and added is false. The error of records
-// that the cluster does not take matches nats.ErrMaxPayload; other errors are
-// ErrUnavailable.
+// PublishRecords stores the records of a session on the cluster, only once. If they are already stored, it
+// succeeds, and added is false. If they are too large for the servers, the error matches nats.ErrMaxPayload. Other
+// errors are ErrUnavailable.
 func (j *Journal) PublishRecords(ctx context.Context, session string, lines []byte) (added bool, err error) {
 	if !validToken.MatchString(session) {
 		return false, fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
@@ -72,15 +72,17 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	return added && err == nil, err
 }
 
-// FollowRecords returns the records of all sessions behind a place: those that are
-// stored, then what comes, until ctx or the Journal ends. Where the place is one of
-// another stream, or behind the end of this one, the stream was lost or made anew: then
-// the following begins at its first records. While the records cannot be read, it waits.
+// FollowRecords returns the records of all sessions behind a place. It returns the stored ones, and then new ones,
+// until ctx or the Journal ends. If the place belongs to another stream, or lies behind the end of this one, the
+// stream was lost or made anew. FollowRecords then begins at its first records. While the records cannot be read,
+// it waits.
 func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
 		subject := j.o.Prefix + ".records."
-		var checked time.Time // when the stream was last seen to be the one of after
-		var end uint64        // of the stream, when the following began
+		// checked is when after was last found to be a place in this stream. end is the sequence of its last message
+		// when the following began.
+		var checked time.Time
+		var end uint64
 		for ctx.Err() == nil {
 			var raw *jetstream.RawStreamMsg
 			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
@@ -94,7 +96,7 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 				}
 				raw, err = l.next(ctx, l.records, subject+"*", after.Seq+1)
 				if err == nil && raw == nil {
-					j.behind(0) // those before the end have expired
+					j.behind(0) // the messages up to the end have expired
 				}
 				return err
 			})
@@ -116,16 +118,16 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 	}
 }
 
-// behind notes how many messages of records are still to be returned.
+// behind notes how many messages of records FollowRecords has still to return.
 func (j *Journal) behind(n uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.recordsLag = n
 }
 
-// sameRecords sets the place to the beginning of the stream of records where it is not a
-// place in it. It sets the end where it does so, and at first. It returns the sequence of
-// the last message.
+// sameRecords checks that the place is one in the stream of records. If it is not, it sets the place to the
+// beginning of the stream. It then sets end to the last message, and also at the first check. It returns the
+// sequence of the last message.
 func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) (last uint64, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()

@@ -7,14 +7,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// maxRelayed is what waits for a reader of Relayed, in messages and in bytes.
+// maxRelayed and maxRelayedBytes limit the messages that wait for a reader of Relayed.
 const (
 	maxRelayed      = 1024
 	maxRelayedBytes = 8 << 20
 )
 
-// Relay sends data to the processes that read Relayed of the session now. It does not
-// wait, and what cannot be sent at once is lost.
+// Relay sends data to the processes that are reading Relayed of the session. It does not wait. Data that cannot be
+// sent at once is lost.
 func (j *Journal) Relay(id ID, data []byte) {
 	subject, err := j.subject("delta", id)
 	if err != nil {
@@ -26,6 +26,7 @@ func (j *Journal) Relay(id ID, data []byte) {
 	}
 }
 
+// relayAll sends the data that Relay has queued, until ctx ends.
 func (j *Journal) relayAll(ctx context.Context) {
 	for {
 		select {
@@ -39,9 +40,8 @@ func (j *Journal) relayAll(ctx context.Context) {
 	}
 }
 
-// Relayed returns what other processes, and this one, relay of a session from now on.
-// The channel is closed when ctx ends, or the Journal. A reader that does not keep up
-// loses what comes meanwhile.
+// Relayed returns the data that processes, this one included, relay of a session from now on. The channel is closed
+// when ctx or the Journal ends. A reader that is too slow loses data.
 func (j *Journal) Relayed(ctx context.Context, id ID) (<-chan []byte, error) {
 	subject, err := j.subject("delta", id)
 	if err != nil {

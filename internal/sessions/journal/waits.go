@@ -2,25 +2,26 @@ package journal
 
 import "time"
 
-// Waits are the times for which a Journal waits. Tests of what happens after a wait have shorter ones.
+// Waits are the times that a Journal waits. Tests that need the moment after a wait set shorter ones.
 type Waits struct {
-	// Answer is how long an operation is tried; on a cluster, a lease longer. That is longer than an election.
+	// Answer is how long an operation is tried. On a cluster it is tried for a lease more, which is longer than an
+	// election.
 	Answer time.Duration
-	// FirstTry is how long what is stored on a cluster waits for the first answer: a leader that changes loses what is on
-	// its way. Later tries wait twice as long each.
+	// FirstTry is how long a message to a cluster waits for its first answer. A leader that changes loses the
+	// messages on their way. Each later try waits twice as long.
 	FirstTry time.Duration
 	// Check is the pause between two comparisons of the index with the stream.
 	Check time.Duration
-	// Poll is how often a log is read without a sign that it changed.
+	// Poll is how often a log is read although nothing says that it changed.
 	Poll time.Duration
-	// MinPause and MaxPause are the shortest and the longest pause before the engine inside is opened again. The pauses grow,
-	// and begin anew after the time Quiet without a fault.
+	// MinPause and MaxPause are the shortest and the longest pause before the engine inside is opened again. The
+	// pauses grow. After the time Quiet without a fault they begin again at MinPause.
 	MinPause time.Duration
 	MaxPause time.Duration
 	Quiet    time.Duration
-	// Working is how long a session waits before the file of working sessions says so. Most waits are over by then, if
-	// providers are quick, and each would cost two writes. If the process dies in that time, the session is suspected
-	// although it waited.
+	// Working is how long a session must wait for replies before the file of working sessions says so. With quick
+	// providers most waits are over by then, and each would cost two writes. If the process dies in that time, the
+	// session is suspected although it waited.
 	Working time.Duration
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// workingFile names the sessions that were working when a process died: all others waited,
-// for replies of providers or for a place, and cannot have killed it. It has a place of
-// workingSize bytes for each of them. It is not synced.
+// workingFile names the sessions that were working when a process died. All others waited for replies of providers
+// or for a place, and cannot have crashed it. The file has a slot of workingSize bytes for each session. It is not
+// synced.
 const (
 	workingFile = "working"
 	workingSize = 160
@@ -24,18 +24,18 @@ const (
 
 // working is the open workingFile.
 type working struct {
-	wait   time.Duration // Waits.Working
+	wait time.Duration // Waits.Working
+	// mu guards all below.
 	mu     sync.Mutex
 	dir    string
 	file   *os.File // nil before the first session works
 	places map[ID]int
 	free   []int
-	waits  map[ID]bool // sessions that wait, as the file does not say yet
-	later  bool        // flush is due
+	waits  map[ID]bool // sessions that have begun to wait, but are still in the file
+	later  bool        // a call of flush is pending
 }
 
-// readWorking returns the sessions that worked when the last process died, nil where that
-// is not known.
+// readWorking returns the sessions that worked when the last process died. It returns nil if that is not known.
 func readWorking(dir string) (map[ID]bool, error) {
 	data, err := os.ReadFile(filepath.Join(dir, workingFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func readWorking(dir string) (map[ID]bool, error) {
 	return list, err
 }
 
-// begin forgets what an earlier process wrote.
+// begin clears the file of an earlier process.
 func (w *working) begin(dir string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *working) begin(dir string) error {
 	return err
 }
 
-// set notes that a session works, or that it waits.
+// set notes whether a session works. A session that begins to wait stays in the file until flush.
 func (w *working) set(id ID, works bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +114,8 @@ func (w *working) writeLocked(text [workingSize]byte, place int) error {
 	return err
 }
 
-// flush says in the file which sessions wait. An error leaves sessions under suspicion that are not, until the next start.
+// flush removes the sessions that wait from the file. If a write fails, such a session is suspected until the next
+// start although it waits.
 func (w *working) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,14 +143,13 @@ func (w *working) closeLocked() {
 	}
 }
 
-// Working notes that a session works, or that it waits for replies or for a place. With a
-// cluster it does nothing.
+// Working notes that a session works, or that it waits for replies or for a place. With a cluster it does nothing.
 func (j *Journal) Working(id ID, works bool) {
 	if err := j.working.set(id, works); err != nil {
 		j.o.Log.Debug("noting which sessions work", "error", err)
 	}
 }
 
-// MayHaveKilled reports whether a session worked when the last process died, or that is not
-// known: on a cluster it never is.
+// MayHaveKilled reports whether a session worked when the last process died. It is true if that is not known, as
+// always on a cluster.
 func (j *Journal) MayHaveKilled(id ID) bool { return j.worked == nil || j.worked[id] }
