@@ -16,75 +16,86 @@ import (
 
 // Options configure a Book.
 type Options struct {
-	// Hard holds every limit against the bounds of all attempts. Otherwise a limit ends the calls
-	// that come after it was reached.
+	// Hard enforces every limit against the bounds of all attempts. Without it, a limit that is reached only stops
+	// later calls.
 	Hard     bool
-	Day      *USD // limit of all sessions that began on one day (UTC); nil: none
-	TokenDay *USD // limit of those of one token; nil: none
-	// TokenLimit returns the limit of a token that has one of its own, in place of TokenDay, else nil.
-	// Nil: no token has. It is called concurrently.
+	Day      *USD // limit for all sessions that began on one day (UTC), or nil
+	TokenDay *USD // limit for the sessions of one token on one day, or nil
+	// TokenLimit returns the daily limit of a token that has its own, or nil. It takes precedence over TokenDay. If
+	// TokenLimit is nil, no token has its own. It is called concurrently.
 	TokenLimit func(token string) *USD
-	// Tariff returns what a model costs, as far as that is known. It is called concurrently.
+	// Tariff returns the prices of a model. ok is false if they are not known. It is called concurrently.
 	Tariff func(model string) (Tariff, bool)
-	Ledger Ledger           // nil: nothing is kept
-	Now    func() time.Time // nil: time.Now
+	Ledger Ledger           // stores the lines; if nil, none are kept
+	Now    func() time.Time // time.Now if nil
 	Names  council.SettingNames
-	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
-	// After an error it is not sent. The function that it returns is told once what the request cost or can have cost, and
-	// must return at once. Nil: nobody is told.
+	// Hold, if it is not nil, is called for each request of a session before the request is sent. bound is the most
+	// that the request can cost, or 0 if that is not known. If Hold returns an error, the request is not sent.
+	// finish is called once with what the request cost, or with the most that it can have cost. finish must return
+	// at once.
 	Hold func(session string, bound USD) (finish func(cost USD), err error)
 }
 
-// Opening is what is known of a session before its first call.
+// Opening describes a session before its first call.
 type Opening struct {
-	Session string   // its id
-	Token   string   // the name of the caller's token; "": no token is asked for
-	User    string   // for whom the caller asked, by council.Plan.User; "": unknown
-	Council string   // council.Plan.CouncilLabel
-	Limit   *USD     // nil: none
-	Upper   *USD     // the most that the session is thought to cost; nil: unknown
-	Models  []string // that it may call
-	// Shares are how much of the limits may be taken by the end of a stage, in percent. What a stage leaves passes on to the
-	// next ones. A stage that is missing has 100.
-	Shares    map[council.Stage]int64
-	MaxTokens *int64 // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
-	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
+	Session string // its id
+	// Token is the name of the caller's token, or "" if the daemon asks for none.
+	Token string
+	// User is council.Plan.User, or "".
+	User    string
+	Council string // council.Plan.CouncilLabel
+	Limit   *USD   // cost limit of the session, or nil
+	// Upper is the most that the session should cost, or nil if that is not known.
+	Upper  *USD
+	Models []string // the models that it may call
+	// Shares say for each stage which part of the limits may be spent by the end of the stage, in percent. A stage
+	// may also spend what earlier stages have left. The share of a stage that is missing is 100.
+	Shares map[council.Stage]int64
+	// MaxTokens is a limit for input and output tokens together, or nil. Options.Hard applies to it as to a cost
+	// limit.
+	MaxTokens *int64
+	// First is the most that the first attempts of its stage 1 can cost together. It is nil if that is not known.
 	First *USD
 }
 
-// Book holds the accounts of all sessions, the limits of days and tokens, and the ledger. It is safe for concurrent use.
+// Book holds the accounts of all sessions, the limits for days and tokens, and the ledger. It is safe for
+// concurrent use.
 type Book struct {
 	o Options
 
 	mu       sync.Mutex // guards all below
 	sessions map[string]*Account
-	orphans  map[string]entry // sessions without an end in the ledger, of processes that are gone, with the calls that it has
-	days     map[string]*scope
-	recent   []string             // those days, the one that counted last at the end
+	// orphans are the first lines of the sessions that have no end in the ledger, with the calls that the ledger
+	// has. Their processes have died.
+	orphans map[string]entry
+	days    map[string]*scope
+	// recent are the keys of days. The day that was last changed is last.
+	recent   []string
 	tokens   map[[2]string]*scope // by day and token
 	over     map[string]overrun   // by model
 	costs    map[[2]string]*costs // by model and stage
-	bills    map[bill]USD         // of this process
-	councils map[string]bool      // that bills have
+	bills    map[bill]USD         // bills of this process
+	councils map[string]bool      // the councils that bills name
 }
 
-// scope is what counts against a limit.
+// scope is the cost that counts against one limit.
 type scope struct {
 	certain, uncertain, held USD
-	unknown                  int // calls whose cost nobody knows
-	refused                  int // sessions, in this process
+	unknown                  int // calls without a known cost
+	refused                  int // sessions that this process refused
 }
 
 func (s *scope) spent() USD { return s.certain.Plus(s.uncertain) }
 func (s *scope) used() USD  { return s.spent().Plus(s.held) }
 
-// overrun is how far the bills of a model were above the bounds of their attempts.
+// overrun says how far bills of a model were above the bounds of their attempts.
 type overrun struct {
-	bill, bound USD // of the attempt with the largest ratio; with a bound of 0, the largest bill
-	count       int
+	// bill and bound belong to the attempt with the largest ratio. If bound is 0, bill is the largest bill.
+	bill, bound USD
+	count       int // bills above their bounds
 }
 
-// raise returns a bound of the model with its overrun.
+// raise returns a bound, raised by the ratio of the overrun.
 func (o overrun) raise(bound USD) USD {
 	switch {
 	case o.count == 0:
@@ -96,7 +107,7 @@ func (o overrun) raise(bound USD) USD {
 	}
 }
 
-// worse reports whether a bill is further above its bound than the overrun.
+// worse reports whether a bill exceeds its bound by a larger ratio than the overrun does.
 func (o overrun) worse(bill, bound USD) bool {
 	if o.count == 0 || bound == 0 || o.bound == 0 {
 		return o.count == 0 || bound == 0 && (o.bound > 0 || bill > o.bill)
@@ -104,28 +115,30 @@ func (o overrun) worse(bill, bound USD) bool {
 	return bill.Float64()/bound.Float64() > o.bill.Float64()/o.bound.Float64()
 }
 
-// Account is what one session may cost and has cost. It is safe for concurrent use.
+// Account holds the limits of one session and what it has cost. It is safe for concurrent use.
 type Account struct {
-	b *Book // nil: of a session that did not begin
+	b *Book // nil in the account of a session that did not begin
 	sums
 
-	// What follows is guarded by the mutex of the book.
-	scope // held: reserved by attempts in flight
+	// The mutex of the book guards all fields below.
+	scope // its field held is what attempts in flight have reserved
 	Opening
-	day                string
-	expected           USD                              // cost of attempts in flight, as far as that is known
-	calls              []Charge                         // that the ledger does not have yet
-	tokens, tokensHeld int64                            // certain, and reserved by attempts in flight; both with a limit of tokens only
-	lost               map[[2]string]bool               // stages and seats of calls that a process that is gone had begun
-	lostTokens         int64                            // the most that these can have consumed
-	recovered          bool                             // Recover was called
-	billed             string                           // the council that its bills have
-	over               *scope                           // the limit that it does not fit
-	warnings           map[council.WarningCode][]string // models, by code
+	day      string
+	expected USD      // what attempts in flight are expected to cost, if that is known
+	calls    []Charge // charges that the ledger does not have yet
+	// tokens are certain. tokensHeld are reserved by attempts in flight, under a hard token limit.
+	tokens, tokensHeld int64
+	// lost has the stage and seat of each call that a process which died had begun.
+	lost       map[[2]string]bool
+	lostTokens int64                            // the most tokens that these calls can have consumed
+	recovered  bool                             // Recover was called
+	billed     string                           // the council in its bills
+	over       *scope                           // the limit that refused the session
+	warnings   map[council.WarningCode][]string // for each code, the models that it concerns
 }
 
-// hold returns what the session takes of the limits of its day beside what it has spent: under a
-// hard limit the rest of its own, so that no session stops for want of the money of another one.
+// hold returns how much of the daily limits is reserved for the session. Under a hard limit this is what is left of
+// its own limit, so that other sessions cannot take the money that it may still need.
 func (b *Book) hold(s *Account) USD {
 	if b.o.Hard && s.Limit != nil {
 		return max(s.held, *s.Limit-min(s.spent(), *s.Limit))
@@ -133,7 +146,7 @@ func (b *Book) hold(s *Account) USD {
 	return s.held
 }
 
-// NewBook returns a Book of which nothing is spent.
+// NewBook returns an empty Book.
 func NewBook(o Options) *Book {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -145,12 +158,12 @@ func NewBook(o Options) *Book {
 	}
 }
 
-// HasDayLimit reports whether there is a limit of all sessions of a day.
+// HasDayLimit reports whether there is any daily limit.
 func (b *Book) HasDayLimit() bool {
 	return b.o.Day != nil || b.o.TokenDay != nil || b.o.TokenLimit != nil
 }
 
-// dayLimits returns the limits of a day, of all sessions and of those of a token, nil where there is none.
+// dayLimits returns the daily limit for all sessions and the one for a token. Each is nil if there is none.
 func (b *Book) dayLimits(token string) [2]*USD {
 	limits := [2]*USD{b.o.Day, b.o.TokenDay}
 	if b.o.TokenLimit != nil {
@@ -161,13 +174,13 @@ func (b *Book) dayLimits(token string) [2]*USD {
 
 func (b *Book) today() string { return b.o.Now().UTC().Format(time.DateOnly) }
 
-// limits reports whether a limit of cost concerns the session.
+// limits reports whether a cost limit applies to the session.
 func (b *Book) limits(s *Account) bool { return s.Limit != nil || b.HasDayLimit() }
 
-// resetsAt returns when the limits of the day of a time begin again: at the next midnight (UTC).
+// resetsAt returns the time at which the daily limits begin again: the next midnight (UTC).
 func resetsAt(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
-// scopesLocked returns the scopes of a day and of a token on it.
+// scopesLocked returns the scope of a day, and that of a token on this day.
 func (b *Book) scopesLocked(day, token string) [2]*scope {
 	if b.days[day] == nil {
 		b.days[day] = &scope{}
@@ -180,8 +193,8 @@ func (b *Book) scopesLocked(day, token string) [2]*scope {
 	return [2]*scope{b.days[day], b.tokens[key]}
 }
 
-// changeLocked does what changes the account of a session, and adds the change to the scopes of
-// its day.
+// changeLocked calls change, which changes the account of a session. It adds the difference to the scopes of the
+// session's day.
 func (b *Book) changeLocked(s *Account, change func()) {
 	before := s.scope
 	held := b.hold(s)
@@ -194,10 +207,10 @@ func (b *Book) changeLocked(s *Account, change func()) {
 	}
 }
 
-// Open begins the account of a session, or returns why the session must not begin. Where the
-// ledger holds a session of this id without an end, the session goes on in that account: what
-// it had spent must be told with [Account.Recover]. Under a limit of a day, the line of the ledger
-// is on disk when Open returns. Opening a session again that is open returns its account.
+// Open opens the account of a session, or returns why the session must not begin. If the account is already open,
+// Open returns it. If the ledger has the session without an end, the session continues with that account, and the
+// caller must report the earlier cost with [Account.Recover]. If there is a daily limit, the first line of the
+// session is on disk when Open returns.
 func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 	s, old, failure := b.begin(o)
 	if failure != nil || old || b.o.Ledger == nil {
@@ -228,7 +241,7 @@ func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 	return s, nil
 }
 
-// begin is Open without the ledger. old says that the ledger needs no line.
+// begin is Open without the ledger. old says that the ledger already has the first line.
 func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,8 +279,8 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	return s, resumed, nil
 }
 
-// limited gives a session the limit that hard limits of a day need, where it has none of its own:
-// the most that it is thought to cost.
+// limited sets the limit of a session that has none, if hard daily limits need one. The limit is the most that the
+// session should cost.
 func (b *Book) limited(s *Account) *Account {
 	if b.o.Hard && s.Limit == nil && b.HasDayLimit() {
 		s.Limit = s.Upper
@@ -275,7 +288,7 @@ func (b *Book) limited(s *Account) *Account {
 	return s
 }
 
-// refusalLocked returns why a session must not begin.
+// refusalLocked returns why a session must not begin, or nil.
 func (b *Book) refusalLocked(s *Account) *council.Error {
 	if e := b.withoutPrices(s); e != nil {
 		return e
@@ -292,7 +305,7 @@ func (b *Book) refusalLocked(s *Account) *council.Error {
 	return b.tooLittle(s)
 }
 
-// withoutPrices refuses a session with a hard limit whose models have no known price.
+// withoutPrices refuses a session under a hard limit if the price of one of its models is not known.
 func (b *Book) withoutPrices(s *Account) *council.Error {
 	if !b.o.Hard || s.Limit == nil && !b.HasDayLimit() {
 		return nil
@@ -308,7 +321,7 @@ func (b *Book) withoutPrices(s *Account) *council.Error {
 	}
 }
 
-// overDay refuses a session for which the limit of a day leaves no room: that of its token, or that of all sessions.
+// overDay refuses a session that does not fit into a daily limit: that of its token, or that of all sessions.
 func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
 	whose := "all sessions"
 	name := b.o.Names.Of(council.SettingMaxCostUSDPerDay)
@@ -342,7 +355,7 @@ func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	}
 }
 
-// tooLittle refuses a session whose hard limit does not pay for the first calls.
+// tooLittle refuses a session if its hard limit is too low for its first calls.
 func (b *Book) tooLittle(s *Account) *council.Error {
 	if !b.o.Hard || s.Limit == nil || s.First == nil {
 		return nil
@@ -366,6 +379,7 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 	}
 }
 
+// withoutLimit refuses a session that needs a limit under a hard daily limit, and has none.
 func (b *Book) withoutLimit() *council.Error {
 	return &council.Error{
 		Code:   council.CodeInvalid,
@@ -377,7 +391,7 @@ func (b *Book) withoutLimit() *council.Error {
 	}
 }
 
-// unpriced returns the models, each once, of which nobody knows what they cost.
+// unpriced returns the models whose prices are not known, each once.
 func (b *Book) unpriced(models []string) []string {
 	var unpriced []string
 	for _, model := range models {
@@ -388,9 +402,10 @@ func (b *Book) unpriced(models []string) []string {
 	return unpriced
 }
 
-// oldAfter is the age from which prices are called old.
+// oldAfter is the age from which prices are reported as old.
 const oldAfter = 45 * 24 * time.Hour
 
+// noteTariffs warns of the models of a session whose prices are old.
 func (b *Book) noteTariffs(s *Account) {
 	for _, model := range s.Models {
 		if t, ok := b.o.Tariff(model); ok && !t.AsOf.IsZero() && b.o.Now().Sub(t.AsOf) > oldAfter {
@@ -408,8 +423,9 @@ func (s *Account) warn(code council.WarningCode, model string) {
 	}
 }
 
-// forgetLocked forgets all days but those that counted last, and those on which a session that runs began. It does not ask the
-// clock which days are old: a clock that jumps ahead and back must not lose what today has cost.
+// forgetLocked forgets old days. It keeps the days that were changed last, and those of sessions that run or are
+// orphans. It does not compare days with the clock: a clock that jumps ahead and back must not lose what today has
+// cost.
 func (b *Book) forgetLocked() {
 	if len(b.recent) <= daysKept {
 		return
@@ -433,15 +449,15 @@ func (b *Book) forgetLocked() {
 // Attempt is one request to a provider, before it is sent.
 type Attempt struct {
 	Stage       council.Stage
-	Seat        string // as in council.Call
-	Model       string // as in council.Call
-	Provider    string // its name; "": the default provider
-	Number      int    // of the attempts of the call, from 1
-	Bytes       int64  // of the body
-	OutputLimit *int   // in tokens; nil: the provider's own
+	Seat        string // council.Call.Seat
+	Model       string // council.Call.Model
+	Provider    string // name of the provider, or "" for the default one
+	Number      int    // number of the attempt in its call, from 1
+	Bytes       int64  // size of the request body
+	OutputLimit *int   // the most output tokens, or nil if the request sets no limit
 }
 
-// Hold is the room of an attempt in its session's account. It must be charged.
+// Hold is what an attempt has reserved in the account of its session. Each Hold must be charged.
 type Hold struct {
 	s        *Account
 	at       Attempt
@@ -450,12 +466,13 @@ type Hold struct {
 	bounded  bool // bound is known
 	bound    USD
 	expected USD
-	tokens   int64     // that are reserved
-	done     bool      // guarded by the mutex of the book
-	finish   func(USD) // of Options.Hold; nil: nobody is told, or was told before
+	tokens   int64 // reserved tokens
+	done     bool  // guarded by the mutex of the book
+	// finish is from Options.Hold. It is nil if there is none, or if it was called.
+	finish func(USD)
 }
 
-// share returns how much of a session's limit may be taken by the end of a stage, in percent.
+// share returns which part of a session's limit may be spent by the end of a stage, in percent.
 func (s *Account) share(stage council.Stage) int64 {
 	if percent, ok := s.Shares[stage]; ok {
 		return percent
@@ -463,7 +480,7 @@ func (s *Account) share(stage council.Stage) int64 {
 	return 100
 }
 
-// Reserve takes room for an attempt, or returns why it must not be sent. Every hold must be charged.
+// Reserve reserves money and tokens for an attempt, or returns why it must not be sent. Every Hold must be charged.
 func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 	if s.b == nil {
 		return nil, &council.Failure{Code: council.FailBudget, Message: "not called: the session has not begun"}
@@ -478,7 +495,7 @@ func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 	return h, nil
 }
 
-// Begin is Reserve for a request of a call. The request must not be sent either where Options.Hold has an error.
+// Begin is Reserve for a request of a call. The request must also not be sent if Options.Hold returns an error.
 func (s *Account) Begin(
 	ctx context.Context, call *council.Call, a council.Attempt,
 ) (council.Receipt, *council.Failure) {
@@ -496,20 +513,20 @@ func (s *Account) Begin(
 	return h, nil
 }
 
-// attemptOf returns a request of a call.
+// attemptOf returns the Attempt for a request of a call.
 func attemptOf(call *council.Call, a council.Attempt) Attempt {
 	at := Attempt{
 		Stage: call.Stage, Seat: call.Seat, Model: call.Model, Provider: a.Provider, Number: a.Number, Bytes: a.Bytes,
 		OutputLimit: call.MaxOutputTokens,
 	}
 	if call.Texts != nil {
-		at.OutputLimit = new(int) // embeddings are no tokens
+		at.OutputLimit = new(int) // Embeddings have no output tokens.
 	}
 	return at
 }
 
-// Bound returns the most that a request of a call can cost and the most tokens that it can consume, nil and 0 where nobody
-// knows that.
+// Bound returns the most that a request of a call can cost, and the most tokens that it can consume. They are nil
+// and 0 if that is not known.
 func (s *Account) Bound(call *council.Call, a council.Attempt) (bound *USD, tokens int64) {
 	if s.b == nil {
 		return nil, 0
@@ -527,18 +544,19 @@ func (s *Account) Bound(call *council.Call, a council.Attempt) (bound *USD, toke
 	return bound, tokens
 }
 
-// Lost is a request that a process that is gone had begun. Nobody knows what came of it.
+// Lost is a request that a process had begun before it died. Its outcome is not known.
 type Lost struct {
 	Stage  council.Stage
 	Seat   string
 	Model  string
-	Bound  *USD  // the most that it can have cost; nil: nobody knows
-	Tokens int64 // the most that it can have consumed, 0 where nobody knows
+	Bound  *USD  // the most that it can have cost, or nil if not known
+	Tokens int64 // the most that it can have consumed, or 0 if not known
 }
 
-// Recover charges the account, once, with what a process that is gone had spent: calls of which the cost is known, besides
-// those that the ledger has, and requests that it had begun, with the most that these can have cost. Under limits that a
-// ledger serves, the latter are in the ledger when Recover returns. Lost requests do not stop the calls that repeat them.
+// Recover charges the account with what a process had spent before it died. It charges the landed calls once, with
+// their known costs; the ledger already has the costs that are uncertain. It charges the lost requests with the
+// most that they can have cost. With a ledger and limits, these charges are in the ledger when Recover returns.
+// Calls that repeat lost requests may be made.
 func (s *Account) Recover(ctx context.Context, landed []council.Landed, lost []Lost) {
 	if s.b == nil {
 		return
@@ -568,7 +586,7 @@ func (s *Account) Recover(ctx context.Context, landed []council.Landed, lost []L
 	s.Lose(ctx, lost...)
 }
 
-// Lose charges requests that a process that is gone had begun with the most that they can have cost.
+// Lose charges requests that a process had begun before it died, with the most that they can have cost.
 func (s *Account) Lose(ctx context.Context, lost ...Lost) {
 	if s.b == nil || len(lost) == 0 {
 		return
@@ -593,7 +611,7 @@ func (s *Account) Lose(ctx context.Context, lost ...Lost) {
 	a.save(ctx, s)
 }
 
-// holdLocked returns the hold of an attempt, which holds nothing yet.
+// holdLocked returns the hold for an attempt. It reserves nothing yet.
 func (s *Account) holdLocked(at Attempt) *Hold {
 	h := &Hold{s: s, at: at}
 	h.tariff, h.priced = s.b.o.Tariff(at.Model)
@@ -604,7 +622,7 @@ func (s *Account) holdLocked(at Attempt) *Hold {
 	return h
 }
 
-// reserveLocked is Reserve without the lock.
+// reserveLocked is Reserve for callers that hold the mutex.
 func (b *Book) reserveLocked(r *Hold) *council.Failure {
 	at := r.at
 	if !b.o.Hard && r.s.Limit != nil {
@@ -625,10 +643,10 @@ func (b *Book) reserveLocked(r *Hold) *council.Failure {
 	return nil
 }
 
-// roomLocked returns why there is no room for an attempt, or "".
+// roomLocked returns why an attempt would exceed the cost limit of its session, or "".
 func (b *Book) roomLocked(r *Hold) string {
 	s := r.s
-	if r.bound > math.MaxInt64/2-s.held { // so that no sum of what is in flight overflows
+	if r.bound > math.MaxInt64/2-s.held { // so that no sum of bounds overflows
 		return fmt.Sprintf("the request can cost %v US dollars", r.bound)
 	}
 	if s.Limit == nil {
@@ -657,19 +675,20 @@ func (b *Book) roomLocked(r *Hold) string {
 	return ""
 }
 
-// budgetSpent is why no call begins when nothing is left of a limit of the session.
+// budgetSpent is the reason if a limit of the session is used up.
 const budgetSpent = "the session's budget is spent"
 
-// maxTokens is more than any request has. Sums of it do not overflow.
+// maxTokens is more than any request has, and so small that sums do not overflow.
 const maxTokens = 1 << 40
 
-// tokenRoomLocked is roomLocked for the limit of tokens. Under hard limits it sets how many are reserved.
+// tokenRoomLocked returns why an attempt would exceed the token limit of its session, or "". Under hard limits it
+// sets how many tokens to reserve.
 func (h *Hold) tokenRoomLocked() string {
 	s := h.s
 	at := h.at
 	lost := s.lostTokens
 	if s.lost[[2]string{string(at.Stage), at.Seat}] {
-		lost = 0 // it may be the very call that was lost
+		lost = 0 // This attempt may repeat the lost call.
 	}
 	if !s.b.o.Hard {
 		if s.Usage().Total.Tokens() >= *s.MaxTokens-lost {
@@ -693,14 +712,14 @@ func (h *Hold) tokenRoomLocked() string {
 	return ""
 }
 
-// Billed is what is known of an attempt afterwards.
+// Billed is what the provider reported about an attempt.
 type Billed struct {
-	Free    bool    // the provider was not reached, or it refused the request (HTTP 4xx)
-	CostUSD *USD    // the provider's own figure
-	Tokens  *Tokens // nil: not reported, or not all
+	Free    bool    // the provider was not reached, or refused the request (HTTP 4xx)
+	CostUSD *USD    // the cost that the provider reported, or nil
+	Tokens  *Tokens // nil if they were not reported, or not completely
 }
 
-// Finish implements council.Receipt.
+// Finish implements council.Receipt. The cost is nil if it is not certain.
 func (h *Hold) Finish(ctx context.Context, c council.Consumed) (costUSD *float64) {
 	charge := h.Charge(ctx, outcomeOf(c))
 	if h.finish != nil {
@@ -713,7 +732,7 @@ func (h *Hold) Finish(ctx context.Context, c council.Consumed) (costUSD *float64
 	return new(charge.USD.Float64())
 }
 
-// outcomeOf returns what is known of an attempt.
+// outcomeOf returns what a provider reported about an attempt.
 func outcomeOf(c council.Consumed) Billed {
 	o := Billed{Free: c.Free}
 	if c.Usage.CostUSD != nil {
@@ -728,11 +747,11 @@ func outcomeOf(c council.Consumed) Billed {
 	return o
 }
 
-// Charge replaces the hold of an attempt by what the attempt cost, and returns that. It does
-// nothing when it was called before. The cost is nil where nobody knows it.
+// Charge replaces the hold of an attempt by what the attempt cost, and returns the charge. Its cost is nil if it is
+// not known. A second Charge does nothing.
 //
-// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Charge returns: a
-// process that goes on with the session could not learn it from anything else.
+// With a ledger and limits, an uncertain cost is in the ledger when Charge returns, because another process that
+// continues the session could not learn it in another way.
 func (h *Hold) Charge(ctx context.Context, o Billed) Charge {
 	charge := h.chargeLocal(o)
 	if charge.Source == SourceBound {
@@ -760,7 +779,7 @@ func (h *Hold) chargeLocal(o Billed) Charge {
 		return charge
 	}
 	if o.Tokens != nil && h.tokens > 0 {
-		h.s.tokens += o.Tokens.Input + o.Tokens.Output // each is believable, and far from overflowing
+		h.s.tokens += o.Tokens.Input + o.Tokens.Output // Each is plausible, so the sum cannot overflow.
 	} else {
 		h.s.tokens += h.tokens
 	}
@@ -770,8 +789,8 @@ func (h *Hold) chargeLocal(o Billed) Charge {
 	return charge
 }
 
-// save writes the uncertain costs of a session that the ledger does not have yet. The others stand in
-// the log of a session that is kept.
+// save writes the uncertain costs of a session that the ledger does not have yet. If the session is kept, its log
+// has the other costs.
 func (b *Book) save(ctx context.Context, s *Account) {
 	if b.o.Ledger == nil || !b.o.Hard && !b.HasDayLimit() {
 		return
@@ -788,13 +807,13 @@ func (b *Book) save(ctx context.Context, s *Account) {
 	lines := s.lines(uncertain, entryCalls)
 	s.calls = others
 	b.mu.Unlock()
-	_ = b.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
+	_ = b.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // After an error the ledger tries again.
 }
 
-// undercharged reports whether the tokens of an attempt count at the known price, although the provider says that the
-// attempt cost less. Another provider may charge as well: a gateway reports 0 if the caller's own key pays there. Under
-// hard limits the greater amount always counts. Under soft limits a discount is believed, such as that of a cheaper tier,
-// but not a cost of 0 for a model that has a price.
+// undercharged reports whether an attempt counts with its tokens at the known prices, although the provider reports
+// a lower cost. Another provider may charge too: a gateway reports 0 if the caller's own key pays there. Under hard
+// limits the greater amount always counts. Under soft limits a lower cost counts, as for a cheaper tier, but a cost
+// of 0 does not count for a model that has a price.
 func (h *Hold) undercharged(o Billed) bool {
 	return o.Tokens != nil && h.priced && (h.s.b.o.Hard || *o.CostUSD == 0) && h.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
@@ -818,7 +837,7 @@ func (h *Hold) charge(o Billed) Charge {
 	return c
 }
 
-// lost returns the charge of a request whose outcome nobody knows: its bound, if it has one.
+// lost returns the charge of a request whose outcome is not known. It is the bound, if there is one.
 func (h *Hold) lost() Charge {
 	c := Charge{Stage: h.at.Stage, Model: h.at.Model, Provider: h.at.Provider, Source: SourceBound}
 	if h.bounded {
@@ -827,7 +846,7 @@ func (h *Hold) lost() Charge {
 	return c
 }
 
-// noteLocked notes what is odd about a bill.
+// noteLocked notes warnings about a bill: uncertain, different from our prices, or above its bound.
 func (h *Hold) noteLocked(o Billed, c Charge) {
 	a := h.s.b
 	s := h.s
@@ -860,11 +879,11 @@ func (h *Hold) noteLocked(o Billed, c Charge) {
 	a.costsLocked(model, string(h.at.Stage)).add(*c.USD)
 }
 
-// chargeLocked adds a charge to a session.
+// chargeLocked adds a charge to the account of a session.
 func (b *Book) chargeLocked(s *Account, c Charge) {
 	b.changeLocked(s, func() { c.addTo(&s.scope) })
 	if s.calls == nil {
-		s.calls = make([]Charge, 0, 2*len(s.Models)+1) // as a session has whose seats are of different models
+		s.calls = make([]Charge, 0, 2*len(s.Models)+1) // enough for a session whose seats have different models
 	}
 	s.calls = append(s.calls, c)
 	if c.USD == nil && b.limits(s) {
@@ -872,11 +891,11 @@ func (b *Book) chargeLocked(s *Account, c Charge) {
 	}
 }
 
-// Close ends the account, and returns what a reader of the session should know. The
-// rest of its limit returns to the limits of its day. The line of the ledger may still be on its
-// way to the disk: until it is there, the session counts whole.
+// Close ends the account, and returns warnings for the readers of the session. What is left of its limit returns to
+// the daily limits. The last line of the ledger may still be on its way to the disk. If a crash loses it, the
+// session counts with its whole limit.
 //
-// With continues the session goes on in another process: the ledger gets no line.
+// continues says that another process continues the session. Close then only returns the warnings.
 func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 	a := s.b
 	if a == nil {
@@ -904,9 +923,9 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 		return warnings
 	}
 	if a.o.Ledger != nil {
-		// The line has its place before the room is free: after a crash, no session that took this room is
-		// in the ledger while this one still counts whole.
-		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // the ledger logs it and tries again
+		// Append queues the line before the money is free. So after a crash, if a session that took this money is
+		// in the ledger, the line of this one is there too.
+		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // The ledger logs an error and tries again.
 	}
 	held := a.hold(s)
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
@@ -917,7 +936,7 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 	return warnings
 }
 
-// explain returns what a warning says, before the models.
+// explain returns the text of a warning, which the names of the models follow.
 func (b *Book) explain(code council.WarningCode, s *Account) string {
 	switch code {
 	case council.WarnPriceOld:
@@ -938,24 +957,24 @@ func (b *Book) explain(code council.WarningCode, s *Account) string {
 	}
 }
 
-// The scopes of limits.
+// These are the scopes of limits.
 const (
 	ScopeSession = "session"
-	ScopeDay     = "day"   // all sessions that began on one day
-	ScopeToken   = "token" // those of one token
+	ScopeDay     = "day"   // all sessions that began on one day (UTC)
+	ScopeToken   = "token" // the sessions of one token on one day
 )
 
-// Limit is a limit and how much of it is taken.
+// Limit is a limit and what is used of it.
 type Limit struct {
 	Scope    string     `json:"scope"` // ScopeSession, ScopeDay or ScopeToken
 	Limit    USD        `json:"limit_usd"`
-	Used     USD        `json:"used_usd"`     // certain and uncertain
-	Reserved USD        `json:"reserved_usd"` // by sessions that run
+	Used     USD        `json:"used_usd"`     // certain and uncertain cost
+	Reserved USD        `json:"reserved_usd"` // reserved by sessions that run
 	Left     USD        `json:"left_usd"`
-	ResetsAt *time.Time `json:"resets_at"` // null for a session
+	ResetsAt *time.Time `json:"resets_at"` // null in ScopeSession
 }
 
-// Limits returns the limits of today, of all sessions and of a token, where there are any.
+// Limits returns the daily limit for all sessions and the one for a token, each if there is one.
 func (b *Book) Limits(token string) []Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -986,14 +1005,14 @@ func (b *Book) Account(session string) *Account {
 	return b.sessions[session]
 }
 
-// costs are what the latest calls of a model in a stage cost.
+// costs are the costs of the latest calls of a model in a stage.
 type costs struct {
 	latest [200]USD
 	count  int
-	middle *USD // their median; nil: it is not computed yet
+	middle *USD // their median, or nil before it is computed
 }
 
-// fewest is the number of calls from which on their median says what the next one will cost.
+// fewest is how many calls are needed before their median is used as the expected cost of the next one.
 const fewest = 20
 
 func (c *costs) add(cost USD) {

@@ -1,29 +1,26 @@
-// Package spend keeps what calls to models cost, and holds limits of cost.
+// Package spend keeps what calls to models cost, and enforces cost limits.
 //
-// All money is in whole picodollars, see [USD]. Sums of it are exact, and a sum that would
-// overflow is the largest amount, which fits no limit.
+// All money is in whole picodollars, see [USD]. Sums are exact. A sum that would overflow is the largest amount,
+// which is above every limit.
 //
-// A [Tariff] says what a model's tokens cost. [Accounts] reserve what an attempt can cost at
-// most before it is sent ([Accounts.Reserve]), and replace that by what it did cost afterwards
-// ([Reservation.Finish]), both under one lock:
+// A [Tariff] says what a model's tokens cost. An [Account] of a [Book] reserves the most that an attempt can cost
+// before the attempt is sent ([Account.Reserve]). Afterwards it replaces that by the cost ([Hold.Charge]). Both
+// hold the same lock. The cost of an attempt is:
 //
-//   - the provider's own figure, where it gives one, else the tariff times the tokens that it
-//     reports;
-//   - nothing for an attempt that did not reach the provider, or that it refused (HTTP 4xx);
-//   - its bound for any other attempt without figures. That cost is uncertain: the provider may
-//     have charged less.
+//   - the figure that the provider reports, or else the tariff times the tokens that it reports;
+//   - nothing, if the attempt did not reach the provider, or if the provider refused it (HTTP 4xx);
+//   - the bound of the attempt, if there are no figures. That cost is uncertain, because the provider may have charged
+//     less.
 //
-// With [Options.Hard], certain, uncertain and reserved amounts together stay within every limit
-// at every instant. One thing breaks that: a bill above the bound of its attempt. It is charged
-// in full, and the later bounds of its model grow by the same ratio. Otherwise no call begins
-// once the certain and uncertain cost of its session, with what calls in flight are expected to
-// cost, has reached the limit.
+// With [Options.Hard], certain, uncertain and reserved amounts together stay within every limit at every instant.
+// Only a bill above the bound of its attempt breaks that. It is charged in full, and the later bounds of its model
+// grow by the same ratio. Without Options.Hard, no call begins once the session has reached its limit. The cost
+// that counts is the certain and the uncertain cost, and what calls in flight are expected to cost.
 //
-// The [Ledger] gets a line when a session begins and one with its calls when it ends. [Accounts]
-// replay those lines when a daemon starts. A session that has no end there counts with its whole
-// limit, as uncertain: its daemon was killed. Each line has a checksum, and the [End] of a ledger says how far it reaches at
-// least: [Check] and [ReadReport] say what cannot be read or is missing.
+// The [Ledger] gets a line when a session begins, and one with its calls when it ends. A [Book] replays these lines
+// when a daemon starts. If the daemon of a session was killed, the session has no end there. It then counts with
+// its whole limit, as uncertain. Each line has a checksum, and the [End] of a ledger says how many lines it has at
+// least. [Check] and [ReadReport] say what cannot be read or is missing.
 //
-// The package leaves to others how calls are made, where prices come from, and how lines are
-// stored.
+// Callers make the calls, find the prices and store the lines.
 package spend

@@ -8,23 +8,25 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Estimate is what a session may cost, before it begins. Upper figures are without retries. A
-// figure is null where nobody knows it.
+// Estimate is what a session may cost, before it begins. Upper figures do not include retries. A figure is null if
+// it is not known.
 type Estimate struct {
-	Calls    int               `json:"calls"`        // when nothing fails
-	Upper    *USD              `json:"upper_usd"`    // the most that they cost, with answers of 8 bytes a token
-	Expected *USD              `json:"expected_usd"` // the median of earlier calls of each model in each stage
+	Calls int `json:"calls"` // number of calls if nothing fails
+	// Upper is the most that these calls cost, if answers have at most 8 bytes per token.
+	Upper *USD `json:"upper_usd"`
+	// Expected is the sum of medians: what earlier calls of each model in each stage cost.
+	Expected *USD              `json:"expected_usd"`
 	ByStage  map[string]Figure `json:"by_stage"`
 	ByModel  map[string]Figure `json:"by_model"`
-	Unpriced []string          `json:"unpriced"` // models of which nobody knows what they cost
-	Limits   []Limit           `json:"limits"`   // of the session, the day and the caller's token, where there are any
+	Unpriced []string          `json:"unpriced"` // models whose prices are not known
+	Limits   []Limit           `json:"limits"`   // the limits of the session, the day and the caller's token
 	// Fits reports whether a session would begin now.
 	Fits bool `json:"fits"`
-	// Refusal says which limit a session would not begin under, and what to do. It is null where it fits.
+	// Refusal says which limit keeps a session from beginning now, and what to do. It is null if Fits is true.
 	Refusal *string `json:"refusal"`
 }
 
-// Figure is the part of an estimate that belongs to a stage or a model.
+// Figure is the part of an estimate for one stage or one model.
 type Figure struct {
 	Calls    int  `json:"calls"`
 	Upper    *USD `json:"upper_usd"`
@@ -32,24 +34,24 @@ type Figure struct {
 }
 
 const (
-	// bytesPerToken is more than nearly all texts have.
+	// bytesPerToken is more than in nearly all texts.
 	bytesPerToken = 8
-	// overhead is more than a request has besides its texts, and promptOverhead more than the
-	// prompts of the reviewers and the chairman have besides what they quote.
+	// overhead is more bytes than a request has besides its texts. promptOverhead is more bytes than the prompts of
+	// reviewers and chairman have besides what they quote.
 	overhead, promptOverhead = 512, 16 << 10
-	// schemaCopies is how many times its length a schema takes at most: once as the format, and twice
-	// in the prompt, as JSON in a JSON text.
+	// schemaCopies says how many times its length a schema takes at most. It is sent once as the format, and in the
+	// prompt as JSON within a JSON text, which takes twice its length.
 	schemaCopies = 3
-	// endless is the length of a reply without a limit. Sums with it stay negative.
+	// endless stands for the length of a reply without a limit. Sums with it stay negative.
 	endless = math.MinInt64 / 8
 )
 
-// planned is a call that a session makes when nothing fails.
+// planned is a call that a session makes if nothing fails.
 type planned struct {
 	stage council.Stage
 	model string
-	bytes int64 // of its body, at most; negative: nobody knows
-	limit *int  // of its output
+	bytes int64 // the most bytes of its body; negative if that is not known
+	limit *int  // the most output tokens, or nil
 }
 
 // calls returns the calls of a plan.
@@ -65,12 +67,12 @@ func calls(plan council.Plan) []planned {
 	return l.all
 }
 
-// callList collects the calls of a plan, stage by stage. All lengths are in bytes, at most.
+// callList collects the calls of a plan, stage by stage. All lengths are upper bounds, in bytes.
 type callList struct {
 	plan     council.Plan
 	question int64 // the length of a request with the question alone
-	answers  int64 // the length of all answers of the stages before
-	reviews  int64 // the length of all reviews of the stages before
+	answers  int64 // the answers of all earlier stages together
+	reviews  int64 // the reviews of all earlier stages together
 	all      []planned
 }
 
@@ -109,7 +111,7 @@ func (l *callList) addStage(s council.StagePlan) {
 	}
 }
 
-// addSides adds the calls of the sides, which look at the answers.
+// addSides adds the calls of the sides, which read the answers.
 func (l *callList) addSides() {
 	for _, side := range l.plan.Sides {
 		stage := council.Stage(side.Name)
@@ -124,7 +126,7 @@ func (l *callList) addSides() {
 	}
 }
 
-// addFinal adds the call for the final answer, and where that has a schema, its repair.
+// addFinal adds the call for the final answer. If the answer has a schema, it also adds the call that repairs it.
 func (l *callList) addFinal(stage council.Stage, m council.Member, bytes int64) {
 	sampling := l.plan.Rules.Sampling
 	if l.plan.Output == nil {
@@ -144,7 +146,7 @@ func (l *callList) add(stage council.Stage, m council.Member, bytes int64, sampl
 	l.all = append(l.all, planned{stage, m.Model, bytes + int64(len(m.Model)), m.Sampling(sampling).MaxOutputTokens})
 }
 
-// replySize returns how long the replies of members are together, at most.
+// replySize returns the most bytes that the replies of members have together.
 func replySize(members []council.Member, sampling council.Sampling) (bytes int64) {
 	for _, m := range members {
 		limit := m.Sampling(sampling).MaxOutputTokens
@@ -156,7 +158,7 @@ func replySize(members []council.Member, sampling council.Sampling) (bytes int64
 	return bytes
 }
 
-// textSize returns how long texts are as JSON, at most.
+// textSize returns the most bytes that texts have together as JSON.
 func textSize(texts map[string]string) (bytes int64) {
 	for _, text := range texts {
 		data, _ := json.Marshal(text) // texts can be encoded
@@ -165,7 +167,7 @@ func textSize(texts map[string]string) (bytes int64) {
 	return bytes
 }
 
-// upper returns the most that the calls cost together, nil where that is not known of one.
+// upper returns the most that the calls cost together, or nil if that is not known of one call.
 func (b *Book) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {
@@ -181,7 +183,7 @@ func (b *Book) upper(all []planned) *USD {
 	return &sum
 }
 
-// expected returns what the calls cost together, as earlier ones did, nil where too few are known.
+// expected returns the sum of the medians of earlier calls. It is nil if a model has had too few calls in a stage.
 func (b *Book) expected(all []planned) *USD {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +198,7 @@ func (b *Book) expected(all []planned) *USD {
 	return &sum
 }
 
-// Opening returns what is known of the session of a plan before its first call.
+// Opening returns the Opening for the session of a plan.
 func (b *Book) Opening(plan council.Plan) Opening {
 	o := Opening{
 		Session:   plan.SessionID,
@@ -229,7 +231,7 @@ func (b *Book) Opening(plan council.Plan) Opening {
 		}
 	}
 	if !b.o.Hard && !b.HasDayLimit() {
-		return o // nobody needs the rest
+		return o // no caller needs the rest
 	}
 	all := calls(plan)
 	o.Upper = b.upper(all)
@@ -237,7 +239,7 @@ func (b *Book) Opening(plan council.Plan) Opening {
 	return o
 }
 
-// Estimate returns what the session of a plan may cost.
+// Estimate estimates what the session of a plan costs, and whether it would begin now.
 func (b *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := b.Opening(plan)

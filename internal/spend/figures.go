@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// This file has what metrics show of the accounts.
+// This file has the figures that metrics show.
 
-// OtherCouncils is the council of bills beyond the first maxCouncils councils.
+// OtherCouncils is the council in bills after the first maxCouncils councils.
 const OtherCouncils = "other"
 
-// maxCouncils bounds the councils that bills have: a request may name its members in any combination.
+// maxCouncils limits how many councils bills name, because a request may combine members as it likes.
 const maxCouncils = 50
 
-// bill is what a sum of costs belongs to.
+// bill is the key of a sum of costs.
 type bill struct {
 	council, model string
 	source         CostSource
 }
 
-// openBillsLocked begins the bills of a session at 0, so that whoever reads them before its first call
-// is charged and afterwards sees what they grew by.
+// openBillsLocked begins the bills of a session at 0. A reader that sees them before the first charge and after it
+// can compute the difference.
 func (b *Book) openBillsLocked(s *Account) {
 	s.billed = s.Council
 	if !b.councils[s.Council] {
@@ -38,7 +38,7 @@ func (b *Book) openBillsLocked(s *Account) {
 	}
 }
 
-// billLocked adds the charge of a request of this process.
+// billLocked adds a charge of this process to its bill.
 func (b *Book) billLocked(s *Account, c Charge) {
 	if c.USD != nil {
 		key := bill{s.billed, c.Model, c.Source}
@@ -46,7 +46,7 @@ func (b *Book) billLocked(s *Account, c Charge) {
 	}
 }
 
-// Bill is what a council's calls to a model cost, as far as that is from one source.
+// Bill is what the calls of a council to a model cost, with costs from one source.
 type Bill struct {
 	Council string // Opening.Council, or OtherCouncils
 	Model   string
@@ -54,8 +54,8 @@ type Bill struct {
 	USD     USD
 }
 
-// Bills returns what the requests of this process cost since it began, in the order of councils, models
-// and sources. What was replayed is not in them, and requests whose cost nobody knows are not.
+// Bills returns what the requests of this process cost since it began, ordered by council, model and source.
+// Replayed costs and requests without a known cost are not included.
 func (b *Book) Bills() []Bill {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,18 +69,18 @@ func (b *Book) Bills() []Bill {
 	return all
 }
 
-// Budget is what counts against a limit of today, whether or not there is one.
+// Budget is today's use of one limit. It is also reported if there is no limit.
 type Budget struct {
 	Scope    string // ScopeDay or ScopeToken
-	Token    string // its name; "" in ScopeDay, and where no token is asked for
-	Limit    *USD   // nil: none
-	Used     USD    // certain and uncertain
-	Reserved USD    // by sessions that run
+	Token    string // name of the token, or "" in ScopeDay and if the daemon asks for no token
+	Limit    *USD   // the limit, or nil
+	Used     USD    // certain and uncertain cost
+	Reserved USD    // reserved by sessions that run
 	Refused  int    // sessions that this process refused because of the limit
 }
 
-// Budgets returns what counts today: of all sessions, and of each token that began a session today, in
-// the order of their names.
+// Budgets returns today's budget of all sessions, and that of each token that began a session today, ordered by
+// name.
 func (b *Book) Budgets() []Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,8 +97,8 @@ func (b *Book) Budgets() []Budget {
 	return all
 }
 
-// OverBounds returns how many bills of each model were above the bounds of their requests, of the models
-// of all sessions that began in this process.
+// OverBounds returns for each model how many of its bills were above the bounds of their requests. It includes all
+// models of sessions that began in this process.
 func (b *Book) OverBounds() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,21 +9,20 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Ledger stores lines, each with a line break at its end. The lines of one call stay together: after
-// a crash all of them are there, or none.
+// Ledger stores lines. Each line ends in a line break. The lines of one Append stay together: after a crash all of
+// them are there, or none.
 type Ledger interface {
-	// Append stores lines behind those of earlier calls. With synced it returns nil when they are on disk.
-	// Otherwise it returns at once.
+	// Append appends lines. If synced is true, it returns nil once they are on disk. Otherwise it returns at once.
 	Append(ctx context.Context, synced bool, lines ...[]byte) error
 }
 
-// CostSource says where the cost of an attempt is from.
+// CostSource says where the cost of an attempt comes from.
 type CostSource string
 
-// The sources.
+// These are the sources.
 const (
-	SourceProvider CostSource = "provider" // its own figure
-	SourceTariff   CostSource = "tariff"   // tokens times prices
+	SourceProvider CostSource = "provider" // the cost that the provider reported
+	SourceTariff   CostSource = "tariff"   // tokens times our prices
 	SourceBound    CostSource = "bound"    // the most that the attempt can have cost
 )
 
@@ -31,14 +30,15 @@ const (
 type Charge struct {
 	Stage    council.Stage `json:"stage"`
 	Model    string        `json:"model"`
-	Provider string        `json:"provider"` // its name; "": the default provider
-	Attempt  int           `json:"attempt"`  // of its call, from 1; 0: one of a process that is gone
-	Tokens   *Tokens       `json:"tokens"`
-	USD      *USD          `json:"usd"` // null: nobody knows
-	Source   CostSource    `json:"source"`
+	Provider string        `json:"provider"` // name of the provider, or "" for the default one
+	// Attempt is its number in the call, from 1. It is 0 for an attempt of a process that died.
+	Attempt int        `json:"attempt"`
+	Tokens  *Tokens    `json:"tokens"`
+	USD     *USD       `json:"usd"` // null if it is not known
+	Source  CostSource `json:"source"`
 }
 
-// addTo adds the charge to what is spent.
+// addTo adds the charge to a scope.
 func (c Charge) addTo(s *scope) {
 	switch {
 	case c.USD == nil:
@@ -50,25 +50,26 @@ func (c Charge) addTo(s *scope) {
 	}
 }
 
-// The types of the ledger's lines.
+// These are the types of lines in the ledger.
 const (
-	entryOpen  = "open"  // a session begins
-	entryCalls = "calls" // some of the calls of a session; its end follows
-	entryClose = "close" // a session ended
+	entryOpen  = "open"  // the first line of a session
+	entryCalls = "calls" // some of the calls of a session, before its last line
+	entryClose = "close" // the last line of a session
 )
 
-// entry is a line of the ledger. Its type and day come first, so that the lines of other days can
-// be passed over unread, and its checksum last.
+// entry is a line of the ledger. Its type and day come first, so that a reader can skip the lines of other days.
+// Its checksum comes last.
 type entry struct {
-	Type    string   `json:"type"`
-	Day     string   `json:"day"` // on which the session began, in UTC
-	Session string   `json:"session"`
-	Token   string   `json:"token"`
-	User    string   `json:"user,omitempty"` // for whom the caller asked
-	Council string   `json:"council"`
-	Limit   *USD     `json:"limit_usd"`
-	Upper   *USD     `json:"upper_usd,omitempty"` // where there is no limit, the most that the session was thought to cost
-	Calls   []Charge `json:"calls,omitempty"`
+	Type    string `json:"type"`
+	Day     string `json:"day"` // the day on which the session began, in UTC
+	Session string `json:"session"`
+	Token   string `json:"token"`
+	User    string `json:"user,omitempty"` // council.Plan.User
+	Council string `json:"council"`
+	Limit   *USD   `json:"limit_usd"`
+	// Upper is the most that a session without a limit should cost.
+	Upper *USD     `json:"upper_usd,omitempty"`
+	Calls []Charge `json:"calls,omitempty"`
 }
 
 func (e entry) line() []byte {
@@ -76,11 +77,10 @@ func (e entry) line() []byte {
 	return append(seal(data), '\n')
 }
 
-// maxCalls is how many calls a line holds, so that it stays below the 64 KiB that a line of a store
-// may have.
+// maxCalls is how many calls a line may hold. It keeps a line below 64 KiB, the limit of the store.
 const maxCalls = 60
 
-// lines returns lines with calls of a session, the last of that type.
+// lines returns lines with calls of a session. The last line has the type last.
 func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	e := entry{
 		Type:    entryCalls,
@@ -101,7 +101,7 @@ func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	return append(lines, e.line())
 }
 
-// addWhole adds a session without an end to what is spent, or with -1 takes it away.
+// addWhole adds a session without an end to a scope, or takes it away again if sign is -1.
 func (e entry) addWhole(s *scope, sign int) {
 	whole := e.Limit
 	if whole == nil {
@@ -118,16 +118,17 @@ func (e entry) addWhole(s *scope, sign int) {
 	s.uncertain = s.uncertain.Plus(*whole)
 }
 
-// Replay takes in the lines of a ledger that can be read, in their order. It leaves out all days but the given ones; nil takes every
-// day. It is called once, before any session is opened. A session that has no end counts whole, as uncertain, until it is opened
-// again.
+// Replay adds the sessions in the lines of a ledger, and skips damaged lines. If days is not nil, it skips all
+// other days. It is called once, before any session is opened. A session without an end counts with its whole
+// limit, as uncertain, until it is opened again.
 //
-// The days should be [State.Recent], the last ones of the ledger. The clock does not choose them, because it may be wrong.
+// The days should be [State.Recent], the last days in the ledger. They do not depend on the clock, which may be
+// wrong.
 func (b *Book) Replay(lines Lines, days []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	closed := map[string]bool{}
-	calls := map[string][]Charge{} // of sessions whose end has not come
+	calls := map[string][]Charge{} // of sessions whose last line has not come
 	for line, err := range lines {
 		if _, damaged := errors.AsType[*Damage](err); damaged {
 			continue
@@ -162,7 +163,7 @@ func (b *Book) Replay(lines Lines, days []string) error {
 	return nil
 }
 
-// replayLocked takes in a session that ended.
+// replayLocked adds a session that ended.
 func (b *Book) replayLocked(e entry, calls []Charge) {
 	for _, c := range calls {
 		for _, scope := range b.scopesLocked(e.Day, e.Token) {

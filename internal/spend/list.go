@@ -13,23 +13,24 @@ import (
 	"time"
 )
 
-// List holds tariffs by the names under which a price list has them.
+// List holds the tariffs of models by their names in a price list.
 type List map[string]Tariff
 
-// ErrNoPrices says that a list holds no price of any model.
+// ErrNoPrices says that a list holds no price.
 var ErrNoPrices = errors.New("the list holds no prices: it needs the form of OpenRouter's /models, " +
 	"or of LiteLLM's model_prices_and_context_window.json")
 
-// ParseList reads a list of prices as of a day: {"data": [{"id": ..., "pricing": {...}}]}, in which
-// OpenRouter's /models has them in US dollars per token, or LiteLLM's file. Prices are rounded up
-// to the next picodollar a token. A model whose price is not clear is left out: a price that is too
-// low would overspend in silence. Of a model that is listed twice, the dearer prices count.
+// ParseList reads a list of prices, and dates them asOf. The list is LiteLLM's file, or has the form of
+// OpenRouter's /models: {"data": [{"id": ..., "pricing": {...}}]}, with prices in US dollars per token. Prices are
+// rounded up to the next picodollar per token. A model whose prices are not clear is left out, because a price that
+// is too low would overspend without notice. If a model is listed twice, the higher prices count.
 func ParseList(data []byte, asOf time.Time) (List, error) {
 	var cards struct {
 		Data []struct {
 			ID      string          `json:"id"`
 			Pricing json.RawMessage `json:"pricing"`
-			Alias   json.RawMessage `json:"alias_target"` // of a name that always means the newest model of a family
+			// Alias is set for a name that always means the newest model of a family.
+			Alias json.RawMessage `json:"alias_target"`
 		} `json:"data"`
 	}
 	list := List{}
@@ -52,7 +53,7 @@ func ParseList(data []byte, asOf time.Time) (List, error) {
 		if _, priced := list[card.ID]; priced || card.ID == "" || json.Unmarshal(card.Alias, &target) != nil {
 			continue
 		}
-		if t, ok := list[target.Slug]; ok { // an alias without prices of its own costs what it stands for
+		if t, ok := list[target.Slug]; ok { // An alias without its own prices costs as much as its target.
 			list[card.ID] = t
 		}
 	}
@@ -82,7 +83,7 @@ func (l List) addLiteLLM(data []byte, asOf time.Time) error {
 	return nil
 }
 
-// pricing is what OpenRouter's list says of a model: US dollars per token, and per request.
+// pricing holds the prices of a model in OpenRouter's list: US dollars per token, and per request.
 type pricing struct {
 	Prompt     string `json:"prompt"`
 	Completion string `json:"completion"`
@@ -96,7 +97,7 @@ func readPricing(data json.RawMessage) (t Tariff, err error) {
 	var p struct {
 		pricing
 		Overrides []struct {
-			MinPromptTokens int64 `json:"min_prompt_tokens"` // from so many on, these prices hold
+			MinPromptTokens int64 `json:"min_prompt_tokens"` // the number of input tokens from which on these prices hold
 			pricing
 		} `json:"overrides"`
 	}
@@ -126,7 +127,7 @@ func (p pricing) rates() (r Rates, err error) {
 		errs = append(errs, err)
 		return &v
 	}
-	// What does not cost extra stands as 0 there. It costs what other tokens do.
+	// The list has 0 for tokens without a price of their own. They cost as much as other tokens.
 	extra := func(text string) *Price {
 		if v := price(text); v != nil && *v > 0 {
 			return v
@@ -145,10 +146,10 @@ func (p pricing) rates() (r Rates, err error) {
 	return r, errors.Join(errs...)
 }
 
-// above matches a field of LiteLLM's file for calls with many input tokens.
+// above matches the price fields of LiteLLM's file that hold for calls with many input tokens.
 var above = regexp.MustCompile(`^(.+)_above_([0-9]+)k_tokens$`)
 
-// readLiteLLM reads what LiteLLM's file says of a model: US dollars per token.
+// readLiteLLM reads the prices of one model in LiteLLM's file: US dollars per token.
 func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 	var errs []error
 	set := func(r *Rates, field string, value any) {
@@ -188,8 +189,8 @@ func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 	return t, errors.Join(append(errs, t.Validate())...)
 }
 
-// texts returns the given prices as texts, each behind its name and the separator. The fee of a request is among them if
-// it differs from fee.
+// texts returns the prices that are set, each as its name, the separator and the price. It includes the fee of a
+// request only if that differs from fee.
 func (r Rates) texts(separator string, fee USD) []string {
 	var texts []string
 	for _, name := range []string{"input", "cached_input", "cache_write", "output", "reasoning"} {
@@ -203,10 +204,10 @@ func (r Rates) texts(separator string, fee USD) []string {
 	return texts
 }
 
-// fee returns the fee of a request to which no tier applies.
+// fee returns the fee of a request when no tier applies.
 func (t Tariff) fee() USD { return *cmp.Or(t.Request, new(USD)) }
 
-// Line returns the tariff as an entry of a roster's models, dated, on one line.
+// Line returns the tariff on one line, in the form of a model's prices in a roster.
 func (t Tariff) Line() string {
 	line := strings.Join(t.texts(": ", 0), ", ")
 	if !t.AsOf.IsZero() {
@@ -223,7 +224,7 @@ func (t Tariff) Line() string {
 	return "{" + line + "}"
 }
 
-// Same reports whether two tariffs have the same prices, whatever their days.
+// Same reports whether two tariffs have the same prices. It ignores their days.
 func (t Tariff) Same(u Tariff) bool {
 	if len(t.Above) != len(u.Above) || t.over(t.Rates) != u.over(u.Rates) {
 		return false
@@ -237,7 +238,7 @@ func (t Tariff) Same(u Tariff) bool {
 	return true
 }
 
-// Entry returns the tariff as [ParseTariff] reads it.
+// Entry returns the tariff in the form that [ParseTariff] reads.
 func (t Tariff) Entry() string {
 	parts := []string{t.Input.String() + "/" + t.Output.String()}
 	base := t.Rates

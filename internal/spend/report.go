@@ -9,10 +9,10 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// By is what the rows of a report are of.
+// By says what each row of a report stands for.
 type By string
 
-// The kinds of rows.
+// These are the kinds of rows.
 const (
 	ByDay     By = "day"
 	ByToken   By = "token"
@@ -21,29 +21,32 @@ const (
 	ByModel   By = "model"
 )
 
-// Query says what a report is of.
+// Query selects what a report covers.
 type Query struct {
-	Days  int     // today (UTC) and the days before it; 0: all
-	By    By      // "": ByDay
-	Token *string // only its sessions; nil: all
+	// Days is how many days it covers, today (UTC) included. 0 covers all.
+	Days  int
+	By    By      // ByDay if ""
+	Token *string // covers only the sessions of this token; nil covers all
 }
 
 // Costs is what sessions cost. A session belongs to the day on which it began, in UTC.
 type Costs struct {
-	Total     USD     `json:"total_usd"`     // with what is uncertain
-	Uncertain USD     `json:"uncertain_usd"` // at most: attempts that failed or were cut off, and sessions without an end
-	Unknown   int     `json:"unknown_calls"` // calls of which nobody knows what they cost, and sessions without an end that had no limit
-	By        By      `json:"by"`
-	Days      int     `json:"days"`   // Query.Days
-	Rows      []Row   `json:"rows"`   // days in their order, else the largest total first
-	Limits    []Limit `json:"limits"` // of today
-	Ledger    *State  `json:"ledger"` // null: what sessions cost is not kept
+	Total USD `json:"total_usd"` // includes Uncertain
+	// Uncertain is an upper bound. It sums up attempts that failed or were cut off, and sessions without an end.
+	Uncertain USD `json:"uncertain_usd"`
+	// Unknown counts calls without a known cost, and sessions without an end that had no limit.
+	Unknown int     `json:"unknown_calls"`
+	By      By      `json:"by"`
+	Days    int     `json:"days"`   // Query.Days
+	Rows    []Row   `json:"rows"`   // days in their order, otherwise the largest total first
+	Limits  []Limit `json:"limits"` // today's limits
+	Ledger  *State  `json:"ledger"` // null if no ledger is kept
 }
 
 // Row is what the sessions of one day, token, user, council or model cost.
 type Row struct {
-	// Key is the day, the name of the token, the user as the caller named them, the council, or the model. It is
-	// "" where no token is asked for, where no user is named, and for the model of a session without an end.
+	// Key is the day, the name of the token, the user that the caller named, the council, or the model. It is "" if
+	// the daemon asks for no token, if no user is named, and for the model of a session without an end.
 	Key       string `json:"key"`
 	Sessions  int    `json:"sessions"`
 	Calls     int    `json:"calls"`
@@ -57,13 +60,16 @@ type collector struct {
 	q     Query
 	total scope
 	rows  map[string]*Row
-	ended map[string]bool     // sessions
-	open  map[string]entry    // sessions without an end
-	calls map[string][]Charge // theirs, as far as the ledger has them: they count whole
+	ended map[string]bool  // sessions whose last line has come
+	open  map[string]entry // sessions without an end
+	// calls holds those calls of the sessions in open that the ledger has. They do not count yet, because
+	// these sessions count with their whole limits.
+	calls map[string][]Charge
 }
 
-// ReadReport reads a report from the lines of a ledger, and says what is damaged in it. The lines are nil without a ledger, and the
-// end is nil where none is kept. Sessions that run now are taken from accounts. Without accounts, sessions without an end count whole.
+// ReadReport reads a report from the lines of a ledger, and notes what is damaged in it. lines is nil if there is
+// no ledger, and end is nil if no end is kept. The sessions that run now come from the Book. If the Book is nil,
+// sessions without an end count with their whole limits.
 func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{
@@ -128,7 +134,7 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, 
 	return r, nil
 }
 
-// limitsOf returns the limits that concern a token. Without a token, they are those of all sessions.
+// limitsOf returns the limits that apply to a token. If token is nil, it returns those of all sessions.
 func (b *Book) limitsOf(token *string) []Limit {
 	if token != nil {
 		return b.Limits(*token)
@@ -136,7 +142,7 @@ func (b *Book) limitsOf(token *string) []Limit {
 	return slices.DeleteFunc(b.Limits(""), func(l Limit) bool { return l.Scope == ScopeToken })
 }
 
-// running returns the sessions that run, with their calls so far.
+// running returns the sessions that run, with the charges that the ledger does not have yet.
 func (b *Book) running() []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,7 +180,7 @@ func (c *collector) add(e entry) {
 		c.charge(e, call.Model, call.addTo)
 		row := c.row(e, call.Model)
 		row.Calls++
-		if !seen[row] && c.q.By == ByModel { // the other rows count each session once, at its end
+		if !seen[row] && c.q.By == ByModel { // For other rows, each session counts once, at its end.
 			seen[row] = true
 			row.Sessions += e.sessions()
 		}
@@ -187,7 +193,7 @@ func (c *collector) add(e entry) {
 	delete(c.open, e.Session)
 }
 
-// sessions returns for how many sessions an entry counts: a comparison after a session is none.
+// sessions returns how many sessions an entry counts for. A comparison that runs after a session counts for none.
 func (e entry) sessions() int {
 	if strings.HasSuffix(e.Session, council.ShadowSuffix) {
 		return 0
@@ -195,7 +201,7 @@ func (e entry) sessions() int {
 	return 1
 }
 
-// charge adds what add adds to the sum and to a row.
+// charge adds an amount to the total and to a row.
 func (c *collector) charge(e entry, model string, add func(*scope)) {
 	add(&c.total)
 	var s scope
@@ -206,7 +212,7 @@ func (c *collector) charge(e entry, model string, add func(*scope)) {
 	row.Unknown += s.unknown
 }
 
-// row returns the row of a call of a session.
+// row returns the row to which a call of a session belongs.
 func (c *collector) row(e entry, model string) *Row {
 	key := map[By]string{ByDay: e.Day, ByToken: e.Token, ByUser: e.User, ByCouncil: e.Council, ByModel: model}[c.q.By]
 	if c.rows[key] == nil {

@@ -16,55 +16,57 @@ import (
 	"time"
 )
 
-// The reasons why a line of a ledger cannot be read. A store adds its own, such as too_long and damaged.
+// These are the reasons why a line of a ledger cannot be read. A store adds its own, such as too_long and damaged.
 const (
 	ReasonNotJSON  = "not_json"     // not a JSON value
-	ReasonNoEntry  = "no_entry"     // JSON, but not a line that a ledger has
-	ReasonChecksum = "bad_checksum" // it is not the line that was written
-	// ReasonUnterminated says that the last line of a file has no end: a crash cut it, or it is being written. That is no damage.
+	ReasonNoEntry  = "no_entry"     // JSON, but not a line of a ledger
+	ReasonChecksum = "bad_checksum" // not the line that was written
+	// ReasonUnterminated says that the last line of a file has no end. A crash cut it, or it is being written. It
+	// is no damage.
 	ReasonUnterminated = "unterminated"
 )
 
-// Damage says which line of a ledger cannot be read, and why. Reading goes on behind it.
+// Damage says which line of a ledger cannot be read, and why. Reading continues after that line.
 type Damage struct {
 	File   string // name of its file, without directories
-	Line   int64  // 1-based, in its file
+	Line   int64  // number of the line in its file, from 1
 	Reason string
 }
 
 // Error returns the place and the reason.
 func (d *Damage) Error() string { return fmt.Sprintf("%s line %d: %s", d.File, d.Line, d.Reason) }
 
-// Lines are the lines of a ledger in their order. A *Damage concerns one line, or the rest of one file. Any other error is the
-// last element.
+// Lines are the lines of a ledger in their order. A *Damage concerns one line, or the rest of one file. After any
+// other error, no more elements follow.
 type Lines = iter.Seq2[Line, error]
 
-// Line is a line of a ledger that can be read.
+// Line is a line of a ledger that could be read.
 type Line struct {
 	text      []byte // valid until the next line is read
 	day       string
 	unchecked bool // it has no checksum
 }
 
-// crcKey stands before the checksum of a line, its last member. The checksum is the CRC-32C of all bytes before this key.
+// crcKey is before the checksum of a line, which is its last member. The checksum is the CRC-32C of all bytes
+// before this key.
 const crcKey = `,"crc":"`
 
 const crcLength = len(crcKey + `00000000"}`)
 
-// seal adds the checksum to a JSON object that has members.
+// seal adds the checksum to a JSON object, which must not be empty.
 func seal(object []byte) []byte {
 	object = object[:len(object)-len("}")]
 	return append(append(append(object, crcKey...), checksum(object)...), `"}`...)
 }
 
-// checksum returns the checksum as a line has it.
+// checksum returns a checksum as 8 hexadecimal digits.
 func checksum(body []byte) []byte {
 	var sum [crc32.Size]byte
 	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	return hex.AppendEncode(nil, sum[:])
 }
 
-// unseal reports whether the text ends in a checksum, and whether that checksum is right.
+// unseal reports whether the text ends in a checksum, and whether the checksum is right.
 func unseal(text []byte) (sealed, right bool) {
 	body := text[:max(0, len(text)-crcLength)]
 	digits, ok := bytes.CutPrefix(text[len(body):], []byte(crcKey))
@@ -74,9 +76,9 @@ func unseal(text []byte) (sealed, right bool) {
 	return true, bytes.Equal(digits[:len(digits)-len(`"}`)], checksum(body))
 }
 
-// ParseLine reads a line of a ledger without its end. An error is always a *Damage without a place. The lines of earlier releases
-// have no checksum. They must hold what those releases wrote and nothing else: so a line whose checksum lost its key does not pass
-// for one of them.
+// ParseLine reads a line of a ledger, without its line break. Its error is always a *Damage without a file and a
+// line number. The lines of earlier releases have no checksum. They may hold only what those releases wrote, so
+// that a line whose checksum lost its key is not taken for one of them.
 func ParseLine(text []byte) (Line, error) {
 	if sealed, right := unseal(text); sealed {
 		_, rest, _ := bytes.Cut(text, []byte(`"day":"`))
@@ -101,7 +103,7 @@ func ParseLine(text []byte) (Line, error) {
 	return Line{text: text, day: e.Day, unchecked: true}, nil
 }
 
-// typeOf returns the type of a line, which is its first member, or "".
+// typeOf returns the type of a line, which is its first member, or "" if there is none.
 func typeOf(text []byte) string {
 	for _, name := range []string{entryOpen, entryCalls, entryClose} {
 		if bytes.HasPrefix(text, []byte(`{"type":"`+name+`"`)) {
@@ -112,48 +114,49 @@ func typeOf(text []byte) string {
 }
 
 func (l Line) entry() (e entry) {
-	_ = json.Unmarshal(l.text, &e) // ParseLine has looked at it
+	_ = json.Unmarshal(l.text, &e) // ParseLine has checked it.
 	return e
 }
 
-// usd returns the sum of the calls on the line.
+// usd returns the sum of the charges on the line.
 func (l Line) usd() (sum USD) {
-	// Inside of a string, quotes have a backslash before them: no name of a model can be taken for this key.
+	// In a string, quotes follow a backslash, so no name of a model contains this key.
 	const key = `,"usd":`
 	for _, rest, ok := bytes.Cut(l.text, []byte(key)); ok; _, rest, ok = bytes.Cut(rest, []byte(key)) {
 		if end := bytes.IndexAny(rest, ",}"); end > 0 {
-			cost, _ := ParseUSD(string(rest[:end])) // null: nobody knows it
+			cost, _ := ParseUSD(string(rest[:end])) // The text is null if the cost is not known.
 			sum = sum.Plus(cost)
 		}
 	}
 	return sum
 }
 
-// daysKept is how many days a process remembers, and of how many the end of a ledger has the sums.
+// daysKept is how many days a Book remembers, and for how many days the end of a ledger has sums.
 const daysKept = 8
 
-// End is the high-water mark of a ledger. Every line that it counts was on disk before the end was written. It is kept in a file of
-// its own: a ledger with fewer lines was cut, replaced or taken away.
+// End is the high-water mark of a ledger. Every line that it counts was on disk before the end was written. It is
+// kept in its own file. If a ledger has fewer lines, it was cut, replaced or removed.
 type End struct {
-	Written    time.Time      `json:"written"`
-	Lines      int64          `json:"lines"`            // so many lines can be read
-	Days       map[string]USD `json:"days"`             // what the calls of the latest days cost
-	Unreadable int64          `json:"unreadable_lines"` // so many lines cannot be read, and an operator has accepted that
-	Accepted   []Acceptance   `json:"accepted,omitempty"`
+	Written time.Time      `json:"written"`
+	Lines   int64          `json:"lines"` // how many lines can be read
+	Days    map[string]USD `json:"days"`  // what the calls of the latest days cost
+	// Unreadable is how many lines cannot be read. An operator has accepted their loss.
+	Unreadable int64        `json:"unreadable_lines"`
+	Accepted   []Acceptance `json:"accepted,omitempty"`
 }
 
 // Acceptance is a loss that an operator accepted.
 type Acceptance struct {
 	At         time.Time      `json:"at"`
 	Unreadable int64          `json:"unreadable_lines"`
-	Missing    int64          `json:"missing_lines"` // at least
-	MissingUSD map[string]USD `json:"missing_usd"`   // by day, at least
+	Missing    int64          `json:"missing_lines"` // a lower bound
+	MissingUSD map[string]USD `json:"missing_usd"`   // for each day, a lower bound
 }
 
-// ErrEnd says that the file of the end of a ledger is not as it was written.
+// ErrEnd says that the file with the end of a ledger was changed or damaged.
 var ErrEnd = errors.New("it is not as it was written")
 
-// ParseEnd reads what Text wrote.
+// ParseEnd reads the text that Text wrote. The error is ErrEnd.
 func ParseEnd(text []byte) (e End, err error) {
 	text = bytes.TrimSpace(text)
 	if _, right := unseal(text); !right || json.Unmarshal(text, &e) != nil {
@@ -162,20 +165,21 @@ func ParseEnd(text []byte) (e End, err error) {
 	return e, nil
 }
 
-// Text returns the content of the file.
+// Text returns the content of the file with the end.
 func (e End) Text() []byte {
-	data, _ := json.Marshal(e) // it holds nothing that cannot be encoded
+	data, _ := json.Marshal(e) // It holds nothing that cannot be encoded.
 	return append(seal(data), '\n')
 }
 
-// Clone returns a copy that shares nothing that changes.
+// Clone returns a copy whose maps and slices are its own.
 func (e End) Clone() End {
 	e.Days = maps.Clone(e.Days)
 	e.Accepted = slices.Clone(e.Accepted)
 	return e
 }
 
-// Tally returns the end of a ledger that holds these lines alone. Each element holds one or more lines with their line breaks.
+// Tally returns the end of a ledger that holds only these lines. Each element holds one or more lines with their
+// line breaks.
 func Tally(lines ...[]byte) End {
 	t := End{Days: map[string]USD{}}
 	for _, all := range lines {
@@ -189,20 +193,21 @@ func Tally(lines ...[]byte) End {
 	return t
 }
 
-// Add adds the tally of lines that are on disk now.
+// Add adds the tally of lines that are now on disk.
 func (e *End) Add(t End) {
 	e.Lines += t.Lines
 	e.raise(t.Days, USD.Plus)
 }
 
-// CatchUp raises the end to what was found in a whole ledger. The process before may have been killed before it wrote its last end.
+// CatchUp raises the end to what a check found in a whole ledger. The earlier process may have been killed before
+// it wrote its last end.
 func (e *End) CatchUp(found State) {
 	e.Lines = max(e.Lines, found.Lines)
 	e.Unreadable = min(e.Unreadable, found.Unreadable)
 	e.raise(found.days, func(a, b USD) USD { return max(a, b) })
 }
 
-// Accept makes what was found the end of the ledger.
+// Accept sets the end to what a check found, and notes the loss as accepted.
 func (e *End) Accept(found State, now time.Time) {
 	e.Accepted = append(e.Accepted, Acceptance{
 		At: now.UTC().Truncate(time.Second), Unreadable: found.Unreadable - min(e.Unreadable, found.Unreadable),
@@ -214,7 +219,7 @@ func (e *End) Accept(found State, now time.Time) {
 	e.raise(found.days, USD.Plus)
 }
 
-// raise combines the sums of days with those of the end, and drops the oldest days.
+// raise combines sums of days with those of the end, and drops the oldest days.
 func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	if e.Days == nil {
 		e.Days = map[string]USD{}
@@ -229,25 +234,31 @@ func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	}
 }
 
-// State is what was found in a ledger, and what is known to be missing from it.
+// State is what a check found in a ledger, and what is missing from it.
 type State struct {
-	Damaged    bool           `json:"damaged"`          // lines cannot be read or are missing, and no operator has accepted that
-	Lines      int64          `json:"lines"`            // that can be read
-	Unchecked  int64          `json:"unchecked_lines"`  // those of them without a checksum, as earlier releases wrote them
-	Unreadable int64          `json:"unreadable_lines"` // the unreadable rest of a compressed file counts as one
-	Reasons    []Skipped      `json:"reasons"`          // why lines cannot be read, the most frequent reason first
-	Expected   *int64         `json:"expected_lines"`   // End.Lines; null when no end is kept
-	Missing    int64          `json:"missing_lines"`    // at least, without the unreadable ones
-	MissingUSD map[string]USD `json:"missing_usd"`      // by day, at least: what missing and unreadable lines cost
-	Torn       bool           `json:"torn"`             // a part of a line stands at the end: a crash left it, or it is being written
-	Accepted   []Acceptance   `json:"accepted"`         // the oldest first
+	// Damaged says that lines cannot be read or are missing, and that no operator has accepted this.
+	Damaged bool  `json:"damaged"`
+	Lines   int64 `json:"lines"` // how many lines can be read
+	// Unchecked is how many of these lines have no checksum, as in earlier releases.
+	Unchecked int64 `json:"unchecked_lines"`
+	// Unreadable is how many lines cannot be read. The unreadable rest of a compressed file counts as one.
+	Unreadable int64 `json:"unreadable_lines"`
+	// Reasons say why lines cannot be read, the most frequent reason first.
+	Reasons  []Skipped `json:"reasons"`
+	Expected *int64    `json:"expected_lines"` // End.Lines, or null if no end is kept
+	Missing  int64     `json:"missing_lines"`  // a lower bound, without the unreadable lines
+	// MissingUSD is a lower bound for each day of what missing and unreadable lines cost.
+	MissingUSD map[string]USD `json:"missing_usd"`
+	// Torn says that the ledger ends in a part of a line. A crash left it, or it is being written.
+	Torn     bool         `json:"torn"`
+	Accepted []Acceptance `json:"accepted"` // oldest first
 
-	// Recent are the last days on which sessions began, in the order of the ledger.
+	// Recent are the last days on which sessions began, in the order of the ledger. There are at most daysKept.
 	Recent []string       `json:"-"`
 	days   map[string]USD // what the calls of Recent and of End.Days cost
 }
 
-// Skipped counts lines that cannot be read for one reason, and says where the first one stands.
+// Skipped counts the lines that cannot be read for one reason, and says where the first one is.
 type Skipped struct {
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
@@ -255,7 +266,7 @@ type Skipped struct {
 	Line   int64  `json:"line"`
 }
 
-// Problem says what is wrong with the ledger. It is "" for one that is whole or whose loss is accepted.
+// Problem describes what is wrong with the ledger. It is "" if the ledger is whole or its loss is accepted.
 func (s State) Problem() string {
 	if !s.Damaged {
 		return ""
@@ -274,7 +285,7 @@ func (s State) Problem() string {
 	return strings.Join(parts, ", ")
 }
 
-// counted returns a number with its noun, the second one where there are many.
+// counted returns a number with its noun in the singular or the plural.
 func counted(n int64, nouns ...string) string {
 	if n == 1 {
 		return "1 " + nouns[0]
@@ -285,9 +296,9 @@ func counted(n int64, nouns ...string) string {
 	return strconv.FormatInt(n, 10) + " " + nouns[1]
 }
 
-// checker looks at the lines of a ledger while they are read.
+// checker checks the lines of a ledger while they are read.
 type checker struct {
-	end   *End // nil: none is kept
+	end   *End // nil if no end is kept
 	state State
 	by    map[string]*Skipped
 }
@@ -296,7 +307,7 @@ func newChecker(end *End) *checker {
 	return &checker{end: end, state: State{days: map[string]USD{}}, by: map[string]*Skipped{}}
 }
 
-// take notes an element of Lines. It reports whether there is a line, and returns an error that ends the reading.
+// take checks an element of Lines. ok says that it is a line. The error ends the reading.
 func (c *checker) take(l Line, err error) (ok bool, _ error) {
 	damage, isDamage := errors.AsType[*Damage](err)
 	switch {
@@ -333,7 +344,7 @@ func hasDay(days map[string]USD, day string) bool {
 	return ok
 }
 
-// result returns what was found.
+// result returns the State after the last line.
 func (c *checker) result() State {
 	s := c.state
 	s.MissingUSD = map[string]USD{}
@@ -369,7 +380,7 @@ func (c *checker) result() State {
 	return s
 }
 
-// moveToEnd moves a day to the end of a list, or adds it there.
+// moveToEnd moves a day to the end of a list, or appends it.
 func moveToEnd(days []string, day string) []string {
 	if n := len(days); n > 0 && days[n-1] == day {
 		return days
@@ -377,7 +388,7 @@ func moveToEnd(days []string, day string) []string {
 	return append(slices.DeleteFunc(days, func(d string) bool { return d == day }), day)
 }
 
-// Check reads a ledger. The end is nil where none is kept.
+// Check reads and checks a ledger. end is nil if no end is kept. The error is that of Lines.
 func Check(lines Lines, end *End) (State, error) {
 	c := newChecker(end)
 	for line, err := range lines {

@@ -7,8 +7,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// sums are what the calls of a session consumed, as its JSON has it. Unlike what counts against limits, they hold no bounds:
-// what nobody knows is missing in them, and they are partial then.
+// sums are what the calls of a session consumed, as the JSON of the session reports it. Unlike the amounts that
+// count against limits, they hold no bounds. If a figure is not known, it is missing in the sums, and they are
+// partial.
 type sums struct {
 	mu            sync.Mutex // guards all below
 	total         council.Usage
@@ -19,6 +20,7 @@ type sums struct {
 	byModel       map[string]council.Usage
 }
 
+// noSums returns empty sums.
 func noSums() sums {
 	return sums{
 		total: council.NoUsage(), byModel: map[string]council.Usage{},
@@ -28,10 +30,10 @@ func noSums() sums {
 	}
 }
 
-// Nothing returns the account of a session that did not begin: nothing can be reserved in it.
+// Nothing returns the account of a session that did not begin. Reserve always fails in it.
 func Nothing() *Account { return &Account{sums: noSums()} }
 
-// Count adds what a call consumed.
+// Count adds the consumption of a call.
 func (s *Account) Count(stage council.Stage, model string, u council.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +51,7 @@ func (s *sums) addLocked(stage council.Stage, model string, u council.Usage) {
 	addTo(s.byModel, model, u)
 }
 
-// addTo adds to one of several sums.
+// addTo adds to the sum of a key.
 func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
 	if before, ok := sums[key]; ok {
 		u = before.Plus(u)
@@ -57,8 +59,8 @@ func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
 	sums[key] = u
 }
 
-// lose notes a request of which nobody knows what it consumed. Where the most tokens that it can have consumed are known,
-// the limit of tokens holds all the same.
+// lose notes a request whose consumption is not known. If l.Tokens is known, the tokens do not become unknown: the
+// token limit counts l.Tokens.
 func (s *sums) lose(l Lost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +69,7 @@ func (s *sums) lose(l Lost) {
 	s.tokensUnknown = unknown
 }
 
-// Usage returns what the calls of the session consumed so far.
+// Usage returns what the calls of the session have consumed so far.
 func (s *Account) Usage() council.TotalUsage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,21 +81,21 @@ func (s *Account) Usage() council.TotalUsage {
 	}
 }
 
-// Paid returns how many calls so far a provider may have billed.
+// Paid returns how many calls so far may have been billed by a provider.
 func (s *Account) Paid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.paid
 }
 
-// Unknown reports whether the cost of a call is not known, and whether its tokens are not.
+// Unknown reports whether the cost of some call is not known, and whether the tokens of some call are not.
 func (s *Account) Unknown() (cost, tokens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.costUnknown, s.tokensUnknown
 }
 
-// HalfSpent reports whether half of a limit of the session is spent.
+// HalfSpent reports whether half of the session's cost limit or token limit is used.
 func (s *Account) HalfSpent() bool {
 	if s.b == nil {
 		return false

@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// Price is that of one token, in whole picodollars. As text and in JSON it is in US dollars per
-// million tokens, which is how providers write it, with six decimals at most.
+// Price is the price of one token, in whole picodollars. As text and in JSON it is in US dollars per million
+// tokens, as providers write it, with at most six decimals.
 type Price int64
 
-// maxPrice is USD 10,000 per million tokens: with it, what any believable request costs is an
-// amount.
+// maxPrice is USD 10,000 per million tokens. With it, the cost of any plausible request does not overflow USD.
 const maxPrice Price = 1e10
 
 const perMillion = 1e6 // picodollars a token for one dollar per million tokens
 
-// ParsePrice reads a price in US dollars per million tokens.
+// ParsePrice reads a price in US dollars per million tokens. The error is worded to follow the quoted text.
 func ParsePrice(text string) (Price, error) {
 	r, err := number(text, perMillion)
 	if err != nil {
@@ -41,8 +40,8 @@ func priceOf(n *big.Int) (Price, error) {
 	return Price(n.Int64()), nil
 }
 
-// priceUp reads a price in US dollars per token, and rounds it up to the next picodollar: what it
-// bounds must not be more.
+// priceUp reads a price in US dollars per token, and rounds it up to the next picodollar, because it is used in
+// upper bounds.
 func priceUp(text string) (Price, error) {
 	r, err := number(text, int64(Dollar))
 	if err != nil {
@@ -70,42 +69,44 @@ func (p *Price) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Rates are the prices of a call's tokens by kind. A nil price has the default that is given with
-// it.
+// Rates are the prices of the tokens of a call, by kind. If an optional price is nil, its default applies.
 type Rates struct {
-	Input       *Price `json:"input,omitempty" yaml:"input"`               // required
-	CachedInput *Price `json:"cached_input,omitempty" yaml:"cached_input"` // read from the provider's cache; nil: Input
-	CacheWrite  *Price `json:"cache_write,omitempty" yaml:"cache_write"`   // written to it; nil: Input
-	Output      *Price `json:"output,omitempty" yaml:"output"`             // required
-	Reasoning   *Price `json:"reasoning,omitempty" yaml:"reasoning"`       // nil: Output
-	Request     *USD   `json:"request,omitempty" yaml:"request"`           // of a request, in US dollars; nil: 0
+	Input *Price `json:"input,omitempty" yaml:"input"` // required
+	// CachedInput is for tokens that the provider read from its cache. The default is Input.
+	CachedInput *Price `json:"cached_input,omitempty" yaml:"cached_input"`
+	// CacheWrite is for tokens that it wrote to its cache. The default is Input.
+	CacheWrite *Price `json:"cache_write,omitempty" yaml:"cache_write"`
+	Output     *Price `json:"output,omitempty" yaml:"output"`       // required
+	Reasoning  *Price `json:"reasoning,omitempty" yaml:"reasoning"` // the default is Output
+	// Request is the fee of one request, in US dollars. The default is 0.
+	Request *USD `json:"request,omitempty" yaml:"request"`
 }
 
-// Tier holds the rates of calls with more input tokens than that. They replace those of the
-// tariff for the whole call. Input, Output and Request that are nil are those of the tariff.
+// Tier holds the rates for calls with more than InputTokens input tokens. They apply to the whole call. If Input,
+// Output or Request is nil, that of the tariff applies.
 type Tier struct {
 	InputTokens int64 `json:"input_tokens" yaml:"input_tokens"`
 	Rates       `yaml:",inline"`
 }
 
-// Tariff is what a model costs.
+// Tariff holds the prices of a model.
 type Tariff struct {
-	// AsOf is the day on which the prices were read, in UTC; zero: nobody said.
+	// AsOf is the day on which the prices were read, in UTC. It is zero if that is not known.
 	AsOf  time.Time
 	Rates `yaml:",inline"`
-	Above []Tier // in the order of their tokens
+	Above []Tier // in the order of their InputTokens
 }
 
 // Free returns the tariff of a model that costs nothing.
 func Free() Tariff { return Flat(0, 0) }
 
-// Flat returns the tariff of a model that has two prices.
+// Flat returns a tariff with the two prices that are required.
 func Flat(input, output Price) Tariff { return Tariff{Rates: Rates{Input: &input, Output: &output}} }
 
-// aboveKey begins the rates of a tier in the text of a tariff.
+// aboveKey begins the rates of a tier in a tariff's text.
 const aboveKey = "above"
 
-// place returns where rates hold the price of that name. It is nil if there is no such price.
+// place returns the field for a price with that name, or nil if there is no such price.
 func (r *Rates) place(name string) **Price {
 	switch name {
 	case "input":
@@ -123,7 +124,7 @@ func (r *Rates) place(name string) **Price {
 	}
 }
 
-// set reads a price, or the fee of a request, in its place.
+// set reads a price, or the fee of a request, into the field with that name.
 func (r *Rates) set(name, text string) error {
 	if name == "request" {
 		fee, err := ParseUSD(text)
@@ -140,9 +141,10 @@ func (r *Rates) set(name, text string) error {
 	return err
 }
 
-// ParseTariff reads "1.25/10", the prices of input and output, or "free". Further prices follow, under the names that a
-// roster has for them: "1.25/10+cached_input:0.125+request:0.005". What stands behind "+above:200000" holds for calls with
-// more input tokens than that. "@2026-11-20" at the end is the day on which the prices were read.
+// ParseTariff reads a tariff. "1.25/10" are the prices of input and output in US dollars per million tokens, and
+// "free" is a tariff of zeros. More prices may follow, with the names that a roster uses:
+// "1.25/10+cached_input:0.125+request:0.005". The prices after "+above:200000" hold for calls with more input
+// tokens than that. "@2026-11-20" at the end is the day on which the prices were read.
 func ParseTariff(text string) (Tariff, error) {
 	if text == "free" {
 		return Free(), nil
@@ -174,7 +176,7 @@ func ParseTariff(text string) (Tariff, error) {
 	return t, t.Validate()
 }
 
-// parseFurther reads the prices behind those of input and output.
+// parseFurther reads the prices after those of input and output.
 func (t *Tariff) parseFurther(text string) error {
 	rates := &t.Rates
 	for part := range strings.SplitSeq(text, "+") {
@@ -201,7 +203,7 @@ func (t *Tariff) parseFurther(text string) error {
 	return nil
 }
 
-// Validate returns what makes the tariff none.
+// Validate returns why the tariff is not valid, or nil.
 func (t Tariff) Validate() error {
 	if t.Input == nil || t.Output == nil {
 		return errors.New("the price of input or of output is missing: give both")
@@ -227,8 +229,8 @@ func (t Tariff) Validate() error {
 	return nil
 }
 
-// Tokens are those of one request. Input counts the cached and written ones too, and Output those
-// of reasoning, as in OpenAI's usage figures.
+// Tokens are the tokens of one request. As in OpenAI's usage figures, Input includes the cached and written ones,
+// and Output includes those of reasoning.
 type Tokens struct {
 	Input       int64 `json:"input"`
 	CachedInput int64 `json:"cached_input,omitempty"`
@@ -237,7 +239,7 @@ type Tokens struct {
 	Reasoning   int64 `json:"reasoning,omitempty"`
 }
 
-// rates are Rates with the defaults.
+// rates are Rates in which defaults have replaced nil.
 type rates struct {
 	input, cached, write, output, reasoning Price
 	request                                 USD
@@ -252,7 +254,7 @@ func (r Rates) over(base Rates) rates {
 	}
 }
 
-// above returns the rates of calls with more input tokens than that.
+// above returns the rates for calls with more than inputTokens input tokens.
 func (t Tariff) above(inputTokens int64) rates {
 	r := t.over(t.Rates)
 	for _, tier := range t.Above {
@@ -263,7 +265,7 @@ func (t Tariff) above(inputTokens int64) rates {
 	return r
 }
 
-// dearer returns a tariff under which no call costs less than under either of two.
+// dearer returns a tariff under which every call costs at least as much as under each of two tariffs.
 func dearer(t, u Tariff) Tariff {
 	if t.Same(u) {
 		return t
@@ -291,8 +293,8 @@ func dearer(t, u Tariff) Tariff {
 	return dear
 }
 
-// Cost returns what a request costs. Of tokens of one kind there are no more than of all, whatever
-// the figures say.
+// Cost returns what a request costs. Tokens of one kind count up to the number of all input or output tokens, even
+// if the figures say more.
 func (t Tariff) Cost(n Tokens) USD {
 	r := t.above(n.Input - 1)
 	cached := min(n.CachedInput, n.Input)
@@ -314,9 +316,9 @@ func (t Tariff) Cost(n Tokens) USD {
 	return cost
 }
 
-// Bound returns the most that a request can cost: each byte of its body is one input token, since
-// no byte-level tokeniser makes more of it, and the reply has as many tokens as it may, at the
-// dearest rates that can apply.
+// Bound returns the most that a request can cost, at the highest rates that can apply. Each byte of its body counts
+// as one input token, because no byte-level tokeniser makes more tokens. The reply counts with its largest number
+// of tokens.
 func (t Tariff) Bound(bytes, outputLimit int64) USD {
 	all := []rates{t.over(t.Rates)}
 	for _, tier := range t.Above {

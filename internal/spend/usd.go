@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// USD is an amount of money in whole picodollars (10^-12 US dollars), from 0 to some nine
-// million dollars. As text and in JSON it is a number of dollars.
+// USD is an amount of money in whole picodollars (10^-12 US dollars), from 0 to about nine million dollars. As text
+// and in JSON it is a number of dollars.
 type USD int64
 
 // Dollar is one US dollar.
@@ -18,7 +18,7 @@ const Dollar USD = 1e12
 
 const largest = USD(math.MaxInt64)
 
-// Plus returns the sum of two amounts, or the largest amount where the sum would be larger.
+// Plus returns the sum of two amounts, or the largest amount if the sum would be larger.
 func (a USD) Plus(b USD) USD {
 	if a > largest-b {
 		return largest
@@ -26,12 +26,12 @@ func (a USD) Plus(b USD) USD {
 	return a + b
 }
 
-// Times returns n times the amount, or the largest amount where that would be larger. Neither
-// factor may be negative.
+// Times returns n times the amount, or the largest amount if the result would be larger. Neither factor may be
+// negative.
 func (a USD) Times(n int64) USD { return a.scaled(n, 1) }
 
-// scaled returns a*numerator/denominator, rounded up, or the largest amount where that would
-// be larger. None may be negative, and the denominator not zero.
+// scaled returns a*numerator/denominator, rounded up, or the largest amount if the result would be larger. No
+// argument may be negative, and the denominator must not be zero.
 func (a USD) scaled(numerator, denominator int64) USD {
 	hi, lo := bits.Mul64(uint64(a), uint64(numerator)) //nolint:gosec // neither is negative
 	lo, carry := bits.Add64(lo, uint64(denominator)-1, 0)
@@ -43,7 +43,7 @@ func (a USD) scaled(numerator, denominator int64) USD {
 	return USD(min(quotient, math.MaxInt64))
 }
 
-// share returns that part of the amount, in percent, rounded down.
+// share returns a percentage of the amount, rounded down.
 func (a USD) share(percent int64) USD { return a/100*USD(percent) + a%100*USD(percent)/100 }
 
 // String returns the amount in dollars, exactly.
@@ -55,8 +55,8 @@ func (a USD) Float64() float64 {
 	return f
 }
 
-// FromFloat returns a number of dollars as an amount, rounded to the nearest picodollar. What is
-// not a number from 0 on is 0, and what is too large the largest amount.
+// FromFloat converts a number of dollars to the nearest picodollar. NaN and negative numbers become 0. A number
+// that is too large becomes the largest amount.
 func FromFloat(dollars float64) USD {
 	if !(dollars > 0) { // also NaN
 		return 0
@@ -70,7 +70,8 @@ func FromFloat(dollars float64) USD {
 
 var errNumber = errors.New("is not an amount: write a number of 0 or more, such as 1.25")
 
-// ParseUSD reads a number of dollars, and rounds it to the nearest picodollar.
+// ParseUSD reads a number of dollars, and rounds it to the nearest picodollar. The error is worded to follow the
+// quoted text.
 func ParseUSD(text string) (USD, error) {
 	if a, ok := plainUSD(text); ok {
 		return a, nil
@@ -83,7 +84,8 @@ func ParseUSD(text string) (USD, error) {
 	return whole(new(big.Int).Quo(r.Num(), r.Denom()))
 }
 
-// plainUSD reads an amount as String writes it, much faster than number does. It leaves all others to number.
+// plainUSD reads an amount in the form that String writes, much faster than number does. ok is false for other
+// forms.
 func plainUSD(text string) (a USD, ok bool) {
 	const digits, most = 12, 6 // behind the point and before it
 	before, after, _ := strings.Cut(text, ".")
@@ -104,9 +106,9 @@ func plainUSD(text string) (a USD, ok bool) {
 	return a, true
 }
 
-// number reads a decimal number and multiplies it. Numbers of less than 10^-18 are 0.
+// number reads a decimal number from 0 to 10^9 and multiplies it. Numbers below 10^-18 become 0.
 func number(text string, scale int64) (*big.Rat, error) {
-	const longest = 64 // with it, no exponent makes a number of many digits
+	const longest = 64 // bounds the digits of a number with an exponent
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil, len(text) > longest, strings.ContainsAny(text, "xXpP_"), f < 0, math.IsInf(f, 0), math.IsNaN(f),
@@ -129,7 +131,7 @@ func whole(n *big.Int) (USD, error) {
 	return USD(n.Int64()), nil
 }
 
-// decimal returns n divided by 10^digits, without zeros at its end.
+// decimal returns n divided by 10^digits, without trailing zeros.
 func decimal(n int64, digits int) string {
 	text := strconv.FormatInt(n, 10)
 	if short := digits + 1 - len(text); short > 0 {
