@@ -17,19 +17,19 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Daily keeps lines in a store for each day (UTC) on which they were written, so that the lines of old days can be
-// deleted as whole files. The store of a day has the name of the path with the day before its ending: events.jsonl
-// becomes events-2026-11-20.jsonl. No other Daily has the path open. It is safe for concurrent use.
+// Daily keeps lines in one store for each day (UTC), so that the lines of old days can be deleted as whole files.
+// The store of a day has the name of the path with the day before its ending: events.jsonl becomes
+// events-2026-11-20.jsonl. Only one Daily has a path open at a time. It is safe for concurrent use.
 type Daily struct {
 	o    Options
 	lock *disk.Lock
 
 	mu    sync.Mutex // guards all below
-	day   string     // of today; "" before the first line
+	day   string     // the day of the store that is open; "" before the first line
 	today *Store     // nil before the first line
 }
 
-// OpenDaily opens the stores below a path, at a time. Retention and RotateBytes of the options have no effect. While
+// OpenDaily opens the stores below a path, at the time now. It ignores Retention and RotateBytes of the options. If
 // another Daily has the path open, the error is a *HeldError.
 func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	o.RotateBytes = 0
@@ -45,7 +45,7 @@ func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	if d.lock, err = acquire(o.Path); err != nil {
 		return nil, err
 	}
-	if err := d.writeLocked(now); err != nil { // so that a disk that cannot be written to is known at once
+	if err := d.writeLocked(now); err != nil { // This shows at once if the disk cannot be written to.
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -59,8 +59,8 @@ func nameOfDay(path, day string) string {
 	return strings.TrimSuffix(path, ending) + "-" + day + ending
 }
 
-// writeLocked has the store of a day open. That of the day before stays as long as it has lines that its disk does not
-// take: closing it would lose them.
+// writeLocked makes the store of today the open one. The store of the day before stays open while its disk does not
+// accept its lines, because closing it would lose them.
 func (d *Daily) writeLocked(now time.Time) error {
 	day := now.UTC().Format(time.DateOnly)
 	if d.today != nil && (day <= d.day || d.today.Healthy() != nil) {
@@ -82,7 +82,7 @@ func (d *Daily) writeLocked(now time.Time) error {
 	return nil
 }
 
-// AppendLines is Store.AppendLines with the store of the day.
+// AppendLines is Store.AppendLines for the store of today.
 func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,7 +95,7 @@ func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx conte
 	return d.today.AppendLines(lines...)
 }
 
-// Days returns the days of which there are lines, as in 2026-11-20, the oldest first.
+// Days returns the days that have lines, in the form 2026-11-20, the oldest first.
 func (d *Daily) Days() ([]string, error) { return daysOf(d.o.Path) }
 
 func daysOf(path string) (days []string, err error) {
@@ -112,8 +112,8 @@ func daysOf(path string) (days []string, err error) {
 	return days, err
 }
 
-// DailyLines returns the lines of the stores below a path with their days, the oldest first, each line without its end and
-// valid until the next one. An error is the last element.
+// DailyLines returns the lines of the stores below a path with their days, the oldest first. Each line is without
+// its end, and valid until the next one is read. An error is the last element.
 func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 	return func(yield func(DailyLine, error) bool) {
 		path = Resolve(path)
@@ -125,7 +125,7 @@ func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 		for _, day := range days {
 			for line, err := range PlainLines(ctx, nameOfDay(path, day)) {
 				if errors.Is(err, fs.ErrNotExist) {
-					break // it was deleted meanwhile
+					break // It was deleted meanwhile.
 				}
 				if !yield(DailyLine{day, line}, err) || err != nil {
 					return
@@ -135,13 +135,14 @@ func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 	}
 }
 
-// DailyLine is a line of the store of a day.
+// DailyLine is a line from the store of a day.
 type DailyLine struct {
-	Day  string // as in 2026-11-20
+	Day  string // in the form 2026-11-20
 	Text []byte
 }
 
-// Remove deletes the lines of a day that is over at a time, also where none have been written since that day.
+// Remove deletes the lines of a day that was over at the time now. It first closes the store of that day, if it is
+// still open.
 func (d *Daily) Remove(now time.Time, day string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +157,7 @@ func (d *Daily) Remove(now time.Time, day string) error {
 	return cmp.Or(remove(d.o.Disk, d.name(day)), remove(d.o.Disk, d.name(day)+".lock"))
 }
 
-// Healthy is Store.Healthy of the store of the day.
+// Healthy is Store.Healthy for the store that is open.
 func (d *Daily) Healthy() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,7 +167,7 @@ func (d *Daily) Healthy() error {
 	return d.today.Healthy()
 }
 
-// Close writes the lines that wait and releases the path. Calling it again does nothing.
+// Close writes the lines that wait and releases the path. Another call does nothing.
 func (d *Daily) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

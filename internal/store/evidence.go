@@ -13,7 +13,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Evidence is one record of an evidence file: one of its fields is set.
+// Evidence is one record of an evidence file. Exactly one of its fields is set.
 type Evidence struct {
 	Shadow *council.ShadowRecord
 	Label  *council.LabelRecord
@@ -29,10 +29,9 @@ func EncodeEvidence(e Evidence) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// ReadEvidence returns the records of the evidence file at path in their order, each with a nil
-// error. For a line that holds none it returns a *LineError, and reading goes on. Any other error,
-// such as that of ctx, is the last element. A file that does not exist holds no records. No lock is
-// taken.
+// ReadEvidence returns the records of the evidence file at path in their order, each with a nil error. For a line
+// that holds no record it returns a *LineError, and reading continues. Any other error, such as that of ctx, is the
+// last element. If the file does not exist, there are no records. ReadEvidence takes no lock.
 func ReadEvidence(ctx context.Context, path string) iter.Seq2[Evidence, error] {
 	return func(yield func(Evidence, error) bool) {
 		for f, err := range files(path, false) {
@@ -99,7 +98,7 @@ func ParseEvidence(line []byte) (e Evidence, err error) {
 		return refuse(ReasonNotAnObject, nil)
 	case isType && mistyped.Field == "schema_version":
 		return refuse(ReasonUnknownSchema, err)
-	case err != nil: // a value of the wrong type, or a time that is none
+	case err != nil: // a value of the wrong type, or a time that cannot be read
 		return refuse(ReasonBadField, err)
 	}
 	return e, nil
@@ -122,7 +121,7 @@ func evidenceOf(line []byte, schema string) (e Evidence, err error) {
 	return e, err
 }
 
-// checkShadow reports what no shadow record says.
+// checkShadow returns an error if a shadow record has values that cannot be.
 func checkShadow(r *council.ShadowRecord) error {
 	for _, v := range r.Reviewers {
 		if v.ID == "" {
@@ -146,7 +145,7 @@ func checkShadow(r *council.ShadowRecord) error {
 	return nil
 }
 
-// checkLabel reports what no label says.
+// checkLabel returns an error if a label has values that cannot be.
 func checkLabel(r *council.LabelRecord) error {
 	switch {
 	case r.SessionID == "" || r.By == "":

@@ -13,13 +13,14 @@ import (
 // HeldError says that another Store has the file open.
 type HeldError struct {
 	Path   string // the data file
-	Holder Holder // zero when the lock file does not name it
+	Holder Holder // zero if the lock file does not name it
 }
 
 // Holder is the process that has a store open.
 type Holder struct {
-	PID   int       `json:"pid"`
-	Host  string    `json:"host"`  // in a container, its name: every daemon there may be process 1
+	PID int `json:"pid"`
+	// Host is the name of the machine, or of the container. In a container, every daemon may be process 1.
+	Host  string    `json:"host"`
 	Since time.Time `json:"since"` // when it opened the store
 }
 
@@ -33,13 +34,13 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("the record store %s is held by %s; stop that process or name another file", e.Path, holder)
 }
 
-// acquire takes the lock of the data file at path, and writes into the lock file which
-// process holds it.
+// acquire takes the lock of the data file at path, and writes into the lock file which process holds it. If another
+// Store holds it, the error is a *HeldError.
 func acquire(path string) (*disk.Lock, error) {
 	name := path + ".lock"
 	lock, err := disk.TryLock(name)
-	// The lock is the kernel's, and the note in the file only names its holder. So it is
-	// no fault when the note cannot be written or read.
+	// The kernel holds the lock, and the note in the file only names its holder. So a note that cannot be written
+	// or read is no fault.
 	if errors.Is(err, disk.ErrLocked) {
 		var holder Holder
 		note, err := os.ReadFile(name)
@@ -58,6 +59,7 @@ func acquire(path string) (*disk.Lock, error) {
 	return lock, nil
 }
 
+// writeNote writes the note if it can.
 func writeNote(path string, note []byte) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|disk.NoFollow|disk.NoWait, 0)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// wire is a record as a file may hold it. Its own fields hide those of the record that
-// are checked, or that older schemas write in another way.
+// wire is a record as a file may hold it. Its own fields hide fields of the record that need a check, or that older
+// schemas write in another way.
 type wire struct {
 	council.BiasMetricRecord
 	SchemaVersion any    `json:"schema_version"` // the number 1 or a semantic version
@@ -21,25 +21,23 @@ type wire struct {
 	Length        *int   `json:"response_length_chars"`
 	Own           *bool  `json:"own"`
 
-	// The last timestamp that was parsed: all records of a session have the same.
+	// parsed is the last timestamp that was parsed. All records of a session have the same one.
 	parsed     string
 	parsedTime time.Time
 }
 
-// ParseRecord returns the record in one line of any length. An error is always a
-// *LineError.
+// ParseRecord returns the record in one line of any length. An error is always a *LineError.
 //
-// The schema is 1.4.0, 1.3.0, 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
-// any patch level is accepted. A record of a later schema is left alone: it is counted, copied as it was written, and deleted
-// when it is too old (see [Line.Later]). The required fields are session_id, reviewer_id, model_id,
-// timestamp, response_length_chars and, when there is a score, its score_scale. The
-// position is nil before schema 1.2.0, where it did not yet mean the place that this
-// reviewer saw. If own is missing, it is set to whether the reviewer is the candidate. If
-// a provider is missing, it is the id up to the first slash. Every other missing field is
-// zero. Null counts as missing.
+// The schema is 1.4.0, 1.3.0, 1.2.0, 1.1.0, or the integer 1 of ADR-018, which is returned as "1.0.0". Any patch
+// level is accepted. For a record of a later schema, ParseRecord returns an error. The store counts such a record,
+// copies it unchanged, and deletes it when it is too old (see [Line.Later]).
 //
-// As in encoding/json, unknown fields are ignored, keys match in any case, and of two
-// equal keys the last one counts.
+// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a
+// score, its score_scale. The position is nil before schema 1.2.0, because it did not yet mean the place that this
+// reviewer saw. If own is missing, it says whether the reviewer is the candidate. If a provider is missing, it is
+// the id up to the first slash. Every other missing field is zero. Null counts as missing.
+//
+// As in encoding/json, unknown fields are ignored, keys match in any case, and the last one of equal keys counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	if !utf8.Valid(line) { // encoding/json would replace the wrong bytes
 		return reject(ReasonInvalidUTF8, nil)
@@ -50,7 +48,7 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	switch {
 	case err != nil && !isType:
 		return reject(ReasonNotJSON, err)
-	case w == nil || isType && mistyped.Field == "": // null, or a value of another kind
+	case w == nil || isType && mistyped.Field == "": // null, or not an object
 		return reject(ReasonNotAnObject, nil)
 	case isType && schema(w.SchemaVersion) != "":
 		return reject(reasonOf(mistyped.Field), err)
@@ -110,15 +108,15 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
 }
 
-// unknownSchema returns what can be read in a line of a schema that this program does not know: the version, and the
-// session and the time where they stand as they do today. No version is returned where there is none.
+// unknownSchema returns what can be read in a line whose schema this program does not know. This is the version,
+// and the session and the time if they have the fields of today. The version is "" if there is none.
 func unknownSchema(text []byte) (r council.BiasMetricRecord) {
 	var raw struct {
 		SchemaVersion any `json:"schema_version"`
 		SessionID     any `json:"session_id"`
 		Timestamp     any `json:"timestamp"`
 	}
-	_ = json.Unmarshal(text, &raw) // it is a JSON object
+	_ = json.Unmarshal(text, &raw) // It is a JSON object.
 	if raw.SchemaVersion != nil {
 		r.SchemaVersion = fmt.Sprint(raw.SchemaVersion)
 	}
@@ -128,7 +126,7 @@ func unknownSchema(text []byte) (r council.BiasMetricRecord) {
 	return r
 }
 
-// schema returns the schema version, "" for an unknown one.
+// schema returns the schema version, or "" for an unknown one.
 func schema(version any) string {
 	switch v := version.(type) {
 	case float64:
@@ -154,14 +152,14 @@ func parseTime(text string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%.40q is not RFC 3339 with an offset", text)
 	}
 	t = t.UTC()
-	if year := t.Year(); year < 0 || year > 9999 { // only an offset can lead there
+	if year := t.Year(); year < 0 || year > 9999 { // Only an offset can lead there.
 		return time.Time{}, errors.New("the year in UTC is not one of 0 to 9999")
 	}
 	return t, nil
 }
 
-// reasonOf returns the reason for a value of the wrong type. Before the field's
-// own name, path may hold those of the structs around it.
+// reasonOf returns the reason for a field with a value of the wrong type. path ends in the field's name, and names
+// the structs around it before that.
 func reasonOf(path string) Reason {
 	switch path[strings.LastIndexByte(path, '.')+1:] {
 	case "timestamp":
@@ -209,7 +207,7 @@ func isQuestionKey(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// checkScore reports a score that does not lie on its scale, "min-max".
+// checkScore returns an error if a score does not lie on its scale, "min-max".
 func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil

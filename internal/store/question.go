@@ -19,18 +19,20 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// QuestionSecret keys the hashes by which records tell which sessions asked the same question. It never leaves the machine. On a
-// cluster, all nodes share it.
+// QuestionSecret is the key of the hashes that show which sessions asked the same question. It never leaves the
+// machine. On a cluster, all nodes share it.
 type QuestionSecret struct {
 	Secret string    `json:"secret"` // 64 hexadecimal digits
 	Made   time.Time `json:"made"`   // UTC
-	// Anew says that the records beside it had keys of another secret before. Repeats across that time are not known.
+	// Anew says that older records next to it have keys from another secret. Questions repeated from those records
+	// are not recognised.
 	Anew bool `json:"anew"`
 }
 
 var validSecret = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// QuestionFile returns the path of question.key, which lies beside the record file at path and holds its secret.
+// QuestionFile returns the path of question.key, the file with the secret. It is in the directory of the record
+// file at path.
 func QuestionFile(path string) string {
 	return filepath.Join(filepath.Dir(Resolve(path)), "question.key")
 }
@@ -38,19 +40,19 @@ func QuestionFile(path string) string {
 // NewQuestionSecret returns a secret for the records at path. It writes nothing.
 func NewQuestionSecret(ctx context.Context, path string) QuestionSecret {
 	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // It never fails.
 	return QuestionSecret{Secret: hex.EncodeToString(secret), Made: time.Now().UTC(), Anew: hasQuestionKeys(ctx, path)}
 }
 
-// ReadQuestionSecret returns the secret of the record file at path. It makes none: where there is none, the error matches
-// fs.ErrNotExist.
+// ReadQuestionSecret returns the secret of the record file at path. If there is none, it makes none, and the error
+// matches fs.ErrNotExist.
 func ReadQuestionSecret(path string) (QuestionSecret, error) {
 	s, _, err := readQuestionSecret(path)
 	return s, err
 }
 
-// OpenQuestionSecret returns the secret of the record file at path, and makes one where there is none. Processes that do so at
-// the same time get the same one. An error says what to do about it; no file was changed then.
+// OpenQuestionSecret returns the secret of the record file at path, and makes one if there is none. Processes that
+// do so at the same time get the same secret. An error says what to do about it, and no file was changed.
 func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
 	s, err := OwnQuestionSecret(ctx, path, log)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +83,8 @@ func (s QuestionSecret) Tell(ctx context.Context, path string, log *slog.Logger)
 	log.InfoContext(ctx, "made the secret of question keys; back it up with the records", "file", QuestionFile(path))
 }
 
-// OwnQuestionSecret is ReadQuestionSecret for a process that makes keys with the secret. It refuses a file of another user.
+// OwnQuestionSecret is ReadQuestionSecret for a process that makes keys with the secret. It refuses a file that
+// belongs to another user.
 func OwnQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
 	s, info, err := readQuestionSecret(path)
 	switch name := QuestionFile(path); {
@@ -97,7 +100,7 @@ func OwnQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Ques
 	return s, nil
 }
 
-// Keep writes the secret in place of the one of the record file at path.
+// Keep replaces the secret of the record file at path.
 func (s QuestionSecret) Keep(path string) error {
 	if err := disk.Replace(disk.OS{}, QuestionFile(path), s.Encode()); err != nil {
 		return fmt.Errorf("keeping the secret of question keys: %w; let this process write to that directory", err)
@@ -105,22 +108,23 @@ func (s QuestionSecret) Keep(path string) error {
 	return nil
 }
 
-// Encode returns what the file of the secret holds.
+// Encode returns the content of the file with the secret.
 func (s QuestionSecret) Encode() []byte {
 	data, _ := json.Marshal(s) //nolint:gosec // the file is where the secret is kept; it holds nothing that cannot be encoded
 	return append(data, '\n')
 }
 
-// create writes the secret to a new file. If another process has made the file first, create leaves that one and returns nil.
+// create writes the secret to a new file. If another process has made the file first, create leaves that file and
+// returns nil.
 func (s QuestionSecret) create(name string) error {
-	next := name + "." + rand.Text() + ".tmp" // no other process uses this name
+	next := name + "." + rand.Text() + ".tmp" // No other process uses this name.
 	f, err := disk.OS{}.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(s.Encode())
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Link(next, name) // a rename would replace the file of another process
+		err = os.Link(next, name) // A rename would replace the file of another process.
 	}
 	if err = errors.Join(err, os.Remove(next)); errors.Is(err, fs.ErrExist) {
 		return nil
@@ -151,7 +155,7 @@ func readQuestionSecret(path string) (s QuestionSecret, info fs.FileInfo, err er
 	return s, info, nil
 }
 
-// ParseQuestionSecret reads what Encode returned.
+// ParseQuestionSecret reads the content that Encode returns.
 func ParseQuestionSecret(data []byte) (s QuestionSecret, err error) {
 	if err := json.Unmarshal(bytes.TrimSpace(data), &s); err != nil {
 		return QuestionSecret{}, fmt.Errorf("it is damaged: %w", err)

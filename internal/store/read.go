@@ -22,14 +22,15 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Reason is a reason why a line is skipped, from a closed list.
+// Reason is a reason why a line is skipped. The list is closed.
 type Reason string
 
-// The reasons. A line with several faults gets one of them.
+// These are the reasons. A line with several faults gets one of them.
 const (
-	ReasonTooLong       Reason = "too_long"       // over 64 KiB
-	ReasonUnterminated  Reason = "unterminated"   // the last session or line has no end: it is being written, or a crash cut it
-	ReasonDamaged       Reason = "damaged"        // the compressed data from here on, by its checksum or its structure
+	ReasonTooLong Reason = "too_long" // over 64 KiB
+	// ReasonUnterminated says that the last session or line has no end. It is being written, or a crash cut it.
+	ReasonUnterminated  Reason = "unterminated"
+	ReasonDamaged       Reason = "damaged"        // the compressed data is damaged from here on
 	ReasonInvalidUTF8   Reason = "invalid_utf8"   // not UTF-8
 	ReasonNotJSON       Reason = "not_json"       // not a JSON value, or more than one
 	ReasonNotAnObject   Reason = "not_an_object"  // JSON, but not an object
@@ -37,15 +38,16 @@ const (
 	ReasonMissingField  Reason = "missing_field"  // an id or the length is missing, null or empty
 	ReasonBadTimestamp  Reason = "bad_timestamp"  // missing, or not RFC 3339 with an offset
 	ReasonBadScore      Reason = "bad_score"      // not a number, no scale, or outside its scale
-	ReasonBadField      Reason = "bad_field"      // another field is of the wrong type, out of range or not on its closed list
+	// ReasonBadField says that another field has the wrong type, is out of range, or is not on its closed list.
+	ReasonBadField Reason = "bad_field"
 )
 
 // LineError says why a line holds no record.
 type LineError struct {
-	File   string // name of its file, without directories; "" when it is not known
-	Line   int64  // 1-based, in its file; 0 when the line did not come from a file
+	File   string // name of its file without directories, or "" if it is not known
+	Line   int64  // number of the line in its file, from 1; 0 if it is not from a file
 	Reason Reason
-	Err    error // the detail; nil when there is none
+	Err    error // the detail, or nil
 }
 
 // Error returns the line, the reason and the detail.
@@ -69,26 +71,25 @@ func (e *LineError) Unwrap() error { return e.Err }
 // Line is a record, and the line that it was read from.
 type Line struct {
 	council.BiasMetricRecord
-	Text []byte // without the end of the line; valid until the next line is read
+	Text []byte // the line without its end; valid until the next line is read
 
-	// Later is true for a record whose schema this program does not know; an error comes with it. Then only the
+	// Later is true for a record whose schema this program does not know. An error comes with it. Only the
 	// SchemaVersion is set, and the SessionID and the Timestamp if they can be read.
 	Later bool
 }
 
-// ReadFile reads the store at path as [Read] does: its closed segments, then the data
-// file. The path may also be that of a single closed segment. Each file is opened when
-// the iteration reaches it. When there is no file, the error matches fs.ErrNotExist. No
-// lock is taken: while another process appends, ReadFile returns the sessions that were
-// written up to some moment.
+// ReadFile reads the store at path as [Read] does. It reads the closed segments, then the data file. The path may
+// also be that of a single closed segment. Each file is opened when the iteration reaches it. If there is no file,
+// the error matches fs.ErrNotExist. ReadFile takes no lock. While another process appends, it returns the sessions
+// that were written up to some moment.
 //
 // For a session that has no end it returns one *LineError and no record.
 func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(ReadLines(ctx, path))
 }
 
-// ReadLines is ReadFile with the lines as they were written. For a record of an old
-// schema a line tells more: which fields are missing, and the position.
+// ReadLines is ReadFile with the lines as they were written. For a record of an old schema the line tells more:
+// which fields are missing, and the position.
 func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		for f, err := range files(path, false) {
@@ -105,10 +106,9 @@ func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	}
 }
 
-// PlainLines returns the lines of a store that [Store.AppendLines] wrote, in their order, each
-// without its end and valid until the next one. It reads the files that ReadFile reads, and passes
-// over damaged parts of them. An error is the last element; where there is no file, it matches
-// fs.ErrNotExist.
+// PlainLines returns the lines of a store that [Store.AppendLines] wrote, in their order. Each line is without its
+// end, and valid until the next one is read. It reads the files that ReadFile reads, and skips damaged parts. An
+// error is the last element. If there is no file, it matches fs.ErrNotExist.
 func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for line, err := range LinesAs(ctx, path, func(text []byte) ([]byte, error) { return text, nil }) {
@@ -122,10 +122,10 @@ func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	}
 }
 
-// LinesAs returns what parse makes of each line of a store that [Store.AppendLines] wrote, in their order. The text that parse
-// gets has no end of line and is valid until the next one. A *LineError, which also parse may return, concerns one line or the
-// rest of one file, and reading goes on. Any other error is the last element; where there is no file, it matches
-// fs.ErrNotExist.
+// LinesAs parses each line of a store that [Store.AppendLines] wrote, and returns the results in order. The text
+// that parse gets has no end of line, and is valid until the next call. A *LineError, which parse may return too,
+// concerns one line or the rest of one file, and reading continues. Any other error is the last element. If there
+// is no file, it matches fs.ErrNotExist.
 func LinesAs[T any](ctx context.Context, path string, parse func(text []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -165,9 +165,9 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 	}
 }
 
-// Find returns nil when there is a store at path: a data file, or closed segments, since
-// there is no data file between a rotation and the next session. It opens no file:
-// opening a named pipe would wait for its writer, and closing it would fail the writer.
+// Find returns nil if there is a store at path: a data file, or closed segments, because no data file exists
+// between a rotation and the next session. It opens no file. Opening a named pipe would wait for its writer, and
+// closing it would fail the writer.
 func Find(path string) error {
 	path = Resolve(path)
 	info, err := os.Stat(path)
@@ -182,10 +182,9 @@ func Find(path string) error {
 	return err
 }
 
-// Holds reports whether the store holds records of a session, which bear the time at
-// which the session was created or a later one. Closed segments of which the summary says
-// that all records are older are not read. Records of a later schema count. Lines that hold no record are passed over. The
-// error of a store that is closed matches fs.ErrClosed.
+// Holds reports whether the store holds records of a session that was created at the given time. It does not read
+// closed segments whose records are all older than that, according to their summaries. Records of a later schema
+// count. Lines that hold no record are skipped. The error of a closed store matches fs.ErrClosed.
 func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
 	if err := s.Healthy(); errors.Is(err, fs.ErrClosed) {
 		return false, err
@@ -198,8 +197,8 @@ func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) 
 	return false, nil
 }
 
-// Sessions returns the ids of the sessions of which the store holds records that bear
-// that time or a later one. Others can be among them. It reads what Holds reads.
+// Sessions returns the ids of the sessions that have records with the time since or a later one. Other ids can be
+// among them. It reads the files that Holds reads.
 func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struct{}, error) {
 	all := map[string]struct{}{}
 	for id, err := range s.sessions(ctx, since) {
@@ -211,8 +210,8 @@ func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struc
 	return all, nil
 }
 
-// sessions returns the id of each record in files with records since then, the newest
-// file first. An error is the last element.
+// sessions returns the id of each record in the files that may have records with the time since or a later one, the
+// newest file first. An error is the last element.
 func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		fail := func(err error) {
@@ -245,23 +244,24 @@ func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string,
 	}
 }
 
-// End is how far a store reaches.
+// End says how far a store reaches.
 type End struct {
-	Segments int   `json:"segments"` // the number of the newest closed segment, 0 when there is none
-	Bytes    int64 `json:"bytes"`    // the size of the data file, 0 when there is none
+	Segments int   `json:"segments"` // number of the newest closed segment, or 0
+	Bytes    int64 `json:"bytes"`    // size of the data file in bytes, or 0
 }
 
-// Before reports whether a store that ends here has lost something since it ended there.
+// Before reports whether a store whose end was other and is now e has lost something.
 func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
 
-// Damages returns how often the store has found that its file may have lost records since it was opened: another
-// process changed or removed it, or the disk failed. What is appended behind a cut can hide it from End.
+// Damages returns how often the store, since it was opened, found that its file may have lost records. Another
+// process changed or removed the file, or the disk failed. Records that are appended after a cut can hide the loss
+// from End.
 func (s *Store) Damages() int64 { return s.damages.Load() }
 
-// End returns how far the store reaches. It goes back when a file was deleted or cut, and
-// when all closed segments became too old.
+// End returns how far the store reaches. It goes back when a file is deleted or cut, and when all closed segments
+// have become too old.
 func (s *Store) End() (End, error) {
 	closed, data, err := snapshot(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -280,7 +280,7 @@ func (s *Store) End() (End, error) {
 	return e, nil
 }
 
-// isLine reports whether the error is one of a line, after which reading goes on.
+// isLine reports whether the error concerns one line, so that reading continues.
 func isLine(err error) bool {
 	_, ok := errors.AsType[*LineError](err)
 	return ok
@@ -288,16 +288,16 @@ func isLine(err error) bool {
 
 // File is one file of a store, open for reading.
 type File struct {
-	Name string // without directories; "" when no file was found
+	Name string // without directories; "" if no file was found
 	file *os.File
 }
 
-// Files returns the files of the store at path that ReadFile reads, the newest first.
-// Each is closed when the iteration goes on.
+// Files returns the files of the store at path that ReadFile reads, the newest first. Each file is closed when the
+// iteration continues.
 func Files(path string) iter.Seq2[File, error] { return files(path, true) }
 
-// files returns the files of the store at path in the order of their records, or the
-// newest first.
+// files returns the files of the store at path in the order of their records, or with newestFirst in the reverse
+// order.
 func files(path string, newestFirst bool) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
 		path := Resolve(path)
@@ -317,7 +317,7 @@ func files(path string, newestFirst bool) iter.Seq2[File, error] {
 				f, err = closed[i].open()
 			}
 			if f.file == nil && err == nil || errors.Is(err, fs.ErrNotExist) {
-				continue // there is no data file, or the segment was deleted meanwhile
+				continue // There is no data file, or the segment was deleted meanwhile.
 			}
 			more := yield(f, err)
 			_ = f.file.Close()
@@ -328,8 +328,8 @@ func files(path string, newestFirst bool) iter.Seq2[File, error] {
 	}
 }
 
-// snapshot returns the closed segments of the store at path and the data file, as they
-// were at one moment. The file is nil when there was none.
+// snapshot returns the closed segments of the store at path and the data file, as they were at one moment. The file
+// is nil if there was none.
 func snapshot(path string) ([]segment, *os.File, error) {
 	closed, err := closedSegments(path)
 	for err == nil {
@@ -345,7 +345,7 @@ func snapshot(path string) ([]segment, *os.File, error) {
 			}
 			return after, data, err
 		}
-		if data != nil { // it may have become a closed segment
+		if data != nil { // It may have become a closed segment.
 			_ = data.Close()
 		}
 		closed = after
@@ -367,12 +367,12 @@ func (s segment) open() (File, error) {
 
 func (f File) compressed() bool { return strings.HasSuffix(f.Name, compressedSuffix) }
 
-// Records returns the records of the file as Read does. It can be called once.
+// Records returns the records of the file as Read does. It can be called only once.
 func (f File) Records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(f.lines(ctx))
 }
 
-// lines is Records with the lines.
+// lines is Records with the lines as they were written.
 func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		r, torn, err := f.content(ctx, math.MaxInt64)
@@ -385,9 +385,8 @@ func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	}
 }
 
-// content returns the text of the whole sessions in the file, and whether part of a
-// session follows them. Of a file that is not compressed it looks at the first length
-// bytes only.
+// content returns the text of the whole sessions in the file. torn says that part of a session follows them. If the
+// file is not compressed, content looks only at its first length bytes.
 func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn bool, err error) {
 	info, err := f.file.Stat()
 	switch {
@@ -414,15 +413,15 @@ func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn 
 	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), torn, err
 }
 
-// sizedReaderAt is what of a file wholeSessions needs.
+// sizedReaderAt is the part of a file that wholeSessions needs.
 type sizedReaderAt interface {
 	io.ReaderAt
 	Stat() (fs.FileInfo, error)
 }
 
-// wholeSessions returns where the last whole session in the first length bytes of the file
-// ends, and whether part of a session follows it. When the file becomes shorter meanwhile,
-// because its writer cuts such a part off, it looks again.
+// wholeSessions returns the offset behind the last whole session in the first length bytes of the file. torn says
+// that part of a session follows it. If the file becomes shorter meanwhile, because its writer cuts such a part
+// off, wholeSessions looks again.
 func wholeSessions(ctx context.Context, file sizedReaderAt, length int64) (end int64, torn bool, err error) {
 	for size := int64(math.MaxInt64); ; {
 		info, err := file.Stat()
@@ -443,8 +442,7 @@ func wholeSessions(ctx context.Context, file sizedReaderAt, length int64) (end i
 
 var errDamaged = errors.New("the compressed data is damaged")
 
-// compressed reads compressed data. Its errors match errDamaged, but for those of a disk
-// that cannot be read.
+// compressed reads compressed data. Its errors match errDamaged, unless the disk cannot be read.
 type compressed struct{ io.ReadCloser }
 
 func (c compressed) Read(p []byte) (int, error) {
@@ -455,25 +453,24 @@ func (c compressed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read returns the records of r in their order, each with a nil error. For a line that
-// holds no record it returns a *LineError, and reading goes on. Any other error, such as
-// that of ctx, is the last element. Empty lines, a byte order mark at the start and
-// carriage returns at the ends of lines are ignored. Memory does not depend on the length
-// of r or of its lines.
+// Read returns the records of r in their order, each with a nil error. For a line that holds no record it returns a
+// *LineError, and reading continues. Any other error, such as that of ctx, is the last element. Empty lines, a byte
+// order mark at the start and carriage returns at the ends of lines are ignored. The memory that Read needs does
+// not depend on the length of r or of its lines.
 //
-// The caller may keep a record and set its fields, but must not change the values that
-// its pointers lead to, because records share them.
+// The caller may keep a record and set its fields. It must not change the values to which the record's pointers
+// lead, because records share them.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(LinesOf(ctx, r))
 }
 
-// LinesOf is Read with the lines.
+// LinesOf is Read with the lines as they were written.
 func LinesOf(ctx context.Context, r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) }
 }
 
-// read reads r as Read does; file is the name for its errors. When torn is true, an
-// unterminated line follows the content of r.
+// read reads r as Read does. file is the name for its errors. torn says that an unterminated line follows the
+// content of r.
 func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(Line, error) bool) {
 	scanner := newScanner()
 	readAs(ctx, r, file, torn, func(text []byte) (Line, error) {
@@ -487,7 +484,7 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(L
 	}, yield)
 }
 
-// locate says in a *LineError where its line is.
+// locate sets the file and the line of a *LineError.
 func locate(err error, file string, line int64) {
 	if bad, ok := errors.AsType[*LineError](err); ok {
 		bad.File = file
@@ -495,8 +492,8 @@ func locate(err error, file string, line int64) {
 	}
 }
 
-// readAs is read for lines that hold what parse reads. Its text is valid until the next line is read,
-// and its errors are *LineErrors.
+// readAs is read for lines of any kind. The text that parse gets is valid until the next line is read, and the
+// errors of parse are *LineErrors.
 func readAs[T any](
 	ctx context.Context, r io.Reader, file string, torn bool, parse func(text []byte) (T, error), yield func(T, error) bool,
 ) {
@@ -536,8 +533,8 @@ func readAs[T any](
 	}
 }
 
-// readLine returns the next line, valid until the next call, or the end of a line that
-// is too long. The error is io.EOF when the line, which may be empty, has no newline.
+// readLine returns the next line, which is valid until the next call. If the line is too long, it returns only the
+// end of the line. The error is io.EOF if the line, which may be empty, has no newline.
 func readLine(ctx context.Context, r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	line, err = r.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {

@@ -10,26 +10,28 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// scanner parses the lines of one file as ParseRecord does, and several times faster
-// those that this program wrote. Their keys have one order and no space between them, so
-// the scanner finds each value without parsing the line, and decodes only the values that
-// differ from the line before. Of fields with few different values it remembers them all.
-// It leaves every other line to ParseRecord.
+// scanner parses the lines of one file as ParseRecord does. For lines that this program wrote it is several times
+// faster. Their keys have one order and no space between them, so the scanner finds each value without parsing the
+// line, and decodes only the values that differ from the line before. If a field has few different values, it
+// remembers them all. It passes every other line to ParseRecord.
 type scanner struct {
-	wire    wire // the values of the last line
-	ids     council.SeatPair
-	layouts [8][]field // the fields of lines with and without those of an index's part
-	last    int        // the layout of the last line
+	wire wire // the values of the last line
+	ids  council.SeatPair
+	// layouts holds the fields of each layout. The index says which optional parts its lines have.
+	layouts [8][]field
+	last    int // the layout of the last line
 }
 
-// The parts of the index of a layout: a similarity, the ids of a roster, and the fields from before schema 1.4.0 alone.
+// The index of a layout is a sum of these: it has a similarity, it has the ids of a roster, or it has only the
+// fields from before schema 1.4.0.
 const styled, seated, early = 1, 2, 4
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
-	key    []byte            // all bytes between the value before and this one
-	decode func([]byte) bool // decodes the value into scanner.wire, false when it cannot
-	last   []byte            // the value on the last line and the key of the next field; empty when unknown
+	key    []byte            // all bytes between the value of the field before and the value of this one
+	decode func([]byte) bool // decodes the value into scanner.wire; false if it cannot
+	// last holds the value on the last line and the key of the next field. It is empty if that is not known.
+	last []byte
 }
 
 func newScanner() *scanner {
@@ -109,10 +111,10 @@ func decoded[T any](value []byte) (v T, ok bool) {
 	return v, err == nil && utf8.Valid(value)
 }
 
-// known returns a function that decodes as decoded does. It is for a field with few
-// different values: each is decoded once, and records share its memory.
+// known returns a function that decodes as decoded does. It is for a field with few different values. Each value is
+// decoded once, and records share its memory.
 func known[T any]() func([]byte) (T, bool) {
-	const most, longest = 1 << 10, 64 // these bound the memory, whatever a file holds
+	const most, longest = 1 << 10, 64 // These bound the memory, whatever a file holds.
 	values := map[string]T{}
 	return func(value []byte) (v T, ok bool) {
 		if v, ok = values[string(value)]; ok {
@@ -152,7 +154,7 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 			return ParseRecord(line)
 		}
 		s.last = (s.last + 1) % len(s.layouts)
-		for i := range s.layouts[s.last] { // what is remembered of the last such line is no longer in the wire
+		for i := range s.layouts[s.last] { // The wire no longer holds the values of the last line with this layout.
 			s.layouts[s.last][i].last = s.layouts[s.last][i].last[:0]
 		}
 	}
@@ -172,8 +174,8 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	return record, err
 }
 
-// decode sets s.wire. It reports whether the line has the layout of the last one, and the
-// scanner can decode every value.
+// decode sets s.wire. It returns false if the line does not have the layout of the last one, or if it cannot decode
+// a value.
 func (s *scanner) decode(line []byte) bool {
 	fields := s.layouts[s.last]
 	rest, ok := bytes.CutPrefix(line, fields[0].key)

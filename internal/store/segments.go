@@ -19,16 +19,16 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The names of the files beside the data file. The name of a closed segment ends in its
-// number, and compressedSuffix after that when it is compressed.
+// The names of the files next to the data file end so. The name of a closed segment ends in its number. When the
+// segment is compressed, compressedSuffix follows.
 const (
 	numberDigits     = 6
 	compressedSuffix = ".zst"
 	temporarySuffix  = ".tmp"
 )
 
-// window is how far back a compressed file refers, in bytes: some 37 sessions of four members. Records are like those just
-// before them, and a near reference takes fewer bits than a far one.
+// window is how far back a compressed file refers, in bytes. It holds about 37 sessions of four members. A record
+// resembles those just before it, and a near reference takes fewer bits than a far one.
 const window = 256 << 10
 
 // maxWindow bounds the memory for decompressing a file, in bytes.
@@ -37,9 +37,9 @@ const maxWindow = 32 << 20
 // segment is a closed segment of a store.
 type segment struct {
 	number     int
-	name       string // of the uncompressed file
+	name       string // name of the uncompressed file
 	compressed bool
-	twice      bool // it is compressed, and the uncompressed file is still there
+	twice      bool // it is compressed, and the uncompressed file still exists
 }
 
 // file returns the name of the segment's file.
@@ -50,9 +50,8 @@ func (s segment) file() string {
 	return s.name
 }
 
-// closedSegments returns the closed segments of the store at path, the oldest first. A
-// segment that has just been compressed may have both files. It is returned as
-// compressed, unless the compressed file is empty.
+// closedSegments returns the closed segments of the store at path, the oldest first. If a segment has both files,
+// it counts as compressed, unless the compressed file is empty.
 func closedSegments(path string) ([]segment, error) {
 	entries, err := os.ReadDir(filepath.Dir(path)) // sorted by name
 	if err != nil {
@@ -77,7 +76,7 @@ func closedSegments(path string) ([]segment, error) {
 	return all, nil
 }
 
-// lastNumber returns the number of the newest segment, 0 when there is none.
+// lastNumber returns the number of the newest segment, or 0 if there is none.
 func lastNumber(all []segment) int {
 	if len(all) == 0 {
 		return 0
@@ -85,14 +84,15 @@ func lastNumber(all []segment) int {
 	return all[len(all)-1].number
 }
 
-// housekeeper compresses the closed segments of a store and deletes those that are too
-// old.
+// housekeeper compresses the closed segments of a store and deletes those that are too old.
 type housekeeper struct {
 	o     Options
-	added chan struct{} // of capacity 1: there is a segment to compress
+	added chan struct{} // holds a token if there is a segment to compress
 
-	mu   sync.Mutex     // held while segments are compressed or deleted; guards good
-	good map[int]extent // the good part of sealed segments that are not yet compressed, by number
+	// mu is held while segments are compressed or deleted. It guards good.
+	mu sync.Mutex
+	// good holds, by number, the good parts of sealed segments that are not compressed yet.
+	good map[int]extent
 }
 
 // extent is the good part of a file: its first bytes.
@@ -101,8 +101,8 @@ type extent struct {
 	bytes int64
 }
 
-// same reports whether two calls of Stat found the same file, unchanged. The number of
-// a segment that was removed by hand is used again, so a name does not identify a file.
+// same reports whether two calls of Stat found the same file, unchanged. A name does not identify a file, because
+// the number of a segment that was removed by hand is used again.
 func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
@@ -111,7 +111,7 @@ func newHousekeeper(o Options) *housekeeper {
 	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}}
 }
 
-// run tidies at once, after each rotation and every hour, until ctx ends.
+// run calls tidy at once, after each rotation and every hour, until ctx ends.
 func (h *housekeeper) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
@@ -130,8 +130,7 @@ func (h *housekeeper) run(ctx context.Context) {
 	}
 }
 
-// add makes the data file, of which so many bytes are good, the newest closed
-// segment.
+// add makes the data file the newest closed segment. length is how many bytes of it are good.
 func (h *housekeeper) add(length int64, sealed bool) error {
 	all, err := closedSegments(h.o.Path)
 	if err != nil {
@@ -141,7 +140,7 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 	if len(s.name) != len(h.o.Path)+len(".")+numberDigits {
 		return errors.New("there is no number left for a segment")
 	}
-	if sealed { // the segment must not be compressed before its good part is known
+	if sealed { // The segment must not be compressed before its good part is known.
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
@@ -157,24 +156,24 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 	}
 	select {
 	case h.added <- struct{}{}:
-	default: // the housekeeper has not yet seen the last signal
+	default: // The housekeeper has not yet seen the last signal.
 	}
 	return nil
 }
 
-// segment returns the uncompressed segment of that number.
+// segment returns the uncompressed segment with a number.
 func (h *housekeeper) segment(number int) segment {
 	return segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
 }
 
-// compressSealed compresses the sealed segments. Until then a crash may bring back what
-// lies behind their good part, and the sessions in it must not be written again.
+// compressSealed compresses the sealed segments. Until then a crash may bring back the sessions behind their good
+// parts, so these sessions must not be written again.
 func (h *housekeeper) compressSealed() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for number := range h.good {
 		err := h.compressLocked(context.Background(), h.segment(number))
-		if errors.Is(err, fs.ErrNotExist) { // another program removed it
+		if errors.Is(err, fs.ErrNotExist) { // Another program removed it.
 			delete(h.good, number)
 		} else if err != nil {
 			return err
@@ -183,7 +182,7 @@ func (h *housekeeper) compressSealed() error {
 	return nil
 }
 
-// tidy compresses and deletes what is due.
+// tidy compresses and deletes the segments that are due.
 func (h *housekeeper) tidy(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,8 +197,8 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tidySegmentLocked deletes a segment that is too old. It compresses any other segment that
-// is not compressed or has no summary.
+// tidySegmentLocked deletes a segment that is too old. Otherwise it compresses the segment if it is not compressed
+// or has no summary.
 func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	f, err := s.open()
 	if err != nil {
@@ -218,7 +217,7 @@ func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	if h.o.Retention > 0 && (unknown != nil || said.later() || said.Records > 0 && h.expired(said.Newest)) {
 		deleted, err = h.expireLocked(ctx, s, f)
 	}
-	// There may be a summary that a later release made.
+	// The summary may come from a later release.
 	if deleted || unknown == nil || errors.Is(unknown, errNewSummary) {
 		return err
 	}
@@ -231,10 +230,9 @@ func (f File) intact(ctx context.Context) bool {
 	return err == nil && !found.damaged()
 }
 
-// compressLocked replaces the file of a segment by a compressed one, which holds its
-// whole sessions, of a sealed segment those in its good part, and their summary. At
-// every moment one of the two files is complete, and readers prefer the compressed one.
-// A compressed file that is damaged stays as it is.
+// compressLocked replaces the file of a segment by a compressed one. The new file holds the whole sessions of the
+// old one, or of its good part if it is sealed, and their summary. At every moment one of the two files is
+// complete, and readers prefer the compressed one. A compressed file that is damaged stays as it is.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	from, err := disk.OpenRegular(s.file())
 	if err != nil {
@@ -266,8 +264,8 @@ func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	return h.replaceLocked(s)
 }
 
-// replaceLocked removes the uncompressed file, if there is one, after it has made sure
-// that no crash can take the compressed one away.
+// replaceLocked removes the uncompressed file, if there is one. It first makes sure that the compressed file
+// survives a crash.
 func (h *housekeeper) replaceLocked(s segment) error {
 	if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -279,8 +277,8 @@ func (h *housekeeper) replaceLocked(s segment) error {
 	return h.o.Disk.Remove(s.name)
 }
 
-// writeCompressed compresses the lines in r, with their summary, into the temporary
-// file, which is on disk when it returns nil. Damage in r is a *LineError.
+// writeCompressed compresses the lines in r, with their summary, into the temporary file. When it returns nil, the
+// file is on disk. If r is damaged, the error is a *LineError.
 func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err error) {
 	to, err := createTemporary(h.o)
 	if err != nil {
@@ -321,13 +319,13 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	return to.Sync()
 }
 
-// expired reports whether a record of that time is too old.
+// expired reports whether a record with this time is too old.
 func (h *housekeeper) expired(at time.Time) bool { return time.Since(at) >= h.o.Retention }
 
-// expireLocked deletes the segment if its newest record is too old, and reports whether it
-// did. It reads the records, because a summary alone must not decide that: it does not cover the times of later-schema
-// records. If the time of such a record cannot be read, the modification time of the file counts: the record is older. A
-// segment without any record stays, since it is unknown what it is.
+// expireLocked deletes a segment if its newest record is too old, and reports whether it did. It reads the records,
+// because a summary alone must not decide that: it does not cover the times of records with a later schema. If the
+// time of such a record cannot be read, the modification time of the file counts, because the record is not newer. A
+// segment without any record stays, because its content is unknown.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
 	info, err := f.file.Stat()
 	if err != nil {
@@ -345,7 +343,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool
 		case err != nil && !line.Later:
 			return false, err
 		}
-		if !h.expired(at) { // one young record decides
+		if !h.expired(at) { // One record that is young enough decides.
 			return false, nil
 		}
 		if records++; at.After(newest) {

@@ -21,26 +21,29 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// maxLine is the length of the longest line that is written or read, in bytes,
-// its newline included. A record of this program has well under 1 KiB.
+// maxLine is the size of the longest line that is written or read, in bytes, with its newline. A record of this
+// program has well under 1 KiB.
 const maxLine = 64 << 10
 
-// moreFollow stands before the newline of every record of a session but the last. JSON
-// allows it as space. A session that a crash cut off ends in such a line, or within a
-// line.
+// moreFollow is before the newline of every record of a session except the last. JSON allows it as space. If a
+// crash cut a session off, its end is such a line, or a part of a line.
 const moreFollow = '\t'
 
 // Options are the settings of a Store.
 type Options struct {
-	Path        string        // the data file; required
-	Fsync       council.Fsync // "": council.FsyncSession
-	Interval    time.Duration // for council.FsyncInterval, above 0
-	RotateBytes int64         // size from which the data file becomes a closed segment; 0: never
-	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
-	Log         *slog.Logger  // nil: nothing is logged
-	Disk        disk.Disk     // nil: the operating system's
-	// Synced, if it is not nil, is called with the lines of each call of AppendLines when they are on disk. One goroutine makes all
-	// calls, the last one before Close releases the lock. Synced must return at once and must not change the lines.
+	Path     string        // path of the data file; required
+	Fsync    council.Fsync // council.FsyncSession if ""
+	Interval time.Duration // required for council.FsyncInterval, above 0
+	// RotateBytes is the size at which the data file becomes a closed segment. It never does if RotateBytes is 0.
+	RotateBytes int64
+	// Retention is how old the newest record of a closed segment may be. Older segments are deleted. With 0 none
+	// are deleted.
+	Retention time.Duration
+	Log       *slog.Logger // nothing is logged if nil
+	Disk      disk.Disk    // the operating system's if nil
+	// Synced, if it is not nil, is called for the lines of each AppendLines when they are on disk. One goroutine
+	// makes all calls, and the last one comes before Close releases the lock. Synced must return at once and must
+	// not change the lines.
 	Synced func(lines []byte)
 
 	given string // Path before its links were resolved
@@ -48,16 +51,15 @@ type Options struct {
 
 // Recovery says what Open had to repair.
 type Recovery struct {
-	CutBytes int64 // length of the unfinished last session that was cut off; 0: there was none
+	CutBytes int64 // length of the unfinished last session that was cut off, or 0
 }
 
-// Store appends records to a file that no other Store has open. It is safe for
-// concurrent use.
+// Store appends records to a data file. Only one Store has a file open at a time. It is safe for concurrent use.
 type Store struct {
 	path     string
 	lock     *disk.Lock
 	segments *housekeeper
-	wake     chan struct{}      // of capacity 1: there is something to write, or the store closes
+	wake     chan struct{}      // holds a token if there is something to write, or if the store closes
 	stop     context.CancelFunc // stops the housekeeper
 	done     sync.WaitGroup     // the goroutines of the writer and the housekeeper
 	damages  atomic.Int64
@@ -65,24 +67,24 @@ type Store struct {
 	mu     sync.Mutex // guards the fields below
 	queue  []*batch   // to be written
 	queued int        // length of the queue in bytes
-	taken  int        // records that the writer has and could not write yet
-	err    error      // why the last attempt to write failed, or why records still wait; nil when there is no fault
+	taken  int        // records that the writer took from the queue and has not written yet
+	// err is why the last write failed, or why records still wait. It is nil if all is well.
+	err    error
 	closed bool
 	lost   error // which records Close could not write, and why
 }
 
-// batch holds the records of a session on their way to disk.
+// batch holds the records of a session that are being written.
 type batch struct {
 	lines   []byte
 	records int
 	result  chan error // of capacity 1, for the first outcome
-	kept    bool       // the last outcome: the records count as kept
+	kept    bool       // the records count as kept, by the last outcome
 }
 
-// Open opens the store for appending. It creates the file and missing directories,
-// readable by this user only, and cuts off an unfinished last session. While another
-// Store has the file open, in this process or another one, the error is a *HeldError;
-// Open does not wait for it.
+// Open opens the store for appending. It creates the file and missing directories, readable by this user only, and
+// cuts off an unfinished last session. If another Store has the file open, in this process or another one, Open
+// does not wait for it, and the error is a *HeldError.
 func Open(o Options) (*Store, Recovery, error) {
 	if err := o.complete(); err != nil {
 		return nil, Recovery{}, fmt.Errorf("opening the record store: %w", err)
@@ -121,11 +123,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Resolve follows symbolic links, because two names of one file must lead to one lock
-// and to the same segments. It also follows a link to a file that does not exist, since
-// there is no data file between a rotation and the next session. It stops at a link to a
-// directory that does not exist, at links in a circle, and at a link to something
-// without a name, as /dev/stdin is for a pipe.
+// Resolve follows symbolic links, because two names of one file must lead to one lock and to the same segments. It
+// also follows a link to a file that does not exist, because no data file exists between a rotation and the next
+// session. It stops at a link to a directory that does not exist, at links in a circle, and at a link to something
+// without a name, such as /dev/stdin when that is a pipe.
 func Resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -148,8 +149,7 @@ func Resolve(path string) string {
 	return path
 }
 
-// leads returns nil while the name of the store leads to the file that it led to when
-// the store was opened.
+// leads returns nil while the name of the store leads to the same file as when the store was opened.
 func (o Options) leads() error {
 	if now := Resolve(o.given); now != o.Path {
 		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again",
@@ -158,10 +158,10 @@ func (o Options) leads() error {
 	return nil
 }
 
-// maxLinks is how many symbolic links in a row resolve follows.
+// maxLinks is how many symbolic links in a row Resolve follows.
 const maxLinks = 40
 
-// resolveDir is resolve for a directory.
+// resolveDir is Resolve for a directory.
 func resolveDir(dir string) string {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		return target
@@ -182,8 +182,8 @@ func open(o Options) (*Store, Recovery, error) {
 		return nil, Recovery{}, err
 	}
 	var d data
-	// A segment can be closed only in a directory where files can be created. This also
-	// removes a temporary file that a crash left.
+	// A segment can be closed only in a directory in which files can be created. This check also removes a
+	// temporary file that a crash left.
 	temporary, err := createTemporary(o)
 	if err == nil {
 		err = errors.Join(temporary.Close(), o.Disk.Remove(o.Path+temporarySuffix))
@@ -202,8 +202,8 @@ func open(o Options) (*Store, Recovery, error) {
 	return s, Recovery{CutBytes: d.cut}, nil
 }
 
-// createTemporary creates the temporary file. It first removes a file or a link that
-// has its name, so that nothing is written through a link.
+// createTemporary creates the temporary file. It first removes any file or link with this name, so that nothing is
+// written through a link.
 func createTemporary(o Options) (disk.File, error) {
 	name := o.Path + temporarySuffix
 	if err := remove(o.Disk, name); err != nil {
@@ -261,7 +261,7 @@ func openData(o Options) (data, error) {
 	return d, nil
 }
 
-// cutTail cuts off an unfinished last session.
+// cutTail cuts off an unfinished last session, and syncs the file.
 func (d *data) cutTail() (err error) {
 	if d.info, err = d.Stat(); err != nil {
 		return err
@@ -279,12 +279,11 @@ func (d *data) cutTail() (err error) {
 			return err
 		}
 	}
-	return d.Sync() // a process that was killed may have left lines that are in the cache alone
+	return d.Sync() // A process that was killed may have left lines that are only in the cache.
 }
 
-// afterLastSession returns the offset of the end of the last whole session in the first
-// size bytes of r, 0 when there is none. It reads from the end and every block once,
-// because an unfinished session may be of any length.
+// afterLastSession returns the offset behind the last whole session in the first size bytes of r, or 0 if there is
+// none. It reads backwards and reads each block once, because an unfinished session may be of any length.
 func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, maxLine)
 	for end := size; end > 0; {
@@ -311,13 +310,12 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 	return 0, nil
 }
 
-// Append returns nil once the records are kept, as Options.Fsync defines it. After any
-// error none of them counts as kept. It returns an error of ctx only when nothing was
-// written: a write that has begun is finished.
+// Append returns nil once the records are kept, as Options.Fsync defines it. After an error none of them counts as
+// kept. It returns the error of ctx only if nothing was written. A write that has begun is finished.
 //
-// Records that could not be written wait in memory and are written as soon as the disk
-// accepts them again. Append does not wait for that. It does wait for a disk that hangs,
-// unless 16 MiB wait for it already: then it fails, and its records are lost.
+// Records that could not be written wait in memory, and are written as soon as the disk accepts them again. Append
+// does not wait for that. It does wait for a disk that hangs, unless 16 MiB already wait. Then it fails, and its
+// records are lost.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -332,7 +330,8 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	return nil
 }
 
-// AppendTexts is Append for records that another program wrote, each the text of its line. They are written as they are.
+// AppendTexts is Append for records that another program wrote. Each text is a line without its end, and is written
+// as it is.
 func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
 	if len(texts) == 0 {
 		return nil
@@ -347,13 +346,12 @@ func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
 	return nil
 }
 
-// AppendLines is Append for lines that hold something else than records: each is a JSON value with
-// a newline at its end. Lines of one call stay together as the records of a session do. A store
-// holds either records or such lines.
+// AppendLines is Append for lines that are not records. Each line is a JSON value with a newline at its end. The
+// lines of one call stay together, like the records of a session. A store holds either records or such lines.
 //
-// When it returns, the lines have their place behind those of earlier calls. wait waits until they
-// are kept. It ends with its ctx too: then the lines are kept later. Without lines, it waits for those
-// of earlier calls, and fails while some of them were not written.
+// When AppendLines returns, the lines have their place behind those of earlier calls. wait waits until they are
+// kept, or until its ctx ends. In the second case the lines are kept later. A call without lines waits for the
+// lines of earlier calls, and fails while some of them are not written.
 func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	var all []byte
 	for i, line := range lines {
@@ -384,8 +382,8 @@ func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) err
 	}, nil
 }
 
-// Encode returns the records of a session as the lines that Append writes. A line that is
-// longer than readers accept must not be acknowledged, so it is an error.
+// Encode returns the records of a session as the lines that Append writes. If a line is longer than readers accept,
+// it returns an error, because such a line must not be acknowledged.
 func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
@@ -406,7 +404,7 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// Join is Encode for records whose lines are known: texts are the lines without their ends.
+// Join is Encode for records whose texts are known. Each text is a line without its end.
 func Join(texts [][]byte) (lines []byte, err error) {
 	for i, text := range texts {
 		before := len(lines)
@@ -443,12 +441,12 @@ func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 	}
 }
 
-// errStuck is why the records of a session are refused at once.
+// errStuck is the reason for refusing the records of a session at once.
 var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: " +
 	"look at the disk")
 
-// enqueue adds the batch to the queue of the writer. The queue is bounded: a disk that
-// hangs fails no write, so that without a bound every session would wait in memory.
+// enqueue adds the batch to the queue of the writer. The queue has a limit. A disk that hangs does not fail the
+// write, so without a limit every session would wait in memory.
 func (s *Store) enqueue(b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -484,8 +482,7 @@ func (s *Store) withdraw(b *batch) bool {
 	return i >= 0
 }
 
-// take empties the queue and returns what it held. Once closed is true, nothing more
-// comes.
+// take empties the queue and returns what it held. Once closed is true, no more batches come.
 func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -496,7 +493,7 @@ func (s *Store) take() (queue []*batch, closed bool) {
 	return queue, s.closed
 }
 
-// left notes which batches the writer still has to write, after what it could.
+// left notes which batches the writer has still to write.
 func (s *Store) left(failed []*batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -510,8 +507,7 @@ func countRecords(batches []*batch) (n int) {
 	return n
 }
 
-// Pending returns how many records are in memory alone, because the disk is busy, hangs or
-// does not take them.
+// Pending returns how many records are only in memory, because the disk is busy, hangs or does not accept them.
 func (s *Store) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -525,9 +521,8 @@ func (s *Store) setHealth(err error) {
 	s.err = err
 }
 
-// Healthy returns nil when the last attempt to write records succeeded and none wait
-// to be written again, else the cause. A closed store returns an error that matches
-// fs.ErrClosed.
+// Healthy returns nil if the last write of records succeeded and no records wait to be written again. Otherwise it
+// returns the cause. A closed store returns an error that matches fs.ErrClosed.
 func (s *Store) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -537,8 +532,8 @@ func (s *Store) Healthy() error {
 	return s.err
 }
 
-// Close writes the records that wait, closes the file and releases the lock.
-// Calling it again does nothing.
+// Close writes the records that wait, closes the file and releases the lock. Its error names the records that are
+// lost. Another call does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -16,36 +16,36 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// SegmentSummary says what is in a file of a store. A compressed segment ends in its own
-// summary, so that a report need not read the segments that lie outside its window. The
-// summary stands in a skippable frame (RFC 8878), which readers of zstd skip, as JSON,
-// followed by the checksum of the JSON and the length of the frame.
+// SegmentSummary describes the records in one file of a store. A compressed segment ends in its own summary, so
+// that a report does not read segments outside its window. The summary is in a skippable frame (RFC 8878), which
+// zstd readers skip. The frame holds JSON, the checksum of the JSON, and the length of the frame.
 //
-// No reader needs a summary. A segment without one is read whole, and so is a segment
-// whose summary is damaged, of another version, or made for compressed data of another
-// length. A summary of another release that skipped unknown schemas is not trusted either: this program may know them.
-// The daemon then compresses the segment again, unless the version is a later
-// one. A summary with a right checksum that is wrong can only be made on purpose. It can
-// make a report pass over its segment or read the segment in vain, and nothing else:
-// [Verify] compares every summary with what its segment holds, and the daemon reads a
-// segment before it deletes it.
+// A reader can do without a summary. It reads a segment whole if the summary is missing or damaged, has another
+// version, or was made for compressed data of another length. If another release made the summary and skipped
+// unknown schemas, it is not trusted either, because this program may know these schemas. The daemon then
+// compresses the segment again, unless the version is a later one. A wrong summary with a right checksum can only
+// be made on purpose. It can only make a report skip the segment, or read it in vain. [Verify] compares every
+// summary with its segment, and the daemon reads a segment before it deletes it.
 type SegmentSummary struct {
-	Oldest   time.Time `json:"oldest"`   // earliest timestamp of a record; zero when there is no record
+	// Oldest is the earliest timestamp of a record. It is zero if there is no record.
+	Oldest   time.Time `json:"oldest"`
 	Newest   time.Time `json:"newest"`   // latest timestamp of a record
-	Sessions int       `json:"sessions"` // different session ids
+	Sessions int       `json:"sessions"` // number of different session ids
 	Records  int       `json:"records"`
-	Skipped  []Skip    `json:"skipped"` // by reason, in the order of the first line of each
+	Skipped  []Skip    `json:"skipped"` // one for each reason, in the order of their first lines
 
-	Version int    `json:"version"` // summaryVersion
-	Schema  string `json:"schema"`  // the newest schema that the program knew which made it; "" in those of earlier releases
-	Body    int64  `json:"body"`    // length of the compressed data before the summary, in bytes
+	Version int `json:"version"` // summaryVersion
+	// Schema is the newest schema that the summary's program knew. It is "" in summaries of earlier
+	// releases.
+	Schema string `json:"schema"`
+	Body   int64  `json:"body"` // length of the compressed data before the summary, in bytes
 }
 
 // Skip counts the lines of a file that were skipped for one reason.
 type Skip struct {
 	Reason Reason  `json:"reason"`
 	Count  int     `json:"count"`
-	Lines  []int64 `json:"lines"` // the first of them, 1-based; at most ten
+	Lines  []int64 `json:"lines"` // the first of these lines, from 1; at most ten
 }
 
 const (
@@ -53,13 +53,13 @@ const (
 	maxFrame       = 64 << 10   // length of the longest frame that is read, in bytes
 	frameHeader    = 8          // length of the magic number and of the length of the rest
 	frameFooter    = 8          // length of the checksum and of the length of the frame
-	frameMagic     = 0x184d2a5c // RFC 8878 leaves the choice among sixteen
+	frameMagic     = 0x184d2a5c // one of the sixteen that RFC 8878 allows
 )
 
 // maxLines is how many line numbers a summary gives for one reason.
 const maxLines = 10
 
-// Reasons why a file has no summary that is trusted.
+// These are the reasons why a file has no summary that can be trusted.
 var (
 	errNoSummary  = errors.New("it has no summary")
 	errBadSummary = errors.New("its summary is damaged")
@@ -67,7 +67,7 @@ var (
 	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
 )
 
-// summarize returns the summary of the lines, after an error that of the lines before it.
+// summarize returns the summary of the lines. After an error it is the summary of the lines before.
 func summarize(lines iter.Seq2[Line, error]) (SegmentSummary, error) {
 	s := SegmentSummary{Version: summaryVersion}
 	sessions := map[string]bool{}
@@ -107,7 +107,7 @@ func (s *SegmentSummary) skip(line *LineError) {
 // damaged reports whether the file could not be decompressed to its end.
 func (s *SegmentSummary) damaged() bool { return s.skipped(ReasonDamaged) }
 
-// later reports whether there may be records of a later schema, which the other figures leave out.
+// later reports whether the file may hold records of a later schema, which the other figures do not count.
 func (s *SegmentSummary) later() bool { return s.skipped(ReasonUnknownSchema) }
 
 func (s *SegmentSummary) skipped(reason Reason) bool {
@@ -125,7 +125,7 @@ func (s *SegmentSummary) frame() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(frame, length), err
 }
 
-// readSummary returns the summary at the end of a file of that size.
+// readSummary returns the summary at the end of a file with this size.
 func readSummary(r io.ReaderAt, size int64) (SegmentSummary, error) {
 	if size < frameHeader+frameFooter {
 		return SegmentSummary{}, errNoSummary
@@ -160,9 +160,9 @@ func readSummary(r io.ReaderAt, size int64) (SegmentSummary, error) {
 	return s, nil
 }
 
-// Summary returns the summary in the file. It returns an error for a file without one that
-// is trusted: the data file, a segment that is not compressed or of an earlier release,
-// and a segment whose summary is damaged, of a later version, or of a program that knew other schemas.
+// Summary returns the summary in the file. It returns an error if the file has no summary that can be trusted. That
+// is true of the data file, of a segment that is not compressed or that an earlier release made, and of a segment
+// whose summary is damaged, has a later version, or comes from a program that knew other schemas.
 func (f File) Summary() (SegmentSummary, error) {
 	if !f.compressed() {
 		return SegmentSummary{}, errNoSummary
@@ -174,9 +174,8 @@ func (f File) Summary() (SegmentSummary, error) {
 	return readSummary(f.file, info.Size())
 }
 
-// checkSummary returns why the summary in the file is wrong, where found is the summary
-// of its lines. It returns nil for a summary that is right, missing, or of a later
-// version.
+// checkSummary compares the summary in the file with found, the summary of its lines. It returns nil if the summary
+// in the file is right, missing, or has a later version.
 func (f File) checkSummary(found SegmentSummary) error {
 	said, err := f.Summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) ||
@@ -204,12 +203,13 @@ type Part struct {
 	File  string // without directories
 	Bytes int64  // on disk
 	SegmentSummary
-	Err        error // why the file, or the rest of it, could not be read; nil when it could
-	SummaryErr error // why the summary in the file is wrong; nil when it is right or missing
+	// Err is why the file, or the rest of it, could not be read. It is nil if it could be read.
+	Err        error
+	SummaryErr error // why the summary in the file is wrong; nil if it is right or missing
 }
 
-// Verify reads the store at path as ReadFile does, and returns what is in each of
-// its files, the oldest first. A file that cannot be read does not hide the others.
+// Verify reads the store at path as ReadFile does, and returns what each of its files holds, the oldest first. If a
+// file cannot be read, its Part has the error, and Verify continues.
 func Verify(ctx context.Context, path string) ([]Part, error) {
 	var all []Part
 	for f, err := range files(path, false) {

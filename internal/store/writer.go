@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxWaiting bounds, in bytes, the lines that wait in memory to be written: those
-	// of some thousand sessions.
+	// maxWaiting is how many bytes of lines may wait in memory to be written. They are the lines of some thousand
+	// sessions.
 	maxWaiting = 16 << 20
 
 	// The pause between two attempts to write the failed sessions grows from
@@ -27,29 +27,29 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// writer appends batches to the data file. The batches that arrive while it writes and
-// syncs are written together next, so that under load many sessions share an fsync. It
-// belongs to one goroutine.
+// writer appends batches to the data file. Batches that arrive while it writes and syncs are written together next,
+// so that many sessions share an fsync under load. It belongs to one goroutine.
 type writer struct {
 	o     Options
 	store *Store
 
-	file    disk.File   // nil: to be opened
-	info    fs.FileInfo // identifies the file
-	sealed  bool        // it is unknown what the file holds on disk: it must be replaced before the next write
-	durable int64       // so many bytes of the file are good even after a crash
-	doubt   bool        // the last fsync failed
-	size    int64       // of the file after the last write; unwritten before the first
-	lines   []byte      // of the last write; its memory is used again
-	limit   int64       // size from which the file becomes a closed segment
+	file disk.File   // nil if it has to be opened
+	info fs.FileInfo // identifies the file
+	// sealed says that it is unknown what the file holds on disk. The file must be replaced before the next write.
+	sealed  bool
+	durable int64  // how many bytes of the file are good even after a crash
+	doubt   bool   // the last fsync failed
+	size    int64  // size of the file after the last write; unwritten before the first
+	lines   []byte // lines of the last write; the memory is used again
+	limit   int64  // size at which the file becomes a closed segment
 
-	writing  []*batch  // from the queue or from failed, until their outcome is known
-	unsynced []*batch  // written and not yet synced, oldest first; none with council.FsyncOff
-	syncBy   time.Time // when they must be synced, with council.FsyncInterval
+	writing  []*batch  // taken from the queue or from failed; their outcome is not known yet
+	unsynced []*batch  // written but not synced, oldest first; none with council.FsyncOff
+	syncBy   time.Time // when unsynced must be synced, with council.FsyncInterval
 	failed   []*batch  // to be written again, oldest first
 	retryAt  time.Time
-	pause    time.Duration // from retryAt to the attempt after it
-	err      error         // see Store.err
+	pause    time.Duration // the pause after the next attempt
+	err      error         // becomes Store.err
 }
 
 // unwritten is the value of writer.size for a file that was opened and not yet written to.
@@ -61,7 +61,7 @@ func newWriter(s *Store, o Options, d data) *writer {
 	return w
 }
 
-// use appends to the file from now on.
+// use makes d the file to append to.
 func (w *writer) use(d data) {
 	w.file = d.File
 	w.info = d.info
@@ -80,7 +80,7 @@ func (w *writer) run() {
 		case <-timer.C:
 		}
 		w.writing, closed = w.store.take()
-		_ = w.guard(func() { w.step(closed) }) // the batches hold the error
+		_ = w.guard(func() { w.step(closed) }) // The batches hold the error.
 		w.store.left(w.failed)
 		timer.Reset(w.idle())
 	}
@@ -102,8 +102,8 @@ func (w *writer) step(closed bool) {
 	w.rotateIfFull()
 }
 
-// waitsInVain answers a batch without lines, which waits for those before it, while some of those are not on the disk.
-// A full disk would take it: nothing is written for it.
+// waitsInVain fails a batch without lines while earlier batches are not on disk, because such a batch waits for
+// them. Nothing would be written for it, so even a full disk would accept it.
 func (w *writer) waitsInVain(b *batch) bool {
 	if len(b.lines) > 0 || len(w.failed) == 0 {
 		return false
@@ -112,8 +112,8 @@ func (w *writer) waitsInVain(b *batch) bool {
 	return true
 }
 
-// guard does the work. A panic in it fails the batches that are being written or synced,
-// and leaves it unknown what the file holds. The process and the other sessions go on.
+// guard runs work. If work panics, the batches that are being written or synced fail, and it is unknown what the
+// file holds. The process and the other sessions continue.
 func (w *writer) guard(work func()) error {
 	cause := catchPanic(w.o.Log, func() error {
 		work()
@@ -136,8 +136,7 @@ func (w *writer) guard(work func()) error {
 	return cause
 }
 
-// catchPanic does the work. It logs a panic in it with its stack, and returns it as an
-// error.
+// catchPanic runs work. If work panics, it logs the panic with its stack and returns it as an error.
 func catchPanic(log *slog.Logger, work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -160,9 +159,8 @@ func (w *writer) idle() time.Duration {
 	return idle
 }
 
-// retry writes the failed batches again. It does not do so while a crash could still
-// bring them back from a sealed file, where they would then be there twice; in the last
-// attempt, before the store closes, it takes that risk.
+// retry writes the failed batches again. It waits until a crash can no longer bring them back from a sealed file,
+// because they would then exist twice. In the last attempt, before the store closes, it takes that risk.
 func (w *writer) retry(last bool) {
 	err := w.ready()
 	if err == nil {
@@ -180,16 +178,15 @@ func (w *writer) retry(last bool) {
 	}
 }
 
-// write appends the batches with one write, and syncs them with council.FsyncSession. It
-// reports whether that succeeded. When the disk accepts only a part, it cuts the file
-// back to whole batches.
+// write appends the batches with one write, and syncs them with council.FsyncSession. It reports whether that
+// succeeded. If the disk accepts only a part, write cuts the file back to whole batches.
 func (w *writer) write(batches []*batch) bool {
 	if err := w.ready(); err != nil {
 		return w.fail(batches, err)
 	}
-	// The current size counts, not the remembered one: if another program emptied the
-	// file to make room, cutting it to an older size would fill it with zeros. A file
-	// that another program cut or wrote to may end within a line.
+	// Use the current size, not the remembered one. If another program emptied the file to make room, cutting the
+	// file to an older size would fill it with zeros. A file that another program cut or wrote to may end within a
+	// line.
 	info, err := w.file.Stat()
 	if err == nil && w.size != unwritten && w.size != info.Size() {
 		w.store.damages.Add(1)
@@ -227,8 +224,7 @@ func (w *writer) write(batches []*batch) bool {
 	return kept
 }
 
-// keep acknowledges written batches when Options.Fsync says so, and reports whether
-// that succeeded.
+// keep acknowledges written batches at the time that Options.Fsync sets. It reports whether that succeeded.
 func (w *writer) keep(batches []*batch) bool {
 	if w.o.Fsync != council.FsyncSession {
 		if err := w.check(w.size); err != nil {
@@ -271,10 +267,9 @@ func (w *writer) sync() bool {
 	return true
 }
 
-// seal gives the file up. The kernel may drop pages that it could not write and report
-// success the next time, so fsync is not tried again on this file. What was written
-// since the last successful fsync is written again, to another file. It returns false,
-// as fail does.
+// seal gives the file up. The kernel may drop pages that it could not write, and report success the next time, so
+// fsync is not tried again on this file. Batches that were written since the last successful fsync are written
+// again, to another file. seal returns false, as fail does.
 func (w *writer) seal(batches []*batch, cause error) bool {
 	w.sealed = true
 	if info, err := w.file.Stat(); err == nil {
@@ -282,8 +277,8 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	}
 	batches = slices.Concat(w.unsynced, batches)
 	w.unsynced = nil
-	// The cut is for readers: the segment is made of durable bytes in any case. Without
-	// the lock the file may belong to another daemon by now.
+	// The cut is for readers, because the segment will hold only durable bytes in any case. Without the lock, the
+	// file may belong to another daemon by now.
 	if len(batches) > 0 && w.store.lock.InPlace() == nil && w.file.Truncate(w.durable) == nil {
 		w.size = w.durable
 	}
@@ -292,8 +287,8 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	return w.fail(batches, cause)
 }
 
-// fail answers that the batches were not written, and keeps as many of them as there is
-// room for, to write them again. It returns false, which its callers return.
+// fail answers that the batches were not written. It keeps those that fit into memory, to write them again. It
+// returns false, which its callers return.
 func (w *writer) fail(batches []*batch, err error) bool {
 	w.err = err
 	w.answer(batches, err)
@@ -307,8 +302,8 @@ func (w *writer) fail(batches []*batch, err error) bool {
 	return false
 }
 
-// answer gives the outcome to the callers of Append that wait for the batches. It first
-// sets the health of the store, so that these callers find it up to date.
+// answer reports the outcome to the callers of Append that wait for the batches. It first sets the health of the
+// store, so that these callers find it up to date.
 func (w *writer) answer(batches []*batch, err error) {
 	if err == nil && len(w.failed) == 0 && !w.doubt {
 		w.err = nil
@@ -319,7 +314,7 @@ func (w *writer) answer(batches []*batch, err error) {
 		b.kept = err == nil
 		select {
 		case b.result <- err:
-		default: // the caller has an earlier outcome
+		default: // The caller has an earlier outcome.
 		}
 	}
 }
@@ -332,8 +327,7 @@ func total(batches []*batch) (n int) {
 	return n
 }
 
-// fit returns how many of the first batches have at most n bytes together, and how many bytes
-// they have.
+// fit returns how many of the first batches have at most n bytes together, and how many bytes these have.
 func fit(batches []*batch, n int) (count, length int) {
 	for count < len(batches) && length+len(batches[count].lines) <= n {
 		length += len(batches[count].lines)
@@ -342,13 +336,13 @@ func fit(batches []*batch, n int) (count, length int) {
 	return count, length
 }
 
-// errMoved is the reason why a file is given up that is not found by its name any more.
+// errMoved is the reason for giving up a file that is no longer found by its name.
 var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not " +
 	"read any more; the daemon rotates it by itself, so keep other programs away from it")
 
-// check returns nil while a command would read what is written to the file: the name
-// leads to this file, and this process holds the lock. Unless size is unwritten, the
-// file must also have that size, or end in what was written last.
+// check returns nil if a command would read what is written to the file. The name must lead to this file, and this
+// process must hold the lock. Unless size is unwritten, the file must also have that size, or end in what was
+// written last.
 func (w *writer) check(size int64) error {
 	if err := w.store.lock.InPlace(); err != nil {
 		return err
@@ -370,9 +364,9 @@ func (w *writer) check(size int64) error {
 	return nil
 }
 
-// ends reports whether the file, of that size, ends in what was written last, and a
-// whole session or nothing stands before that. Another program may have cut the file
-// just before the write: then no more than what stands before counts as durable.
+// ends reports whether the file, which has this size, ends in what was written last, with a whole session or
+// nothing before that. Another program may have cut the file just before the write. Then only what is before the
+// last write counts as durable.
 func (w *writer) ends(size int64) bool {
 	end := make([]byte, min(size, int64(len(w.lines))+2))
 	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
@@ -434,7 +428,7 @@ func (w *writer) lock() error {
 	if err != nil {
 		return err
 	}
-	_ = w.store.lock.Close() // no other process can ask for the removed file
+	_ = w.store.lock.Close() // No other process can ask for the removed file.
 	w.store.lock = lock
 	if w.file == nil {
 		return nil
@@ -445,10 +439,9 @@ func (w *writer) lock() error {
 	return nil
 }
 
-// leave lets go of a file to which another daemon may have written while it had the
-// lock: what that daemon acknowledged must be neither cut nor passed over. Batches that
-// are not known to be on disk are written again. They may then be there twice, which is
-// better than not at all.
+// leave gives up a file to which another daemon may have written while it had the lock. What that daemon
+// acknowledged must be neither cut nor skipped. Batches that may not be on disk are written again. They may then
+// exist twice, which is better than not at all.
 func (w *writer) leave() {
 	_ = w.file.Close()
 	pending := w.unsynced
@@ -458,8 +451,8 @@ func (w *writer) leave() {
 	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 
-// retire makes a closed segment of the file, of which so many bytes are good, and
-// closes it. An empty file is removed.
+// retire makes the file a closed segment and closes it. length is how many of its bytes are good. An empty file is
+// removed.
 func (w *writer) retire(length int64) error {
 	var err error
 	if length == 0 {
@@ -470,7 +463,7 @@ func (w *writer) retire(length int64) error {
 	if err != nil {
 		return err
 	}
-	_ = w.file.Close() // the good bytes were synced
+	_ = w.file.Close() // The good bytes were synced.
 	w.file = nil
 	return nil
 }
