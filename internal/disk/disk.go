@@ -1,7 +1,6 @@
-// Package disk holds the operations by which the record store changes the file system,
-// as an interface, and their implementation by the operating system. Package faultdisk
-// has an implementation for tests that fails on demand. The package also locks and replaces files.
-// What is stored, and how a fault is handled, is left to package store.
+// Package disk is an interface to the operations with which the record store changes the file system, and
+// implements it with the operating system. Package faultdisk implements it for tests, and fails on demand. The
+// package also locks and replaces files. Package store decides what is stored and how a fault is handled.
 package disk
 
 import (
@@ -12,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// Disk changes the file system.
+// Disk changes the file system. Its methods are those of package os, except SyncDir, which syncs a directory.
 type Disk interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	Rename(from, to string) error
@@ -32,14 +31,14 @@ type File interface {
 // OS is the disk of the operating system.
 type OS struct{}
 
-// errLink is the reason why a symbolic link is not opened.
+// errLink is the reason for not opening a symbolic link.
 var errLink = errors.New("it is a symbolic link, and none is followed here; remove it")
 
-// errIrregular is the reason why a directory or a named pipe is not opened.
+// errIrregular is the reason for not opening a directory or a named pipe.
 var errIrregular = errors.New("it is not a regular file; remove it")
 
-// OpenFile implements Disk. It does not follow a symbolic link: a user who can put files
-// beside those of the store could otherwise make it write to any other file.
+// OpenFile implements Disk. It does not follow a symbolic link. Otherwise a user who can put files into the
+// directory of the store could make the store write to any other file.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|NoFollow, perm)
 	if err != nil {
@@ -48,8 +47,8 @@ func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	return f, nil
 }
 
-// OpenRegular opens a regular file for reading. A symbolic link, a directory and a named
-// pipe are errors: it neither follows the link nor waits for a writer of the pipe.
+// OpenRegular opens a regular file for reading. It returns an error for a symbolic link, a directory and a named
+// pipe. It neither follows the link nor waits for a writer of the pipe.
 func OpenRegular(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|NoFollow|NoWait, 0)
 	if err != nil {
@@ -65,7 +64,7 @@ func OpenRegular(name string) (*os.File, error) {
 	return f, nil
 }
 
-// ExplainLink returns an error in plain words when err came from NoFollow, else err.
+// ExplainLink returns an error in plain words if NoFollow caused err. Otherwise it returns err.
 func ExplainLink(name string, err error) error {
 	if info, statErr := os.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 &&
 		!errors.Is(err, fs.ErrExist) {
@@ -74,8 +73,9 @@ func ExplainLink(name string, err error) error {
 	return err
 }
 
-// Replace replaces a file by one with other data, which only its owner may read. After a crash the file is the old one or
-// the new one. A file with ".tmp" behind its name is removed. Only one at a time may replace a file.
+// Replace replaces a file by one with other data, which only its owner may read. After a crash the file is the old
+// one or the new one. Replace first removes a file whose name has ".tmp" appended. The caller must not replace the
+// same file twice at the same time.
 func Replace(d Disk, name string, data []byte) error {
 	next := name + ".tmp"
 	if err := d.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

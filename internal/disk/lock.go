@@ -8,15 +8,15 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// ErrLocked is the error of TryLock where another process, or this one, holds the lock.
+// ErrLocked is the error of TryLock if another process, or this one, holds the lock.
 var ErrLocked = errors.New("it is locked")
 
 // Lock is an exclusive lock among the processes of a machine. The kernel releases it
 // when its process ends.
 type Lock struct{ file *flock.Flock }
 
-// TryLock takes the lock of the file with this name, which it creates where there is
-// none. It does not wait.
+// TryLock takes the lock of the file with this name, and creates the file if it is missing. It does not wait. The
+// error is ErrLocked if the lock is taken.
 func TryLock(name string) (*Lock, error) {
 	file := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDONLY|NoFollow|NoWait))
 	locked, err := file.TryLock()
@@ -33,8 +33,8 @@ func TryLock(name string) (*Lock, error) {
 	return lock, nil
 }
 
-// TryLockDir takes the lock of a directory. It does not wait. It returns nil where the file
-// system has no locks of directories.
+// TryLockDir takes the lock of a directory. It does not wait. It returns nil if the file system cannot lock
+// directories, and ErrLocked if the lock is taken.
 func TryLockDir(name string) (*Lock, error) {
 	file := flock.New(name, flock.SetFlag(os.O_RDONLY))
 	locked, err := file.TryLock()
@@ -47,8 +47,8 @@ func TryLockDir(name string) (*Lock, error) {
 	return &Lock{file: file}, nil
 }
 
-// InPlace returns nil while another process that wants the lock would ask for this one.
-// After the file was removed, another process can lock a new one.
+// InPlace returns nil while another process that wants the lock would ask for this one. If the file was removed,
+// another process can lock a new one, and InPlace returns an error.
 func (l *Lock) InPlace() error {
 	held, err := l.file.Stat()
 	if err != nil {

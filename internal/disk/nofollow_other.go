@@ -4,13 +4,11 @@ package disk
 
 import "io/fs"
 
-// NoFollow is the flag for opening a file that refuses a symbolic link. This system has
-// none.
+// NoFollow is the flag for opening a file that refuses a symbolic link. This system has no such flag.
 const NoFollow = 0
 
-// NoWait is the flag for opening a named pipe without waiting. This system has none.
+// NoWait is the flag for opening a named pipe without waiting. This system has no such flag.
 const NoWait = 0
 
-// Foreign reports whether a file belongs to another user than that of this process. This
-// system does not say so.
+// Foreign reports whether a file belongs to a user other than the one of this process. This system does not tell.
 func Foreign(fs.FileInfo) bool { return false }
