@@ -20,63 +20,68 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// What is published over the events of many organisations must not tell what one of them sent, also not to somebody who
-// keeps every board that was ever published and computes differences, and who sends events too. So nothing is computed from
-// the events when a board is asked for. Once a day, organisations that have sent enough new sessions are put into shares of
-// at least shareOrgs. A share is a snapshot of the rows of its organisations in all windows, and from then on enters the
-// boards as a whole or not at all: its sums never change. It is taken anew when all of its organisations have sent, and its
-// rows are dropped as a whole when one of them has too few sessions left in a window.
+// The boards must not reveal what a single organisation sent. That holds even against a reader that keeps every
+// board, computes differences, and sends events too. So no board is computed from the events when a client asks for
+// it. Once a day, the organisations that have sent enough new sessions are grouped into shares of at least
+// shareOrgs. A share is a snapshot of the rows of its organisations in all windows. Its sums never change, and it
+// enters the boards as a whole or not at all. A new snapshot of a share is taken when all of its organisations have
+// sent enough new sessions. A row of a share is dropped when one of its organisations has too few sessions left in
+// a window.
 //
-// Why that suffices: every published figure is a function of sums over whole shares. A row enters a share only if each
-// organisation has sent new sessions in it since its last snapshot of that row, in whatever window; otherwise the row stays as
-// it was, or is left out if others share it now. It enters two windows only if these differ in all of its organisations. So
-// what an organisation has in a snapshot stands in no other one, beside figures of two or more others that stand in no other
-// one either. Whatever one organisation had sent, the others of its share could have sent what makes up for it, and all
-// boards would be the same. Squares, from which the interval over organisations comes, are used of shares of at least
-// squaredOrgs alone.
+// This suffices for the following reason. Every published figure is a function of sums over whole shares. A row is
+// taken into a share only if each organisation has sent new sessions in it since its last snapshot of that row, in
+// any window. Otherwise the row stays as it was, or is left out if the share has other organisations now. A row is
+// taken in two windows only if the windows differ for all organisations or for none. So the sums of an organisation
+// in one snapshot are in no other snapshot. The same snapshot has the sums of at least two other organisations,
+// which are in no other snapshot either. Whatever the one had sent, the others could have sent what makes up for
+// it, and the boards would be the same. Squares, from which the interval over organisations comes, are used only
+// from shares of at least squaredOrgs.
 const (
-	// shareOrgs is the least number of organisations of a share: one that reads the boards, and two others.
+	// shareOrgs is how many organisations a share needs: one that reads the boards, and two others.
 	shareOrgs = 3
-	// squaredOrgs is the least number of organisations whose squares may be used.
+	// squaredOrgs is how many organisations a share needs before its squares are used.
 	squaredOrgs = 5
-	// MinSessions is the least number of sessions of an organisation in a row, and of new ones for another snapshot.
+	// MinSessions is how many sessions an organisation needs in a row. For another snapshot it needs as many new
+	// ones.
 	MinSessions = 5
-	// shareDays is how long a share lives of which not all organisations send any more.
+	// shareDays is how long a share is used after some of its organisations have stopped sending.
 	shareDays = 14
-	// boardVersion is the version of the file that keeps the shares.
+	// boardVersion is the version of the file with the shares.
 	boardVersion = 1
 )
 
-// Windows returns the days that a board looks back.
+// Windows returns the windows of the boards, in days.
 func Windows() []int { return []int{7, 30, 90} }
 
-// Board is what the events of all organisations say.
+// Board is what is published about the events of all organisations.
 type Board struct {
-	Days             int         `json:"days"`              // that it looks back, one of Windows
-	Day              *string     `json:"day"`               // on which the events were looked at last (UTC); null: not yet
-	MinOrganisations int         `json:"min_organisations"` // of a row
-	MinSessions      int         `json:"min_sessions"`      // of each of them
+	Days             int         `json:"days"`              // the window, one of Windows
+	Day              *string     `json:"day"`               // the day (UTC) on which the events were last counted; null before
+	MinOrganisations int         `json:"min_organisations"` // how many organisations a row needs
+	MinSessions      int         `json:"min_sessions"`      // how many sessions each of them needs
 	Models           []ModelRow  `json:"models"`            // the best first
 	Bias             []MetricRow `json:"bias"`
 }
 
-// ModelRow is the place of a model: the mean over organisations of their means over sessions of borda_normalized.
+// ModelRow is the place of a model. Its mean is over organisations, of their means of borda_normalized over
+// sessions.
 type ModelRow struct {
 	Model string `json:"model"`
 	Figures
 }
 
-// MetricRow is an indicator of bias: the mean over organisations of their means over sessions that have it.
+// MetricRow is an indicator of bias. Its mean is over organisations, of their means over the sessions that have it.
 type MetricRow struct {
 	Metric string `json:"metric"` // position_variance, length_correlation or reviewer_agreement
 	Figures
 }
 
-// Figures are those of one row.
+// Figures are the figures of one row.
 type Figures struct {
 	Mean float64 `json:"mean"`
-	// CILower and CIUpper are the 95 % interval (Student t) of the mean over organisations: from their means where every share
-	// has at least five, else from the means of the shares. Null where there is one smaller share, and where nothing varies.
+	// CILower and CIUpper are the 95 % interval (Student t) of the mean over organisations. It comes from the means
+	// of the organisations if every share has at least five, and otherwise from the means of the shares. Both are
+	// null if a single smaller share has the row, or if nothing varies.
 	CILower       *float64 `json:"ci_lower"`
 	CIUpper       *float64 `json:"ci_upper"`
 	Organisations int      `json:"organisations"`
@@ -84,10 +89,10 @@ type Figures struct {
 	AsOf          string   `json:"as_of"` // the day (UTC) on which the oldest of its snapshots was taken
 }
 
-// metricPrefix begins the name of a row of an indicator. No name of a model begins so.
+// metricPrefix begins the names of rows with an indicator. No model has a name that begins with it.
 const metricPrefix = "="
 
-// limits returns between which figures a row lies.
+// limits returns the range of the figures in a row.
 func limits(row string) (least, most float64) {
 	switch row {
 	case metricPrefix + "position_variance":
@@ -99,7 +104,7 @@ func limits(row string) (least, most float64) {
 	}
 }
 
-// sum is what the sessions of an organisation add up to in a row.
+// sum is the sum over the sessions of an organisation in a row.
 type sum struct {
 	sessions int
 	total    float64
@@ -107,11 +112,11 @@ type sum struct {
 
 func (s sum) plus(other sum) sum { return sum{s.sessions + other.sessions, s.total + other.total} }
 
-// rows returns what an event says in each row.
+// rows returns the figure that an event has for each of its rows.
 func (e Event) rows() map[string]float64 {
 	byModel := map[string]sum{}
 	for _, r := range e.Rankings {
-		if r.Model != council.OtherModel { // any model can stand behind it
+		if r.Model != council.OtherModel { // Any model can be behind this name.
 			byModel[r.Model] = byModel[r.Model].plus(sum{1, r.BordaNormalized})
 		}
 	}
@@ -131,43 +136,45 @@ func (e Event) rows() map[string]float64 {
 	return rows
 }
 
-// share is a snapshot of some organisations.
+// share is a group of organisations, with a snapshot of their sums.
 type share struct {
 	Taken         time.Time                    `json:"taken"`
 	Organisations []string                     `json:"organisations"`
-	Windows       map[int]map[string]shareSums `json:"windows"` // by days and row
+	Windows       map[int]map[string]shareSums `json:"windows"` // by window in days, and row
 }
 
-// shareSums are sums over the organisations of a share, all of which have the row.
+// shareSums are sums over all organisations of a share. Each of them has the row.
 type shareSums struct {
-	Means    float64 `json:"means"`   // of their means
-	Squares  float64 `json:"squares"` // of the squares of their means
+	Means    float64 `json:"means"`   // sum of their means
+	Squares  float64 `json:"squares"` // sum of the squares of their means
 	Sessions int     `json:"sessions"`
-	// Taken is when this was computed: at the snapshot of the share, or at an earlier one of the same organisations.
+	// Taken is when these sums were computed, at this snapshot of the share or at an earlier one of the same
+	// organisations.
 	Taken time.Time `json:"taken"`
 }
 
-// boardState is what is published, and what it takes to publish the next.
+// boardState is what is published, and what is needed to publish the next boards.
 type boardState struct {
 	Version int     `json:"version"`
-	Day     string  `json:"day"` // on which the events were looked at last; "" before that
+	Day     string  `json:"day"` // the day on which the events were last counted, or ""
 	Shares  []share `json:"shares"`
-	// Taken says by organisation and row when its newest snapshot was taken, also one that is gone, and under "" of any row.
+	// Taken says for each organisation and row when its newest snapshot was taken, even if that is no longer used.
+	// Under "" it says that for any row.
 	Taken map[string]map[string]time.Time `json:"taken"`
 }
 
 // organisationSums are the sums of one organisation.
 type organisationSums struct {
-	windows map[int]map[string]sum // by days and row, where they are enough
-	fresh   map[int]map[string]int // sessions since its newest snapshot of the row, by days and row
-	hasSent bool                   // enough sessions since its newest snapshot
+	windows map[int]map[string]sum // keys: window in days, row; only rows with enough sessions
+	fresh   map[int]map[string]int // keys: window in days, row; sessions since the row's newest snapshot
+	hasSent bool                   // it has sent enough sessions since its newest snapshot
 }
 
 // sumsByName are the sums of all organisations.
 type sumsByName map[string]organisationSums
 
-// Publish looks at the events once a day: a second call on the same day does nothing. When it returns without an error, what
-// is published is on disk.
+// Publish counts the events and publishes new boards, once a day. A second call on the same day does nothing. When
+// it returns without an error, the new state is on disk.
 func (i *Intake) Publish(now time.Time) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -190,13 +197,13 @@ func (i *Intake) Publish(now time.Time) error {
 		next.Taken[name] = maps.Clone(rows)
 	}
 	shared := map[string]bool{}
-	var again []share // are taken anew
+	var again []share // shares of which a new snapshot is taken
 	for _, s := range i.board.Shares {
 		switch {
 		case !slices.ContainsFunc(s.Organisations, func(name string) bool { return !all[name].hasSent }):
 			again = append(again, s)
 		case now.Sub(s.Taken) >= shareDays*24*time.Hour:
-			continue // its organisations are free for other shares
+			continue // Its organisations may join other shares.
 		default:
 			next.Shares = append(next.Shares, s.without(all))
 		}
@@ -222,7 +229,7 @@ func (i *Intake) Publish(now time.Time) error {
 	return nil
 }
 
-// forgetFresh drops the counts of fresh sessions of each row whose newest snapshot was taken at a time.
+// forgetFresh drops the counts of new sessions in the rows whose newest snapshot was taken at the given time.
 func (i *Intake) forgetFresh(taken time.Time) {
 	for name, o := range i.orgs {
 		for row, at := range i.board.Taken[name] {
@@ -233,8 +240,8 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares to take anew, and shares of the organisations that are in none yet. If those organisations
-// are too few for a share of their own, they join the first one.
+// regrouped returns the shares of which to take snapshots: those in again, and new ones for the organisations in
+// free. If free has too few for a share, they join the first share in again.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
@@ -250,7 +257,7 @@ func regrouped(again []share, free []string, all sumsByName) []share {
 	return again
 }
 
-// sums returns what an organisation has in the windows that end with today.
+// sums returns the sums of an organisation in the windows that end today.
 func (o *organisation) sums(today time.Time) organisationSums {
 	all := organisationSums{
 		windows: map[int]map[string]sum{}, fresh: map[int]map[string]int{}, hasSent: o.fresh[""][""] >= MinSessions,
@@ -275,8 +282,8 @@ func (o *organisation) sums(today time.Time) organisationSums {
 	return all
 }
 
-// groups puts organisations into groups of at least shareOrgs. Those that use the same models come together, because a share
-// has only the rows that all of its organisations have.
+// groups divides organisations into groups of at least shareOrgs. It groups those that use the same models, because
+// a share has only the rows that all of its organisations have.
 func groups(names []string, all sumsByName) [][]string {
 	n := len(names) / shareOrgs
 	uses := map[string]string{}
@@ -293,8 +300,8 @@ func groups(names []string, all sumsByName) [][]string {
 	return found
 }
 
-// take returns a snapshot of the organisations of a share, and notes it. A row in which not all of them have sent stays as it
-// was before; the share before may have no rows.
+// take takes a snapshot of a share's organisations, and notes it. A row that not all of them have sent again
+// stays as it is in before, which may have no rows.
 func (b *boardState) take(now time.Time, before share, all sumsByName) share {
 	s := before.without(all)
 	s.Taken = now
@@ -329,15 +336,16 @@ func (b *boardState) take(now time.Time, before share, all sumsByName) share {
 	return s
 }
 
-// hasSent reports whether each of some organisations has a row, with enough new sessions since its last snapshot.
+// hasSent reports whether each of these organisations has a row, with enough new sessions since its last snapshot.
 func (all sumsByName) hasSent(names []string, days int, row string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return all[name].windows[days][row].sessions == 0 || all[name].fresh[days][row] < MinSessions
 	})
 }
 
-// isAlike reports whether a row may be in a longer window beside a shorter one: the longer has nothing more of any of the
-// organisations, or enough of each. Otherwise the difference between the windows would tell of the few that have more.
+// isAlike reports whether a row may be taken in two windows. In the longer window, either no organisation has more
+// sessions, or each has enough more. Otherwise the difference between the windows would show the few that have
+// more.
 func (all sumsByName) isAlike(names []string, shorter, longer int, row string) bool {
 	none := true
 	enough := true
@@ -356,7 +364,7 @@ func (b *boardState) note(name, row string, at time.Time) {
 	b.Taken[name][row] = at
 }
 
-// without returns a share without the rows that not all of its organisations have any more.
+// without returns a share without the rows that some of its organisations no longer have.
 func (s share) without(all sumsByName) share {
 	kept := map[int]map[string]shareSums{}
 	for _, days := range Windows() {
@@ -371,10 +379,10 @@ func (s share) without(all sumsByName) share {
 	return s
 }
 
-// Board returns what is published over so many days, one of Windows. It changes once a day at most.
+// Board returns the board of a window, which is one of Windows. It changes at most once a day.
 func (i *Intake) Board(days int) Board {
 	i.mu.Lock()
-	state := i.board // its parts do not change
+	state := i.board // Its parts never change.
 	i.mu.Unlock()
 	b := Board{
 		Days:             days,
@@ -407,7 +415,7 @@ func (i *Intake) Board(days int) Board {
 	return b
 }
 
-// figuresOf returns the figures of a row that all of the shares have.
+// figuresOf returns the figures of a row. All of the shares have the row.
 func figuresOf(shares []share, days int, row string) Figures {
 	f := Figures{}
 	means := 0.0
@@ -432,8 +440,8 @@ func figuresOf(shares []share, days int, row string) Figures {
 	f.AsOf = oldest.Format(time.DateOnly)
 	deviations := squares - n*mean*mean
 	if !areLarge {
-		// Organisations of one share differ as those of others do, so that the variance of a share's mean is that of an
-		// organisation over their number.
+		// Organisations differ within a share as they do between shares. So the variance of a share's mean is the
+		// variance of an organisation, divided by the number of organisations in the share.
 		deviations = 0
 		df = float64(len(shares) - 1)
 		for _, s := range shares {
@@ -451,12 +459,13 @@ func figuresOf(shares []share, days int, row string) Figures {
 	return f
 }
 
-// boardFile returns the file that keeps the shares.
+// boardFile returns the name of the file with the shares.
 func (i *Intake) boardFile() string {
 	return strings.TrimSuffix(i.o.Path, filepath.Ext(i.o.Path)) + "-board.json"
 }
 
-// readBoard reads what is published. Without it nothing may be published: what was known before could be told from it.
+// readBoard reads the state. If the file is damaged, nothing may be published, because new boards together with the
+// old ones could reveal too much.
 func (i *Intake) readBoard() error {
 	data, err := os.ReadFile(i.boardFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -476,7 +485,7 @@ func (i *Intake) readBoard() error {
 	return nil
 }
 
-// saveBoard replaces the file that keeps the shares. After a crash the old state is there, or the new one.
+// saveBoard replaces the file with the shares. After a crash, it holds either the old state or the new one.
 func (i *Intake) saveBoard(state boardState) error {
 	data, err := json.Marshal(state)
 	if err != nil {
@@ -485,7 +494,7 @@ func (i *Intake) saveBoard(state boardState) error {
 	return disk.Replace(cmp.Or[disk.Disk](i.o.Disk, disk.OS{}), i.boardFile(), data)
 }
 
-// publish is Publish for the daemon, which tries again in an hour.
+// publish is Publish for the daemon. After an error, it tries again in an hour.
 func (i *Intake) publish(ctx context.Context) {
 	if err := i.Publish(i.o.Now()); err != nil {
 		i.o.Log.ErrorContext(ctx, "the board over events stays as it is; the next try is in an hour", "error", err)

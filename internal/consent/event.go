@@ -23,50 +23,53 @@ import (
 // Schema is the schema version of events.
 const Schema = "1.1.0"
 
-// The levels of consent (ADR-018) from which something is sent.
+// The constants are the levels of consent (ADR-018) from which on an event is sent.
 const (
 	LevelRankings = 2 // rankings, day and category
-	LevelBias     = 3 // and bias_indicators and query_metadata
-	LevelResearch = 4 // and the session's own id, its time and query_hash
+	LevelBias     = 3 // also bias_indicators and query_metadata
+	LevelResearch = 4 // also the session's own id, its time and query_hash
 )
 
-// Event is what is sent of one session. Its comments say from which level of consent on a field is sent; the others are
-// sent from level 2 on.
+// Event is what is sent about one session. A comment says from which level of consent on a field is sent. All other
+// fields are sent from level 2 on.
 type Event struct {
 	SchemaVersion string `json:"schema_version"` // Schema
 	EventID       string `json:"event_id"`       // a random UUID (version 4)
-	// SessionID is a random UUID that stands nowhere else; at level 4 the session's own id.
-	SessionID string    `json:"session_id"`
-	Day       string    `json:"day"`      // on which the session began (UTC), as in 2026-11-20
-	Category  *string   `json:"category"` // that the caller named, one of council.Categories; null: none
-	Rankings  []Ranking `json:"rankings"` // the best first; at least one
-	// BiasIndicators are the audit of the session, computed again from its records and rounded. They are present at
-	// level 3, if the audit is switched on.
+	// SessionID is a random UUID that is used nowhere else. At level 4 it is the session's own id.
+	SessionID string `json:"session_id"`
+	Day       string `json:"day"` // the day on which the session began (UTC), in the form 2026-11-20
+	// Category is the one that the caller named, one of council.Categories. It is null if the caller named none.
+	Category *string   `json:"category"`
+	Rankings []Ranking `json:"rankings"` // the best first; at least one
+	// BiasIndicators are the audit of the session, computed again from its records and rounded. They are sent from
+	// level 3 on, if the audit is switched on.
 	BiasIndicators *council.BiasIndicators `json:"bias_indicators,omitempty"`
 	QueryMetadata  *council.QueryMetadata  `json:"query_metadata,omitempty"` // level 3
-	Time           *time.Time              `json:"time,omitempty"`           // at which the session began (UTC); level 4
-	QueryHash      *string                 `json:"query_hash,omitempty"`     // as in the records; level 4
+	Time           *time.Time              `json:"time,omitempty"`           // when the session began (UTC); level 4
+	QueryHash      *string                 `json:"query_hash,omitempty"`     // the query_hash of the records; level 4
 }
 
 // Ranking is the place of one seat in a session.
 type Ranking struct {
 	Model string `json:"model"` // the name under which the model is published, or council.OtherModel
-	Rank  int    `json:"rank"`  // from 1; seats that tie share a rank
-	// BordaNormalized is the mean over ballots of (m-1-p)/(m-1), with the seat at place p of the m that the ballot could
-	// rank, 0 to 1.
+	Rank  int    `json:"rank"`  // from 1; tied seats share a rank
+	// BordaNormalized is the mean over ballots of (m-1-p)/(m-1), from 0 to 1. m is how many seats the ballot could
+	// rank, and p is the place of this seat, from 0.
 	BordaNormalized float64 `json:"borda_normalized"`
 }
 
-// Options say how events are made.
+// Options are the settings for making events.
 type Options struct {
-	Level   int                          // of consent, 0 to 4
-	Publish func(rosterID string) string // the name under which a model of the roster is published; nil or "": council.OtherModel
-	Policy  council.PartialPolicy        // what a ballot counts for a candidate that it leaves out
-	Audit   *council.AuditThresholds     // nil: the audit is switched off
+	Level int // level of consent, 0 to 4
+	// Publish returns the name under which a model of the roster is published. If it is nil or returns "", the name
+	// is council.OtherModel.
+	Publish func(rosterID string) string
+	Policy  council.PartialPolicy    // how a ballot counts for a candidate that it leaves out
+	Audit   *council.AuditThresholds // nil if the audit is switched off
 }
 
-// Make returns the event of a session of which these are all records, nil where there is none: below level 2, of frozen
-// answers that are reviewed again, and without a ballot that counts.
+// Make returns the event of a session. records are all records of the session. Make returns nil if the level is
+// below 2, if the session reviewed frozen answers again, or if no ballot counts.
 func Make(records []council.BiasMetricRecord, o Options) *Event {
 	if o.Level < LevelRankings || len(records) == 0 || records[0].BlockID != nil {
 		return nil
@@ -98,9 +101,9 @@ func Make(records []council.BiasMetricRecord, o Options) *Event {
 	return e
 }
 
-// rankings returns the places of the seats, those of published models by name where they tie.
+// rankings returns the places of the seats. Tied seats are in the order of their published names.
 func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
-	published := map[string]string{} // by model of the records
+	published := map[string]string{} // published name for each model of the records
 	all := bias.NewCollector(bias.Options{Now: records[0].Timestamp})
 	for _, r := range records {
 		published[r.ModelID] = council.OtherModel
@@ -120,24 +123,25 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 			})
 		}
 	}
-	// Entries that tie are sorted by names that are not sent.
+	// The leaderboard sorts tied entries by names that are not sent. Sort them again, so that their order does not
+	// reveal these names.
 	slices.SortFunc(places, func(a, b Ranking) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Model, b.Model))
 	})
 	return places
 }
 
-// indicators returns ADR-018's summary of a session.
+// indicators returns the summary of a session that ADR-018 defines.
 func indicators(records []council.BiasMetricRecord, thresholds council.AuditThresholds) *council.BiasIndicators {
 	in := bias.AuditInput{
 		Order: records[0].OrderDesign, Thresholds: thresholds, Twins: twins(records),
 		Chars: map[string]int{}, Shown: map[string][]string{},
 	}
 	votes := map[string]*ranking.Vote{}         // by reviewer
-	places := map[string]map[float64][]string{} // by reviewer and rank
+	places := map[string]map[float64][]string{} // by reviewer, then by rank
 	for _, r := range records {
 		in.Chars[r.ModelID] = r.ResponseLengthChars
-		// The records stand in the order of the slate.
+		// The records are in the order of the slate.
 		in.Shown[r.ReviewerID] = append(in.Shown[r.ReviewerID], r.ModelID)
 		if r.ScoreValue != nil && r.Position != nil {
 			in.Scores = append(in.Scores, bias.Score{
@@ -173,7 +177,7 @@ func indicators(records []council.BiasMetricRecord, thresholds council.AuditThre
 	return &found
 }
 
-// twins returns the seats of one model in a session. It returns none if they judged each other.
+// twins returns the seats of one model in a session. It returns none if such seats judged each other.
 func twins(records []council.BiasMetricRecord) council.Twins {
 	var seats []council.Member
 	for _, r := range records {
@@ -191,23 +195,23 @@ func twins(records []council.BiasMetricRecord) council.Twins {
 // newUUID returns a random UUID (RFC 9562, version 4).
 func newUUID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // It never fails.
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 const (
-	// MaxBytes is the most bytes of one event.
+	// MaxBytes is the size of the largest event, in bytes.
 	MaxBytes = 16 << 10
-	// maxSeats is the most rankings of one event.
+	// maxSeats is how many rankings one event may have.
 	maxSeats = 64
-	// maxVariance bounds the variance of scores from 1 to 10: half of them at either end.
+	// maxVariance is the largest variance of scores from 1 to 10: half of them at either end.
 	maxVariance = 20.25
-	// KeptDays is how many days events are kept that were taken in.
+	// KeptDays is how many days an intake keeps events.
 	KeptDays = 90
-	// maxAgeDays is how many days ago the day of an event may be: an event that is not known any more, because it was kept
-	// for KeptDays, is too old to be sent again.
+	// maxAgeDays is how many days ago the day of an event may be. An intake forgets an event after KeptDays, so it
+	// must refuse an older one: it would not recognise a duplicate.
 	maxAgeDays = KeptDays - 1
 )
 
@@ -217,8 +221,8 @@ var (
 	queryHash = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
-// Parse reads one event strictly: unknown and doubled fields, wrong types and values that no event has are errors, which
-// say how to mend them. Nothing of the text is in the error.
+// Parse reads one event strictly. It returns an error for unknown and doubled fields, for wrong types, and for
+// values that no event has. The error says how to fix the event, and quotes nothing of the text.
 func Parse(text []byte, now time.Time) (Event, error) {
 	var e Event
 	if len(text) > MaxBytes {
@@ -235,7 +239,8 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	if err := e.check(now); err != nil {
 		return Event{}, err
 	}
-	// What was read has to be all that was sent: encoding/json takes fields that stand twice, or in another case.
+	// All fields that were sent must have been read. encoding/json accepts fields that occur twice, or in another
+	// case.
 	again, err := json.Marshal(e)
 	if err != nil || !slices.Equal(keys(again), keys(text)) {
 		return Event{}, errors.New("a field is missing, stands twice, is null or in another case: " +
@@ -244,7 +249,7 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	return e, nil
 }
 
-// explain says what is wrong with JSON without quoting it.
+// explain describes an error in JSON without quoting the text.
 func explain(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s has the wrong type: write it as docs/events.md shows", cmp.Or(wrong.Field, "the event"))
@@ -259,10 +264,10 @@ func explain(err error) error {
 	return errors.New("the event has a field that its schema does not have: send those of docs/events.md")
 }
 
-// keys returns the names of all fields of a valid JSON text, sorted.
+// keys returns the names of all fields in a valid JSON text, sorted.
 func keys(text []byte) (names []string) {
-	var open []json.Delim // the objects and lists around the token
-	named := false        // a name was read, and its value follows
+	var open []json.Delim // the objects and lists that are open
+	named := false        // a name was read, so that its value follows
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for {
 		token, err := decoder.Token()
@@ -286,7 +291,7 @@ func keys(text []byte) (names []string) {
 	}
 }
 
-// checkHead is check for the ids of the event, its day, and how many rankings it has.
+// checkHead checks the ids of the event, its day, and how many rankings it has.
 func (e Event) checkHead(now time.Time) error {
 	day, err := time.Parse(time.DateOnly, e.Day)
 	today := now.UTC().Truncate(24 * time.Hour)
@@ -310,7 +315,7 @@ func (e Event) checkHead(now time.Time) error {
 	}
 }
 
-// check reports the first value that no event has.
+// check returns an error for the first value that no event has.
 func (e Event) check(now time.Time) error {
 	if err := e.checkHead(now); err != nil {
 		return err
@@ -371,7 +376,7 @@ func checkIndicators(b *council.BiasIndicators) error {
 	return nil
 }
 
-// The flags of council.BiasIndicators.
+// These are the flags of council.BiasIndicators.
 const (
 	flagLength   = "LENGTH_ASSOCIATION"
 	flagPosition = "POSITION_BIAS_DETECTED"

@@ -18,29 +18,29 @@ import (
 )
 
 const (
-	// MaxEvents is the most events of one request.
+	// MaxEvents is how many events one request may have.
 	MaxEvents = 1000
-	// maxKept is the most events of one organisation that are kept. Each takes some 60 bytes of memory.
+	// maxKept is how many events of one organisation are kept. Each takes about 60 bytes of memory.
 	maxKept = 500_000
-	// maxModels is the most names of models of one organisation.
+	// maxModels is how many names of models one organisation may send.
 	maxModels = 500
 )
 
-// ErrFull says that as many events of an organisation are kept as may be.
+// ErrFull says that an organisation has as many events in the intake as it may have.
 var ErrFull = fmt.Errorf("%d events of this organisation are kept, and no more may be: they are deleted after %d days",
 	maxKept, KeptDays)
 
 // IntakeOptions are the settings of an Intake.
 type IntakeOptions struct {
-	Path string    // of the store.Daily
-	Disk disk.Disk // nil: the operating system's
+	Path string    // path for store.OpenDaily
+	Disk disk.Disk // the operating system's if nil
 	Log  *slog.Logger
 	// MinOrganisations is how many organisations a row of the Board needs, 3 or more.
 	MinOrganisations int
-	Now              func() time.Time // nil: time.Now
+	Now              func() time.Time // time.Now if nil
 }
 
-// Intake takes in the events of organisations and keeps them for KeptDays. It is safe for concurrent use.
+// Intake accepts the events of organisations and keeps them for KeptDays. It is safe for concurrent use.
 type Intake struct {
 	o     IntakeOptions
 	daily *store.Daily
@@ -50,27 +50,27 @@ type Intake struct {
 	mu    sync.Mutex // guards all below
 	orgs  map[string]*organisation
 	board boardState
-	taken map[EventStatus]int // events of this process, by what became of them
+	taken map[EventStatus]int // events that came in this process, by status
 }
 
-// organisation is what is known of the events of one organisation.
+// organisation holds what the intake knows about the events of one organisation.
 type organisation struct {
-	seen   map[[16]byte]string // the days on which the events came, by event_id
+	seen   map[[16]byte]string // maps an event_id to the day on which the event came
 	models map[string]bool
-	days   map[string]map[string]sum // by day on which sessions began, and row of the Board
-	// fresh counts the sessions since its newest snapshot of a row, by row and day on which they began; under "" those since
-	// its newest snapshot of any, under "" again.
+	days   map[string]map[string]sum // keys: the day on which sessions began, row of the Board
+	// fresh counts new sessions. For each row, it counts by day the sessions since the newest snapshot of this row.
+	// The entry "" of "" counts the sessions since the newest snapshot of any row.
 	fresh map[string]map[string]int
 }
 
-// intakeLine is a line of an intake.
+// intakeLine is a line on disk.
 type intakeLine struct {
 	Organisation string    `json:"organisation"`
-	At           time.Time `json:"at"` // at which it came
+	At           time.Time `json:"at"` // when the event came
 	Event        Event     `json:"event"`
 }
 
-// OpenIntake opens an intake with the events that were taken in before. Close ends it.
+// OpenIntake opens an intake with the events that it accepted before. Close ends it.
 func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -102,7 +102,7 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 	return i, nil
 }
 
-// addLocked makes an event known.
+// addLocked counts an event. day is the day on which it came.
 func (i *Intake) addLocked(l intakeLine, day string) {
 	org := i.orgs[l.Organisation]
 	if org == nil {
@@ -139,12 +139,12 @@ func (i *Intake) addLocked(l intakeLine, day string) {
 
 // idBytes returns the bytes of a UUID.
 func idBytes(id string) (b [16]byte) {
-	_, _ = hex.Decode(b[:], []byte(strings.ReplaceAll(id, "-", ""))) // its form was checked
+	_, _ = hex.Decode(b[:], []byte(strings.ReplaceAll(id, "-", ""))) // Its form was checked.
 	return b
 }
 
-// Take takes in the events of an organisation, at most MaxEvents. When it returns without an error, those that are
-// accepted are on disk, and so are those that an earlier call accepted. Its errors are ErrFull and those of the disk.
+// Take accepts events of an organisation, at most MaxEvents. When it returns without an error, all events that were
+// accepted now or before are on disk. Its errors are ErrFull and errors of the disk.
 func (i *Intake) Take(ctx context.Context, organisation string, texts []json.RawMessage) (Taken, error) {
 	now := i.o.Now().UTC()
 	taken := Taken{Events: make([]Receipt, len(texts))}
@@ -173,14 +173,14 @@ func (i *Intake) Take(ctx context.Context, organisation string, texts []json.Raw
 	return taken, nil
 }
 
-// Outcomes returns what became of the events that came since the intake was opened.
+// Outcomes returns how many events of each status came since the intake was opened.
 func (i *Intake) Outcomes() map[EventStatus]int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return map[EventStatus]int{Accepted: i.taken[Accepted], Duplicate: i.taken[Duplicate], Rejected: i.taken[Rejected]}
 }
 
-// accept gives the events that were not rejected their places on disk. wait waits until they, and all before them, are there.
+// accept appends the events that were not rejected. wait waits until they, and all earlier ones, are on disk.
 func (i *Intake) accept(
 	now time.Time, name string, parsed []Event, taken *Taken,
 ) (wait func(context.Context) error, err error) {
@@ -239,7 +239,7 @@ func (i *Intake) accept(
 	if taken.Duplicates == 0 {
 		return written, nil
 	}
-	// A duplicate may not be on disk yet. Without lines it waits for those of earlier calls.
+	// A duplicate may not be on disk yet. Without lines, AppendLines waits for those of earlier calls.
 	earlier, err := i.daily.AppendLines(now)
 	if err != nil {
 		return nil, err
@@ -247,7 +247,8 @@ func (i *Intake) accept(
 	return func(ctx context.Context) error { return cmp.Or(written(ctx), earlier(ctx)) }, nil
 }
 
-// addModels adds the models of an event to those that an organisation has sent. It returns false where they are too many.
+// addModels adds the models of an event to those that an organisation has sent. It returns false if they are too
+// many.
 func (e Event) addModels(models map[string]bool) (fits bool) {
 	fits = true
 	for _, r := range e.Rankings {
@@ -259,7 +260,7 @@ func (e Event) addModels(models map[string]bool) (fits bool) {
 	return fits
 }
 
-// readID returns the event_id of an event that was rejected, as far as it has one.
+// readID returns the event_id of an event that was rejected, or "" if it has no valid one.
 func readID(text []byte) string {
 	var e struct {
 		ID string `json:"event_id"`
@@ -270,7 +271,7 @@ func readID(text []byte) string {
 	return e.ID
 }
 
-// run deletes old events, and looks whether there is something to publish, each hour until ctx ends.
+// run deletes old events and publishes new boards if they are due, each hour until ctx ends.
 func (i *Intake) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
@@ -302,10 +303,10 @@ func (i *Intake) tidy(ctx context.Context) {
 	}
 }
 
-// Healthy returns nil when events can be written, else the cause.
+// Healthy returns nil if events can be written, and the cause otherwise.
 func (i *Intake) Healthy() error { return i.daily.Healthy() }
 
-// Close releases the intake.
+// Close ends the intake. It waits for what runs, and closes the store.
 func (i *Intake) Close() error {
 	i.stop()
 	i.done.Wait()

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// batchEvents is the most events of one delivery.
+	// batchEvents is how many events one delivery may have.
 	batchEvents = 100
-	// maxWaiting is the most events that wait for a sink. Each takes about 1 KiB of memory.
+	// maxWaiting is how many events may wait for a sink. Each takes about 1 KiB of memory.
 	maxWaiting = 50_000
-	// minPause is the least time between a delivery that failed and the next.
+	// minPause is the shortest pause after a delivery that failed.
 	minPause = 5 * time.Second
-	// outboxDays is how many days an outbox keeps what it was given.
+	// outboxDays is how many days an outbox keeps its lines.
 	outboxDays = 30
 )
 
-// attempts returns when the delivery of an event is tried, as times since it was added. An event that none of them
-// delivers is given up.
+// attempts returns the times at which the delivery of an event is tried, counted from when it was added. After the
+// last one the event is given up.
 func attempts() []time.Duration {
-	times := []time.Duration{ // pauses
+	times := []time.Duration{ // the pauses between them
 		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
 		14 * time.Hour, 20 * time.Hour,
 		24 * time.Hour,
@@ -41,28 +41,28 @@ func attempts() []time.Duration {
 	return times
 }
 
-// Sink is where events go.
+// Sink receives events.
 type Sink interface {
-	// Send delivers events. It returns what became of those of which the receiver says it, in any order: the others
-	// have arrived. An error says that it is not known that any has.
+	// Send delivers events. It returns receipts in any order. Events without a receipt have arrived. After an
+	// error, it is not known whether any event has arrived.
 	Send(ctx context.Context, events []json.RawMessage) ([]Receipt, error)
-	// Holds returns those of the ids that have arrived, as far as the sink can say.
+	// Holds returns those of the ids that have arrived, if the sink can say so.
 	Holds(ctx context.Context, ids map[string]bool) ([]string, error)
-	// Close releases the sink, which is not used any more.
+	// Close releases the sink. It is not used afterwards.
 	Close() error
 }
 
-// Receipt says what became of an event.
+// Receipt says what the receiver did with an event.
 type Receipt struct {
-	EventID string      `json:"event_id"` // "" where the event has none that can be read
+	EventID string      `json:"event_id"` // "" if the event has no valid one
 	Status  EventStatus `json:"status"`
-	Reason  string      `json:"reason,omitempty"` // why it was rejected, and how to mend it
+	Reason  string      `json:"reason,omitempty"` // why it was rejected, and how to fix it
 }
 
-// EventStatus is what became of an event.
+// EventStatus is what a receiver did with an event.
 type EventStatus string
 
-// What becomes of an event.
+// A receiver gives an event one of these statuses.
 const (
 	Accepted  EventStatus = "accepted"
 	Duplicate EventStatus = "duplicate" // the organisation has sent an event with this id before
@@ -71,38 +71,38 @@ const (
 
 // OutboxOptions are the settings of an Outbox.
 type OutboxOptions struct {
-	Path string    // of the store.Daily
+	Path string    // path for store.OpenDaily
 	Sink Sink      // the outbox closes it
-	Disk disk.Disk // nil: the operating system's
+	Disk disk.Disk // the operating system's if nil
 	Log  *slog.Logger
 }
 
-// Outbox keeps events on disk until their sink has them. Deliveries that fail are repeated with pauses over three days, also
-// after a restart. A sink that is away slows nobody down. It is safe for concurrent use.
+// Outbox keeps events on disk until their sink has them. It repeats deliveries that fail, with growing pauses over
+// three days, also after a restart. A session never waits for the sink. It is safe for concurrent use.
 type Outbox struct {
 	o     OutboxOptions
 	daily *store.Daily
-	wake  chan struct{} // of capacity 1: there is something to send
+	wake  chan struct{} // holds a token if there is something to send
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
 	mu        sync.Mutex           // guards all below
 	waiting   []*delivery          // in the order in which they were added
-	sessions  map[string]time.Time // when the event of a session was added, for outboxDays
-	notBefore time.Time            // of the next delivery, after one that failed
-	failing   error                // why the last delivery failed; nil: it did not
-	gone      bool                 // the sink wants nothing any more
-	ended     map[string]int       // events of this process that are done with, by outcome
+	sessions  map[string]time.Time // when the event of a session was added, in the last outboxDays
+	notBefore time.Time            // no delivery begins before this time, after one that failed
+	failing   error                // why the last delivery failed, or nil
+	gone      bool                 // the sink wants no more events
+	ended     map[string]int       // events of this process that no longer wait, by outcome
 }
 
-// OutboxState is what an outbox has done since it was opened, and what is left to do.
+// OutboxState is what an outbox has done since it was opened, and what is left.
 type OutboxState struct {
 	Waiting                 int
-	Oldest                  time.Duration // since the oldest event that waits was added; 0: none waits
+	Oldest                  time.Duration // how long the oldest waiting event has waited, or 0
 	Sent, Rejected, GivenUp int
 }
 
-// State returns the state of this moment.
+// State returns the current state.
 func (b *Outbox) State() OutboxState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,37 +113,37 @@ func (b *Outbox) State() OutboxState {
 		GivenUp:  b.ended[outcomeGivenUp],
 	}
 	now := time.Now()
-	for _, l := range b.waiting { // two may be added at once, in any order
+	for _, l := range b.waiting { // Two may be added at once, in any order.
 		s.Oldest = max(s.Oldest, now.Sub(l.added))
 	}
 	return s
 }
 
-// delivery is an event that waits.
+// delivery is an event that waits for its delivery.
 type delivery struct {
 	id    string
 	text  json.RawMessage
 	added time.Time
-	next  time.Time // of its delivery
+	next  time.Time // when it is due
 }
 
-// outboxLine is a line of an outbox: of an event, or of those that are done with.
+// outboxLine is a line of an outbox. It holds an event, or the ids of events that no longer wait.
 type outboxLine struct {
-	Session string          `json:"session,omitempty"` // its own id, which is not sent below level 4
+	Session string          `json:"session,omitempty"` // the session's own id, which is not sent below level 4
 	Event   json.RawMessage `json:"event,omitempty"`
 	At      time.Time       `json:"at"`
-	Done    []string        `json:"done,omitempty"` // ids of events
+	Done    []string        `json:"done,omitempty"` // ids of events that no longer wait
 	Outcome string          `json:"outcome,omitempty"`
 }
 
-// The outcomes of events.
+// These are the reasons why an event no longer waits.
 const (
 	outcomeSent     = "sent"
 	outcomeRejected = "rejected"
 	outcomeGivenUp  = "given_up"
 )
 
-// OpenOutbox opens an outbox and goes on with the events that an earlier process left in it. Close ends it.
+// OpenOutbox opens an outbox, and continues with the events that an earlier process left in it. Close ends it.
 func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 	daily, err := store.OpenDaily(store.Options{Path: o.Path, Disk: o.Disk, Log: o.Log}, time.Now()) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
@@ -164,7 +164,7 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 	return b, nil
 }
 
-// replay reads the outbox, and asks the sink which events arrived before a crash.
+// replay reads the outbox, and asks the sink which of the waiting events arrived before a crash.
 func (b *Outbox) replay(ctx context.Context) error {
 	waiting := map[string]bool{}
 	for line, err := range store.DailyLines(ctx, b.o.Path) {
@@ -202,7 +202,8 @@ func (b *Outbox) replay(ctx context.Context) error {
 	return nil
 }
 
-// Add returns nil once the event of a session is on disk. A session of which the outbox has an event already adds none.
+// Add returns nil once the event of a session is on disk. If the outbox already has an event of that session, it
+// adds none.
 func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	now := time.Now().UTC()
 	text, err := json.Marshal(e)
@@ -230,13 +231,13 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	if err == nil {
 		err = wait(ctx)
 	}
-	// An event that the disk has not taken yet can arrive all the same.
+	// The disk may accept the event later, even after an error.
 	b.mu.Lock()
 	b.waiting = append(b.waiting, &delivery{id: e.EventID, text: text, added: now, next: now})
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
-	default: // the sender has not yet seen the last signal
+	default: // The sender has not yet seen the last signal.
 	}
 	return err
 }
@@ -265,7 +266,7 @@ func (b *Outbox) run(ctx context.Context) {
 	}
 }
 
-// due returns events that are to be delivered now, or else how long to wait.
+// due returns the events that must be delivered now. If there are none, pause is how long to wait.
 func (b *Outbox) due(now time.Time) (batch []*delivery, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -286,7 +287,7 @@ func (b *Outbox) due(now time.Time) (batch []*delivery, pause time.Duration) {
 	return batch, pause
 }
 
-// deliver sends a batch, and notes what came of it.
+// deliver sends a batch, and notes the outcomes.
 func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	texts := make([]json.RawMessage, len(batch))
 	for i, l := range batch {
@@ -321,7 +322,7 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	}
 	b.failing = nil
 	b.forgetLocked(batch)
-	for _, l := range b.waiting { // the sink is there: those that waited for another try need not
+	for _, l := range b.waiting { // The sink accepts events again, so none has to wait for its next attempt.
 		l.next = time.Time{}
 	}
 	b.mu.Unlock()
@@ -330,7 +331,7 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	}
 }
 
-// failed plans the next try of the events that are due.
+// failed plans the next attempt for the events that are due, and gives up those without one.
 func (b *Outbox) failed(ctx context.Context, err error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -378,7 +379,7 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 	}
 }
 
-// forgetLocked removes deliveries from those that wait.
+// forgetLocked removes deliveries from waiting.
 func (b *Outbox) forgetLocked(deliveries []*delivery) {
 	gone := make(map[*delivery]bool, len(deliveries))
 	for _, l := range deliveries {
@@ -387,7 +388,8 @@ func (b *Outbox) forgetLocked(deliveries []*delivery) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(l *delivery) bool { return gone[l] })
 }
 
-// write notes that events are done with. Nobody waits for it: an event that is sent again is a duplicate there.
+// write notes the outcome of events. It does not wait for the disk: if the note is lost, the event is sent again,
+// and is a duplicate there.
 func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	if len(ids) == 0 {
 		return
@@ -397,7 +399,7 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	b.mu.Unlock()
 	now := time.Now().UTC()
 	var lines [][]byte
-	for some := range slices.Chunk(ids, 1000) { // so that a line keeps within its limit
+	for some := range slices.Chunk(ids, 1000) { // so that a line is not too long
 		line, err := json.Marshal(outboxLine{Done: some, At: now, Outcome: outcome})
 		if err != nil {
 			b.o.Log.ErrorContext(ctx, "events that are done with cannot be noted", "error", err)
@@ -410,7 +412,7 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	}
 }
 
-// tidy deletes and forgets what is older than outboxDays.
+// tidy deletes and forgets lines and sessions that are older than outboxDays.
 func (b *Outbox) tidy(ctx context.Context) {
 	now := time.Now().UTC()
 	then := now.AddDate(0, 0, -outboxDays)
@@ -420,7 +422,7 @@ func (b *Outbox) tidy(ctx context.Context) {
 	maps.DeleteFunc(b.sessions, func(_ string, added time.Time) bool { return added.Before(then) })
 }
 
-// removeBefore deletes the lines of days that ended before a time.
+// removeBefore deletes the lines of the days before then.
 func removeBefore(ctx context.Context, daily *store.Daily, now, then time.Time, log *slog.Logger) {
 	days, err := daily.Days()
 	for _, day := range days {
@@ -433,7 +435,7 @@ func removeBefore(ctx context.Context, daily *store.Daily, now, then time.Time, 
 	}
 }
 
-// Failing returns why the last delivery failed, or why events cannot be written; nil: all is well.
+// Failing returns why the last delivery failed, or why events cannot be written. It returns nil if all is well.
 func (b *Outbox) Failing() error {
 	b.mu.Lock()
 	failing := b.failing
@@ -441,7 +443,7 @@ func (b *Outbox) Failing() error {
 	return errors.Join(failing, b.daily.Healthy())
 }
 
-// Close ends a delivery that is on its way, and releases the outbox. What waits is sent after the next start.
+// Close ends a delivery that is under way, and closes the outbox. Events that wait are sent after the next start.
 func (b *Outbox) Close() error {
 	b.stop()
 	b.done.Wait()

@@ -24,14 +24,14 @@ import (
 const (
 	// sendTimeout is how long one delivery may take.
 	sendTimeout = 20 * time.Second
-	// maxReply is how much is read of what a sink answers.
+	// maxReply is how many bytes of a sink's answer are read.
 	maxReply = 1 << 20
 )
 
-// Refusal is the error of a sink that answered, and took nothing.
+// Refusal is the error of a sink that answered and accepted nothing.
 type Refusal struct {
 	StatusCode int
-	RetryAfter time.Duration // 0: the sink does not say
+	RetryAfter time.Duration // 0 if the sink does not say
 }
 
 // Error names the status and the remedy.
@@ -49,7 +49,7 @@ func (r *Refusal) Error() string {
 	}
 }
 
-// Gone reports whether the sink wants nothing any more.
+// Gone reports whether the sink wants no more events.
 func (r *Refusal) Gone() bool { return r.StatusCode == http.StatusGone }
 
 // HTTPSink sends events to an address.
@@ -58,8 +58,9 @@ type HTTPSink struct {
 	client     *http.Client
 }
 
-// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with the token as a bearer token. It connects to
-// public addresses and to those in allow only, whatever a name leads to, follows no redirect and uses no proxy.
+// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with token as a bearer token. Whatever the
+// address resolves to, it connects only to public addresses and to those in allow. It follows no redirect and uses
+// no proxy.
 func NewHTTPSink(url, token string, allow []netip.Prefix) *HTTPSink {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		return checkAddress(address, allow)
@@ -74,7 +75,8 @@ func NewHTTPSink(url, token string, allow []netip.Prefix) *HTTPSink {
 	}}
 }
 
-// checkAddress refuses to connect to an address, after its name was looked up, that is neither public nor allowed.
+// checkAddress returns an error if an address is neither public nor allowed. It is called after the name was looked
+// up.
 func checkAddress(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -87,8 +89,8 @@ func checkAddress(address string, allow []netip.Prefix) error {
 	return fmt.Errorf("%s is no public address, and LLM_COUNCIL_EVENT_ALLOW does not have it", ip)
 }
 
-// IsPublic reports whether an address is one of the public Internet, to which one host listens (the registries of special
-// addresses of IANA, RFC 6890). Addresses of IPv6 in which one of IPv4 is hidden are not.
+// IsPublic reports whether an address belongs to one host on the public Internet, according to the special-purpose
+// address registries of IANA (RFC 6890). An IPv6 address that hides an IPv4 address, as in 6to4 and NAT64, does not.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
@@ -139,12 +141,12 @@ func (s *HTTPSink) Send(ctx context.Context, events []json.RawMessage) ([]Receip
 	}
 	var said Taken
 	if json.Unmarshal(reply, &said) != nil {
-		return nil, nil // not a daemon such as this one: its status says enough
+		return nil, nil // The receiver is not a councild. Its status says enough.
 	}
 	return said.Events, nil
 }
 
-// retryAfter reads a header: seconds, or a date; 0 where it says nothing.
+// retryAfter reads the header Retry-After: seconds, or a date. It returns 0 if it can read neither.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.Atoi(text); err == nil {
 		return time.Duration(max(0, min(seconds, 1<<20))) * time.Second
@@ -155,10 +157,10 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// Holds implements Sink. An address is not asked: it knows duplicates by itself.
+// Holds implements Sink. It asks nothing, because the receiver recognises duplicates itself.
 func (s *HTTPSink) Holds(context.Context, map[string]bool) ([]string, error) { return nil, nil }
 
-// Close closes its idle connection.
+// Close closes the idle connection.
 func (s *HTTPSink) Close() error {
 	s.client.CloseIdleConnections()
 	return nil
@@ -193,7 +195,7 @@ func (s *FileSink) Send(ctx context.Context, events []json.RawMessage) ([]Receip
 		if err := wait(ctx); err == nil {
 			continue
 		}
-		// What the disk does not take now, the store writes later: it must not be sent again.
+		// The store writes later what the disk does not accept now. So wait, and do not send it again.
 		for s.store.Healthy() != nil {
 			select {
 			case <-time.After(time.Second):
@@ -227,10 +229,10 @@ func (s *FileSink) Holds(ctx context.Context, ids map[string]bool) (held []strin
 // Close releases the file.
 func (s *FileSink) Close() error { return s.store.Close() }
 
-// Taken is the answer to events.
+// Taken is the answer of a receiver to a request with events.
 type Taken struct {
 	Accepted   int       `json:"accepted"`
 	Duplicates int       `json:"duplicates"`
 	Rejected   int       `json:"rejected"`
-	Events     []Receipt `json:"events"` // in the order of the events
+	Events     []Receipt `json:"events"` // in the order of the events in the request
 }
