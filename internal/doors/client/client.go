@@ -1,7 +1,6 @@
-// Package client calls councild's HTTP interface: it starts, watches and cancels
-// sessions of a daemon, and reads the events that the interface sends. It leaves to
-// its callers what they show of a session, and to package httpapi the other end of
-// the line.
+// Package client calls councild's HTTP interface. It starts, watches and cancels sessions of a daemon, and reads
+// the events that the interface sends. Its callers decide what they show of a session. Package httpapi serves the
+// interface.
 package client
 
 import (
@@ -20,32 +19,32 @@ import (
 )
 
 const (
-	// startTimeout and cancelTimeout are how long starting and cancelling a session
-	// may take in Ask.
+	// startTimeout is how long Ask waits until a session is started, and cancelTimeout how long until it is
+	// cancelled.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
-	// pingAfter is how long a connection over HTTP/2 may bring nothing before it is asked for a
-	// sign of life, and how long that may take: less than maxSilence together.
+	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long
+	// the answer may take. Together they are shorter than maxSilence.
 	pingAfter = 15 * time.Second
-	// maxProblem is the most bytes that are read of a problem document, maxDocument those
-	// of another document, or of one line of events. The longest holds a whole session.
+	// maxProblem is how many bytes of a problem document are read. maxDocument is the limit for any other document
+	// and for one line of events. The longest holds a whole session.
 	maxProblem  = 1 << 20
 	maxDocument = 256 << 20
 )
 
-// Options are those of a Client. The URL is required.
+// Options are the settings of a Client. URL is required.
 type Options struct {
-	URL   string // of the daemon; a slash at its end makes no difference
-	Token string // a bearer token; "": none is sent
-	// HTTP sends the requests; nil: over connections of its own, without following redirects. It
-	// must have no Timeout of its own.
+	URL   string // address of the daemon; a slash at its end makes no difference
+	Token string // bearer token; if "", none is sent
+	// HTTP sends the requests. If it is nil, the Client uses its own connections and follows no redirects. HTTP
+	// must not have a Timeout.
 	HTTP *http.Client
 }
 
 // Client calls one daemon. It is safe for concurrent use.
 type Client struct{ o Options }
 
-// New returns a Client. An error means that the URL is none.
+// New returns a Client. The error says that the URL is not valid.
 func New(o Options) (*Client, error) {
 	if _, err := url.Parse(o.URL); err != nil {
 		return nil, err
@@ -55,7 +54,7 @@ func New(o Options) (*Client, error) {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 		o.HTTP = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // a POST that is redirected would become a GET
+			return http.ErrUseLastResponse // A redirected POST would become a GET.
 		}}
 	}
 	return &Client{o}, nil
@@ -64,19 +63,19 @@ func New(o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.o.HTTP.CloseIdleConnections() }
 
-// Error is a response that is not what was asked for, or the failure of a session.
+// Error is an unexpected response, or the failure of a session.
 type Error struct {
 	What string // "the daemon answered 404 Not Found" or "the session failed"
-	// Status is that of the response, 0 for the failure of a session.
+	// Status is the HTTP status, or 0 for the failure of a session.
 	Status int
-	// Redirect is where a response sends the client, without a path; "" where it does not.
+	// Redirect is the scheme and the host to which a response redirects, or "".
 	Redirect string
-	// Cause is what the problem document says; nil where the response holds none,
-	// because something else than a daemon answered.
+	// Cause is the error in the problem document. It is nil if the response has no problem document, because
+	// another program than a daemon answered.
 	Cause *council.Error
 }
 
-// Error returns the error in words for a person, each field on a line of its own.
+// Error returns the error in words for a person, with each field on its own line.
 func (e *Error) Error() string {
 	if e.Cause == nil {
 		return e.What
@@ -92,16 +91,16 @@ func (e *Error) Unwrap() error {
 	return e.Cause
 }
 
-// CancelledError says that a caller of Ask has left, and that its session was cancelled.
+// CancelledError says that the caller of Ask left, so that its session was cancelled.
 type CancelledError struct{ SessionID string }
 
 // Error implements error.
 func (e CancelledError) Error() string { return "session " + e.SessionID + " was cancelled" }
 
-// Ask starts a session in the background and watches it to its end. When ctx ends
-// before, the session is cancelled, unless it has ended meanwhile.
+// Ask starts a session in the background and watches it to its end. If ctx ends before that, Ask cancels the
+// session and returns a CancelledError, unless the session has ended meanwhile.
 func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
-	// If ctx cut off the start, the session could go on without an observer.
+	// If ctx could cut off the start, the session could continue without an observer.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	started, err := c.Start(starting, s)
@@ -127,7 +126,7 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 	return nil, CancelledError{started.ID}
 }
 
-// Start starts a session in the background.
+// Start starts a session in the background. Its errors from the daemon match *Error.
 func (c *Client) Start(ctx context.Context, s council.Submission) (started council.Summary, err error) {
 	s.Background = true
 	if started, err = c.StartOnce(ctx, "", s); err != nil {
@@ -136,9 +135,8 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 	return started, nil
 }
 
-// StartOnce sends a body of POST /v1/council that asks for a session in the background.
-// With an Idempotency-Key, "" for none, it returns the session that the key began, running
-// or ended, where there is one.
+// StartOnce starts a session in the background. submission is the body of POST /v1/council. key is an
+// Idempotency-Key, or "". If the key has begun a session before, StartOnce returns that session, running or ended.
 func (c *Client) StartOnce(ctx context.Context, key string, submission any) (started council.Summary, err error) {
 	body, err := json.Marshal(submission)
 	if err != nil {
@@ -151,12 +149,12 @@ func (c *Client) StartOnce(ctx context.Context, key string, submission any) (sta
 	return started, c.call(ctx, http.MethodPost, "/v1/council", body, http.StatusAccepted, &started, headers...)
 }
 
-// Get decodes the JSON that the daemon has at a path, which may have a query.
+// Get reads a path of the daemon, which may have a query, and decodes the JSON into a value.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	return c.call(ctx, http.MethodGet, path, nil, http.StatusOK, into)
 }
 
-// Post sends a body as JSON and decodes the JSON that the daemon answers with 200.
+// Post sends a body as JSON, and decodes the JSON of a response with status 200.
 func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -165,8 +163,8 @@ func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 	return c.call(ctx, http.MethodPost, path, encoded, http.StatusOK, into)
 }
 
-// List returns the sessions of the client's token that a query of GET /v1/council selects,
-// the newest first, and whether there are older ones.
+// List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. more
+// says that there are older ones.
 func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {
 	var list struct {
 		Sessions []council.Summary `json:"sessions"`
@@ -176,7 +174,7 @@ func (c *Client) List(ctx context.Context, query url.Values) (sessions []council
 	return list.Sessions, list.More, err
 }
 
-// Session returns a session as far as it is known.
+// Session returns a session with what is known so far.
 func (c *Client) Session(ctx context.Context, id string) (*council.Session, error) {
 	var s council.Session
 	if err := c.call(ctx, http.MethodGet, Path(id), nil, http.StatusOK, &s); err != nil {
@@ -185,7 +183,7 @@ func (c *Client) Session(ctx context.Context, id string) (*council.Session, erro
 	return &s, nil
 }
 
-// Delete cancels a session that runs, or deletes one that has ended: deleted says which.
+// Delete cancels a session that runs, or deletes one that has ended. deleted says that it was deleted.
 func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error) {
 	resp, err := c.send(ctx, http.MethodDelete, Path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
 	if err != nil {
@@ -194,7 +192,7 @@ func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error
 	return resp.StatusCode == http.StatusNoContent, resp.Body.Close()
 }
 
-// Feedback sends what a person says of a session that has ended, and returns what is kept of it.
+// Feedback sends what a person says about a session that has ended, and returns what the daemon stored.
 func (c *Client) Feedback(ctx context.Context, id string, f council.Feedback) (kept council.Kept, err error) {
 	body, err := json.Marshal(f)
 	if err != nil {
@@ -203,7 +201,7 @@ func (c *Client) Feedback(ctx context.Context, id string, f council.Feedback) (k
 	return kept, c.call(ctx, http.MethodPost, Path(id)+"/feedback", body, http.StatusCreated, &kept)
 }
 
-// Healthy returns nil when the daemon answers that it is alive.
+// Healthy returns nil if the daemon answers that it is alive.
 func (c *Client) Healthy(ctx context.Context) error {
 	var health struct{ Status string }
 	if err := c.call(ctx, http.MethodGet, "/healthz", nil, http.StatusOK, &health); err != nil {
@@ -215,11 +213,11 @@ func (c *Client) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// Path returns the path of a session.
+// Path returns the URL path of a session.
 func Path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
-// call sends a request, whose headers are pairs of name and value, and decodes the
-// response, which must have the status want.
+// call sends a request and decodes the response, which must have the status want. headers are pairs of name and
+// value.
 func (c *Client) call(
 	ctx context.Context, method, path string, body []byte, want int, into any, headers ...string,
 ) error {
@@ -234,8 +232,8 @@ func (c *Client) call(
 	return nil
 }
 
-// send sends a request, whose headers are pairs of name and value, and returns the
-// response with its body open. A status that is none of want is an *Error.
+// send sends a request and returns the response with its body open. headers are pairs of name and value. The error
+// is an *Error if the status is not one of want.
 func (c *Client) send(
 	ctx context.Context, method, path string, body []byte, want []int, headers ...string,
 ) (*http.Response, error) {

@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// maxSilence is how long a stream of events may be silent before its connection
-	// counts as broken: the daemon sends a comment every 15 s.
+	// maxSilence is how long a stream of events may be silent before its connection counts as broken. The daemon
+	// sends a comment every 15 s.
 	maxSilence = 45 * time.Second
-	// maxResumes is how often in a row a stream is resumed without a new event, with
-	// a pause before each time that doubles from minPause to maxPause: for half a
-	// minute.
+	// maxResumes is how often in a row a stream is resumed without a new event, before Watch gives up. The pause
+	// before each resume doubles from minPause to maxPause. Together the pauses take half a minute.
 	maxResumes = 9
 	minPause   = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -33,14 +32,13 @@ var errSilent = fmt.Errorf("nothing came for %s", maxSilence)
 
 // LoggedEvent is an entry of a session's log.
 type LoggedEvent struct {
-	ID string // as the stream gives it, "" where it gives none
+	ID string // the id in the stream, or ""
 	council.Entry
 }
 
-// place returns where an event stands among those of its session, in the order of
-// slices.Compare. An id is the number of an entry, or behind a point also how many
-// characters have come so far of a text that is under way behind that entry. An event
-// with another id, or with none, stands before all others.
+// place returns the place of an event in its session. Places compare with slices.Compare. An id is the number of an
+// entry. After a point it may say how many characters have come so far of a text that follows the entry. An event
+// with another id, or with none, comes before all others.
 func place(id string) (numbers []int) {
 	for part := range strings.SplitSeq(id, ".") {
 		n, err := strconv.Atoi(part)
@@ -61,7 +59,7 @@ func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 		var e LoggedEvent
 		for lines.Scan() {
 			line := bytes.TrimRight(lines.Bytes(), "\r")
-			if len(line) == 0 { // the end of an event, or of a comment
+			if len(line) == 0 { // It ends an event, or a comment.
 				if e.Data != nil && !yield(e, nil) {
 					return
 				}
@@ -84,13 +82,12 @@ func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 	}
 }
 
-// Watch tells the observer of every event of a session, once each and over as many
-// connections as it takes, and returns the session at its end. A session that failed
-// is an *Error.
+// Watch passes every event of a session to the observer, once each. It uses as many connections as it needs, and
+// returns the session at its end. If the session failed, the error is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
 	seen := "0"
 	pause := minPause
-	resumes := 0 // no event has the id 0
+	resumes := 0 // No event has the id 0.
 	for {
 		before := seen
 		session, broken, err := c.watch(ctx, id, &seen, o)
@@ -115,8 +112,8 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 	}
 }
 
-// watch reads the events behind those that were seen, over one connection. If that is
-// broken, another one may bring more.
+// watch reads the events after the event seen, over one connection. broken says that the connection failed, so that
+// another one may bring more events.
 func (c *Client) watch(
 	ctx context.Context, id string, seen *string, o council.Observer,
 ) (s *council.Session, broken bool, err error) {
@@ -158,7 +155,7 @@ func (c *Client) watch(
 	return nil, true, io.ErrUnexpectedEOF
 }
 
-// heard is a reader that starts the time of silence anew.
+// heard is a reader that restarts the timer for silence with each read.
 type heard struct {
 	io.Reader
 	silence *time.Timer
