@@ -11,32 +11,32 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// caller is who sent a request to POST /mcp.
+// caller is the sender of a request to POST /mcp.
 type caller struct {
-	authorization string // the header
-	host          string // the host that the caller asked for
-	address       string // host and port
+	authorization string // the Authorization header
+	host          string // the Host header
+	address       string // host and port of the caller
 	requestID     string
 	connected     context.Context // ends when the caller leaves
 }
 
-// callerKey is the context's key for the caller.
+// callerKey is the key of the caller in a context.
 type callerKey struct{}
 
-// InProcess returns a transport that hands requests to a handler in this process, as if
-// they had come over a connection. A request that is sent for a caller of POST /mcp
-// comes from that caller: with its token, its address and the id of its request.
+// InProcess returns a transport that hands requests to a handler in this process, as if they had come over a
+// connection. If the context of a request holds a caller of POST /mcp, the request has the caller's token, address
+// and request id.
 func InProcess(handler http.Handler) http.RoundTripper { return inProcess{handler} }
 
 type inProcess struct{ handler http.Handler }
 
-// RoundTrip implements http.RoundTripper. The response is there as soon as the handler
-// has begun it. Closing its body ends the context of the handler.
+// RoundTrip implements http.RoundTripper. It returns as soon as the handler begins the response. Closing the body
+// ends the context of the handler.
 //
 //nolint:contextcheck // the handler has a context of its own
 func (p inProcess) RoundTrip(sent *http.Request) (*http.Response, error) {
-	// The handler gets nothing of the sender's context but its end: that context holds the
-	// routing of another request.
+	// The handler's context ends with the sender's context, but inherits nothing else from it, because that one
+	// holds the routing of another request.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	end := context.AfterFunc(sent.Context(), func() { cancel(context.Cause(sent.Context())) })
 	received := sent.Clone(ctx)
@@ -60,7 +60,7 @@ func (p inProcess) RoundTrip(sent *http.Request) (*http.Response, error) {
 		defer func() {
 			defer cancel(nil)
 			end()
-			if recover() != nil { // The handler logs its panics itself. This one only breaks the response off.
+			if recover() != nil { // The handler logs its panics itself. A panic here only breaks off the response.
 				_ = out.CloseWithError(io.ErrUnexpectedEOF)
 			}
 			w.WriteHeader(http.StatusOK)
@@ -90,8 +90,8 @@ func (c closer) Close() error {
 	return c.PipeReader.Close()
 }
 
-// response is the http.ResponseWriter of a response in this process. Its client has no
-// connection, so that deadlines and flushes have no effect.
+// response is the http.ResponseWriter of a response in this process. There is no connection, so deadlines and
+// flushes have no effect.
 type response struct {
 	header http.Header
 	once   sync.Once
@@ -122,10 +122,10 @@ func (w *response) Write(data []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
 
-// SetReadDeadline is what http.ResponseController looks for.
+// SetReadDeadline is needed by http.ResponseController.
 func (*response) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is what http.ResponseController looks for.
+// SetWriteDeadline is needed by http.ResponseController.
 func (*response) SetWriteDeadline(time.Time) error { return nil }
 
 // callerOf returns the caller of a request to POST /mcp.

@@ -1,8 +1,7 @@
-// Package mcpserver offers a council to programs that speak the Model Context Protocol,
-// such as editors and agents: as the handler of POST /mcp, and on stdio. Each call of a
-// tool is a request to councild's own HTTP interface with the token of the caller, so
-// that limits, costs and errors are the same at every door. The package leaves the
-// protocol to its SDK, requests to package client and the interface to package httpapi.
+// Package mcpserver offers a council to programs that speak the Model Context Protocol, such as editors and agents.
+// It handles POST /mcp, and serves a client on stdio. Each tool call becomes a request to councild's own HTTP
+// interface, with the token of the caller, so that limits, costs and errors are the same everywhere. The SDK
+// implements the protocol, package client sends the requests, and package httpapi serves them.
 package mcpserver
 
 import (
@@ -28,13 +27,13 @@ import (
 	"github.com/councild/councild/internal/doors/client"
 )
 
-// Options are what a server is made of. Daemon and Log are required.
+// Options are the settings of a Server. Daemon and Log are required.
 type Options struct {
-	Daemon client.Options // the daemon that is asked; see InProcess for one in this process
-	// Explain words an error of a request for the person who set up the daemon's address and
-	// token; nil leaves errors as they are.
+	Daemon client.Options // how to reach the daemon; see InProcess for one in this process
+	// Explain puts the error of a request into words for the person who set up the daemon's address and token. If
+	// it is nil, errors stay as they are.
 	Explain  func(error) error
-	Settings council.SettingNames // for messages
+	Settings council.SettingNames // names of settings, for messages
 	Version  string
 	Log      *slog.Logger
 }
@@ -47,20 +46,20 @@ type Server struct {
 	handler http.Handler
 	// optional holds the names of tools that need no argument.
 	optional map[string]bool
-	stopped  chan struct{} // closed when no call waits for a session any more
+	stopped  chan struct{} // closed when calls must no longer wait for a session
 	stop     func()
 }
 
-// instructions tell a model what the server is for.
+// instructions tell a model what the server is for. Clients show them to the model.
 const instructions = `A council of several language models answers a question, reviews and ranks the anonymised answers, ` +
 	`and a chairman writes the final one. It takes minutes and costs several model calls: ask it what is worth that, ` +
 	`with everything in the question that it has to know. It sees nothing of this conversation. ` +
 	`When the result says "running", call council_result with its session_id.`
 
-// sessionURI begins the URI of a session as a resource.
+// sessionURI begins the resource URI of a session.
 const sessionURI = "council://sessions/"
 
-// New returns a server. An error means that the URL of the daemon is none.
+// New returns a server. The error says that the URL of the daemon is not valid.
 func New(o Options) (*Server, error) {
 	daemon, err := client.New(o.Daemon)
 	if err != nil {
@@ -78,7 +77,7 @@ func New(o Options) (*Server, error) {
 				Resources: &mcp.ResourceCapabilities{},
 				Prompts:   &mcp.PromptCapabilities{},
 			},
-			// Everything depends on the caller's token.
+			// All results depend on the caller's token.
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		},
 	)
@@ -104,14 +103,14 @@ func New(o Options) (*Server, error) {
 	server := func(*http.Request) *mcp.Server { return s.server }
 	s.handler = mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
 		Stateless:                  true, // the only mode that serves the revision 2026-07-28
-		MaxRequestBodyBytes:        -1,   // Whoever calls ServeHTTP has bounded the body,
-		DisableLocalhostProtection: true, // and has looked at the name that was asked for.
+		MaxRequestBodyBytes:        -1,   // The caller of ServeHTTP has limited the body,
+		DisableLocalhostProtection: true, // and has checked the Host header.
 	})
 	return s, nil
 }
 
-// ServeHTTP serves POST /mcp. The caller has bounded and read the body and checked the
-// token, which goes on to the daemon.
+// ServeHTTP serves POST /mcp. The caller has limited and read the body, and has checked the token. Requests to the
+// daemon carry the same token.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	m, wrong := check(body)
@@ -122,7 +121,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if wrong != nil {
-		_ = refuse(w, http.StatusBadRequest, m.id, wrong) // The client is gone.
+		_ = refuse(w, http.StatusBadRequest, m.id, wrong) // After an error the client is gone.
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, callerOf(r)))
@@ -130,8 +129,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(&httpAnswer{ResponseWriter: w, message: m}, r)
 }
 
-// Serve serves one client, line by line, until in ends or ctx does. A line that is wrong is
-// answered, and the next one is read.
+// Serve serves one client, line by line, until in or ctx ends. It answers an invalid line with an error, and reads
+// the next one.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	answers := &lines{w: out}
 	checked, on := io.Pipe()
@@ -144,15 +143,15 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// Stop ends the wait of every call: its result is the session as far as it is known. It is
-// for a daemon that shuts down and whose sessions go on elsewhere.
+// Stop ends the wait of every call. The result of the call is the session with what is known so far. It is for a
+// daemon that shuts down, and whose sessions continue elsewhere.
 func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.
 func (s *Server) Close() { s.daemon.Close() }
 
-// guard ends a call when its caller leaves, turns a panic into an error, and bounds the
-// errors of tools: the SDK does none of that.
+// guard ends a call when its caller leaves, turns a panic into an error, and limits the length of a tool's errors.
+// The SDK does none of this.
 func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (result mcp.Result, err error) {
 		defer func() {
@@ -187,11 +186,10 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// maxError is the most bytes of an error of a tool: the SDK's own repeat the arguments.
+// maxError is the size of the longest error of a tool, in bytes. The SDK's own errors repeat the arguments.
 const maxError = 4000
 
-// withRemedy returns the error of a tool within its limit, with a remedy where the SDK found the
-// arguments wrong.
+// withRemedy cuts the error of a tool to its limit. If the SDK found the arguments invalid, it adds a remedy.
 func withRemedy(text string) string {
 	remedy := ""
 	if strings.HasPrefix(text, `validating "arguments"`) {
@@ -200,8 +198,8 @@ func withRemedy(text string) string {
 	return short(text) + remedy
 }
 
-// leaveOut leaves arguments out that are null: to the SDK they have a wrong type. It refuses
-// arguments that are no object; null is one for tools that need none.
+// leaveOut removes arguments that are null, because the SDK takes them for values of a wrong type. It refuses
+// arguments that are not an object. For tools that need no arguments, null counts as an object.
 func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	if string(params.Arguments) == "null" && s.optional[params.Name] {
 		params.Arguments = nil
@@ -227,7 +225,7 @@ func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	return err
 }
 
-// describeCouncils names the councils that the caller may ask in the list of tools.
+// describeCouncils adds the names of the councils that the caller may ask to the list of tools.
 func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
@@ -249,11 +247,11 @@ func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// maxDescribed is the most councils that the list of tools names: models read all of it.
+// maxDescribed is how many councils the list of tools names at most. Models read all of it.
 const maxDescribed = 20
 
-// councils names the councils that the caller may ask with their members, "" where the
-// daemon does not say.
+// councils names the councils that the caller may ask, with their members. It returns "" if the daemon does not
+// list them.
 func (s *Server) councils(ctx context.Context) string {
 	var list struct {
 		Councils []struct {
@@ -274,14 +272,14 @@ func (s *Server) councils(ctx context.Context) string {
 	switch len(names) {
 	case 0:
 		return ""
-	case 1: // It may have no name that can be asked for.
+	case 1: // It may have no name.
 		return "There is one alone: " + strings.Join(list.Councils[0].Members, ", ") + "."
 	default:
 		return "There are: " + strings.Join(names, "; ") + "."
 	}
 }
 
-// readSession reads a session as a resource.
+// readSession returns a session as a resource.
 func (s *Server) readSession(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	id := strings.TrimPrefix(r.Params.URI, sessionURI)
 	if len(id) > maxID {
@@ -300,7 +298,7 @@ func (s *Server) readSession(ctx context.Context, r *mcp.ReadResourceRequest) (*
 	}}, nil
 }
 
-// askCouncil makes a message of the arguments of the prompt.
+// askCouncil turns the arguments of the prompt into a message.
 func askCouncil(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	question := strings.TrimSpace(r.Params.Arguments["question"])
 	if question == "" {
@@ -321,14 +319,14 @@ func askCouncil(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResul
 	}, nil
 }
 
-// explain words an error of a request for the model that called a tool, and for the
-// person behind it.
+// explain puts the error of a request into words for the model that called a tool, and for the person who uses the
+// model.
 func (s *Server) explain(err error) error {
 	if refusal, ok := errors.AsType[*council.Error](err); ok && len(refusal.Fields) > 0 {
 		named := *refusal
 		named.Fields = slices.Clone(refusal.Fields)
 		for i, f := range named.Fields {
-			if f.Field == "query" { // as the tool names it
+			if f.Field == "query" { // The tool has another name for this field.
 				named.Fields[i].Field = "question"
 			}
 		}

@@ -19,28 +19,29 @@ import (
 )
 
 const (
-	// maxDepth is the most levels of JSON in a message. The SDK reads each level again for the
-	// level above, so that a megabyte of a thousand levels takes it seconds.
+	// maxDepth is how many levels of JSON a message may have. The SDK reads each level again for the level above,
+	// so a megabyte with a thousand levels takes it seconds.
 	maxDepth = 32
-	// maxID is the most bytes of an id, or of a progress token: answers repeat them.
+	// maxID is the size of the longest id or progress token, in bytes. Answers repeat them.
 	maxID = 1000
-	// maxInteger is the largest integer that the SDK keeps exactly: it reads numbers as floats.
+	// maxInteger is the largest integer that the SDK keeps exactly, because it reads numbers as floats.
 	maxInteger = 1<<53 - 1
-	// maxAnswer is the most bytes of a message that is an error.
+	// maxAnswer is the size of the largest message with an error, in bytes.
 	maxAnswer = 64 << 10
-	// maxLine is the most bytes of a message on stdio. Over HTTP, the caller of ServeHTTP has a limit.
+	// maxLine is the size of the largest message on stdio, in bytes. Over HTTP, the caller of ServeHTTP sets a
+	// limit.
 	maxLine = mcp.DefaultMaxLineLength
 )
 
-// message is what is known of a message before the SDK reads it.
+// message holds the parts of a message that are read before the SDK reads it.
 type message struct {
-	id     json.RawMessage // nil where there is none that can be repeated exactly
+	id     json.RawMessage // nil if there is no id that can be repeated exactly
 	method string
 }
 
-// check reads a message strictly, and says what is wrong with it. The SDK ignores what follows the
-// JSON, takes the last one of fields that stand more than once, and rounds ids. On stdio it would
-// end the connection at the first message that it cannot read.
+// check reads a message strictly, and says what is wrong with it. The SDK ignores text after the JSON, takes the
+// last one of doubled fields, and rounds ids. On stdio it would end the connection at the first message that it
+// cannot read.
 func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	invalid := func(format string, args ...any) (message, *jsonrpc.Error) {
 		return m, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
@@ -73,11 +74,11 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	}
 	if name, ok := doubled(text); ok {
 		if name == "id" {
-			m.id = nil // It is not known which one counts.
+			m.id = nil // It is unknown which one counts.
 		}
 		return invalid("the field %q stands more than once; give it once", short(name))
 	}
-	_ = json.Unmarshal(fields["method"], &m.method) // Anything but a string is refused below.
+	_ = json.Unmarshal(fields["method"], &m.method) // A value that is no string is refused below.
 	if string(fields["jsonrpc"]) != `"2.0"` {
 		return invalid(`the field jsonrpc is not "2.0"; give it so`)
 	}
@@ -95,7 +96,7 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	return m, nil
 }
 
-// badID returns the name of an id in the parameters of a message that is not usable.
+// badID returns the name of an id in the parameters of a message, if that id is not valid.
 func badID(params json.RawMessage) (name string, ok bool) {
 	for name, value := range map[string]json.RawMessage{
 		"requestId":     member(params, "requestId"),
@@ -115,21 +116,21 @@ func exact(id json.RawMessage) bool {
 		return false
 	}
 	var text string
-	if id[0] == '"' { // A half of a surrogate pair is valid JSON, but no character.
+	if id[0] == '"' { // Half of a surrogate pair is valid JSON, but no character.
 		return json.Unmarshal(id, &text) == nil && !strings.ContainsRune(text, utf8.RuneError)
 	}
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	return err == nil && strconv.FormatInt(n, 10) == string(id) && -maxInteger <= n && n <= maxInteger
 }
 
-// member returns a member of a JSON object, nil where there is none.
+// member returns a member of a JSON object, or nil if there is none.
 func member(object json.RawMessage, name string) json.RawMessage {
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(object, &members) // Anything but an object has no members.
+	_ = json.Unmarshal(object, &members) // A value that is no object has no members.
 	return members[name]
 }
 
-// deeper reports whether JSON has more than so many levels.
+// deeper reports whether JSON has more levels than allowed.
 func deeper(text []byte, levels int) bool {
 	depth := 0
 	quoted := false
@@ -151,11 +152,12 @@ func deeper(text []byte, levels int) bool {
 	return false
 }
 
-// doubled returns a name that stands more than once in one object of valid JSON.
+// doubled returns a name that occurs more than once in one object of valid JSON.
 func doubled(text []byte) (name string, found bool) {
 	type level struct {
-		names map[string]bool // It holds the names seen so far in an object. It is nil for a list.
-		named bool            // the next token is the value of a name
+		// names holds the names in the object so far. It is nil for a list.
+		names map[string]bool
+		named bool // the next token is the value of a name
 	}
 	levels := []*level{{}}
 	tokens := json.NewDecoder(bytes.NewReader(text))
@@ -163,7 +165,7 @@ func doubled(text []byte) (name string, found bool) {
 	for {
 		token, err := tokens.Token()
 		if err != nil {
-			return "", false // This is the end.
+			return "", false // This is the end of the text.
 		}
 		at := levels[len(levels)-1]
 		if name, ok := token.(string); ok && at.names != nil && !at.named {
@@ -186,7 +188,7 @@ func doubled(text []byte) (name string, found bool) {
 	}
 }
 
-// refusal returns an error as a message. Its id is null where the request's is not known.
+// refusal returns an error as a message. Its id is null if the id of the request is not known.
 func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
 	data, err := json.Marshal(struct {
 		Version string          `json:"jsonrpc"`
@@ -199,8 +201,8 @@ func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
 	return data
 }
 
-// bounded returns a message, or an event that holds one. Where it is an error that is too large, its
-// text is cut: errors of the SDK repeat what was sent.
+// bounded returns a message, or an event that holds one. If it is an error that is too large, the text of the error
+// is cut, because errors of the SDK repeat what was sent.
 func bounded(text []byte) []byte {
 	if len(text) <= maxAnswer {
 		return text
@@ -218,7 +220,7 @@ func bounded(text []byte) []byte {
 	return slices.Concat(text[:begin], refusal(m.ID, m.Error), text[end:])
 }
 
-// short returns a text of at most maxError bytes and the mark of what was cut off.
+// short cuts a text to maxError bytes. It marks the cut with "...".
 func short(text string) string {
 	if len(text) > maxError {
 		return strings.ToValidUTF8(text[:maxError], "") + "..."
@@ -226,12 +228,13 @@ func short(text string) string {
 	return text
 }
 
-// httpAnswer is the response to a message over HTTP. The SDK writes some errors as plain text: they
-// become errors of JSON-RPC.
+// httpAnswer is the response to a message over HTTP. The SDK writes some errors as plain text. httpAnswer turns
+// them into JSON-RPC errors.
 type httpAnswer struct {
 	http.ResponseWriter
 	message
-	status int // of an error in plain text whose text is still to come; 0: there is none
+	// status is set while the text of an error in plain text is still to come, and 0 otherwise.
+	status int
 }
 
 // Unwrap is what http.ResponseController looks for.
@@ -246,7 +249,7 @@ func (a *httpAnswer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter. The SDK writes each message, and each error, at once.
+// Write implements http.ResponseWriter. The SDK writes each message, and each error, in one call.
 func (a *httpAnswer) Write(text []byte) (int, error) {
 	if a.status == 0 {
 		_, err := a.ResponseWriter.Write(bounded(text))
@@ -256,7 +259,8 @@ func (a *httpAnswer) Write(text []byte) (int, error) {
 	wrong := &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: short(strings.TrimSpace(string(text)))}
 	a.status = 0
 	if strings.HasPrefix(wrong.Message, "JSON RPC not handled") {
-		// Clients of the revisions without a status for it take any but 200 for an error of the connection.
+		// Clients of older revisions, which have no status for it, take any status except 200 for a connection
+		// error.
 		status = http.StatusOK
 		wrong.Code = jsonrpc.CodeMethodNotFound
 		wrong.Message = fmt.Sprintf("method not found: %q", short(a.method))
@@ -277,7 +281,7 @@ func refuse(w http.ResponseWriter, status int, id json.RawMessage, wrong *jsonrp
 	return err
 }
 
-// lines writes messages on stdio, one at a time. The SDK writes each one at once.
+// lines writes messages on stdio, one at a time. The SDK writes each message in one call.
 type lines struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
@@ -294,7 +298,7 @@ func (l *lines) Write(text []byte) (int, error) {
 // Close implements io.Closer.
 func (*lines) Close() error { return nil }
 
-// pass passes messages on, one on each line, and answers those that are wrong, until in ends.
+// pass passes valid messages to on, one on each line, and answers the others to out. It returns when in ends.
 func pass(in io.Reader, on, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
@@ -326,7 +330,7 @@ func pass(in io.Reader, on, out io.Writer) error {
 	}
 }
 
-// readLine reads a line, and passes over the rest of one that is too long.
+// readLine reads a line, and skips the rest of a line that is too long.
 func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

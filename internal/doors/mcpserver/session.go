@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// joinedFor is how long after its end a session is the answer to the same question.
+	// joinedFor is how long after its end a session still answers the same question.
 	joinedFor = 10 * time.Minute
-	// beat is the time after which progress is reported though nothing happened.
+	// beat is the pause after which progress is reported although nothing has happened.
 	beat = 10 * time.Second
-	// endWait is how long a cancelled session, and the last event of one that has ended,
-	// are waited for.
+	// endWait is how long to wait for the end of a cancelled session, or for the last event of a session that has
+	// ended.
 	endWait = 10 * time.Second
 )
 
@@ -42,12 +42,12 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	return s.await(ctx, r, started.ID, in.Wait)
 }
 
-// begin returns the session of a question: one that runs or ended well a moment ago, or
-// else a new one. The first session of a question has an Idempotency-Key that follows from
-// the question, and each later one a key that follows from the key before and its session.
-// So the daemon itself finds the last one, and never begins two of them at once, whichever
-// of its nodes is asked and whatever became of the process that asked before. A session
-// that is no longer kept ends the chain early: the question is then asked again.
+// begin returns a session for a question. It returns one that runs or ended well a moment ago, if there is one, and
+// otherwise a new one. The first session of a question has an Idempotency-Key that is derived from the question.
+// Each later one has a key that is derived from the key before and its session. So the daemon itself finds the last
+// session, and never begins two at once. It does not matter which node is asked, or whether the process that asked
+// before still runs. If the daemon no longer keeps a session, the chain ends there, and the question is asked
+// again.
 func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
@@ -66,8 +66,7 @@ func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool)
 	}
 }
 
-// joins reports whether a session is the answer to the question that began it, when the
-// question is asked again.
+// joins reports whether a session still answers its question when the question is asked again.
 func joins(s council.Summary) bool {
 	switch s.Status {
 	case council.StatusRunning:
@@ -83,8 +82,8 @@ func joins(s council.Summary) bool {
 	}
 }
 
-// await waits for the end of a session, for at most so many seconds, and returns the
-// session as far as it is known then.
+// await waits at most the given number of seconds for the end of a session. It returns the session with what is
+// known then.
 func (s *Server) await(
 	ctx context.Context, r *mcp.CallToolRequest, id string, seconds int,
 ) (*mcp.CallToolResult, ToolResult, error) {
@@ -119,7 +118,7 @@ func (s *Server) await(
 	if ctx.Err() != nil {
 		return nil, ToolResult{}, context.Cause(ctx)
 	}
-	// The wait is over, or the session has no answer, or it cannot be watched any more.
+	// The wait is over, or the session has no answer, or it can no longer be watched.
 	known, err = s.daemon.Session(ctx, id)
 	if err != nil {
 		return nil, ToolResult{}, s.explain(err)
@@ -143,7 +142,7 @@ func (s *Server) cancel(
 	ctx context.Context, r *mcp.CallToolRequest, in cancelArgs,
 ) (*mcp.CallToolResult, ToolResult, error) {
 	known, err := s.daemon.Session(ctx, in.ID)
-	if err == nil && known.Status == council.StatusRunning { // Otherwise it would be deleted.
+	if err == nil && known.Status == council.StatusRunning { // Delete would delete an ended session.
 		_, err = s.daemon.Delete(ctx, in.ID)
 	}
 	if err != nil {
@@ -156,14 +155,13 @@ func (s *Server) cancel(
 	return shown, result, err
 }
 
-// progress reports the progress of a session to the client that waits for it. Each report
-// is larger than the one before: the calls that have landed, and between them a part of the
-// next one.
+// progress reports the progress of a session to the client that waits for it. Each report is larger than the one
+// before. It is the number of calls that have ended, plus a fraction for the next one.
 type progress struct {
 	tell func(done, total float64, message string)
 	stop func() // ends the reports
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all fields below
 	id      string     // of the session
 	begun   time.Time
 	members int
@@ -171,10 +169,10 @@ type progress struct {
 	answers int
 	ballots int
 	landed  int
-	beats   int // reports since a call has landed
+	beats   int // reports since a call ended
 }
 
-// report begins to report the progress of a session, if the client of a call wants that.
+// report begins to report the progress of a session, if the client asked for that.
 func (s *Server) report(ctx context.Context, r *mcp.CallToolRequest, id string) *progress {
 	p := &progress{id: id, begun: time.Now(), tell: func(float64, float64, string) {}, stop: func() {}}
 	token := r.Params.GetProgressToken()
@@ -182,7 +180,7 @@ func (s *Server) report(ctx context.Context, r *mcp.CallToolRequest, id string) 
 		return p
 	}
 	p.tell = func(done, total float64, message string) {
-		// The next report, or the result, has the same error.
+		// An error comes again with the next report or the result.
 		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: token, Progress: done, Total: total, Message: message,
 		})
@@ -213,7 +211,7 @@ func (p *progress) Observe(e council.Event) {
 	defer p.mu.Unlock()
 	landed := p.landed
 	switch data := e.Data.(type) {
-	case council.AnswerDelta, council.Delta: // There are some ten of them a second.
+	case council.AnswerDelta, council.Delta: // About ten of them come each second.
 		return
 	case council.Started:
 		p.members = len(data.Models)
@@ -227,16 +225,16 @@ func (p *progress) Observe(e council.Event) {
 	case council.Synthesis:
 		landed++
 	}
-	total := p.members + p.voters + 1 // the chairman's call
+	total := p.members + p.voters + 1 // The last one is the chairman's call.
 	if p.members == 0 {
-		total = 0 // It is not known yet.
+		total = 0 // The number is not known yet.
 	}
 	p.beats++
 	if landed > p.landed {
 		p.landed = landed
 		p.beats = 0
 	} else if landed > 0 && landed == total {
-		return // What is left is the end.
+		return // Only the end of the session is left.
 	}
 	stage := fmt.Sprintf("%d of %d members have answered", p.answers, p.members)
 	switch {

@@ -16,14 +16,14 @@ import (
 	"github.com/councild/councild/internal/render"
 )
 
-// defaultWait and maxWait are how long a call may wait for the end of a session, in
-// seconds. Many clients give up after a minute.
+// defaultWait and maxWait are how long a call waits for the end of a session, in seconds. Many clients give up
+// after a minute.
 const (
 	defaultWait = 50
 	maxWait     = 600
 )
 
-// councilArgs are the arguments of the tool council. All but the last two say what is asked.
+// councilArgs are the arguments of the tool council. All except the last two are part of the question.
 type councilArgs struct {
 	Question   string  `json:"question" jsonschema:"What the council is asked, with everything it has to know: it sees nothing else."`
 	Council    string  `json:"council,omitempty" jsonschema:"The name of the council; leave it out for the default one."`
@@ -34,18 +34,18 @@ type councilArgs struct {
 	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask again, and pay again, although the same question runs or was answered a moment ago."`
 }
 
-// resultArgs are the arguments of council_result.
+// resultArgs are the arguments of the tool council_result.
 type resultArgs struct {
 	ID   string `json:"session_id" jsonschema:"The session_id of a result of council."`
 	Wait int    `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the end of the session, in seconds."`
 }
 
-// cancelArgs are the arguments of council_cancel.
+// cancelArgs are the arguments of the tool council_cancel.
 type cancelArgs struct {
 	ID string `json:"session_id" jsonschema:"The session_id of a result of council."`
 }
 
-// reportArgs are the arguments of bias_report and leaderboard.
+// reportArgs are the arguments of the tools bias_report and leaderboard.
 type reportArgs struct {
 	Days     *int   `json:"days,omitempty" jsonschema:"How many days to look back; 0 for no limit; default: the daemon's setting."`
 	Sessions *int   `json:"sessions,omitempty" jsonschema:"How many sessions to look back; 0 for no limit; default: the daemon's setting."`
@@ -125,11 +125,11 @@ func (s *Server) addTools() {
 	}, "/v1/leaderboard", func(l bias.Leaderboard) []byte { return render.Leaderboard(l, s.o.Settings) })
 }
 
-// schema returns the schema of a type after some changes to those of its fields.
+// schema returns the schema of a type. Each of changes may change the schemas of its fields.
 func schema[T any](changes ...func(fields map[string]*jsonschema.Schema)) *jsonschema.Schema {
 	made, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic(err) // a defect of the type, which every start would show
+		panic(err) // It is a defect of the type, which every start would show.
 	}
 	for _, change := range changes {
 		change(made.Properties)
@@ -137,13 +137,13 @@ func schema[T any](changes ...func(fields map[string]*jsonschema.Schema)) *jsons
 	return made
 }
 
-// document returns the schema of an object that openapi.yaml describes: it would be
-// longer than all that a model has to read about the tools.
+// document returns a schema that refers to openapi.yaml. The full schema would be longer than all other text that a
+// model reads about the tools.
 func document(name string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Description: "The schema " + name + " in /openapi.yaml of the daemon."}
 }
 
-// addReport adds a tool that reads a document over the records, and shows it as text too.
+// addReport adds a tool that gets a document from the daemon. The tool returns the document, and also its text.
 func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byte) {
 	tool.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
 	s.optional[tool.Name] = true
@@ -169,7 +169,7 @@ func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byt
 	})
 }
 
-// resultOf returns a session as a tool returns it.
+// resultOf returns the ToolResult for a session.
 func resultOf(s *council.Session) ToolResult {
 	r := ToolResult{
 		SessionID:   s.ID,
@@ -189,15 +189,15 @@ func resultOf(s *council.Session) ToolResult {
 		r.Ranking = append(r.Ranking, Ranked{Rank: st.FinalRank, Model: st.Model, Score: st.BordaNormalized})
 	}
 	if s.Status == council.StatusRunning {
-		// What has been spent so far says little, and looks like the whole cost.
+		// What has been spent so far says little, and would look like the whole cost.
 		r.CostUSD = nil
 		r.Next = new(fmt.Sprintf("call council_result with session_id %q", s.ID))
 	}
 	return r
 }
 
-// toolResult returns the result of a tool as text for models that do not read the
-// structure, with a link to the whole session.
+// toolResult returns a result as text, for models that do not read the structure. It has a link to the whole
+// session.
 func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
 	if r.Answer != nil {
