@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts what sessions do. It is a council.Observer.
+// Metrics counts what sessions do. It is a council.Observer of every session.
 type Metrics struct {
 	registry    *prometheus.Registry
 	sessions    *prometheus.CounterVec   // by status
-	running     prometheus.Gauge         // sessions
+	running     prometheus.Gauge         // number of sessions that run
 	stages      *prometheus.HistogramVec // seconds, by stage
 	overhead    prometheus.Histogram     // seconds
 	calls       *prometheus.CounterVec   // by stage, model, outcome
@@ -28,8 +28,8 @@ type Metrics struct {
 	records     *prometheus.CounterVec   // by outcome
 }
 
-// NewMetrics returns metrics that have counted nothing. states is asked for the
-// breakers at each scrape; nil stands for none.
+// NewMetrics returns metrics that have counted nothing. Each scrape calls states for the circuit breakers. states
+// may be nil.
 func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	registry := prometheus.NewRegistry()
 	registered := promauto.With(registry)
@@ -89,33 +89,33 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	return m
 }
 
-// Gauge adds a figure that is asked for at each scrape.
+// Gauge adds a gauge. Each scrape calls value.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	promauto.With(m.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// Counter adds a figure that only grows, and that is asked for at each scrape.
+// Counter adds a counter. Each scrape calls value, which must never fall.
 func (m *Metrics) Counter(name, help string, value func() float64) {
 	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
 }
 
-// Gauges adds figures of one name, which are asked for at each scrape: each calls set once for
-// every figure there is now, with the values of its labels.
+// Gauges adds gauges with one name. Each scrape calls each, which calls set once for every current value, with the
+// values of its labels.
 func (m *Metrics) Gauges(name, help string, labels []string, each func(set func(value float64, labels ...string))) {
 	m.Families([]Family{{Name: name, Help: help}}, labels, func(set func(family int, value float64, labels ...string)) {
 		each(func(value float64, labels ...string) { set(0, value, labels...) })
 	})
 }
 
-// Family is what figures of one name have in common.
+// Family is what all metrics with one name share.
 type Family struct {
 	Name, Help string
-	Counter    bool // they only grow
+	Counter    bool // its values only grow
 }
 
-// Families adds figures of several names that have the same labels and belong to the same instant.
-// They are asked for at each scrape: each calls set once for every figure there is now, with the index
-// of its family and the values of its labels.
+// Families adds metrics with several names that have the same labels and belong to the same instant. Each scrape
+// calls each, which calls set once for every current value, with the index of its family and the values of its
+// labels.
 func (m *Metrics) Families(
 	all []Family, labels []string, each func(set func(family int, value float64, labels ...string)),
 ) {
@@ -131,7 +131,7 @@ func (m *Metrics) Families(
 	m.registry.MustRegister(f)
 }
 
-// families are figures whose labels are not known before a scrape, and may be gone at the next one.
+// families are metrics whose label values are not known before a scrape, and may be gone at the next one.
 type families struct {
 	descs []*prometheus.Desc
 	kinds []prometheus.ValueType
@@ -174,7 +174,7 @@ func (m *Metrics) Observe(e council.Event) {
 			council.Stage3: t.Stage3MS,
 		}
 		for stage, ms := range stages {
-			if ms > 0 { // else the session had no such stage
+			if ms > 0 { // Otherwise the session had no such stage.
 				m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
 			}
 		}
@@ -197,8 +197,7 @@ type counted struct {
 	*Metrics
 }
 
-// Complete implements council.Completer. Every model that is called is a configured
-// one, so the labels stay few.
+// Complete implements council.Completer. Only configured models are called, so there are few label values.
 func (c counted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	completion, err := c.Completer.Complete(ctx, call)
 	outcome := "ok"
@@ -206,14 +205,14 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 		outcome = string(failure.Code)
 	}
 	c.calls.WithLabelValues(string(call.Stage), call.Model, outcome).Inc()
-	if completion.Attempts > 0 { // else nothing was sent
+	if completion.Attempts > 0 { // Otherwise nothing was sent.
 		c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
 	}
 	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
 	if completion.Implausible > 0 {
 		c.implausible.WithLabelValues(call.Model).Add(float64(completion.Implausible))
 	}
-	usage := completion.Usage // what is unknown has no series: it is not zero
+	usage := completion.Usage // A figure that is not known has no series, because it is not zero.
 	for kind, tokens := range map[string]*int64{"input": usage.InputTokens, "output": usage.OutputTokens} {
 		if tokens != nil {
 			c.tokens.WithLabelValues(call.Model, kind).Add(float64(*tokens))
@@ -225,21 +224,21 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 	return completion, err
 }
 
-// appender keeps records.
+// appender stores bias records.
 type appender interface {
 	Append(ctx context.Context, records []council.BiasMetricRecord) error
 }
 
-// Recorder counts the records that pass through it.
+// Recorder counts the bias records that it passes on, by whether they were stored.
 type Recorder struct {
 	appender
 	records *prometheus.CounterVec
 }
 
-// Recorder returns a Recorder in front of a.
+// Recorder returns a Recorder that passes records to a.
 func (m *Metrics) Recorder(a appender) Recorder { return Recorder{a, m.records} }
 
-// Append hands records on.
+// Append passes records on and counts them.
 func (r Recorder) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	err := r.appender.Append(ctx, records)
 	outcome := "persisted"

@@ -19,8 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// The attribute names of OpenTelemetry's semantic conventions for generative AI,
-// which are still in development: they stand here and nowhere else.
+// These are attribute names and values of OpenTelemetry's semantic conventions for generative AI. The conventions
+// are still in development, so no other file uses the names.
 const (
 	genAIOperation      = "gen_ai.operation.name"
 	genAIProvider       = "gen_ai.provider.name"
@@ -33,16 +33,16 @@ const (
 	operationEmbeddings = "embeddings"
 )
 
-// Tracing exports spans over OTLP: one for each request to the daemon, and one
-// for each call to a model.
+// Tracing exports spans over OTLP: one for each request to the daemon, and one for each call to a model. NewTracing
+// makes one.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 }
 
-// NewTracing returns the tracing that OpenTelemetry's standard variables ask for,
-// or nil when neither OTEL_EXPORTER_OTLP_ENDPOINT nor its form for traces is set. What
-// goes wrong later, such as a collector that is down, is told to the log.
+// NewTracing returns a Tracing as OpenTelemetry's standard variables configure it, or nil if neither
+// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. Later errors, such as a collector that
+// is down, are logged.
 func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, nil //nolint:nilnil // no tracing is not an error
@@ -54,7 +54,7 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 	described, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", "councild"),
 			attribute.String("service.version", version)),
-		resource.WithFromEnv(), resource.WithTelemetrySDK()) // what comes later has the last word
+		resource.WithFromEnv(), resource.WithTelemetrySDK()) // Later options override earlier ones.
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
@@ -66,12 +66,11 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/councild/councild")}
 }
 
-// Close exports what is left and ends the tracing.
+// Close exports the remaining spans and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request its span, below the caller's span where the caller
-// sent one. A span is named after its route, which next notes as the request's
-// Pattern, and not after the path: paths hold ids, and whatever callers make up.
+// Middleware gives each request a span, below the caller's span if the caller sent one. The name of a span is its
+// route, which next notes as the request's Pattern. The path is no name, because callers choose what paths hold.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
 	return otelhttp.NewHandler(next, "unknown route",
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
@@ -83,14 +82,13 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Inject adds the header traceparent to a request to a model (W3C Trace Context). It names the span of the call, which
-// is in ctx.
+// Inject adds the header traceparent (W3C Trace Context) to a request to a model. The header names the span of the
+// call, which is in ctx.
 func (t *Tracing) Inject(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// Completer gives each call to a model its span, which names the provider of the model,
-// one of providers.
+// Completer gives each call to a model a span. The span names the provider of the model, which is one of providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
 	return traced{c, t.tracer, providers}
 }
@@ -125,7 +123,7 @@ func (c traced) Complete(ctx context.Context, call council.Call) (council.Comple
 	span.SetAttributes(attribute.Int("councild.attempts", completion.Attempts))
 	if failure := council.AsFailure(err); failure != nil {
 		span.SetAttributes(attribute.String(errorType, string(failure.Code)))
-		span.SetStatus(codes.Error, string(failure.Code)) // the message may hold the provider's words
+		span.SetStatus(codes.Error, string(failure.Code)) // The message may hold text from the provider.
 	}
 	return completion, err
 }
