@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// A breaker opens when half of the requests of the last 30 s failed. Fewer than 10
-	// requests say little: two bad sessions must not exclude a model.
+	// A breaker opens when half of the requests in the last 30 s failed. Fewer than 10 requests say little, because
+	// two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	// breakerPause is how long it stays open before a request tries the model again.
-	// That request would have been refused otherwise, so the pause may be short.
+	// breakerPause is how long a breaker stays open before a request tries the model again. Without this try the
+	// request would have been refused, so the pause may be short.
 	breakerPause = 10 * time.Second
 )
 
-// Breakers returns the breakers of all models that were asked so far, by provider
-// and model.
+// Breakers returns the breakers of all models that were called so far, ordered by provider and model.
 func (c *Client) Breakers() []council.Breaker {
 	var all []council.Breaker
 	for name, p := range c.providers {
@@ -40,8 +39,8 @@ func (c *Client) Breakers() []council.Breaker {
 	return all
 }
 
-// attempts counts the requests to a model that ended within the span of a breaker: those after which a retry may help, and all
-// others. Unlike the breaker it counts a provider's refusals, such as HTTP 429.
+// attempts counts the requests to a model that ended within the span of a breaker. It separates those after which a
+// retry may help from all others. Unlike the breaker it counts refusals of the provider too, such as HTTP 429.
 type attempts struct {
 	mu    sync.Mutex
 	ended window
@@ -57,7 +56,7 @@ func (a *attempts) add(now time.Duration, failed bool) {
 	a.ended.add(now, kind)
 }
 
-// mostFail reports whether at least half of ten or more requests failed, as when a breaker opens.
+// mostFail reports whether at least half of ten or more requests failed. A breaker opens on the same condition.
 func (a *attempts) mostFail(now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +73,7 @@ const (
 	unclear
 )
 
-// diagnose judges a request that ended with f, nil when it brought a text.
+// diagnose judges a request that ended with f. f is nil if the request brought a text.
 func diagnose(caller context.Context, f *council.Failure) verdict {
 	switch {
 	case f == nil:
@@ -92,24 +91,22 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 	}
 }
 
-// ticket admits one request. It is the number of the breaker's state at that time: the
-// result of a request from an earlier state does not count in this one.
+// ticket admits one request. It is the number of the breaker's state at that time. The result of a request from an
+// earlier state does not count.
 type ticket int
 
-// breaker is the circuit breaker of one model. It opens when at least 10 of its
-// requests ended within 30 s and at least half of them failed. After 10 s it is half
-// open: one request at a time is sent. If it is answered, the breaker closes, and if it
-// fails, the breaker opens again.
+// breaker is the circuit breaker of one model. It opens when at least 10 of its requests ended within 30 s and at
+// least half of them failed. After 10 s it is half open, and one request at a time is sent. If that request is
+// answered, the breaker closes. If it fails, the breaker opens again.
 //
-// A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off,
-// or a request that ran out of its own time. Every reply of the model is a success.
-// Other results say nothing about the model's health: other statuses come from servers in
-// front of it, and a caller's deadline may be short.
+// A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off, or a request that ran out
+// of its own time. Every reply of the model is a success. Other results say nothing about the model's health. Other
+// statuses come from servers in front of the model, and a caller's deadline may be short.
 type breaker struct {
 	mu      sync.Mutex    // guards all below
-	number  ticket        // of the state; it grows whenever the breaker opens or closes
-	ended   window        // requests while it is closed: well or sick
-	until   time.Duration // open until then, and half open after it; 0: closed
+	number  ticket        // number of the state; grows whenever the breaker opens or closes
+	ended   window        // results of requests while the breaker is closed: well or sick
+	until   time.Duration // end of the open state, half open afterwards; 0 if closed
 	probing bool          // half open, and a request is under way
 }
 
@@ -126,14 +123,14 @@ func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 	}
 }
 
-// state returns the state, and how long it stays open.
+// state returns the state, and how long the breaker stays open.
 func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stateLocked(now), max(0, b.until-now)
 }
 
-// admits reports whether a request could enter.
+// admits reports whether a request could be sent at a time.
 func (b *breaker) admits(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +142,7 @@ func (b *breaker) admitsLocked(now time.Duration) bool {
 	return state == council.BreakerClosed || (state == council.BreakerHalfOpen && !b.probing)
 }
 
-// enter admits a request. The caller must call leave.
+// enter admits a request. If ok is true, the caller must call leave.
 func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +153,7 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	return b.number, true
 }
 
-// leave takes the result of an admitted request.
+// leave notes the result of an admitted request.
 func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +174,7 @@ func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	}
 }
 
-// turnLocked opens the breaker until then, or closes it.
+// turnLocked opens the breaker until a time, or closes it if that is 0.
 func (b *breaker) turnLocked(until time.Duration) {
 	b.number++
 	b.until = until
@@ -185,8 +182,8 @@ func (b *breaker) turnLocked(until time.Duration) {
 	b.ended = window{span: breakerSpan}
 }
 
-// failure returns why a request may not enter. While another request tries the model, it
-// is not known when the next one may.
+// failure returns why a request is refused. While another request tries the model, it is unknown when the next one
+// may be sent.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
 	if state, wait := b.state(now); state == council.BreakerOpen {

@@ -1,56 +1,49 @@
-// Package llm performs calls for completions and embeddings against OpenAI-compatible
-// providers. It returns the result of each as text, usage and cost, or as a
-// council.Failure.
+// Package llm performs calls for completions and embeddings against OpenAI-compatible providers. It returns the
+// result of each as text, usage and cost, or as a council.Failure.
 //
-// It is the only importer of go-openai, which sends the requests and opens the streams. A
-// RoundTripper does what that library does not: it limits the size of bodies, finds errors
-// inside HTTP 200, keeps headers, and notices streams that end early. The JSON of requests
-// and replies is written and read in this package.
+// It is the only importer of go-openai, which sends the requests and opens the streams. A RoundTripper does what
+// that library does not do: it limits the size of bodies, finds errors inside HTTP 200, keeps headers, and notices
+// streams that end early. This package writes and reads the JSON of requests and replies itself.
 //
 // # Streams
 //
-// Text that arrives after a pause is passed on at once, and all other text every 20 ms, or
-// less often where the call asks for that. The stream is read less often then too.
-// Of several choices the one of index 0 is read: no other was asked for.
+// Text that arrives after a pause is passed on at once. All other text is passed on every 20 ms, or less often if
+// the call asks for that. The stream is then read less often too. If a reply has several choices, only the one with
+// index 0 is read, because no other was asked for.
 //
 // # Faults
 //
-// A call sends one request, and up to Options.MaxAttempts when a request fails in a
-// way that may pass: HTTP 408, 409, 425, 429 and 5xx, no connection, a broken
-// connection, a reply that was cut off. All other failures are final:
+// A call sends one request, or up to Options.MaxAttempts if requests fail in a way that may pass. Such failures are
+// HTTP 408, 409, 425, 429 and 5xx, no connection, a broken connection, and a reply that was cut off. All other
+// failures are final:
 //
 //   - a certificate that is not trusted;
-//   - a complete reply without a usable text, and a reply of which a part was passed on,
-//     unless the caller takes back what it was told (council.Call.OnRestart);
-//   - a request that ran out of time, also while connecting: a slow model is usually
-//     slow again, and its tokens cost money.
+//   - a complete reply without a usable text;
+//   - a reply of which a part was passed on, unless the caller takes that part back (council.Call.OnRestart);
+//   - a request that ran out of time, also while connecting: a slow model is usually slow again, and its tokens cost
+//     money.
 //
-// A request that is repeated without an option, because the model refused that, does not
-// count as a retry.
+// A model may refuse an option. The request is then repeated without it, which does not count as a retry.
 //
-// The wait before retry n is drawn between 0 and 500 ms * 2^(n-1), 8 s at most
-// (exponential backoff with full jitter: Brooker, "Exponential Backoff And
-// Jitter", 2015). When the provider names a time, the wait is that time and up to
-// 250 ms more. A wait that would not end before the caller's deadline, or that is longer
-// than one attempt may take, is not begun: the call ends at once with the provider's own
-// error.
+// The wait before retry n is random between 0 and 500 ms * 2^(n-1), 8 s at most (exponential backoff with full
+// jitter: Brooker, "Exponential Backoff And Jitter", 2015). If the provider names a time, the wait is that time and
+// up to 250 ms more. If a wait would end after the caller's deadline, or is longer than one attempt may take, the
+// call does not wait. It ends at once with the provider's own error.
 //
-// The retries of all calls to one provider share a budget: in any 10 s there are at most 10, or 10 % of the calls begun
-// in that time if that is more. A retry that is due while the budget has no room waits in a queue, first in, first out.
-// The call ends at once with the provider's own error when its turn would come after the caller's deadline, when the
-// breaker of the model opens, and when at least half of ten or more requests to the model failed within 30 s, HTTP 429
-// included. Every model of a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses calls while
-// the model is out of order: see breaker.
+// The retries of all calls to one provider share a budget. In any 10 s there are at most 10 retries, or 10 % of the
+// calls begun in that time if that is more. A retry that is due while the budget has no room waits in a queue,
+// first in, first out. The call ends at once with the provider's own error in three cases: if its turn would come
+// after the caller's deadline, if the breaker of the model opens, and if at least half of ten or more requests to
+// the model failed within 30 s, HTTP 429 included. Every model of a provider has a circuit breaker (Nygard,
+// "Release It!", 2007), which refuses calls while the model is out of order: see breaker.
 //
-// Both are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to
-// F04 of docs/faults.md. Its retry budget is a share of the calls in flight: when every
-// call was refused, it let all retries pass. It waits until the deadline for a retry that
-// does not fit. Its breaker becomes half open only when a request asks; it takes a late
-// result from before it opened for the result of the probe; and a probe that was cancelled
-// closes the breaker, or blocks it for ever.
+// Retries and breakers are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to F04 of
+// docs/faults.md. Its retry budget is a share of the calls in flight: when every call was refused, it let all
+// retries pass. It waits until the deadline for a retry that does not fit. Its breaker becomes half open only when
+// a request asks. It takes a late result from before it opened for the result of the probe. A probe that was
+// cancelled closes the breaker, or blocks it for ever.
 //
-// The package leaves to others what is asked, what a reply means, and whether another
-// model is asked instead.
+// Callers decide what to ask, what a reply means, and whether another model is asked instead.
 package llm
 
 import (
@@ -76,37 +69,42 @@ import (
 
 // Provider is one OpenAI-compatible endpoint.
 type Provider struct {
-	// Name is the prefix that sends a model here: "name:model". The provider with
-	// the empty name takes every model that names no other provider.
+	// Name is the prefix that sends a model to this provider, as in "name:model". The provider with the empty name
+	// takes every model that names no other provider.
 	Name    string
 	BaseURL string // such as https://api.openai.com/v1
 	APIKey  string // "" sends no Authorization header
-	// Headers and Query are sent with each request beside its own. Their values are secrets.
+	// Headers and Query are added to each request. Their values are secrets.
 	Headers, Query map[string]string
-	MaxCalls       int           // requests in flight; 0: Options.MaxCallsPerProvider
-	IdleTimeout    time.Duration // 0: Options.IdleTimeout
+	MaxCalls       int           // requests in flight; Options.MaxCallsPerProvider if 0
+	IdleTimeout    time.Duration // Options.IdleTimeout if 0
 }
 
-// secrets returns what no message may hold.
+// secrets returns the values that no message may contain.
 func (p Provider) secrets() []string {
 	return append(slices.Concat(slices.Collect(maps.Values(p.Headers)), slices.Collect(maps.Values(p.Query))), p.APIKey)
 }
 
-// Options configure a Client. All fields must be positive but for Providers and
-// those whose zero is explained.
+// Options configure a Client. All fields must be positive, except Providers and those whose zero value is
+// explained.
 type Options struct {
-	Providers           []Provider
-	AttemptTimeout      time.Duration // of one request, from the first byte sent to the last received
-	MaxAttempts         int           // requests of one call, the first included; 0 stands for 1
-	DialTimeout         time.Duration // for connecting, with the TLS handshake; through a proxy, that has as long again
-	IdleTimeout         time.Duration // between two reads of a reply after its headers; 0: only AttemptTimeout limits it
-	MaxCallsPerProvider int           // requests in flight; others wait
-	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
-	// Version is our own, for the User-Agent of requests; "": there is none.
+	Providers      []Provider
+	AttemptTimeout time.Duration // for one request, from the first byte sent to the last byte received
+	MaxAttempts    int           // requests of one call, with the first one; 1 if 0
+	// DialTimeout limits connecting, with the TLS handshake. Through a proxy, the handshake has the same time
+	// again.
+	DialTimeout time.Duration
+	// IdleTimeout limits the time between two reads of a reply after its headers. If it is 0, only AttemptTimeout
+	// limits it.
+	IdleTimeout         time.Duration
+	MaxCallsPerProvider int // requests in flight; further ones wait
+	// MaxReplyBytes limits one reply. In a stream it limits its text, and each line.
+	MaxReplyBytes int64
+	// Version is our own version, for the User-Agent of requests. It may be "".
 	Version string
-	// Trace adds to the headers of a request what names its span, which is in the context; nil: nothing does.
+	// Trace adds headers to a request that name its span. The span is in the context. Trace may be nil.
 	Trace func(context.Context, http.Header)
-	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by TCP.
+	// Dial connects to a provider, as http.Transport.DialContext does. If it is nil, a Client connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -137,7 +135,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// finish tells a receipt what a request consumed.
+// finish reports to a receipt what a request consumed. The receipt may be nil.
 func finish(ctx context.Context, r council.Receipt, c council.Consumed) (costUSD *float64) {
 	if r == nil {
 		return nil
@@ -148,7 +146,7 @@ func finish(ctx context.Context, r council.Receipt, c council.Consumed) (costUSD
 // Client is a council.Completer over HTTP. Its connections are kept and reused.
 type Client struct {
 	providers      map[string]*provider
-	names          []string // of the providers
+	names          []string // names of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
 	closed         atomic.Bool // Close was called
@@ -161,25 +159,25 @@ type provider struct {
 	address   string // host and port as configured, for messages
 	hint      string // as in exchange
 	api       *openai.Client
-	http      *http.Client // under api
+	http      *http.Client // sends the requests of api
 	transport *transport
 	pool      *http.Transport
 	queue     *queue
-	start     time.Time // the zero of the clock of budget and breakers
+	start     time.Time // the zero time of the clock of the budget and the breakers
 	budget    *budget
 
 	mu     sync.Mutex // guards models
 	models map[string]*model
 }
 
-// model is what is kept of a model from call to call.
+// model holds what the client remembers about a model from call to call.
 type model struct {
 	name     string
 	breaker  *breaker
 	attempts attempts
 	refuses  refusals
-	// unopened says that the last reply had thinking without a mark of its beginning. Of the next stream nothing is
-	// passed on before the end of the thinking.
+	// unopened says that the last reply had thinking without a mark at its beginning. No text of the next stream is
+	// then passed on before the thinking has ended.
 	unopened atomic.Bool
 }
 
@@ -195,7 +193,7 @@ func New(o Options) (*Client, error) {
 	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
-		u, _ := url.Parse(p.BaseURL) // it is valid
+		u, _ := url.Parse(p.BaseURL) // It is valid.
 		calls := cmp.Or(p.MaxCalls, o.MaxCallsPerProvider)
 		pool := newPool(o, calls)
 		t := &transport{
@@ -230,7 +228,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// userAgent returns the User-Agent of requests: who we are, and where to read about us.
+// userAgent returns the User-Agent of requests, which says who we are and where to read about us.
 func userAgent(version string) string {
 	if version != "" {
 		version = "/" + version
@@ -238,7 +236,7 @@ func userAgent(version string) string {
 	return "councild" + version + " (+https://github.com/councild/councild)"
 }
 
-// hint returns a possible cause of HTTP 404 from a base URL without a version.
+// hint returns a possible cause of HTTP 404, if the base URL has no version.
 func hint(base *url.URL) string {
 	if versioned.MatchString(base.Path) {
 		return ""
@@ -251,18 +249,17 @@ func hint(base *url.URL) string {
 // versioned matches paths such as /v1 and /v1beta/openai.
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
-// pingAfter is how long a connection over HTTP/2 may bring nothing before it is asked for a sign of life, and how
-// long that may take. Without it a connection whose path is dead would fail every later call.
+// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
+// answer may take. Without it, a connection whose path is dead would fail every later call.
 const pingAfter = 15 * time.Second
 
-// newPool returns a transport that keeps idle connections open during the pauses
-// between the stages of a session.
+// newPool returns a transport that keeps idle connections open between the stages of a session.
 func newPool(o Options, calls int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
 		t.DialContext = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
-	t.TLSHandshakeTimeout = o.DialTimeout // through a proxy
+	t.TLSHandshakeTimeout = o.DialTimeout // used only through a proxy
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 	t.OnProxyConnectResponse = func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 		if resp.StatusCode == http.StatusProxyAuthRequired {
@@ -279,8 +276,8 @@ func newPool(o Options, calls int) *http.Transport {
 	return t
 }
 
-// Close closes the idle connections. Calls in flight go on, and more may come: their connections close soon after
-// the last one.
+// Close closes the idle connections. Calls in flight continue, and more may come. Their connections close soon
+// after the last call.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.closeIdle()
@@ -292,17 +289,17 @@ func (c *Client) closeIdle() {
 	}
 }
 
-// idleOnceClosed is how long a client that was closed keeps a connection for the next call.
+// idleOnceClosed is how long a closed client keeps a connection for the next call.
 const idleOnceClosed = time.Second
 
-// ended is called at the end of a call.
+// ended is called at the end of each call.
 func (c *Client) ended() {
 	if c.closed.Load() {
 		time.AfterFunc(idleOnceClosed, c.closeIdle)
 	}
 }
 
-// Bytes returns how long the body of the first request of a call is. It is 0 if the model goes to no provider.
+// Bytes returns the size of the body of a call's first request. It is 0 if no provider takes the model.
 func (c *Client) Bytes(call council.Call) int64 {
 	p, m := c.route(call.Model)
 	if p == nil {
@@ -313,11 +310,11 @@ func (c *Client) Bytes(call council.Call) int64 {
 	return int64(len(x.request()))
 }
 
-// Complete performs call, with retries as described in the package comment. A model that
-// refuses an option is asked again without it, and is never asked for it after that (of
-// temperature and effort: for this value): see options. The text of one that refuses to stream comes in one piece. Attempts and
-// usage are those of all requests; the usage of a request of which no reply arrived is
-// unknown. It implements council.Completer.
+// Complete performs a call, with retries as described in the package comment. If a model refuses an option, it is
+// asked again without it, and not asked for the option in later calls: see options. For temperature and effort this
+// holds only for the refused value. If a model refuses to stream, its text comes in one piece. Attempts and usage
+// are those of all requests together. If no reply to a request arrived, its usage is unknown. Complete implements
+// council.Completer. An error is a *council.Failure.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	defer c.ended()
 	start := time.Now()
@@ -333,7 +330,7 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 	return completion, nil
 }
 
-// complete sends the requests of a call, and adds up in total what they took.
+// complete sends the requests of a call, and adds up in total what they consumed.
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
 	p, m := c.route(call.Model)
 	if p == nil {
@@ -351,8 +348,8 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if failure := tooLong(&call); failure != nil {
 		return failure
 	}
-	learned := options(0) // what the model may have refused in this call
-	shown := false        // the caller has pieces of a reply that is not complete
+	learned := options(0) // options that the model may have refused in this call
+	shown := false        // the caller has pieces of an incomplete reply
 	if onDelta := call.OnDelta; onDelta != nil {
 		call.OnDelta = func(text string) {
 			shown = true
@@ -361,7 +358,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 	next := firstRequest
 	var last *council.Failure
-	var place *claim // of the next retry
+	var place *claim // for the next retry
 	defer func() { p.budget.drop(place) }()
 	for retries := 0; ; {
 		ticket, failure := p.admit(ctx, m, next, place, last)
@@ -411,7 +408,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 }
 
-// addUsage counts one more request, and what it used.
+// addUsage counts one more request and its usage.
 func addUsage(total *council.Completion, reply council.Completion) {
 	if total.Attempts++; total.Attempts == 1 {
 		total.Usage = reply.Usage
@@ -421,7 +418,7 @@ func addUsage(total *council.Completion, reply council.Completion) {
 	total.Implausible += reply.Implausible
 }
 
-// deliver makes the reply of the last request that of the call.
+// deliver makes the last reply the reply of the call.
 func deliver(total *council.Completion, reply council.Completion) {
 	total.Text = reply.Text
 	total.FinishReason = reply.FinishReason
@@ -430,7 +427,7 @@ func deliver(total *council.Completion, reply council.Completion) {
 	total.ModelVersion = reply.ModelVersion
 }
 
-// claimRetry takes a place in the queue for retry n of a call. It returns nil where another request is pointless.
+// claimRetry takes a place in the queue for retry n of a call. It returns nil if another request is pointless.
 func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, failure *council.Failure) *claim {
 	wait, ok := c.backoff(ctx, n, failure)
 	if !ok || !m.breaker.admits(p.now()+wait) {
@@ -439,23 +436,23 @@ func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, f
 	return p.budget.claim(ctx, m, wait)
 }
 
-// request is the kind of a request for the retry budget.
+// request is the kind of a request in the retry budget.
 type request int
 
 const (
 	firstRequest request = iota
-	retry                // it has a claim that was granted
-	sameAgain            // repeated without an option, which the budget does not count
+	retry                // has a claim that was granted
+	sameAgain            // repeated without an option; not counted by the budget
 )
 
-// admit waits for a place in the provider's queue and asks breaker and budget. Method leave
-// gives back the place and the ticket. When the request may not be sent, admit returns the
-// failure of the request before it, unless the call was cancelled.
+// admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place
+// and the ticket. If the request may not be sent, admit returns the failure of the request before it, unless the
+// call was cancelled.
 func (p *provider) admit(
 	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
 ) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
-		return 0, m.breaker.failure(p.now()) // without waiting for a place
+		return 0, m.breaker.failure(p.now()) // No place is needed for that.
 	}
 	for {
 		if !p.queue.enter(ctx) {
@@ -476,7 +473,8 @@ func (p *provider) admit(
 	}
 }
 
-// gaveUp returns why a call ends that waited: the failure of its last request, unless there is none or the call was cancelled.
+// gaveUp returns why a call that waited ends. It is the failure of its last request, if there is one and the call
+// was not cancelled.
 func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	if last == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return ended(ctx)
@@ -490,11 +488,10 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 	p.queue.leave()
 }
 
-// now returns the time of the clock of budget and breakers. It is monotonic: it does
-// not depend on the machine's wall clock.
+// now returns the time for the budget and the breakers. It is monotonic, so it does not depend on the wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
-// begin waits until a request that was admitted may be sent. If it may not, it gives back what admit took.
+// begin waits until an admitted request may be sent. If it may not be sent, begin gives back what admit took.
 func (p *provider) begin(
 	ctx context.Context, m *model, x *exchange, number int, t ticket,
 ) (receipt council.Receipt, failure *council.Failure) {
@@ -503,7 +500,7 @@ func (p *provider) begin(
 	}
 	judged := false
 	defer func() {
-		if !judged || failure != nil { // also when Begin panics
+		if !judged || failure != nil { // also if Begin panics
 			p.leave(m, t, unclear)
 		}
 	}()
@@ -521,7 +518,7 @@ func (p *provider) begin(
 	return receipt, failure
 }
 
-// send performs a request.
+// send performs a request of any kind.
 func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, error) {
 	switch {
 	case x.call.Texts != nil:
@@ -535,14 +532,14 @@ func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, e
 	return p.reply(ctx, x)
 }
 
-// attempt sends one request. It reports whether another one may succeed.
+// attempt sends one request. again says that another one may succeed.
 func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, receipt council.Receipt, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	call := x.call
 	begun := time.Now()
-	defer finish(caller, receipt, council.Consumed{}) // when OnDelta panics
+	defer finish(caller, receipt, council.Consumed{}) // counts only if OnDelta panics
 	defer func() {                                    // also when OnDelta panics
 		p.queue.held(time.Since(begun))
 		p.leave(m, t, judgement)
@@ -575,7 +572,7 @@ func (c *Client) attempt(
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
 	r.text = p.keys.removed(r.text)
-	r.reasoning = p.keys.removed(r.reasoning) // in case the provider repeated one
+	r.reasoning = p.keys.removed(r.reasoning) // The provider may have repeated one.
 	completion.Text = r.text
 	completion.FinishReason = r.finish
 	completion.Reasoning = r.reasoning
@@ -585,13 +582,12 @@ func (c *Client) attempt(
 		call.OnVoid()
 	}
 	if call.OnDelta != nil && (!x.passedOn || r.void) {
-		call.OnDelta(r.text) // the provider does not stream
+		call.OnDelta(r.text) // The provider does not stream.
 	}
 	return completion, false, nil
 }
 
-// route returns the provider that a model's name points at, and the model as the
-// provider knows it.
+// route returns the provider to which a model's name points, and the model under the provider's name for it.
 func (c *Client) route(name string) (*provider, *model) {
 	prefix, id := council.SplitModel(name, c.names)
 	p := c.providers[prefix]
@@ -612,8 +608,8 @@ func (p *provider) model(name string) *model {
 	return m
 }
 
-// consumed returns what a request consumed: nothing if the provider refused it or was not
-// reached. It is unknown if the reply has no figures or was cut off.
+// consumed returns what a request consumed. It consumed nothing if the provider refused it or was not reached. The
+// usage is unknown if the reply has no figures or was cut off.
 func consumed(x *exchange, r received) council.Usage {
 	if x.free(r) {
 		return council.NoUsage()
@@ -621,8 +617,8 @@ func consumed(x *exchange, r received) council.Usage {
 	return r.usage
 }
 
-// free reports whether a request cost nothing: the provider was not reached, or refused it. A refusal behind HTTP 200 is one
-// where nothing came before it, and it names no usage.
+// free reports whether a request cost nothing, because the provider was not reached or refused it. An error behind
+// HTTP 200 is a refusal if no part of a reply came before it and it reports no usage.
 func (x *exchange) free(r received) bool {
 	refused := func(status int) bool { return status >= 400 && status < 500 }
 	return !x.sent || refused(x.status) || refused(x.named) && !r.chosen && !r.part && r.usage == (council.Usage{})

@@ -14,30 +14,30 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// complaint is what the body of an error says. Providers use many forms: OpenAI's
-// {"error": {"message", "type", "code", "param"}}, texts and lists of that, the members at the top, and
-// gateways that wrap the error of a provider behind them, sometimes as JSON inside a text.
+// complaint is what the body of an error says. Providers use many forms: OpenAI's {"error": {"message", "type",
+// "code", "param"}}, texts and lists of it, and its members at the top level. Gateways wrap the error of a
+// provider, sometimes as JSON inside a text.
 type complaint struct {
-	message string   // the provider's reason; "" if it gives none
+	message string   // the provider's reason, or ""
 	words   string   // the beginning of message, which is searched
-	status  int      // the HTTP status that it names; 0 if it names none
+	status  int      // the HTTP status that it names, or 0
 	names   []string // its codes, types and reasons, as plain returns them
-	quotas  string   // the names of the quotas that are used up
-	param   string   // the names of the parameters at fault
+	quotas  string   // names of the quotas that are used up
+	param   string   // names of the parameters at fault
 	flagged bool     // it lists why the content was refused
-	wait    *float64 // seconds until it may be tried again; nil: it does not say
+	wait    *float64 // seconds until it may be tried again, or nil
 }
 
 const (
-	// complaintDepth is deeper than any form in use. What lies deeper is not read.
+	// complaintDepth is deeper than any form in use. Deeper levels are not read.
 	complaintDepth = 8
-	// maxWords bounds the words of an error that are searched, and the names of its quotas and parameters.
+	// maxWords limits the words of an error that are searched, and the names of its quotas and parameters.
 	maxWords = 4 << 10
-	// maxNames is more names than any error has, and maxListed more elements than any of its lists has.
+	// maxNames is more names than any error has. maxListed is more elements than any list in an error has.
 	maxNames, maxListed = 100, 100
 )
 
-// readComplaint reads the body of an error. A body that is too long or no JSON says nothing.
+// readComplaint reads the body of an error. If the body is too long or no JSON, the complaint is empty.
 func readComplaint(body []byte) complaint {
 	var c complaint
 	if len(body) > maxErrorBytes {
@@ -59,7 +59,7 @@ func readComplaint(body []byte) complaint {
 	return c
 }
 
-// unframed returns the JSON of an error that comes as an event of a stream, and anything else as it is.
+// unframed returns the JSON of an error that comes as an event of a stream. It returns other bodies as they are.
 func unframed(body []byte) []byte {
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte(byteOrderMark)))
 	for line := range bytes.Lines(body) {
@@ -73,7 +73,7 @@ func unframed(body []byte) []byte {
 	return body
 }
 
-// unwrap returns the JSON inside a text, and anything else as it is.
+// unwrap returns the JSON inside a text. It returns other values as they are.
 func unwrap(v any) any {
 	text, ok := v.(string)
 	if !ok {
@@ -88,7 +88,7 @@ func unwrap(v any) any {
 	return v
 }
 
-// fields returns the members of an object under their names in lower case without underscores and hyphens.
+// fields returns the members of an object, with their names in lower case without underscores and hyphens.
 func fields(object map[string]any) map[string]any {
 	out := make(map[string]any, len(object))
 	for name, value := range object {
@@ -97,7 +97,7 @@ func fields(object map[string]any) map[string]any {
 	return out
 }
 
-// wording returns the reason that an error gives. It joins what the members of the error say, and leaves out repetitions.
+// wording returns the reason that an error gives. It joins the texts of the error, and leaves out repetitions.
 func wording(v any, depth int) string {
 	if depth == 0 {
 		return ""
@@ -130,7 +130,7 @@ func wordingOf(object map[string]any, depth int) string {
 	add := func(more string) {
 		switch {
 		case more == "" || strings.Contains(text, more):
-		case strings.Contains(more, text): // also where there was none
+		case strings.Contains(more, text): // also if there was no text
 			text = more
 		default:
 			text += ": " + more
@@ -156,13 +156,14 @@ func wordingOf(object map[string]any, depth int) string {
 	return text
 }
 
-// isFailing reports whether MiniMax's base_resp tells of an error: its status is 0 where there is none.
+// isFailing reports whether MiniMax's base_resp reports an error. Its status is 0 if there is none.
 func isFailing(v any) bool {
 	object, ok := v.(map[string]any)
 	return ok && object["status_code"] != 0.0
 }
 
-// collect reads the data of an error. The outer members come first: the first status that an error names counts.
+// collect reads the data of an error. Outer members come first, because the first status that an error names
+// counts.
 func (c *complaint) collect(v any, depth int) {
 	v = unwrap(v)
 	if list, ok := v.([]any); ok && depth > 0 {
@@ -215,7 +216,7 @@ func (c *complaint) note(object map[string]any) {
 	}
 }
 
-// name takes a code, type or status.
+// name records a code, type or status.
 func (c *complaint) name(v any) {
 	switch v := v.(type) {
 	case float64:
@@ -229,7 +230,7 @@ func (c *complaint) name(v any) {
 		}
 		name := plain(v)
 		const longest = 100
-		if name == "" || len(name) > longest || len(c.names) == maxNames { // a sentence is no name
+		if name == "" || len(name) > longest || len(c.names) == maxNames { // A sentence is no name.
 			return
 		}
 		c.names = append(c.names, name)
@@ -239,7 +240,7 @@ func (c *complaint) name(v any) {
 	}
 }
 
-// flat returns the texts of a list, or a text, with blanks between them.
+// flat returns the texts of a list, or a text, separated by blanks.
 func flat(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -257,7 +258,7 @@ func flat(v any) string {
 	}
 }
 
-// plain returns the letters and digits of a name in lower case: rate_limit_error, RateLimitError and "Rate limit
+// plain returns the letters and digits of a name in lower case. So rate_limit_error, RateLimitError and "Rate limit
 // error" are one name.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
@@ -272,7 +273,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// named returns the HTTP status that a name stands for, or 0 if the name is not known.
+// named returns the HTTP status for a name, or 0 if the name is not known.
 func named(name string) int {
 	for _, end := range []string{"error", "exception"} {
 		name = strings.TrimSuffix(name, end)
@@ -309,7 +310,7 @@ func named(name string) int {
 	}
 }
 
-// ofMiniMax returns the name of what a status_code of MiniMax's base_resp stands for
+// ofMiniMax returns the name for a status_code in MiniMax's base_resp
 // (platform.minimax.io/docs/api-reference/errorcode).
 func ofMiniMax(code any) string {
 	switch code {
@@ -334,11 +335,11 @@ func ofMiniMax(code any) string {
 
 var leadingStatus = regexp.MustCompile(`(?i)^\W*(?:(?:http|api|upstream|status|error|code|request failed with)\W*)*([45]\d\d)\b`)
 
-// statusInWords returns the HTTP status that words begin with, or that they are the name of: "429 Too Many Requests",
-// "Error code: 503", "Rate limit exceeded".
+// statusInWords returns the HTTP status at the beginning of words, or the one that they name: "429 Too Many
+// Requests", "Error code: 503", "Rate limit exceeded".
 func statusInWords(words string) int {
 	if match := leadingStatus.FindStringSubmatch(words); match != nil {
-		status, _ := strconv.Atoi(match[1]) // three digits
+		status, _ := strconv.Atoi(match[1]) // It has three digits.
 		return status
 	}
 	const longest = 40
@@ -360,7 +361,7 @@ var (
 	number = regexp.MustCompile(`^[\d.]+$`)
 )
 
-// waitInWords returns the seconds after which words ask to try again: "in 20s", "in 7m12.5s", "after 30 seconds".
+// waitInWords returns the seconds that words ask to wait: "in 20s", "in 7m12.5s", "after 30 seconds".
 func waitInWords(words string) *float64 {
 	match := waitPart.FindStringSubmatch(words)
 	if match == nil {
@@ -393,15 +394,15 @@ func seconds(v any) *float64 {
 	return nil
 }
 
-// has reports whether one of the names holds one of the words.
+// has reports whether one of the names contains one of the words.
 func (c *complaint) has(words ...string) bool {
 	return slices.ContainsFunc(c.names, func(name string) bool {
 		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(name, word) })
 	})
 }
 
-// code returns the failure code of an error with an HTTP status. The status is 0 if the provider gave none. The names and words
-// of the error go before its status, because providers use several statuses for one thing.
+// code returns the failure code for an error with an HTTP status, which is 0 if the provider gave none. The names
+// and words of the error take precedence over its status, because providers use several statuses for one thing.
 func (c *complaint) code(status int) council.FailureCode {
 	switch {
 	case c.outOfQuota(status):
@@ -417,7 +418,7 @@ func (c *complaint) code(status int) council.FailureCode {
 		return council.FailUnknownModel
 	case status >= 500:
 		return council.FailUnavailable
-	case status < 200: // no status that ends a request
+	case status < 200: // A status below 200 ends no request.
 		return council.FailBadResponse
 	default:
 		return council.FailRejected
@@ -425,13 +426,13 @@ func (c *complaint) code(status int) council.FailureCode {
 }
 
 var (
-	// perDay is in the names and words of limits that come back with the next day or later.
+	// perDay matches names and words for limits that reset on the next day or later.
 	perDay = regexp.MustCompile(`(?i)per[ _-]?(day|week|month)|\((rpd|tpd)\)|` +
 		`\b(daily|weekly|monthly) (\w+ )?(limit|quota|cap|allowance|usage)|` +
 		`(limit|quota) (for|of) (today|the day|this (week|month))`)
-	// perMinute is in those of limits that pass while a session waits.
+	// perMinute matches names and words for limits that reset while a session waits.
 	perMinute = regexp.MustCompile(`(?i)per[ _-]?(sec|min|hour)|\((rpm|tpm|rps)\)`)
-	// noMoney says that the account lacks money, or has reached its spending limit.
+	// noMoney matches words that say that the account lacks money, or has reached its spending limit.
 	noMoney = regexp.MustCompile(`(?i)insufficient (account )?(balance|credits?|funds|quota)|` +
 		`not enough (balance|credits?|funds|quota)|` +
 		`balance is (too low|insufficient)|` +
@@ -445,18 +446,18 @@ var (
 		`(billing|account) (is )?not active|` +
 		`overdue (payment|bill|balance)|account (is )?(overdue|in arrears)|` +
 		`余额不足|欠费|额度不足|配额不足|无可用资源包`)
-	// usedUp says that a quota is used up, and not which one.
+	// usedUp matches words that say that a quota is used up, but not which one.
 	usedUp = regexp.MustCompile(`(?i)exceeded your current quota|` +
 		`quota (has been |is )?(exhausted|used up)|` +
 		`usage limit (has been |is )?(exceeded|reached)|` +
 		`reached your (\w+ )?usage limit`)
-	// noneAtAll is what Gemini says of a model that an account may not use.
+	// noneAtAll matches what Gemini says about a model that an account may not use.
 	noneAtAll = regexp.MustCompile(`(?i)\blimit: 0\b`)
 )
 
-// outOfQuota reports whether a request was refused because a quota or the money is used up, which does not pass
-// while a session waits. Gemini uses one status and the same words for limits of a minute, so that the names of the
-// quotas decide where they are given.
+// outOfQuota reports whether a request was refused because a quota or the money is used up, which does not change
+// while a session waits. Gemini uses one status and the same words for limits per minute, so the names of the
+// quotas decide if they are given.
 func (c *complaint) outOfQuota(status int) bool {
 	text := c.words
 	if c.quotas != "" {
@@ -482,7 +483,7 @@ func (c *complaint) outOfQuota(status int) bool {
 	}
 }
 
-// refusedContent says that a request was refused for its content.
+// refusedContent matches words that say that a request was refused for its content.
 var refusedContent = regexp.MustCompile(`(?i)(input|prompt|request|content|message|text|query|output|response) ` +
 	`(was|is|were|has been|have been|may be|being|got) (\w+ )?flagged|` +
 	`flagged (as|for|by)\b|` +
@@ -512,8 +513,8 @@ var (
 	aboutOther = regexp.MustCompile(`(?i)\bmodels?\b|region|country|territory|location|\bpolic(y|ies)\b`)
 )
 
-// blamesKey reports whether an error says that the key is wrong. HTTP 403 may as well be about what the key may do,
-// or from where.
+// blamesKey reports whether an error says that the key is wrong. HTTP 403 may also be about what the key may do, or
+// from where.
 func (c *complaint) blamesKey() bool {
 	return c.has("invalidauth", "authentication", "unauthenticated", "apikey") ||
 		aboutKey.MatchString(c.words) && !aboutOther.MatchString(c.words)

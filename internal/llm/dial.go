@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxOpening is how many connections to one provider are opened at the same time. Many servers queue 128 new connections
-	// (net.core.somaxconn before Linux 5.4), and lose what comes beyond. The sessions of a daemon can begin hundreds of
-	// calls at once.
+	// maxOpening is how many connections to one provider are opened at the same time. Many servers queue 128 new
+	// connections (net.core.somaxconn before Linux 5.4), and lose further ones. The sessions of a daemon can begin
+	// hundreds of calls at once.
 	maxOpening = 64
-	// openingShare is the part of the dial timeout for which a connection that is not open yet keeps others waiting. 64 stalled
-	// handshakes thus delay the next ones by half a second.
+	// openingShare is the part of the dial timeout for which a connection that is being opened may keep others
+	// waiting. So 64 stalled handshakes delay the next ones by half a second.
 	openingShare = 10
 )
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// limitOpening lets t open a limited number of connections at the same time, each within the timeout. The wait counts. A
-// connection through a proxy counts until it has reached the proxy.
+// limitOpening lets t open only a limited number of connections at the same time, each within the timeout, which
+// includes the wait. A connection through a proxy counts until it has reached the proxy.
 func limitOpening(t *http.Transport, timeout time.Duration) {
 	places := make(chan struct{}, maxOpening)
 	limited := func(dial dialFunc) dialFunc {
@@ -55,7 +55,7 @@ func limitOpening(t *http.Transport, timeout time.Duration) {
 	t.DialTLSContext = limited(secure)
 }
 
-// handshake makes a connection one with TLS, as http.Transport does.
+// handshake makes a TLS connection of conn, as http.Transport does.
 func handshake(ctx context.Context, conn net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	config = config.Clone()
 	if config == nil {

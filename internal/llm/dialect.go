@@ -14,41 +14,40 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Providers that call themselves OpenAI-compatible differ in the options that they take. What is
-// known of a host from its documentation stands in dialectOf. What a provider refuses beyond that is
-// learned from its words: the request is repeated without that option, and the model is never
-// asked for it again. It may take another value of a temperature or an effort, as high where it
-// has no minimal: each value is learned by itself.
+// Providers that call themselves OpenAI-compatible take different options. dialectOf has what their documentation
+// says. A client learns the rest from refusals: it repeats the request without the refused option, and never asks
+// the model for that option again. For a temperature or an effort, it learns each value separately, because the
+// model may take another value.
 
-// dialect is what a provider is known to want.
+// dialect is what is known about a provider's options.
 type dialect struct {
 	newName  bool // max_completion_tokens in place of max_tokens
 	effort   effort
-	askCosts bool // it tells the cost of a call when it is asked to
-	// cacheOptions is set when the provider takes prompt_cache_options, for models that charge for cache writes.
+	askCosts bool // it reports the cost of a call only if the request asks for it
+	// cacheOptions says that the provider takes prompt_cache_options, for models that charge for cache writes.
 	cacheOptions bool
 }
 
-// effort is how a provider is told how much a model is to think.
+// effort is how a provider is told how much a model should think.
 type effort int
 
 const (
 	effortWord   effort = iota // "reasoning_effort": "high"
 	effortObject               // "reasoning": {"effort": "high"}
-	effortNone                 // it ignores such a wish
+	effortNone                 // the provider ignores it
 )
 
 // dialectOf returns what the documentation of a host says, as it was in November 2026:
 //
-//   - platform.openai.com/docs/api-reference/chat: max_tokens is deprecated, and reasoning models
-//     refuse it.
+//   - platform.openai.com/docs/api-reference/chat: max_tokens is deprecated, and reasoning models refuse it.
 //   - learn.microsoft.com/azure/ai-foundry/openai/how-to/reasoning: the same for Azure.
-//   - openrouter.ai/docs/use-cases/reasoning-tokens and .../usage-accounting: the object reasoning, and
+//   - openrouter.ai/docs/use-cases/reasoning-tokens and .../usage-accounting: the request has the object reasoning, and
 //     usage.include.
 //   - platform.claude.com/docs/en/api/openai-sdk: reasoning_effort is ignored.
-//   - developers.openai.com/api/docs/guides/prompt-caching: what GPT-5.6 and later models write to their cache costs 1.25 times
-//     the price of input, and prompt_cache_options keeps them from it. Azure has the same models. OpenRouter passes the
-//     member on, and removes it where a model does not know it (openrouter.ai/docs/cookbook, migration to GPT-5.6).
+//   - developers.openai.com/api/docs/guides/prompt-caching: GPT-5.6 and later models charge 1.25 times the price of
+//     input for what they write to their cache. prompt_cache_options keeps them from writing. Azure has the same models.
+//     OpenRouter passes the member on, and removes it for a model that does not know it (openrouter.ai/docs/cookbook,
+//     migration to GPT-5.6).
 func dialectOf(host string) dialect {
 	switch {
 	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"),
@@ -72,17 +71,17 @@ const (
 	optFormat
 	optStreamUsage // "stream_options": {"include_usage": true}
 	optStream
-	optTokensName // the name of the limit of output tokens that the dialect has: the other one is used
-	optSystem     // a message of the role system: its text is put before the user's first one
+	optTokensName // the dialect's name for the limit of output tokens; the other name is used without it
+	optSystem     // a message of the role system; without it, its text is put before the user's first message
 	optCache      // "prompt_cache_options": {"mode": "explicit"}
 )
 
 // memberCache is the member of a request that keeps a model from writing to its cache.
 const memberCache = "prompt_cache_options"
 
-// paysForCache reports whether a model, by the name that its provider knows, charges for what it writes to its cache:
-// GPT-5.6 and later ones, and the names that always mean the newest GPT. A price for such writes in the provider's list
-// would not tell: Claude has one, too, and writes only what it is asked to.
+// paysForCache reports whether a model charges for what it writes to its cache. model is the provider's name.
+// GPT-5.6 and later models do, and so do the names that always mean the newest GPT. The price list of the provider
+// would not show it. Claude has a price for cache writes too, but writes only what it is asked to.
 func paysForCache(model string) bool {
 	model = strings.TrimPrefix(strings.TrimPrefix(model, "~"), "ft:")
 	model, _, _ = strings.Cut(strings.TrimPrefix(model, "openai/"), ":")
@@ -96,12 +95,12 @@ func paysForCache(model string) bool {
 	if err != nil {
 		return strings.HasSuffix(model, "-latest")
 	}
-	const azures35 = 35 // gpt-35-turbo, which is GPT-3.5
+	const azures35 = 35 // gpt-35-turbo is GPT-3.5
 	n, _ := strconv.Atoi(minor)
 	return m > 5 && m != azures35 || m == 5 && n >= 6
 }
 
-// setsCache reports whether the roster's body of a model sets an option of its cache. Then councild sets none.
+// setsCache reports whether the roster's body of a model sets a cache option. If it does, councild sets none.
 func setsCache(p *council.Profile) bool {
 	if p == nil {
 		return false
@@ -114,7 +113,7 @@ func setsCache(p *council.Profile) bool {
 	return false
 }
 
-// optionNames are the names of options in requests and in the words of providers.
+// optionNames are the names of options in requests and in the errors of providers.
 func optionNames(o options) []string {
 	switch o {
 	case optTemperature:
@@ -136,19 +135,19 @@ func optionNames(o options) []string {
 	}
 }
 
-// refusals are what a model has refused.
+// refusals are the options that a model has refused.
 type refusals struct {
 	mu    sync.Mutex       // guards known
-	known map[refused]bool // as many as there are options and values in the settings
+	known map[refused]bool // at most one for each option and value in the settings
 }
 
-// refused is an option and, where a model may take another one, its value.
+// refused is an option, with its value if the model may take another one.
 type refused struct {
 	option options
 	value  string
 }
 
-// in returns what is learned of a model that refuses the option in a call.
+// in returns what a model refused, if it refuses the option in a call.
 func (o options) in(call *council.Call) refused {
 	switch {
 	case o == optTemperature && call.Temperature != nil:
@@ -160,7 +159,7 @@ func (o options) in(call *council.Call) refused {
 	}
 }
 
-// of returns which of the options that the call asks for the model has refused.
+// of returns those options of the call that the model has refused.
 func (r *refusals) of(call *council.Call, asked options) options {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,10 +172,10 @@ func (r *refusals) of(call *council.Call, asked options) options {
 	return o
 }
 
-// learn adds what the model has refused of the call.
+// learn notes the options that the model has refused in a call.
 func (r *refusals) learn(call *council.Call, learned options) {
 	if call.Stage != council.Stage2 {
-		learned &^= optFormat // it may have refused the schema of this caller, and no other
+		learned &^= optFormat // It may have refused only the schema of this caller.
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +190,7 @@ func (r *refusals) learn(call *council.Call, learned options) {
 	}
 }
 
-// asked returns the options that a call asks its provider for. model is the model's name at that provider.
+// asked returns the options that a call asks its provider for. model is the provider's name of the model.
 func (d dialect) asked(call *council.Call, model string) options {
 	var o options
 	if d.cacheOptions && call.Texts == nil && paysForCache(model) && !setsCache(call.Profile) {
@@ -218,7 +217,7 @@ func (d dialect) asked(call *council.Call, model string) options {
 	return o
 }
 
-// known returns the options that the provider's documentation says have no effect.
+// known returns the options that have no effect, according to the provider's documentation.
 func (d dialect) known() options {
 	if d.effort == effortNone {
 		return optEffort
@@ -226,8 +225,7 @@ func (d dialect) known() options {
 	return 0
 }
 
-// leftOut returns the names of the options that change what a model answers, and that a request
-// was made without.
+// leftOut returns the names of those options that change what a model answers and that a request was sent without.
 func leftOut(asked, without options) []string {
 	var names []string
 	for _, o := range []options{optTemperature, optEffort} {
@@ -238,8 +236,8 @@ func leftOut(asked, without options) []string {
 	return names
 }
 
-// refusal returns which of the options that a request had its provider may have refused: the one
-// that its words name, else the form of the reply, which models refuse in many ways.
+// refusal returns which of the sent options the provider may have refused. It is the option that the error names.
+// If the error names none, it is the form of the reply, which models refuse in many ways.
 func refusal(x *exchange, f *council.Failure, sent options) options {
 	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
 		return 0
@@ -249,7 +247,7 @@ func refusal(x *exchange, f *council.Failure, sent options) options {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
 		sent &= optStream
-	case http.StatusInternalServerError: // of a server whose template of the prompt refuses a role
+	case http.StatusInternalServerError: // from a server whose prompt template refuses a role
 		sent &= optSystem
 	default:
 		return 0
@@ -266,7 +264,7 @@ func refusal(x *exchange, f *council.Failure, sent options) options {
 	return sent & optFormat
 }
 
-// optionWords returns the words of a text that may be names of options.
+// optionWords returns the words in a text that may be names of options.
 func optionWords(text string) []string {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return r != '_' && r != '.' && (r < 'a' || r > 'z')
@@ -288,7 +286,7 @@ var (
 		`\.role\W.*\b(system|developer)\b`)
 	isRefused = regexp.MustCompile(`(?i)\bnot (be )?(supported|enabled|allowed|available|permitted|accepted|valid|implemented)\b|` +
 		`n[o']t support|\bunsupported\b|\bunexpected\b|\binvalid\b|\bunknown\b`)
-	// otherRoles are the words of templates and checks that name only the roles that they take.
+	// otherRoles matches errors of templates and checks that name only the roles that they take.
 	otherRoles = regexp.MustCompile(`(?i)roles must alternate|` +
 		`only (the )?.?user.?(,? and|,? or|,) .?(assistant|model)|` +
 		`should be 'user'(,| or) 'assistant'|` +
@@ -304,8 +302,8 @@ func hasSystem(call *council.Call) bool {
 	return slices.ContainsFunc(call.Messages, func(m council.Message) bool { return m.Role == council.RoleSystem })
 }
 
-// messages returns the messages of a request: those of its call or, for a model that takes no system message, those
-// without it, with its text before the first message of the user.
+// messages returns the messages of a request, which are those of its call. If the model takes no system message,
+// the system message is left out, and its text is put before the user's first message.
 func (x *exchange) messages() []council.Message {
 	if x.without&optSystem == 0 || !hasSystem(x.call) {
 		return x.call.Messages
@@ -354,11 +352,11 @@ func (x *exchange) appendOptions(b []byte) []byte {
 	return b
 }
 
-// bytesPerToken is the most bytes of a text that a token is taken to have on average: a prompt
-// that does not fit at that rate never fits.
+// bytesPerToken is how many bytes of text a token has at most, on average. A prompt that does not fit at this rate
+// never fits.
 const bytesPerToken = 6
 
-// tooLong returns why prompt and reply of a call cannot fit the context of its model, or nil.
+// tooLong returns why the prompt and the reply of a call cannot fit into the context of its model, or nil.
 func tooLong(call *council.Call) *council.Failure {
 	if call.Profile == nil || call.Profile.ContextTokens == 0 {
 		return nil

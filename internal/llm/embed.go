@@ -27,8 +27,8 @@ func (p *provider) embed(ctx context.Context, x *exchange) (received, error) {
 	return r, err
 }
 
-// embeddingRequest returns the JSON of a request for embeddings. It leaves out encoding_format: the
-// default is numbers, and some servers do not know the field.
+// embeddingRequest returns the JSON of a request for embeddings. It leaves out encoding_format, because the default
+// is numbers and some servers do not know the field.
 func (x *exchange) embeddingRequest() []byte {
 	n := 64
 	for _, text := range x.call.Texts {
@@ -51,8 +51,8 @@ func (x *exchange) embeddingRequest() []byte {
 	return append(b, '}')
 }
 
-// readEmbeddings reads a reply with the embeddings of n texts. What was consumed is known also where
-// the vectors cannot be used.
+// readEmbeddings reads a reply with the embeddings of n texts. It returns the usage even if the vectors cannot be
+// used.
 func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err error) {
 	var body struct {
 		Data  json.RawMessage `json:"data"`
@@ -64,7 +64,7 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	}
 	r.count(readUsage(body.Usage))
 	if r.usage.InputTokens != nil && r.usage.OutputTokens == nil {
-		r.usage.OutputTokens = new(int64(0)) // there is no text
+		r.usage.OutputTokens = new(int64(0)) // Embeddings have no output.
 	}
 	if given(body.Error) || !given(body.Data) {
 		return r, nil
@@ -78,7 +78,7 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	return r, nil
 }
 
-// readVectors reads the embeddings of n texts. If it cannot, it says why.
+// readVectors reads the embeddings of n texts. If it cannot, fault says why.
 func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]float64, fault string) {
 	type element struct {
 		Index     *int      `json:"index"`
@@ -118,8 +118,8 @@ func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]
 	return vectors, ""
 }
 
-// cosines returns the text of a call for embeddings, as council.Call describes it. Embeddings tell much of what their
-// texts say, and are kept nowhere (ADR-018).
+// cosines returns the text of a completion of a call for embeddings, as council.Call describes it. Embeddings
+// reveal much of their texts, so they are not kept (ADR-018).
 func cosines(vectors [][]float64) string {
 	const digits = 1e4
 	rows := stat.Matrix(len(vectors), len(vectors), 0.)
@@ -128,7 +128,7 @@ func cosines(vectors [][]float64) string {
 			rows[i][j] = math.Round(digits*stat.Cosine(x, y)) / digits
 		}
 	}
-	text, _ := json.Marshal(rows) // no embedding is zero as a whole, so all cosines are numbers
+	text, _ := json.Marshal(rows) // No embedding is zero as a whole, so all cosines are numbers.
 	return string(text)
 }
 
@@ -137,7 +137,7 @@ var (
 	errZero  = errors.New("an embedding has no direction")
 )
 
-// noEmbeddings returns why a reply cannot be used: the end of ctx, where that cut its reading.
+// noEmbeddings returns why a reply cannot be used. If ctx ended while it was read, that is the reason.
 func noEmbeddings(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -18,17 +18,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// maxMessageBytes bounds a Failure's message.
+// maxMessageBytes is the size of a Failure's message, at most.
 const maxMessageBytes = 1 << 10
 
-// The causes that end one request and not the call.
+// These errors end one request, but not the call.
 var (
 	errAttemptTimeout = errors.New("the attempt timed out")
 	errIdle           = errors.New("the provider fell silent in the middle of its reply")
 	errDrained        = errors.New("the reply is complete")
 )
 
-// judge returns why a request brought no text, or nil when it did.
+// judge returns why a request brought no text, or nil if it did.
 func judge(ctx context.Context, x *exchange, r received, err error) *council.Failure {
 	if x.proxy != nil {
 		return &council.Failure{
@@ -75,8 +75,8 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	return unusable(r)
 }
 
-// reported returns the Failure of a reply that is an error behind HTTP 200. An error that names a status is what a
-// response with that status would be.
+// reported returns the Failure for an error behind HTTP 200. If the error names a status, it is the Failure for a
+// response with that status.
 func reported(x *exchange, body []byte) *council.Failure {
 	c := readComplaint(body)
 	x.complaint = &c
@@ -98,12 +98,12 @@ func reported(x *exchange, body []byte) *council.Failure {
 	return failure
 }
 
-// statusText returns a status with its name, where it has one.
+// statusText returns a status with its name, if it has one.
 func statusText(status int) string {
 	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
 }
 
-// broken returns the Failure of a reply whose body could not be read to its end.
+// broken returns the Failure for a reply whose body could not be read to its end.
 func broken(err error) *council.Failure {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return truncated()
@@ -122,7 +122,7 @@ func tooLarge(limit int64) *council.Failure {
 	}
 }
 
-// unusable returns why a reply holds no text that could be used, or nil.
+// unusable returns why a reply holds no usable text, or nil.
 func unusable(r received) *council.Failure {
 	switch {
 	case r.finish == finishFilter:
@@ -133,7 +133,7 @@ func unusable(r received) *council.Failure {
 	case r.finish == finishBroken:
 		const message = "the provider broke the reply off: it lacks resources, or its network failed"
 		return &council.Failure{Code: council.FailUnavailable, Message: message}
-	case r.finish == finishError: // OpenRouter's word; the text up to the error stands beside it
+	case r.finish == finishError: // OpenRouter's word; the text before the error comes with it
 		return &council.Failure{
 			Code:    council.FailBadResponse,
 			Message: "the provider broke the reply off with an error",
@@ -151,7 +151,7 @@ func unusable(r received) *council.Failure {
 	}
 }
 
-// refusedBy turns a response with an error status into a Failure.
+// refusedBy returns the Failure for a response with an error status.
 func refusedBy(x *exchange) *council.Failure {
 	c := x.said()
 	failure := &council.Failure{
@@ -179,9 +179,9 @@ func (x *exchange) said() *complaint {
 	return x.complaint
 }
 
-// retryAfter reads how long the provider asks to wait, in seconds: retry-after-ms
-// (milliseconds), or Retry-After as seconds or as a date (RFC 9110, section
-// 10.2.3). Nil when it is missing, malformed or negative.
+// retryAfter reads how long the provider asks to wait, in seconds. It reads retry-after-ms (milliseconds), or
+// Retry-After as seconds or as a date (RFC 9110, section 10.2.3). It returns nil if the header is missing,
+// malformed or negative.
 func retryAfter(h http.Header, now time.Time) *float64 {
 	text := h.Get("Retry-After")
 	seconds, err := strconv.ParseFloat(text, 64)
@@ -215,10 +215,10 @@ func ended(ctx context.Context) *council.Failure {
 // proxyError says that a proxy answered 407.
 type proxyError struct {
 	proxy    *url.URL
-	variable string // that names the proxy
+	variable string // the environment variable that names the proxy
 }
 
-// Error names the proxy and what to set. It holds no user and no password.
+// Error names the proxy and the variable to set. It contains no user and no password.
 func (e *proxyError) Error() string {
 	if e.proxy.User != nil {
 		return fmt.Sprintf("the proxy at %s refuses the credentials in %s (407 Proxy Authentication Required): "+
@@ -229,16 +229,16 @@ func (e *proxyError) Error() string {
 		e.proxy.Host, e.variable, e.proxy.Scheme)
 }
 
-// isMistrusted reports whether the other side was reached, but has no trusted
-// certificate or does not speak TLS. Another attempt would fail too.
+// isMistrusted reports whether the other side was reached, but has no trusted certificate or does not speak TLS.
+// Another attempt would fail too.
 func isMistrusted(err error) bool {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// reason says why there was no connection. It leaves out the addresses of this machine
-// and of its resolver, which stand in the errors of the library.
+// reason says why there was no connection. The errors of the library contain addresses of this machine and of its
+// resolver, and reason leaves these out.
 func reason(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -264,12 +264,12 @@ func reason(err error) string {
 	}
 }
 
-// minKeyBytes is the length from which a key is regarded as a secret. Shorter ones are
-// placeholders for servers without keys, and may occur inside words of the message.
+// minKeyBytes is the length from which on a key counts as a secret. Shorter keys are placeholders for servers
+// without keys, and may occur inside words of a message.
 const minKeyBytes = 8
 
-// redact removes secrets from a message, in case the provider repeated them, and cuts the
-// message to its limit.
+// redact removes secrets from a message, because the provider may have repeated them. It cuts the message to its
+// limit.
 func redact(message string, secrets ...string) string {
 	for _, secret := range secrets {
 		if len(secret) >= minKeyBytes {

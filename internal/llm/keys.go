@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// keyed matches the names of headers and parameters whose values are keys. Others, such as the name of the caller, may
-// stand in an answer.
+// keyed matches the names of headers and parameters whose values are keys. The values of other headers, such as the
+// name of the caller, may occur in an answer.
 var keyed = regexp.MustCompile(`(?i)auth|key|token|secret`)
 
-// keys are what no text of a model may hold: those that its provider was asked with, as far as they are long enough to be
-// secrets.
+// keys are the secrets that must not occur in any text of a model: the keys with which its provider is called, if
+// they are long enough to be secrets.
 type keys []string
 
-// keysOf returns the keys of a provider, the longest first: one may begin with another.
+// keysOf returns the keys of a provider, the longest first, because one may begin with another.
 func keysOf(p Provider) keys {
 	all := []string{p.APIKey}
 	for _, values := range []map[string]string{p.Headers, p.Query} {
 		for name, value := range values {
 			if words := strings.Fields(value); len(words) > 0 && keyed.MatchString(name) {
-				all = append(all, words[len(words)-1]) // behind Bearer
+				all = append(all, words[len(words)-1]) // without a word such as Bearer
 			}
 		}
 	}
@@ -29,7 +29,7 @@ func keysOf(p Provider) keys {
 	return all
 }
 
-// removed returns a text with [key] in place of each key.
+// removed returns the text with [key] in place of each key.
 func (k keys) removed(text string) string {
 	for _, key := range k {
 		text = strings.ReplaceAll(text, key, "[key]")
@@ -37,13 +37,13 @@ func (k keys) removed(text string) string {
 	return text
 }
 
-// keyFilter removes keys from a text that comes in parts. It holds back an end that a key may begin with.
+// keyFilter removes keys from a text that comes in parts. It holds back the end of a part if a key may begin there.
 type keyFilter struct {
 	keys keys
 	held string
 }
 
-// next returns what can be shown once a part has come; last says that no more comes.
+// next returns the text that can be shown after a part has come. last says that no more parts come.
 func (f *keyFilter) next(part string, last bool) string {
 	if len(f.keys) == 0 {
 		return part

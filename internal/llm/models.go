@@ -15,20 +15,21 @@ import (
 
 // ListedModel is a model as its provider lists it.
 type ListedModel struct {
-	// ID and Aliases are the provider's own words, and may hold any character.
+	// ID and Aliases come from the provider, and may hold any character.
 	ID      string
 	Aliases []string
-	// Ends is the day on which the provider shuts the model down; zero where the list does not say it.
+	// Ends is the day on which the provider shuts the model down. It is zero if the list does not say.
 	Ends time.Time
 }
 
-// ModelList is what a provider lists.
+// ModelList is the list of a provider's models.
 type ModelList struct {
 	Models  []ListedModel // in the provider's order
-	Partial bool          // there are more, which the provider would tell on further pages
+	Partial bool          // the provider has more, on further pages
 }
 
-// Find returns the model of an id. An alias has no end: its provider lets it stand for another model then.
+// Find returns the model that has an id or an alias. An alias has no Ends, because its provider lets it stand for
+// another model then.
 func (l ModelList) Find(id string) (ListedModel, bool) {
 	if i := slices.IndexFunc(l.Models, func(m ListedModel) bool { return m.ID == id }); i >= 0 {
 		return l.Models[i], true
@@ -37,9 +38,9 @@ func (l ModelList) Find(id string) (ListedModel, bool) {
 	return ListedModel{ID: id}, isAlias
 }
 
-// Models returns the models that a provider lists. It sends one request, which asks no model and costs nothing. The error
-// is a *council.Failure: HTTP status 404 means that there is no such list at the base URL, and FailBadResponse that
-// something else than an OpenAI-compatible provider answers there.
+// Models returns the list of a provider's models. It sends one request, which calls no model and costs nothing. The
+// error is a *council.Failure. HTTP status 404 means that the base URL has no such list. FailBadResponse means that
+// something other than an OpenAI-compatible provider answers.
 func (c *Client) Models(ctx context.Context, name string) (ModelList, error) {
 	body, err := c.ListModels(ctx, name)
 	if err != nil {
@@ -48,24 +49,24 @@ func (c *Client) Models(ctx context.Context, name string) (ModelList, error) {
 	return ReadModels(body)
 }
 
-// ListModels is Models with the list as the provider sends it, whatever it is.
+// ListModels is Models, but returns the body of the reply as it is.
 func (c *Client) ListModels(ctx context.Context, name string) ([]byte, error) {
 	return c.get(ctx, name, "/models")
 }
 
-// Key is what a provider says of the key that it is asked with.
+// Key describes the key with which a provider is called.
 type Key struct {
-	// Left is what the key may still spend, in US dollars; nil: it has no limit.
+	// Left is how much the key may still spend, in US dollars. It is nil if the key has no limit.
 	Left *float64
-	// Manages says that the key manages other keys, and may call no model.
+	// Manages says that the key manages other keys, and may not call models.
 	Manages bool
 }
 
 // ErrNoKeyTest says that a provider has no address at which a key can be tested.
 var ErrNoKeyTest = errors.New("the provider has no address at which a key can be tested")
 
-// TestKey asks a provider whether it knows the key. The address is that of OpenRouter, /key below the base URL, and costs
-// nothing. The error is ErrNoKeyTest where something else answers there, or nothing, and else a *council.Failure.
+// TestKey asks a provider whether it knows the key. It uses OpenRouter's address for this, /key below the base URL,
+// which costs nothing. The error is ErrNoKeyTest if there is no such address, and otherwise a *council.Failure.
 func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	body, err := c.get(ctx, name, "/key")
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	return key, nil
 }
 
-// get returns what a provider has at a path below its base URL.
+// get returns the body at a path below the base URL of a provider.
 func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	p := c.providers[name]
 	if p == nil {
@@ -113,7 +114,7 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	}
 	resp, err := p.http.Do(req)
 	if err == nil {
-		_ = resp.Body.Close() // it was read to its end
+		_ = resp.Body.Close() // The body was read to its end.
 	}
 	failure := judge(ctx, x, received{chosen: true, text: "ok"}, err)
 	if failure != nil {
@@ -123,13 +124,13 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	return x.body, nil
 }
 
-// modelCard is a model of a list, as its provider sends it.
+// modelCard is a model in the list that a provider sends.
 type modelCard struct {
 	ID string `json:"id"`
-	// Mistral has a list of aliases, and OpenRouter a longer name.
+	// Mistral sends a list of aliases, and OpenRouter a longer name.
 	Aliases any `json:"aliases"`
 	Slug    any `json:"canonical_slug"`
-	// OpenAI and OpenRouter name a day, Mistral a time. Azure has an object with Unix seconds.
+	// OpenAI and OpenRouter send a day, Mistral a time. Azure sends an object with Unix seconds.
 	Shutdown    any `json:"shutdown_date"`
 	Expiration  any `json:"expiration_date"`
 	Deprecation any `json:"deprecation"`
@@ -151,13 +152,13 @@ func (c modelCard) model() ListedModel {
 	return m
 }
 
-// ReadModels reads {"data": [{"id": ...}]}, or the list alone, which some providers send. No data are an empty list: so does
-// Ollama say that it has no models. Its error is a *council.Failure.
+// ReadModels reads {"data": [{"id": ...}]}, or only the list, which some providers send. If data is null, the list
+// is empty: Ollama says in this way that it has no models. The error is a *council.Failure.
 func ReadModels(body []byte) (ModelList, error) {
 	var list struct {
 		Object any             `json:"object"`
 		Data   json.RawMessage `json:"data"`
-		// Signs of further pages: Anthropic's, Google's and OpenRouter's.
+		// These are signs of further pages, from Anthropic, Google and OpenRouter.
 		HasMore   any `json:"has_more"`
 		NextToken any `json:"next_page_token"`
 		Links     any `json:"links"`
@@ -188,14 +189,15 @@ func ReadModels(body []byte) (ModelList, error) {
 	return read, nil
 }
 
-// readDay reads a day, written as a date, as a time or in Unix seconds or milliseconds. It is zero where there is none.
+// readDay reads a day, written as a date, as a time, or in Unix seconds or milliseconds. It returns zero if it
+// cannot read one.
 func readDay(v any) time.Time {
 	var at time.Time
 	switch v := v.(type) {
 	case map[string]any:
 		return readDay(v["inference"])
 	case float64:
-		const milliseconds = 1e11 // seconds reach this in the year 5138, milliseconds did in 1973
+		const milliseconds = 1e11 // Seconds reach this in the year 5138. Milliseconds reached it in 1973.
 		if v >= milliseconds {
 			v /= 1000
 		}

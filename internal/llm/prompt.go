@@ -7,34 +7,36 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Some local servers cut a prompt that is longer than their window, without a word: of Ollama's default, the model
-// sees the last 4,096 tokens. They still count the tokens that were left. So a count tells that a prompt was
-// cut when it is smaller than any tokeniser can make of the text.
+// Some local servers cut a prompt that is longer than their window, and do not say so. With Ollama's default, the
+// model sees only the last 4,096 tokens. Such servers still report how many tokens the model read. So a prompt was
+// cut if that number is smaller than any tokeniser can make of the text.
 //
-// fewestTokens is such a bound. It counts letters, marks on them, and digits; in none of the vocabularies in use do these make longer
-// tokens:
+// fewestTokens is such a lower bound. It counts letters, marks on them, and digits. No vocabulary in use makes
+// longer tokens of them:
 //
 //   - A word of up to 6 characters counts as a seventh for each, and a seventh for the blank before it. Longer words
-//     count as one token, from 14 characters on as one for each 14. Tokenisers split at words, so that a word has one token at least:
-//     English prose of the largest vocabularies (o200k of OpenAI, 200,000 tokens) has 4.5 to 5 characters a token. Even tokens of several
-//     words (SuperBPE) come to 6.6 characters. German and Finnish have less, and so have all other scripts with blanks. In scripts
-//     without blanks, such as Thai, a sentence counts as one word.
-//   - A Chinese character counts as a third of a token. The vendors of Chinese models name 1.5 to 1.8 characters a
-//     token (DeepSeek: 0.6 tokens a character).
-//   - A syllable of Kana or Hangul counts as a quarter. Tokenisers made for Japanese come to 2.2 characters a token, those for
-//     Korean to 2.5.
+//     count as one token, and from 14 characters on as one for each 14. Tokenisers split at words, so a word has at
+//     least one token. With the largest vocabularies (o200k of OpenAI, 200,000 tokens), English prose has 4.5 to 5
+//     characters per token. Even tokens of several words (SuperBPE) come to only 6.6 characters. German and Finnish
+//     have fewer, and so have all other scripts with blanks. In scripts without blanks, such as Thai, a sentence
+//     counts as one word.
+//   - A Chinese character counts as a third of a token. The vendors of Chinese models name 1.5 to 1.8 characters per
+//     token (DeepSeek: 0.6 tokens per character).
+//   - A syllable of Kana or Hangul counts as a quarter. Tokenisers made for Japanese come to 2.2 characters per token,
+//     those made for Korean to 2.5.
 //
-// All other characters count as nothing: a run of 80 blanks, or of "=", can be one token. So does a character that repeats the one before
-// it. Base64, numbers and emoji have more tokens than they count, so a cut of these may pass unnoticed. What is noticed, in English, is a
-// prompt of which less than some 60 % was read.
+// All other characters count as nothing, because a run of 80 blanks, or of "=", can be one token. A character that
+// repeats the one before it counts as nothing too. Base64, numbers and emoji have more tokens than counted here, so
+// a cut in them may pass unnoticed. In English, a cut is noticed if the model read less than about 60 % of the
+// prompt.
 func fewestTokens(text string) (tokens int64) {
 	const (
-		unit  = 84 // of a token: 3, 4, 7 and 14 divide it
+		unit  = 84 // parts of a token; 3, 4, 7 and 14 divide it
 		word  = unit
 		short = 7
 	)
 	var units int64
-	letters := int64(0) // of the word so far
+	letters := int64(0) // letters of the word so far
 	endWord := func() {
 		switch {
 		case letters == 0:
@@ -74,15 +76,17 @@ func fewestTokens(text string) (tokens int64) {
 	return units / unit
 }
 
-// minCut is the least bound of a prompt that is judged: the smallest windows in use are some thousand tokens, and few words may be odd
-// ones.
+// minCut is the smallest bound, in tokens, with which a prompt is judged. The smallest windows in use have some
+// thousand tokens, and in a short text a few odd words count too much.
 const minCut = 1024
 
-// minWindow is less than any window in use. A smaller count is no cut: some servers count only what their cache does not hold.
+// minWindow is less than any window in use, in tokens. A smaller count is no cut, because some servers count only
+// tokens that are not in their cache.
 const minWindow = 512
 
-// prompt returns the most tokens of the prompt that the figures of a reply allow. Those of a cache count, under any name: some providers
-// leave them out of the prompt's, as Anthropic's own interface does. A total that is larger than its parts may hold them too.
+// prompt returns the largest number of tokens that the model may have read, according to the figures of a reply.
+// Cached tokens count under any name, because some providers leave them out of the prompt's tokens, as Anthropic's
+// own interface does. If the total is larger than its parts, the difference may be cached tokens too.
 func (f *figures) prompt() int64 {
 	read := 0.
 	for _, part := range []figure{f.Input, f.InputParts.Cached, f.InputParts.Written, f.CacheRead, f.CacheMade, f.CacheHit} {
@@ -90,11 +94,11 @@ func (f *figures) prompt() int64 {
 			read += part.value
 		}
 	}
-	return int64(min(max(read, f.Total.value-f.Output.value), 1<<40)) // far beyond what is believed
+	return int64(min(max(read, f.Total.value-f.Output.value), 1<<40)) // far beyond any plausible number
 }
 
-// cutsPrompt reports whether a provider read less of a prompt than all of it. Where the provider does not tell how many it read, nothing
-// is known.
+// cutsPrompt reports whether a provider read only a part of the prompt. It returns false if the provider does not
+// report how many tokens it read.
 func cutsPrompt(call *council.Call, r received) bool {
 	if r.used == nil || r.usage.InputTokens == nil || call.Texts != nil {
 		return false
@@ -107,7 +111,7 @@ func cutsPrompt(call *council.Call, r received) bool {
 	for _, m := range call.Messages {
 		bytes += len(m.Content)
 	}
-	if int64(bytes) < 7*max(read, minCut) { // as a rule: fewestTokens counts no token for less than seven bytes
+	if int64(bytes) < 7*max(read, minCut) { // A cheap test first: fewestTokens counts no token for less than seven bytes.
 		return false
 	}
 	var fewest int64

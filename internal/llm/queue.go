@@ -8,22 +8,24 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// queue limits how many requests to one provider are in flight. Others wait for a place, first in, first out.
+// queue limits how many requests to one provider are in flight. Further requests wait for a place, first in, first
+// out.
 type queue struct {
-	places chan struct{} // one element per request
+	places chan struct{} // holds one element per request
 
-	mu       sync.Mutex // guards all below
-	waiting  int
-	mean     time.Duration  // how long a request holds its place; 0 until one has ended
-	expected map[string]int // by session: calls that it has announced and not begun
-	coming   int            // sum of expected
+	mu      sync.Mutex // guards all below
+	waiting int
+	mean    time.Duration // how long a request holds its place, on average; 0 until one has ended
+	// expected says for each session how many calls it has announced and not begun.
+	expected map[string]int
+	coming   int // sum of expected
 }
 
 func newQueue(places int) *queue {
 	return &queue{places: make(chan struct{}, places), expected: map[string]int{}}
 }
 
-// enter waits for a place, which method leave gives back. It reports false where ctx ends before.
+// enter waits for a place. leave gives it back. enter returns false if ctx ends first.
 func (q *queue) enter(ctx context.Context) bool {
 	select {
 	case q.places <- struct{}{}:
@@ -48,7 +50,7 @@ func (q *queue) count(n int) {
 	q.waiting += n
 }
 
-// held learns for how long a request held its place. The mean is weighted like that of round trips in TCP (RFC 6298).
+// held notes how long a request held its place. The mean is weighted like the round-trip times in TCP (RFC 6298).
 func (q *queue) held(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,8 +61,8 @@ func (q *queue) held(d time.Duration) {
 	}
 }
 
-// expect announces calls that a session is about to begin, unless the last of them would not end within a time. It returns when
-// that one would end: 0 while it would not wait, and before any request has ended.
+// expect announces calls that a session is about to begin, unless the last of them would end later than within. end
+// is the time until that call would end. It is 0 if the calls need not wait, or if no request has ended yet.
 func (q *queue) expect(session string, calls int, within time.Duration) (end time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +78,7 @@ func (q *queue) expect(session string, calls int, within time.Duration) (end tim
 	return end, true
 }
 
-// begun takes note that a call of a session has come, which may have been announced.
+// begun notes that a call of a session has begun. The call may have been announced.
 func (q *queue) begun(session string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,9 +95,10 @@ func (q *queue) forgetLocked(session string) {
 	delete(q.expected, session)
 }
 
-// Expect announces that a session is about to begin a call to each of models. It announces nothing where calls wait for their places
-// and the last one to some provider would not end within a time, judged by the calls in flight, those that wait, and how long calls to
-// that provider took. It then returns the name of the provider and when that call would end.
+// Expect announces that a session is about to begin a call to each of models. It announces nothing if calls must
+// wait for their places, and the last one to some provider would end later than within. It then returns the name of
+// that provider and the time until the call would end. It estimates this from the calls in flight, the calls that
+// wait, and how long earlier calls took.
 func (c *Client) Expect(
 	session string, models []string, within time.Duration,
 ) (provider string, end time.Duration, ok bool) {
@@ -115,7 +118,7 @@ func (c *Client) Expect(
 	return "", 0, true
 }
 
-// Forget takes back what Expect announced for a session and has not begun.
+// Forget takes back the calls that Expect announced for a session and that have not begun.
 func (c *Client) Forget(session string) {
 	for _, p := range c.providers {
 		p.queue.mu.Lock()

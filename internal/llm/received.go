@@ -13,24 +13,28 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// received is what is read of a completion, or of one chunk of a stream.
+// received holds what was read of a completion, or of one chunk of a stream.
 type received struct {
 	text, refusal, finish string
-	reasoning             string          // what the provider sends apart from the text; of a whole reply, also what stood in it
-	divided               bool            // thinking was taken out of text
-	void                  bool            // what was passed on is thinking: all of text is still to be passed on
-	model                 json.RawMessage // as the provider calls the model that replied; in a stream the last name that is not empty
-	chosen                bool            // there is a choice of index 0, the only one that was asked for
-	whole                 bool            // its text is that of a whole message, not of a piece of one
-	fault                 json.RawMessage // the error that it reports; nil: none
-	used                  *figures        // the usage as it was reported; nil: it was not
-	part                  bool            // it is the usage of a part of the reply, and that of the whole is unknown
-	usage                 council.Usage
-	kinds                 council.TokenKinds
-	implausible           int // figures of the usage that are not believed
+	// reasoning is the thinking that the provider sends apart from the text. In a whole reply it also has the
+	// thinking that was in the text.
+	reasoning string
+	divided   bool // thinking was taken out of text
+	// void says that the text passed on so far was thinking, so that all of text is still to be passed on.
+	void bool
+	// model is the provider's name for the model that replied. In a stream it is the last name that is not empty.
+	model       json.RawMessage
+	chosen      bool            // the choice with index 0 came; no other was asked for
+	whole       bool            // text is a whole message, not a piece of one
+	fault       json.RawMessage // the error that it reports, or nil
+	used        *figures        // the usage as reported, or nil
+	part        bool            // used is for a part of the reply, and the usage of the whole is unknown
+	usage       council.Usage
+	kinds       council.TokenKinds
+	implausible int // implausible figures in the usage
 }
 
-// count takes in the usage of the reply, where there is one.
+// count notes the usage of the reply, if there is one.
 func (r *received) count(f *figures) {
 	if r.used = f; f != nil {
 		r.usage, r.kinds, r.implausible = f.read()
@@ -40,7 +44,7 @@ func (r *received) count(f *figures) {
 // maxVersion is how many bytes the name of a model in a reply may have.
 const maxVersion = 200
 
-// version returns the name of the model in the reply, nil where there is none that can be shown.
+// version returns the name of the model in the reply, or nil if there is none that can be shown.
 func (r *received) version(hidden keys) *string {
 	var name string
 	if !isNamed(r.model) || json.Unmarshal(r.model, &name) != nil {
@@ -54,16 +58,16 @@ func (r *received) version(hidden keys) *string {
 	return &name
 }
 
-// isNamed reports whether a reply says the name of its model: some begin a stream with an empty one.
+// isNamed reports whether a reply names its model. Some providers begin a stream with an empty name.
 func isNamed(model json.RawMessage) bool { return given(model) && string(model) != `""` }
 
-// choice is the part of a choice that is read.
+// choice holds the fields of a choice that are read.
 type choice struct {
 	Index        figure          `json:"index"`
-	Message      *message        `json:"message"` // of a completion
-	Delta        *message        `json:"delta"`   // of a chunk
+	Message      *message        `json:"message"` // in a completion
+	Delta        *message        `json:"delta"`   // in a chunk
 	FinishReason string          `json:"finish_reason"`
-	Error        json.RawMessage `json:"error"` // OpenRouter's, where a model failed in the middle
+	Error        json.RawMessage `json:"error"` // from OpenRouter, if a model failed in the middle
 }
 
 type message struct {
@@ -72,15 +76,15 @@ type message struct {
 	aside
 }
 
-// aside is what providers call a model's thinking. Some send it under two names.
+// aside holds a model's thinking under the names that providers use. Some send it under two names.
 type aside struct {
-	ReasoningContent json.RawMessage `json:"reasoning_content"` // DeepSeek, vLLM
-	Reasoning        json.RawMessage `json:"reasoning"`         // OpenRouter, Ollama, Groq
+	ReasoningContent json.RawMessage `json:"reasoning_content"` // from DeepSeek and vLLM
+	Reasoning        json.RawMessage `json:"reasoning"`         // from OpenRouter, Ollama and Groq
 	Thinking         json.RawMessage `json:"thinking"`
-	Details          json.RawMessage `json:"reasoning_details"` // OpenRouter's list of parts
+	Details          json.RawMessage `json:"reasoning_details"` // from OpenRouter: a list of parts
 }
 
-// read returns the thinking. What cannot be read is not there: the text beside it counts.
+// read returns the thinking. It ignores what it cannot read, because the text is what counts.
 func (a aside) read(ctx context.Context) string {
 	for _, raw := range []json.RawMessage{a.ReasoningContent, a.Reasoning, a.Thinking, a.Details} {
 		if text, more, err := readContent(ctx, raw); err == nil && text+more != "" {
@@ -90,12 +94,11 @@ func (a aside) read(ctx context.Context) string {
 	return ""
 }
 
-// maxElements bounds the lists of a reply, which have a few elements: a million
-// empty objects must take neither the memory nor the time of a million structs.
+// maxElements limits the lists of a reply, which usually have a few elements. A million empty objects must not take
+// the memory and the time of a million structs.
 const maxElements = 10_000
 
-// readReply reads a completion, or a chunk of a stream. It stops soon after ctx has
-// ended.
+// readReply reads a completion, or a chunk of a stream. It stops soon after ctx has ended.
 func readReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	if r, ok := quickReply(data, chunk); ok {
 		return r, nil
@@ -130,7 +133,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	case err != nil || r.fault != nil:
 	case isFault(body.Error), given(body.Error) && !r.chosen:
 		r.fault = body.Error
-		if len(data) <= maxErrorBytes { // there may be more beside it
+		if len(data) <= maxErrorBytes { // The body may say more about the error.
 			r.fault = data
 		}
 	case chunk && !r.chosen && r.usage == (council.Usage{}) && saysFailure(data):
@@ -139,7 +142,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	return r, err
 }
 
-// choose takes in a choice of a completion, or of a chunk.
+// choose reads a choice of a completion, or of a chunk.
 func (r *received) choose(ctx context.Context, c choice, chunk bool) (err error) {
 	if !chunk && c.Message == nil && c.Delta != nil {
 		return errPiece
@@ -166,7 +169,7 @@ func (r *received) choose(ctx context.Context, c choice, chunk bool) (err error)
 	return err
 }
 
-// isFault reports whether a member with the name error tells of one.
+// isFault reports whether a member named error reports an error.
 func isFault(raw json.RawMessage) bool {
 	return given(raw) && !slices.Contains([]string{`""`, "{}", "[]", "false", "0"}, string(raw))
 }
@@ -177,18 +180,18 @@ func saysFailure(data []byte) bool {
 	return c.status != 0 || c.message != "" && slices.Contains(c.names, "error")
 }
 
-// The finish reasons as OpenAI and OpenRouter name them.
+// These are finish reasons with the names of OpenAI and OpenRouter.
 const (
 	finishStop   = "stop"
 	finishLength = "length"
 	finishFilter = "content_filter"
 	finishError  = "error"
-	// finishBroken is DeepSeek's word for a reply that was broken off because the provider lacks resources.
+	// finishBroken is DeepSeek's name for a reply that was broken off because the provider lacks resources.
 	finishBroken = "insufficient_system_resource"
 )
 
-// finishReason returns OpenAI's word for why a model stopped, and what has none as it is. Text that says that there is
-// no reason yet is none: a part must not be taken for the whole.
+// finishReason returns OpenAI's name for why a model stopped. It returns a reason that has no such name unchanged.
+// If the text says that there is no reason yet, it returns "", because a part must not be taken for the whole.
 func finishReason(word string) string {
 	switch word {
 	case "", finishStop, finishLength:
@@ -217,8 +220,8 @@ func finishReason(word string) string {
 	}
 }
 
-// decode is json.Unmarshal that stops when ctx has ended. For megabytes of JSON most of
-// the time is spent in finding its end, which a Decoder does piece by piece.
+// decode is json.Unmarshal that stops when ctx has ended. With megabytes of JSON, most of the time is spent in
+// finding its end, which a Decoder does piece by piece.
 func decode(ctx context.Context, data []byte, v any) error {
 	d := json.NewDecoder(&cancellable{ctx, data})
 	if err := d.Decode(v); err != nil {
@@ -235,7 +238,7 @@ var (
 	errPiece  = errors.New("the reply is a piece of a stream")
 )
 
-// cancellable reads data until ctx ends.
+// cancellable is a reader of data that ends with ctx.
 type cancellable struct {
 	ctx  context.Context //nolint:containedctx // it is used up by one call
 	data []byte
@@ -254,7 +257,7 @@ func (c *cancellable) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// given reports whether a field holds anything.
+// given reports whether a field holds a value that is not null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // each calls f with every element of a JSON list.
@@ -281,7 +284,7 @@ func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) err
 	return errors.New("too long a list")
 }
 
-// readContent returns the text of a message, which some providers give in parts, and the thinking in those parts.
+// readContent returns the text of a message, and the thinking in it. Some providers send a message in parts.
 func readContent(ctx context.Context, raw json.RawMessage) (text, reasoning string, err error) {
 	if !bytes.HasPrefix(raw, []byte("[")) {
 		if given(raw) {
@@ -292,7 +295,7 @@ func readContent(ctx context.Context, raw json.RawMessage) (text, reasoning stri
 	type part struct {
 		Type     string          `json:"type"`
 		Text     string          `json:"text"`
-		Thinking json.RawMessage `json:"thinking"` // of Mistral: a list of parts
+		Thinking json.RawMessage `json:"thinking"` // from Mistral: a list of parts
 	}
 	var b, apart strings.Builder
 	err = each(ctx, raw, func(p part) error {
@@ -311,7 +314,7 @@ func readContent(ctx context.Context, raw json.RawMessage) (text, reasoning stri
 	return b.String(), apart.String(), err
 }
 
-// clip returns the beginning of a model's thinking.
+// clip returns the beginning of a model's thinking, at most council.MaxReasoning bytes.
 func clip(text string) string {
 	if len(text) <= council.MaxReasoning {
 		return text
@@ -320,13 +323,12 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:council.MaxReasoning-len("…")], "") + "…"
 }
 
-// maxBlank is how many bytes are searched for a visible character. A text that begins
-// with so many invisible ones is no answer, and a search through megabytes would take
-// seconds and could not be cancelled.
+// maxBlank is how many bytes are searched for a visible character. A text that begins with more invisible bytes is no
+// answer. A search through megabytes would take seconds and could not be cancelled.
 const maxBlank = 64 << 10
 
-// blank reports whether a text has no visible character: only blanks, control
-// characters, and characters without width, such as U+200B.
+// blank reports whether a text has no visible character. Blanks, control characters and characters without width,
+// such as U+200B, are not visible.
 func blank(text string) bool {
 	for i, r := range text {
 		if i >= maxBlank {
@@ -340,4 +342,4 @@ func blank(text string) bool {
 	return true
 }
 
-const brailleBlank = '\u2800' // a symbol of six dots, none of which is raised
+const brailleBlank = '\u2800' // a braille symbol of six dots, none of which is raised

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// backoffBase and backoffDoublings bound the jitter: 500 ms at first and 8 s in
-	// the end, as in OpenAI's own clients.
+	// backoffBase and backoffDoublings bound the random wait: 500 ms at first and 8 s in the end, as in OpenAI's
+	// own clients.
 	backoffBase      = 500 * time.Millisecond
 	backoffDoublings = 4
 	// retryAfterSpread spreads the retries of calls that were refused at the same time.
 	retryAfterSpread = 250 * time.Millisecond
 )
 
-// retryable reports whether another request may succeed after one that ended with f.
+// retryable reports whether another request may succeed after one that failed with f.
 func retryable(x *exchange, f *council.Failure) bool {
 	if x.permanent {
 		return false
@@ -39,8 +39,8 @@ func retryable(x *exchange, f *council.Failure) bool {
 	}
 }
 
-// backoff returns how long to wait before the nth retry, counted from 1. It is false if
-// the wait is too long to begin.
+// backoff returns how long to wait before the nth retry, counted from 1. ok is false if the wait is too long to
+// begin.
 func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait time.Duration, ok bool) {
 	if after := f.RetryAfterS; after == nil {
 		wait = rand.N(backoffBase << min(n-1, backoffDoublings))
@@ -56,25 +56,25 @@ func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait t
 const (
 	budgetSpan  = 10 * time.Second
 	budgetFloor = 10 // retries that are always allowed per span
-	budgetShare = 10 // one retry for so many first requests
+	budgetShare = 10 // one retry for this many first requests
 )
 
-// budget limits the retries to one provider, so that failures do not multiply the load of a provider in trouble. A retry
-// for which there is no room waits until there is.
+// budget limits the retries to one provider, so that failures do not multiply the load on a provider in trouble. A
+// retry for which there is no room waits.
 type budget struct {
 	now func() time.Duration
 
 	mu      sync.Mutex // guards all below
 	sent    window     // first requests, and retries
-	claims  []*claim   // the retries that are not sent yet, in the order in which they are due
-	granted int        // claims that may be sent
+	claims  []*claim   // retries that are not sent yet, in the order in which they are due
+	granted int        // claims that were granted and may be sent
 	timer   *time.Timer
 }
 
-// claim stands for a retry that is not sent yet.
+// claim is a retry that is not sent yet.
 type claim struct {
 	model *model
-	due   time.Duration // when the call has waited for as long as it has to by itself
+	due   time.Duration // when the retry's own wait is over
 	state claimState
 	ended chan struct{} // closed when the claim is granted or refused
 }
@@ -82,8 +82,8 @@ type claim struct {
 type claimState int
 
 const (
-	claimEarly   claimState = iota // it is not due
-	claimWaiting                   // it is due, and there is no room
+	claimEarly   claimState = iota // not due
+	claimWaiting                   // due, but there is no room
 	claimGranted
 	claimRefused
 )
@@ -92,9 +92,9 @@ func newBudget(now func() time.Duration) *budget {
 	return &budget{now: now, sent: window{span: budgetSpan}}
 }
 
-// claim takes a place in the queue for a retry that is due after a wait. It returns nil where waiting for room is pointless:
-// the deadline of ctx comes first if the provider goes on to get as many calls as now, or most requests of the model fail.
-// The caller calls drop in the end.
+// claim takes a place in the queue for a retry that is due after a wait. It returns nil if waiting for room is
+// pointless. That is so if ctx would end first, assuming that the provider gets as many calls as now, or if most
+// requests of the model fail. The caller must call drop in the end.
 func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,15 +116,15 @@ func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim
 	return c
 }
 
-// roomLocked returns when the budget has room for a retry behind so many others, if the provider goes on to get as many calls
-// as now. Because whole slots are forgotten, first requests count for at most the span and retries for at least the span: the
-// budget may be too small, never too large.
+// roomLocked returns when the budget has room for a retry behind the number ahead of others, assuming that the
+// provider gets as many calls as now. Whole slots are forgotten, so first requests count for at most the span, and
+// retries for at least the span. The budget may therefore be too small, but never too large.
 func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	first, _ := b.sent.sum(now, windowSlots)
 	_, retries := b.sent.sum(now, windowSlots+1)
 	size := max(budgetFloor, first/budgetShare)
 	room := now
-	for slot := b.sent.number(now) - windowSlots; retries+ahead%size >= size; slot++ { // the oldest retries leave first
+	for slot := b.sent.number(now) - windowSlots; retries+ahead%size >= size; slot++ { // The oldest retries leave first.
 		if n := b.sent.at(slot)[retry]; n > 0 {
 			retries -= n
 			room = time.Duration(slot+windowSlots+1) * (b.sent.span / windowSlots)
@@ -133,8 +133,8 @@ func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	return room + time.Duration(ahead/size)*budgetSpan
 }
 
-// await waits until a claim is due and there is room for it, and reports whether its retry may be sent. It reports false when
-// ctx ends before, and when the model fails too often meanwhile.
+// await waits until a claim is due and there is room for it. It reports whether the retry may be sent. It returns
+// false if ctx ends first, and if the model fails too often meanwhile.
 func (b *budget) await(ctx context.Context, c *claim) bool {
 	select {
 	case <-time.After(c.due - b.now()):
@@ -162,7 +162,8 @@ func (b *budget) await(ctx context.Context, c *claim) bool {
 	return c.state == claimGranted
 }
 
-// grantLocked grants the claims that wait while there is room, and is called again when there is more of it.
+// grantLocked grants waiting claims while there is room. It sets a timer to be called again when there is more
+// room.
 func (b *budget) grantLocked() {
 	if b.timer != nil {
 		b.timer.Stop()
@@ -187,7 +188,7 @@ func (b *budget) grantLocked() {
 	}
 }
 
-// refuse ends the claims of a model for which waiting became pointless.
+// refuse ends the claims of a model for which waiting has become pointless.
 func (b *budget) refuse(m *model) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +204,7 @@ func (b *budget) refuse(m *model) {
 		close(c.ended)
 		return true
 	})
-	b.grantLocked() // which needs no timer any more where nobody waits
+	b.grantLocked() // This stops the timer if no claim waits.
 }
 
 // pointlessLocked reports whether a claim waits for room although most requests of its model fail.
@@ -211,7 +212,8 @@ func (b *budget) pointlessLocked(c *claim) bool {
 	return c.state == claimWaiting && c.model.attempts.mostFail(b.now())
 }
 
-// drop takes back a claim whose retry is not sent. It does nothing for nil, and for a claim that was spent or refused.
+// drop takes back a claim whose retry is not sent. c may be nil, or a claim that was spent or refused. drop then
+// does nothing.
 func (b *budget) drop(c *claim) {
 	if c == nil {
 		return
@@ -231,8 +233,8 @@ func (b *budget) removeLocked(at int) {
 	b.claims = slices.Delete(b.claims, at, at+1)
 }
 
-// spend counts a request that is about to be sent. A retry has a claim that was granted. If the budget has become smaller
-// since then, spend refuses, and the claim is again the first that waits.
+// spend counts a request that is about to be sent. A retry has a claim that was granted. If the budget has shrunk
+// since then, spend returns false, and the claim is again the first to wait.
 func (b *budget) spend(r request, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,9 +262,8 @@ func (b *budget) spend(r request, c *claim) bool {
 // windowSlots is how many slots make up the span of a window.
 const windowSlots = 10
 
-// window counts two kinds of events over the latest span of time. It counts in slots,
-// which are forgotten as a whole. There is one slot more than the span needs, because
-// the newest slot is not complete.
+// window counts two kinds of events over the latest span of time. It counts in slots, which are forgotten as a
+// whole. There is one slot more than the span needs, because the newest slot is not complete.
 type window struct {
 	span  time.Duration
 	slots [windowSlots + 1]struct {
@@ -273,7 +274,7 @@ type window struct {
 
 func (w *window) number(now time.Duration) int64 { return int64(now / (w.span / windowSlots)) }
 
-// add counts an event of the kind 0 or 1.
+// add counts an event of kind 0 or 1.
 func (w *window) add(now time.Duration, kind int) {
 	n := w.number(now)
 	slot := &w.slots[n%int64(len(w.slots))]
@@ -284,7 +285,7 @@ func (w *window) add(now time.Duration, kind int) {
 	slot.counts[kind]++
 }
 
-// at returns the counts of a slot.
+// at returns the counts of the slot with a number.
 func (w *window) at(number int64) [2]int {
 	if number < 0 {
 		return [2]int{}
@@ -296,7 +297,7 @@ func (w *window) at(number int64) [2]int {
 	return slot.counts
 }
 
-// sum returns the counts of both kinds in the newest slots, up to n of them.
+// sum returns the counts of both kinds in the newest n slots.
 func (w *window) sum(now time.Duration, n int64) (a, b int) {
 	newest := w.number(now)
 	for _, slot := range w.slots {

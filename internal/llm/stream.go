@@ -19,26 +19,25 @@ import (
 )
 
 const (
-	// deltaPause is the least time between two deltas, unless the call asks for more. Text that arrives sooner is
-	// passed on together with what follows: otherwise a provider that sends single
-	// characters would make one event of each. The pause is too short to be noticed.
+	// deltaPause is the shortest time between two deltas, unless the call asks for a longer one. Text that arrives
+	// sooner is passed on together with the text after it. Otherwise a provider that sends single characters would
+	// cause one event for each. The pause is too short to be noticed.
 	deltaPause = 20 * time.Millisecond
-	// drainTimeout is how long the end of a body is waited for after the end of the
-	// stream in it: about as long as a new connection would take.
+	// drainTimeout is how long to wait for the end of a body after the end of the stream in it. A new connection
+	// would take about as long.
 	drainTimeout = 100 * time.Millisecond
-	// maxDrainBytes bounds what is read meanwhile.
+	// maxDrainBytes is how many bytes are read meanwhile.
 	maxDrainBytes = 4 << 10
 )
 
-// stream performs a streamed request. It passes on the text as it arrives and
-// returns all of it as one reply.
+// stream performs a streamed request. It passes on the text as it arrives, and returns the whole reply.
 func (p *provider) stream(ctx context.Context, x *exchange) (r received, err error) {
 	stream, err := p.api.CreateChatCompletionStream(ctx, openai.ChatCompletionRequest{Model: x.model})
 	if err != nil {
 		return r, err
 	}
 	defer stream.Close()
-	if x.events == nil { // the reply is no stream
+	if x.events == nil { // The reply is no stream.
 		return p.reply(ctx, x)
 	}
 	in := &inlet{arrived: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -51,7 +50,7 @@ func (p *provider) stream(ctx context.Context, x *exchange) (r received, err err
 	defer func() {
 		select {
 		case <-in.ended:
-		default: // onDelta has panicked
+		default: // onDelta has panicked.
 			x.cut(nil)
 			<-in.ended
 		}
@@ -63,9 +62,9 @@ func (p *provider) stream(ctx context.Context, x *exchange) (r received, err err
 	return r, err
 }
 
-// inlet holds text that was read and not yet passed on.
+// inlet holds text that was read and is not passed on yet.
 type inlet struct {
-	arrived chan struct{} // holds one element when there is text
+	arrived chan struct{} // holds one element if there is text
 	ended   chan struct{} // closed when no more text comes
 
 	mu   sync.Mutex // guards text
@@ -90,8 +89,8 @@ func (in *inlet) take() string {
 	return text
 }
 
-// passOn calls onDelta with the text until it ends. Text that arrives after a pause is
-// passed on at once, and text that arrives sooner at the end of the pause.
+// passOn calls onDelta with the text until the text ends. Text that arrives after a pause is passed on at once.
+// Text that arrives sooner is passed on at the end of the pause.
 func (in *inlet) passOn(x *exchange, keys keyFilter) {
 	for over := false; !over; {
 		select {
@@ -126,13 +125,13 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (received, 
 	return a.received, err
 }
 
-// assembly is the reply that the chunks of a stream make up.
+// assembly puts a reply together from the chunks of a stream.
 type assembly struct {
 	received
 	text    *thinking.Stream
 	refused strings.Builder
 	apart   strings.Builder // thinking that the provider sends apart from the text
-	last    bool            // the usage came with the end of the reply, or behind it
+	last    bool            // the usage came with the end of the reply, or after it
 }
 
 // assemble reads the chunks of a stream until the text is complete.
@@ -140,13 +139,13 @@ func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *asse
 	for {
 		data, err := x.events.next()
 		if err != nil && (x.events.done || a.finish != "" || a.whole) {
-			return nil // the text is complete, whatever the error
+			return nil // The text is complete, whatever the error.
 		}
 		if errors.Is(err, io.EOF) {
 			return truncated()
 		}
 		if err == nil {
-			err = ctx.Err() // much may have arrived that is still to be read
+			err = ctx.Err() // Much may have arrived that is still to be read.
 		}
 		if err != nil {
 			return err
@@ -186,7 +185,7 @@ func (a *assembly) note(c *received, failed bool) {
 // add appends the text of a chunk. It returns the text that can be passed on now.
 func (a *assembly) add(c *received, maxBytes int64) (shown string, err error) {
 	text := c.text
-	if c.whole && a.text.Len() > 0 { // all of the text once more
+	if c.whole && a.text.Len() > 0 { // The chunk has all of the text once more.
 		text = ""
 	}
 	a.refused.WriteString(c.refusal)
@@ -202,7 +201,7 @@ func (a *assembly) add(c *received, maxBytes int64) (shown string, err error) {
 	return a.text.Add(text), nil
 }
 
-// finishText divides the text, which is complete, and passes on what is left of it.
+// finishText divides the complete text into answer and thinking, and passes on the rest of the answer.
 func (a *assembly) finishText(x *exchange, in *inlet) {
 	parts, rest, void := a.text.End()
 	if void && x.onDelta != nil && x.call.OnVoid == nil {
@@ -220,7 +219,7 @@ func (a *assembly) finishText(x *exchange, in *inlet) {
 	}
 }
 
-// chunk reads a chunk whose JSON begins with data, which is the first line of its event.
+// chunk reads a chunk. data is the first line of its event.
 func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	c, err := readReply(ctx, data, true)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -232,7 +231,7 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 		}
 		c, err = readReply(ctx, data, true)
 	}
-	if err != nil && readComplaint(data).message != "" { // a list of errors
+	if err != nil && readComplaint(data).message != "" { // It is a list of errors.
 		return c, reported(x, data)
 	}
 	if err != nil {
@@ -248,40 +247,40 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	return c, nil
 }
 
-// events reads a stream of server-sent events (WHATWG HTML, section 9.2). Only their
-// data is used. Most providers send one line of data for each event, and some forget the
-// blank line behind it, so a line that is complete JSON is taken as a whole event. Some leave out the name of the field,
-// and some send a whole reply in place of a stream: a line that begins with a brace is data, too.
+// events reads a stream of server-sent events (WHATWG HTML, section 9.2). It uses only their data. Most providers
+// send one line of data for each event, and some forget the blank line after it, so a line that is complete JSON
+// counts as a whole event. Some providers leave out the name of the field, and some send a whole reply in place of
+// a stream. So a line that begins with a brace counts as data, too.
 type events struct {
-	paced *paced // under in
+	paced *paced // the reader under in
 	in    *bufio.Reader
 	cut   context.CancelCauseFunc // ends the request
-	max   int64                   // bytes in a line, and in the data of an event
-	cr    bool                    // the line before ended with a CR: an LF that follows belongs to it
+	max   int64                   // limits the bytes in a line, and in the data of an event
+	cr    bool                    // the line before ended with a CR, so that an LF after it belongs to it
 	open  bool                    // a line was read
 	long  []byte                  // a line that is longer than the buffer of in
-	data  []byte                  // of an event with several lines of it
-	done  bool                    // [DONE] was seen
-	bare  bool                    // the data has no field's name before it
-	// failing says that the event is an error by its name.
+	data  []byte                  // of an event that has several lines of data
+	done  bool                    // [DONE] has come
+	bare  bool                    // the data has no field name before it
+	// failing says that the name of the event says error.
 	failing bool
 }
 
 const byteOrderMark = "\uFEFF"
 
-// endMark is what a stream ends with.
+// endMark is the end of a stream.
 const endMark = "[DONE]"
 
-// next returns the next line that holds data. It is valid until the next call.
+// next returns the next line that holds data. The line is valid until the next call.
 func (e *events) next() ([]byte, error) {
 	for !e.done {
 		line, err := e.line()
 		data, ok := e.dataOf(line)
 		if ok && string(data) == endMark {
 			e.done = true
-			e.paced.pause = 0 // the end is awaited
+			e.paced.pause = 0 // Do not delay the end.
 			e.drain()
-		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
+		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // The last line may be cut off.
 			return data, nil
 		}
 		if err != nil {
@@ -291,8 +290,7 @@ func (e *events) next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// rest reads an event to its end, and returns all of its data, of which the first
-// line is given.
+// rest reads an event to its end, and returns all of its data. first is the first line of the data.
 func (e *events) rest(first []byte) ([]byte, error) {
 	e.data = append(e.data[:0], first...)
 	for {
@@ -311,7 +309,7 @@ func (e *events) rest(first []byte) ([]byte, error) {
 		if ok {
 			e.data = append(append(e.data, '\n'), data...)
 		}
-		if e.bare && line[0] == '}' { // the end of an object that is indented
+		if e.bare && line[0] == '}' { // It ends an object that is indented.
 			return e.data, nil
 		}
 		if int64(len(e.data)) > e.max {
@@ -323,13 +321,13 @@ func (e *events) rest(first []byte) ([]byte, error) {
 func dataOf(line []byte) (data []byte, ok bool) {
 	data, ok = bytes.CutPrefix(line, []byte("data:"))
 	data = bytes.TrimSpace(data)
-	if again, framed := bytes.CutPrefix(data, []byte("data:")); framed { // some gateways frame what is framed
+	if again, framed := bytes.CutPrefix(data, []byte("data:")); framed { // Some gateways frame twice.
 		data = bytes.TrimSpace(again)
 	}
 	return data, ok
 }
 
-// dataOf returns the data in a line, whether or not a field's name stands before it. It notes what else the line says.
+// dataOf returns the data in a line, with or without a field name before it. It notes what else the line says.
 func (e *events) dataOf(line []byte) (data []byte, ok bool) {
 	if data, ok = dataOf(line); ok {
 		e.bare = false
@@ -348,7 +346,7 @@ func (e *events) dataOf(line []byte) (data []byte, ok bool) {
 	return line, e.bare
 }
 
-// beforeEnd returns what stands before the end mark of a stream, in the same line.
+// beforeEnd returns the text before the end mark of a stream, in the same line.
 func beforeEnd(line []byte) (before []byte, ok bool) {
 	if before, ok = bytes.CutSuffix(line, []byte(endMark)); !ok {
 		return line, false
@@ -356,7 +354,7 @@ func beforeEnd(line []byte) (before []byte, ok bool) {
 	return bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(before), []byte("data:"))), true
 }
 
-// isFramed reports whether a text begins as a stream of events.
+// isFramed reports whether a text begins like a stream of events.
 func isFramed(text []byte) bool {
 	return slices.ContainsFunc([]string{"data:", "event:", "id:", "retry:", ":"}, func(field string) bool {
 		return bytes.HasPrefix(text, []byte(field))
@@ -364,21 +362,20 @@ func isFramed(text []byte) bool {
 }
 
 const (
-	// maxReadPause is the longest time that a stream is left unread. The end of a reply is
-	// noticed as much later.
+	// maxReadPause is the longest time for which a stream is not read. The end of a reply is noticed later by this
+	// time.
 	maxReadPause = 100 * time.Millisecond
-	// fewBytes is less than a read returns while there is more.
+	// fewBytes is less than a read returns while more has arrived.
 	fewBytes = 1 << 10
 )
 
-// paced reads a stream of small pieces some ten times a second in place of once for each
-// piece: most of what a piece costs is being woken up for it. After a read that returned
-// little it pauses, for at most a quarter of the time that the stream has taken so far, so
-// that a short reply is hardly late.
+// paced reads a stream of small pieces about ten times a second, and not once for each piece, because most of the
+// cost of a piece is the wake-up. After a read that returned little it pauses, for at most a quarter of the time
+// that the stream has taken so far. So a short reply is hardly late.
 type paced struct {
 	io.Reader
 	ctx    context.Context //nolint:containedctx // that of the request, whose reply this is
-	pause  time.Duration   // the longest; 0: each piece is read as it comes
+	pause  time.Duration   // the longest pause; if 0, each piece is read as it comes
 	begun  time.Time
 	little bool // the last read returned less than fewBytes
 }
@@ -396,8 +393,8 @@ func (c *paced) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// line reads one line of any length up to the limit. It ends with LF, CR, or both.
-// At the end of the stream it returns what there is of a line, and io.EOF.
+// line reads one line of any length up to the limit. A line ends with LF, CR, or both. At the end of the stream,
+// line returns the incomplete last line, and io.EOF.
 func (e *events) line() ([]byte, error) {
 	e.long = e.long[:0]
 	for {
@@ -411,7 +408,7 @@ func (e *events) line() ([]byte, error) {
 		if e.cr && read[0] == '\n' {
 			skip = 1
 		}
-		if !e.open && bytes.HasPrefix(read, []byte(byteOrderMark)) { // a mark that the stream may begin with
+		if !e.open && bytes.HasPrefix(read, []byte(byteOrderMark)) { // A stream may begin with a byte order mark.
 			skip = len(byteOrderMark)
 		}
 		e.cr = false
@@ -428,7 +425,7 @@ func (e *events) line() ([]byte, error) {
 			ends = 1
 			e.cr = true
 		}
-		_, _ = e.in.Discard(skip + size + ends) // it is buffered
+		_, _ = e.in.Discard(skip + size + ends) // It is buffered.
 		if int64(len(e.long)+size) > e.max {
 			return nil, tooLarge(e.max)
 		}
@@ -441,10 +438,10 @@ func (e *events) line() ([]byte, error) {
 	}
 }
 
-// drain reads to the end of the body, so that the connection can be used again. It does
-// not wait long: the answer is complete.
+// drain reads to the end of the body, so that the connection can be used again. It does not wait long, because the
+// answer is complete.
 func (e *events) drain() {
-	if e.cut == nil { // it is all here
+	if e.cut == nil { // The whole body is here.
 		return
 	}
 	timer := time.AfterFunc(drainTimeout, func() { e.cut(errDrained) })

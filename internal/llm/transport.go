@@ -17,47 +17,46 @@ import (
 	"github.com/councild/councild/internal/llm/thinking"
 )
 
-// maxErrorBytes bounds what is read of an error's body: its text is cut to
-// maxMessageBytes anyway.
+// maxErrorBytes is how many bytes of an error's body are read. Its text is cut to maxMessageBytes anyway.
 const maxErrorBytes = 64 << 10
 
-// exchange is passed through the context of one request. It carries what go-openai's
-// structs cannot: further fields to the request, and status, headers and body back from
-// the response.
+// exchange travels in the context of one request. It carries what go-openai's structs cannot carry: further fields
+// of the request, and the status, headers and body of the response.
 type exchange struct {
-	call     *council.Call           // what is asked for; nil: the request is the library's own
+	// call is the call of the request. If it is nil, the library makes the request itself.
+	call     *council.Call
 	dialect  dialect                 // of the provider
-	model    string                  // as the provider knows it
-	without  options                 // that the request must not have
+	model    string                  // the provider's name for it
+	without  options                 // options that the request must not have
 	cut      context.CancelCauseFunc // ends the request
-	onDelta  func(text string)       // nil: the reply is wanted in one piece
-	pause    time.Duration           // the least time between two calls of onDelta
-	prepared []byte                  // the body, where it was needed before it is sent
-	address  string                  // of the provider, for messages
-	hint     string                  // what HTTP 404 may come from; "" when nothing is known
+	onDelta  func(text string)       // nil if the reply is wanted in one piece
+	pause    time.Duration           // the shortest time between two calls of onDelta
+	prepared []byte                  // the body, if it was needed before it is sent
+	address  string                  // address of the provider, for messages
+	hint     string                  // possible cause of HTTP 404, or ""
 
-	sending  *bytes.Reader // the body, while it is sent
-	unopened bool          // as in model; then of this reply
+	sending  *bytes.Reader // the body while it is sent
+	unopened bool          // as in model; after the reply, for this reply
 	response
 
-	// Parts that each call needs once. Here they need no allocations of their own.
+	// The fields below are needed once in each request. As fields they need no allocations of their own.
 	trace    httptrace.ClientTrace
 	first    bytes.Reader // the body on the first connection
 	watched  watched
 	answered answered
 }
 
-// response is what has come of a request so far.
+// response is the part of a response that has come so far.
 type response struct {
-	sent      bool        // there was a connection, so that the request may have left
+	sent      bool        // there was a connection, so the request may have been sent
 	permanent bool        // there was no connection, and another attempt would fail too
-	proxy     *proxyError // the proxy in between asked for credentials; nil: it did not
+	proxy     *proxyError // set if a proxy asked for credentials
 	status    int
-	named     int         // the status that an error behind HTTP 200 names; 0: none
-	complaint *complaint  // what the provider says of an error; nil: not read yet
-	header    http.Header // nil when no response came
-	body      []byte      // empty when the reply is a stream
-	events    *events     // nil when the reply is no stream
+	named     int         // the status that an error behind HTTP 200 names, or 0
+	complaint *complaint  // what the provider says about an error; nil until it is read
+	header    http.Header // nil if no response came
+	body      []byte      // empty if the reply is a stream
+	events    *events     // nil if the reply is no stream
 	passedOn  bool        // onDelta was called
 }
 
@@ -69,22 +68,22 @@ func (*answered) Close() error { return nil }
 
 type exchangeKey struct{}
 
-// transport is the RoundTripper under go-openai. It reads a body to its end within the
-// limit, so that the connection can be used again and a broken reply is never taken for
-// a complete one; or it prepares to read a stream. The library gives an empty request,
-// which is filled here, and gets an empty object.
+// transport is the RoundTripper under go-openai. It reads a body to its end, up to the limit, so that the
+// connection can be used again and a broken reply is never taken for a complete one. If the reply is a stream, it
+// prepares to read it. The library passes an empty request, which transport fills, and gets an empty object as the
+// reply.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
-	idle     time.Duration                      // 0: no limit
+	idle     time.Duration                      // no limit if 0
 	agent    string                             // the User-Agent of each request
-	trace    func(context.Context, http.Header) // as in Options
-	// headers and query are sent with each request.
+	trace    func(context.Context, http.Header) // Options.Trace
+	// headers and query are added to each request.
 	headers, query map[string]string
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	x := req.Context().Value(exchangeKey{}).(*exchange) // every request of this package has one
+	x := req.Context().Value(exchangeKey{}).(*exchange) // Every request of this package has one.
 	if x.call != nil {
 		x.fill(req)
 	}
@@ -131,7 +130,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.body, err = readBody(body, resp.ContentLength, limit)
 	switch {
-	case resp.StatusCode >= 300: // the status says enough, whatever there is of a body
+	case resp.StatusCode >= 300: // The status is enough, whatever the body holds.
 		x.body = x.body[:min(int64(len(x.body)), limit)]
 	case int64(len(x.body)) > limit:
 		return nil, tooLarge(limit)
@@ -143,7 +142,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// addOptions adds to a request what is sent with each.
+// addOptions adds to a request what each request has.
 func (t *transport) addOptions(req *http.Request) {
 	req.Header.Set("User-Agent", t.agent)
 	if t.trace != nil {
@@ -162,8 +161,8 @@ func (t *transport) addOptions(req *http.Request) {
 	req.URL.RawQuery = values.Encode()
 }
 
-// readBody reads a body to its end. It returns one byte more than the limit of a body that is longer. length is the
-// length that the response names, or below 0.
+// readBody reads a body to its end. If the body is longer than the limit, it returns one byte more than the limit.
+// length is the length in the response's headers, or negative if there is none.
 func readBody(body io.Reader, length, limit int64) ([]byte, error) {
 	if length <= 0 || length > limit {
 		return io.ReadAll(io.LimitReader(body, limit+1))
@@ -173,7 +172,8 @@ func readBody(body io.Reader, length, limit int64) ([]byte, error) {
 	return data[:n], err
 }
 
-// refusingProxy returns an error that names the proxy of a request without TLS. It returns nil if the request went to no proxy.
+// refusingProxy returns an error that names the proxy of a request without TLS. It returns nil if the request went
+// to no proxy.
 func (t *transport) refusingProxy(req *http.Request) *proxyError {
 	pool, ok := t.base.(*http.Transport)
 	if !ok || pool.Proxy == nil {
@@ -185,7 +185,7 @@ func (t *transport) refusingProxy(req *http.Request) *proxyError {
 	return nil
 }
 
-// connected notes that the request has a connection, encrypted where it has to be.
+// connected notes that the request has a connection, after the TLS handshake if there is one.
 func (x *exchange) connected(httptrace.GotConnInfo) { x.sent = true }
 
 func isEventStream(h http.Header) bool {
@@ -193,22 +193,21 @@ func isEventStream(h http.Header) bool {
 	return mediaType == "text/event-stream" && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
-// peek reports whether a body is a stream of events. Where its type does not say so, its first bytes may.
+// peek reports whether a body is a stream of events. If its type does not say so, its first bytes may.
 func peek(body io.ReadCloser, typed bool) (io.ReadCloser, bool) {
 	if typed {
 		return body, true
 	}
 	const first = len(byteOrderMark + "event:")
 	buffered := bufio.NewReader(body)
-	begin, _ := buffered.Peek(first) // what cannot be read now, cannot be read later
+	begin, _ := buffered.Peek(first) // What cannot be read now cannot be read later.
 	return struct {
 		io.Reader
 		io.Closer
 	}{buffered, body}, isFramed(bytes.TrimLeft(bytes.TrimPrefix(begin, []byte(byteOrderMark)), "\r\n\t "))
 }
 
-// reply reads the body of a response in one piece. The body of an error status is not
-// read as a reply: see refusedBy.
+// reply reads the body of a response in one piece. It does not read the body of an error status: see refusedBy.
 func (p *provider) reply(ctx context.Context, x *exchange) (received, error) {
 	if x.refused() {
 		return received{}, nil
@@ -223,9 +222,9 @@ func (p *provider) reply(ctx context.Context, x *exchange) (received, error) {
 	return p.reframed(ctx, x, r, err)
 }
 
-// reframed reads a reply that came in another frame than was asked for: with the end mark of a stream behind it, as
-// the events of a stream, or as one object in each line. What breaks off before its end is no reply. r and err are what it
-// is as the JSON of a completion.
+// reframed reads a reply that came in another form than was asked for. It may end in the end mark of a stream, be
+// the events of a stream, or have one object in each line. A reply that breaks off is an error. r and err are the
+// result of reading it as the JSON of a completion.
 func (p *provider) reframed(ctx context.Context, x *exchange, r received, err error) (received, error) {
 	body := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(x.body), []byte(byteOrderMark)))
 	if whole, _ := beforeEnd(body); len(whole) < len(x.body) {
@@ -238,16 +237,17 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 	case lines, isFramed(body), errors.Is(err, errPiece):
 		x.events = &events{paced: &paced{}, in: bufio.NewReader(bytes.NewReader(body)), max: p.transport.maxBytes}
 		return p.read(ctx, x, &inlet{arrived: make(chan struct{}, 1)})
-	case readComplaint(body).message != "": // a list of errors
+	case readComplaint(body).message != "": // It is a list of errors.
 		return received{fault: body}, nil
 	default:
 		return r, err
 	}
 }
 
-// divide makes the parts of a reply its text and its thinking.
+// divide sets the text and the thinking of a reply.
 func (x *exchange) divide(r *received, p thinking.Parts) {
-	// Reviews and answers of one model may think in different ways: only a stream that showed nothing in vain says that it does not.
+	// Reviews and answers of one model may think in different ways. So only a stream that showed no text by mistake
+	// resets unopened.
 	x.unopened = p.Unopened || x.unopened && !x.streams()
 	r.text = p.Answer
 	r.divided = true
@@ -260,7 +260,7 @@ func (x *exchange) divide(r *received, p thinking.Parts) {
 // refused reports whether the provider answered with a status that is no success.
 func (x *exchange) refused() bool { return x.header != nil && (x.status < 200 || x.status >= 300) }
 
-// watched ends the request when its reader waits too long for bytes.
+// watched is a body that ends the request if its reader waits too long for bytes.
 type watched struct {
 	io.ReadCloser
 	idle  time.Duration

@@ -9,8 +9,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// figure is a number in a reply. A malformed number is marked as implausible, and the rest of
-// the reply is still read.
+// figure is a number in a reply. A malformed number is implausible, and the rest of the reply is still read.
 type figure struct {
 	value              float64
 	given, implausible bool
@@ -23,9 +22,9 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// tokens returns a number of tokens, 0 where it is not given. It returns false where it is not believed.
+// tokens returns a number of tokens, or 0 if it is not given. ok is false if the number is implausible.
 func (f figure) tokens() (n int64, ok bool) {
-	const most = 1 << 62 // far beyond what is believed
+	const most = 1 << 62 // far beyond any plausible number
 	n = int64(max(min(f.value, most), -most))
 	if f.implausible || f.value != math.Trunc(f.value) || !council.BelievableTokens(n) {
 		return 0, false
@@ -33,7 +32,7 @@ func (f figure) tokens() (n int64, ok bool) {
 	return n, true
 }
 
-// readUsage reads the usage of a reply, nil where it is missing or no object.
+// readUsage reads the usage of a reply. It returns nil if the usage is missing or no object.
 func readUsage(raw json.RawMessage) *figures {
 	var f *figures
 	if json.Unmarshal(raw, &f) != nil {
@@ -42,31 +41,33 @@ func readUsage(raw json.RawMessage) *figures {
 	return f
 }
 
-// figures are the usage of a reply in the provider's words. The costs are OpenRouter's extension, in US dollars.
+// figures are the usage of a reply, as the provider reports it. The costs are OpenRouter's extension, in US
+// dollars.
 type figures struct {
 	Input       figure `json:"prompt_tokens"`
 	Output      figure `json:"completion_tokens"`
 	Total       figure `json:"total_tokens"`
-	Reasoning   figure `json:"reasoning_tokens"` // where it does not stand among the details
+	Reasoning   figure `json:"reasoning_tokens"` // if it is not among the details
 	Cost        figure `json:"cost"`
 	InputParts  parts  `json:"prompt_tokens_details"`
 	OutputParts parts  `json:"completion_tokens_details"`
-	CacheRead   figure `json:"cache_read_input_tokens"`     // of gateways to Anthropic
-	CacheMade   figure `json:"cache_creation_input_tokens"` // of those, too
-	CacheHit    figure `json:"prompt_cache_hit_tokens"`     // DeepSeek's
+	CacheRead   figure `json:"cache_read_input_tokens"`     // from gateways to Anthropic
+	CacheMade   figure `json:"cache_creation_input_tokens"` // from gateways to Anthropic
+	CacheHit    figure `json:"prompt_cache_hit_tokens"`     // from DeepSeek
 	CostParts   parts  `json:"cost_details"`
-	OwnKey      flag   `json:"is_byok"` // another provider charges the caller's own key, beside what this one charges
+	// OwnKey says that another provider charges the caller's own key, in addition to the cost here.
+	OwnKey flag `json:"is_byok"`
 }
 
-// parts are the kinds of tokens that have prices of their own, and the cost at the provider behind a gateway.
+// parts are the kinds of tokens that have their own prices, and the cost at the provider behind a gateway.
 type parts struct {
 	Cached    figure `json:"cached_tokens"`
-	Written   figure `json:"cache_write_tokens"` // OpenRouter's extension, since GPT-5.6 OpenAI's too
+	Written   figure `json:"cache_write_tokens"` // from OpenRouter, and since GPT-5.6 from OpenAI
 	Reasoning figure `json:"reasoning_tokens"`
 	Upstream  figure `json:"upstream_inference_cost"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It never fails: what cannot be read is not there.
+// UnmarshalJSON implements json.Unmarshaler. It never fails, and ignores what it cannot read.
 func (p *parts) UnmarshalJSON(b []byte) error {
 	type plain parts
 	var read plain
@@ -76,7 +77,7 @@ func (p *parts) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// flag is a boolean. Anything but true counts as false.
+// flag is a boolean. Any value except true counts as false.
 type flag bool
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
@@ -85,7 +86,7 @@ func (f *flag) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// all returns the figures, in a fixed order.
+// all returns all figures, in a fixed order.
 func (f *figures) all() [15]*figure {
 	return [...]*figure{
 		&f.Input, &f.Output, &f.Total, &f.Reasoning, &f.Cost,
@@ -95,8 +96,8 @@ func (f *figures) all() [15]*figure {
 	}
 }
 
-// merge takes in what an earlier chunk of the stream reported. Figures grow along a stream, and some providers report
-// input and output in different chunks: the greatest value of each figure counts.
+// merge adds the figures that an earlier chunk of the stream reported. Figures grow along a stream, and some
+// providers report input and output in different chunks. So the greatest value of each figure counts.
 func (f *figures) merge(earlier *figures) {
 	before := earlier.all()
 	for i, now := range f.all() {
@@ -125,19 +126,19 @@ func (f *figures) reasons() bool {
 	return false
 }
 
-// read returns what the request consumed, and counts the figures that are not believed. A completion has at least one
-// token on either side, so a 0 stands for a figure that was not given.
+// read returns what the request consumed. implausible is how many figures are implausible. A completion has at
+// least one token of input and of output, so a 0 stands for a figure that was not given.
 //
-// OpenAI counts all tokens in prompt and completion. Gemini counts its thoughts in the total alone. xAI reports them as
-// reasoning tokens besides the completion. Some gateways leave cached tokens out of the prompt. No token that a provider
-// may charge for must be missed, so the most that the figures can mean counts:
+// OpenAI includes all tokens in prompt and completion. Gemini includes its thoughts only in the total. xAI reports
+// them as reasoning tokens in addition to the completion. Some gateways leave cached tokens out of the prompt. No
+// token that a provider may charge for must be missed, so the largest meaning of the figures counts:
 //
-//   - cached and written tokens beyond the prompt come on top of it;
-//   - so do reasoning tokens beyond the completion;
+//   - cached and written tokens beyond the prompt are added to it;
+//   - reasoning tokens beyond the completion are added to it, too;
 //   - the output is at least the total without the input. If the difference is in truth cached tokens that the prompt
 //     leaves out, they count as output, which is dearer.
 //
-// A total that is smaller than its parts says nothing.
+// A total that is smaller than its parts is ignored.
 func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int) {
 	believed := func(f figure) int64 {
 		n, ok := f.tokens()
@@ -150,7 +151,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	completion := believed(f.Output)
 	total := believed(f.Total)
 	k = f.kinds()
-	// One array holds all, for one allocation. What totals suggest of reasoning below is a bound for prices.
+	// One array holds all three, for one allocation. The reasoning that is derived from totals below is only a
+	// bound for prices.
 	tokens := [3]int64{2: k.Reasoning}
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache
@@ -163,7 +165,7 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 		output = max(output, total-input)
 	}
 	if completion > 0 {
-		k.Reasoning = max(k.Reasoning, output-completion) // what stands outside the completion are thoughts
+		k.Reasoning = max(k.Reasoning, output-completion) // Output that is not in the completion is thinking.
 	}
 	tokens[0] = input
 	tokens[1] = output
@@ -184,11 +186,11 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	return u, k, implausible + beyond
 }
 
-// cost returns what the request cost in US dollars, nil where the provider does not tell. It returns false where the
-// figure is none.
+// cost returns what the request cost in US dollars, or nil if the provider does not say. ok is false if the figure
+// is implausible.
 //
-// When the caller's own key at the provider behind a gateway pays for a request, the gateway charges a fee or nothing:
-// then both amounts count. In other replies the two are equal.
+// If the caller's own key at the provider behind a gateway pays for a request, the gateway charges a fee or
+// nothing. Then both amounts count. In other replies the two are equal.
 func (f *figures) cost() (usd *float64, ok bool) {
 	cost := f.Cost
 	upstream := f.CostParts.Upstream
@@ -207,8 +209,8 @@ func (f *figures) cost() (usd *float64, ok bool) {
 	}
 }
 
-// quoteNaN returns data with quotes around every NaN and Infinity outside strings: some
-// servers write them in place of a number, which is not JSON.
+// quoteNaN returns data with quotes around every NaN and Infinity outside strings. Some servers write them in place
+// of a number, and they are not JSON.
 func quoteNaN(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data

@@ -14,12 +14,12 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// This file writes requests, and reads replies in their usual form; anyReply reads all
-// others. go-openai would take three times as long. It would also drop or refuse parts of a
-// request, such as a temperature of 0 or the sampling parameters of models that it knows by
-// name, and lose a reply because of one malformed figure beside its text.
+// This file writes requests, and reads replies in their usual form. anyReply reads all other replies. go-openai
+// would take three times as long. It would also drop or refuse parts of a request, such as a temperature of 0 or
+// the sampling parameters of models that it knows by name. And it would lose a reply because of one malformed
+// figure next to its text.
 
-// request returns the JSON of the request, in the form for completions or for embeddings.
+// request returns the JSON of the request, for a completion or for embeddings.
 func (x *exchange) request() []byte {
 	call := x.call
 	if call.Texts != nil {
@@ -70,7 +70,7 @@ func (x *exchange) request() []byte {
 	}
 }
 
-// format returns the form of the reply that the request asks for; nil: it is open.
+// format returns the form of the reply that the request asks for, or nil.
 func (x *exchange) format() *council.Format {
 	if x.without&optFormat != 0 {
 		return nil
@@ -81,7 +81,7 @@ func (x *exchange) format() *council.Format {
 // streams reports whether the reply is wanted as a stream.
 func (x *exchange) streams() bool { return x.call.OnDelta != nil && x.without&optStream == 0 }
 
-// requestSize returns about how long the request is, so that a prompt is copied once.
+// requestSize returns the approximate size of the request, so that a prompt is copied only once.
 func (x *exchange) requestSize() int {
 	n := 512
 	for _, m := range x.call.Messages {
@@ -93,8 +93,7 @@ func (x *exchange) requestSize() int {
 	return n
 }
 
-// appendString appends s as JSON. Each byte that is not UTF-8 becomes U+FFFD, as with
-// encoding/json.
+// appendString appends s as JSON. Each byte that is not UTF-8 becomes U+FFFD, as in encoding/json.
 func appendString(b []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s))
@@ -118,14 +117,14 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[done:]...), '"')
 }
 
-// Behind a backslash, the character of escapes at an index stands for that of escaped.
+// In a JSON string, a backslash and a character of escapes stand for the character of escaped at the same index.
 const (
 	escapes = `"\nrtbf/`
 	escaped = "\"\\\n\r\t\b\f/"
 )
 
-// fill gives req its body, which is made once more for another connection. net/http sends a bytes.Reader together with
-// the head, as far as its buffer has room; of any other type it sends the head first.
+// fill sets the body of req. Another connection makes the body again. net/http sends a bytes.Reader together with
+// the head if its buffer has room. For any other type it sends the head first.
 func (x *exchange) fill(req *http.Request) {
 	b := x.prepared
 	if x.prepared = nil; b == nil {
@@ -141,15 +140,16 @@ func (x *exchange) fill(req *http.Request) {
 	}
 }
 
-// wrote lets go of the body when all of it is sent: the reply may take minutes. The goroutine that sends calls it.
+// wrote releases the body when all of it is sent, because the reply may take minutes. The goroutine that sends
+// calls it.
 func (x *exchange) wrote(httptrace.WroteRequestInfo) {
 	if x.sending != nil && x.sending.Len() == 0 {
 		x.sending.Reset(nil)
 	}
 }
 
-// quickReply reads a completion, or a chunk of a stream, in one pass. At anything that is
-// not in the usual form it gives up with ok false. What it reads is what readReply reads.
+// quickReply reads a completion, or a chunk of a stream, in one pass. It returns the same as readReply. If anything
+// is not in the usual form, ok is false.
 func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	s := scanner{data: data}
 	var used *figures
@@ -183,7 +183,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 
 func (s *scanner) choices(r *received, chunk bool) {
 	if s.null() {
-		s.bad = s.bad || chunk // an error may stand beside it
+		s.bad = s.bad || chunk // It may come with an error.
 		return
 	}
 	content := `"message"`
@@ -192,7 +192,7 @@ func (s *scanner) choices(r *received, chunk bool) {
 	}
 	s.must('[')
 	s.list(']', func() {
-		s.bad = s.bad || r.chosen // more than one
+		s.bad = s.bad || r.chosen // There is more than one.
 		r.chosen = true
 		s.choice(r, content)
 	})
@@ -213,7 +213,7 @@ func (s *scanner) choice(r *received, content string) {
 			r.finish = finishReason(s.text())
 		case `"error"`:
 			s.bad = !s.null() || s.bad
-		case `"message"`, `"delta"`: // the one that does not belong here
+		case `"message"`, `"delta"`: // It is the other one, which does not belong here.
 			s.bad = true
 		default:
 			s.skip(2)
@@ -232,11 +232,11 @@ func (s *scanner) message(r *received) {
 			r.refusal = s.text()
 		case `"reasoning_content"`, `"reasoning"`, `"thinking"`:
 			text := clip(s.text())
-			s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // some send it twice
+			s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // Some send it twice.
 			r.reasoning = cmp.Or(r.reasoning, text)
 		case `"reasoning_details"`:
 			if !s.null() {
-				s.bad = s.bad || r.reasoning == "" // they may hold it
+				s.bad = s.bad || r.reasoning == "" // They may hold it.
 				s.skip(3)
 			}
 		default:
@@ -286,7 +286,7 @@ func (s *scanner) usage(f *figures) {
 			s.next()
 			begin := s.at
 			s.skip(2)
-			_ = f.OwnKey.UnmarshalJSON(s.data[begin:s.at]) // it never fails
+			_ = f.OwnKey.UnmarshalJSON(s.data[begin:s.at]) // It never fails.
 		default:
 			s.skip(2)
 		}
@@ -312,12 +312,12 @@ func (s *scanner) parts(p *parts) {
 			s.skip(3)
 			return
 		}
-		s.bad = s.bad || place.given // it may stand twice
+		s.bad = s.bad || place.given // It may occur twice.
 		s.figure(place)
 	})
 }
 
-// scanner steps over JSON. It sets bad at what is not JSON, or not in the usual form.
+// scanner steps over JSON. It sets bad if something is not JSON, or not in the usual form.
 type scanner struct {
 	data []byte
 	at   int
@@ -325,13 +325,13 @@ type scanner struct {
 	seen int // the members that were read, as bits
 }
 
-// once sets bad when a member stands twice.
+// once sets bad if a member occurs twice.
 func (s *scanner) once(member int) {
 	s.bad = s.bad || s.seen&member != 0
 	s.seen |= member
 }
 
-// next returns the byte that comes next, blanks left aside, 0 at the end.
+// next returns the next byte that is not a blank, or 0 at the end.
 func (s *scanner) next() byte {
 	for s.at < len(s.data) {
 		switch c := s.data[s.at]; c {
@@ -344,7 +344,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take steps over c, if that is what comes next.
+// take steps over c, if c comes next.
 func (s *scanner) take(c byte) bool {
 	if s.next() != c || s.at == len(s.data) {
 		return false
@@ -355,8 +355,8 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) must(c byte) { s.bad = !s.take(c) || s.bad }
 
-// object steps over an object. It calls member with each key, in its quotes; member has to
-// step over the value. A key that is escaped or needs case folding sets bad.
+// object steps over an object. It calls member with each key, in its quotes. member must step over the value. A key
+// that is escaped or needs case folding sets bad.
 func (s *scanner) object(member func(key []byte)) {
 	s.must('{')
 	s.list('}', func() {
@@ -369,7 +369,7 @@ func (s *scanner) object(member func(key []byte)) {
 	})
 }
 
-// list steps over elements with commas between them, and the end behind them.
+// list steps over elements with commas between them, and over the end.
 func (s *scanner) list(end byte, element func()) {
 	if s.take(end) {
 		return
@@ -383,10 +383,10 @@ func (s *scanner) list(end byte, element func()) {
 	}
 }
 
-// maxDepth is how deep skip goes.
+// maxDepth is how deep skip descends.
 const maxDepth = 64
 
-// skip steps over a value at that depth.
+// skip steps over a value. depth is the depth of the value.
 func (s *scanner) skip(depth int) {
 	switch c := s.next(); {
 	case depth > maxDepth:
@@ -408,7 +408,7 @@ func (s *scanner) skip(depth int) {
 	}
 }
 
-// word steps over w, if that is what comes next.
+// word steps over w, if w comes next.
 func (s *scanner) word(w string) bool {
 	s.next()
 	if !bytes.HasPrefix(s.data[s.at:], []byte(w)) {
@@ -420,7 +420,7 @@ func (s *scanner) word(w string) bool {
 
 func (s *scanner) null() bool { return s.word("null") }
 
-// number steps over a number, which it returns.
+// number steps over a number and returns it.
 func (s *scanner) number() []byte {
 	s.next()
 	rest := s.data[s.at:]
@@ -435,11 +435,11 @@ func (s *scanner) number() []byte {
 
 func (s *scanner) figure(f *figure) {
 	if !s.null() {
-		_ = f.UnmarshalJSON(s.number()) // it never fails
+		_ = f.UnmarshalJSON(s.number()) // It never fails.
 	}
 }
 
-// quoted steps over a string, which it returns in its quotes.
+// quoted steps over a string and returns it in its quotes.
 func (s *scanner) quoted() []byte {
 	if s.next() != '"' {
 		s.bad = true
@@ -468,7 +468,7 @@ func (s *scanner) quoted() []byte {
 	return nil
 }
 
-// text steps over a string, which it returns decoded, or over null.
+// text steps over a string and returns it decoded. For null it returns "".
 func (s *scanner) text() string {
 	if s.null() {
 		return ""
@@ -483,7 +483,7 @@ func (s *scanner) text() string {
 		s.bad = json.Unmarshal(quoted, &text) != nil
 		return text
 	}
-	if string(rest) == finishStop { // as nearly every reply says
+	if string(rest) == finishStop { // Nearly every reply has this word.
 		return finishStop
 	}
 	if bytes.IndexByte(rest, '\\') < 0 {
