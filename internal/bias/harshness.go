@@ -18,7 +18,7 @@ const reportSeed = 18
 const jackknifeFrom = 6
 
 // anomalyLimits says in the report which anomalies it may miss.
-const anomalyLimits = "a shift of 2.5 points in one session is found about every other time from five members on, " +
+const anomalyLimits = "with five members or more, a shift of 2.5 points in one session is found about half of the time, " +
 	"and less often with fewer members or where sessions differ in how far their scores scatter"
 
 // ChangePoint is where a reviewer's mean relative harshness changed most, among sessions in which the council

@@ -248,7 +248,7 @@ func worth(sessions int, entries []LeaderboardEntry) string {
 	case len(entries) == 0:
 		return ""
 	case open == len(entries):
-		return "No place is settled: the intervals leave more than one place open for every model."
+		return "No place is certain: the intervals leave more than one place open for every model."
 	case open > 0:
 		return fmt.Sprintf("%d of %d places are not settled: the intervals leave more than one place open.",
 			open, len(entries))

@@ -82,7 +82,7 @@ func TestLeaderboardByHand(t *testing.T) {
 		GeneratedAt: today, Window: bias.Window{Start: new(at(1)), End: new(at(3)), Sessions: 3, Records: 13}, PartialBallots: "available",
 		Skipped: []bias.Skipped{}, Sessions: 2,
 		Boards: []bias.Board{{
-			Sessions: 2, Entries: both, Note: "No place is settled: the intervals leave more than one place open for every model.",
+			Sessions: 2, Entries: both, Note: "No place is certain: the intervals leave more than one place open for every model.",
 		}},
 		Categories: []bias.Category{{Category: "math", Sessions: 1, Boards: []bias.Board{{
 			Sessions: 1, Entries: math1, Note: "One session is one draw: expect these places to change with the next.",

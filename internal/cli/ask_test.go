@@ -383,7 +383,7 @@ func TestDifferences(t *testing.T) {
 	m.DemographicDisagreement.Flagged, m.DemographicJudgement.Flagged, m.DemographicClustering.Flagged = true, true, true
 	want := []string{
 		"terms: answers differ in coverage", "judge j: answers differ in how they treat people: age",
-		"embeddings of e: answers that lie together cover alike, and otherwise than the rest: gender",
+		"embeddings of e: similar answers cover these axes alike, and unlike the other answers: gender",
 	}
 	if lines := differences(m); !slices.Equal(lines, want) {
 		t.Errorf("%q", lines)

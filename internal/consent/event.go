@@ -234,7 +234,7 @@ func Parse(text []byte, now time.Time) (Event, error) {
 		return Event{}, explain(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Event{}, errors.New("something stands behind the event: send one JSON object")
+		return Event{}, errors.New("more text follows the event: send one JSON object")
 	}
 	if err := e.check(now); err != nil {
 		return Event{}, err

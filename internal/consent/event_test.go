@@ -183,7 +183,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		text + "{}": "behind the event", "": "not valid JSON", "null": "schema_version", strings.Repeat(" ", consent.MaxBytes) + text: "bytes",
+		text + "{}": "follows the event", "": "not valid JSON", "null": "schema_version", strings.Repeat(" ", consent.MaxBytes) + text: "bytes",
 	} {
 		if _, err := consent.Parse([]byte(text), began); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)

@@ -190,5 +190,5 @@ func ClusterWording(found council.DemographicClustering) string {
 	if len(flagged) == 0 {
 		return "answers that lie together were not found to cover an axis alike"
 	}
-	return "answers that lie together cover alike, and otherwise than the rest: " + strings.Join(flagged, ", ")
+	return "similar answers cover these axes alike, and unlike the other answers: " + strings.Join(flagged, ", ")
 }

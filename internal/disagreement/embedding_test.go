@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 	if !gender.Flagged || *gender.Correlation < 0.99 || *gender.PValue > 0.05 || *gender.QValue < *gender.PValue || *gender.Score < 0.3 {
 		t.Errorf("gender: %+v", gender)
 	}
-	if got := ClusterWording(found); !strings.HasSuffix(got, "otherwise than the rest: gender") {
+	if got := ClusterWording(found); !strings.HasSuffix(got, "unlike the other answers: gender") {
 		t.Error(got)
 	}
 	if axis := clusterOf(found, "religion"); axis.Flagged || axis.Correlation != nil || axis.QValue != nil || axis.Reason == nil {

@@ -234,7 +234,7 @@ func decode(ctx context.Context, data []byte, v any) error {
 }
 
 var (
-	errBehind = errors.New("something stands behind the JSON")
+	errBehind = errors.New("more text follows the JSON")
 	errPiece  = errors.New("the reply is a piece of a stream")
 )
 

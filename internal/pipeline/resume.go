@@ -38,7 +38,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	last := kept.Last
 	for _, prompt := range Needs(r.plan, kept.State.Stages()) {
 		if !slices.Contains(Prompts(), prompt) {
-			r.log.WarnContext(ctx, "the session cannot be gone on with by this version: it ends with what landed", "prompt", prompt)
+			r.log.WarnContext(ctx, "this version cannot continue the session: it ends with what landed", "prompt", prompt)
 			last = true
 		}
 	}

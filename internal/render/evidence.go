@@ -136,7 +136,7 @@ func sentences(e *CouncilEvidence) []string {
 			*people.Rating, people.Ratings))
 	}
 	if n := people.Unasked.Labels; n > 0 {
-		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They stand for those who gave them alone.",
+		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They represent only the people who gave them.",
 			n)
 		if s := people.Unasked.Synthesis; s != nil {
 			text += fmt.Sprintf(" Their share for the final answer is %.2f.", *s)

@@ -338,7 +338,7 @@ func TestLeaderboard(t *testing.T) {
 		}},
 		{"leaderboard_two", bias.Leaderboard{
 			Window: window, Sessions: 21,
-			Boards:     slices.Concat(board(18, "No place is settled.", entries...), board(3, "Three say little.", entries[0])),
+			Boards:     slices.Concat(board(18, "No place is certain.", entries...), board(3, "Three say little.", entries[0])),
 			Categories: []bias.Category{{Category: "math", Sessions: 2, Boards: slices.Concat(board(1, "", entries[0]), board(1, "", entries[1]))}},
 		}},
 		{"leaderboard_empty", bias.Leaderboard{Skipped: skipped[1:]}},

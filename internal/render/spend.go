@@ -135,7 +135,7 @@ func Estimate(e spend.Estimate) []byte {
 	if len(e.Unpriced) > 0 {
 		fmt.Fprintf(&b, "Nobody knows what these models cost: %s\n", printable(strings.Join(e.Unpriced, ", ")))
 	} else if e.Upper == nil {
-		b.WriteString("There is no most, because nothing limits the models' output.\n")
+		b.WriteString("There is no upper limit, because nothing limits the models' output.\n")
 	}
 	writeLimits(&b, e.Limits)
 	if e.Refusal != nil {

@@ -319,7 +319,7 @@ func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	}
 	s, err := st.claim(ctx, id, func(p *past) bool { return p.Cancelled && p.seq == seq })
 	if err != nil { // takeOver tries again.
-		st.o.Log.WarnContext(ctx, "nobody runs a session that is to be cancelled, and it cannot be ended yet",
+		st.o.Log.WarnContext(ctx, "a session that is to be cancelled runs nowhere, and cannot be ended yet",
 			"session_id", id.Session, "error", err)
 	} else if s != nil {
 		st.runner.Run(*s, nil)

@@ -293,7 +293,7 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r 
 		}
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
-		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
+		st.o.Log.ErrorContext(ctx, "a session cannot be continued", "session_id", row.Session, "error", err)
 	}
 	return placed
 }

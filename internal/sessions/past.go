@@ -105,7 +105,7 @@ func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	s, err := st.readLog(ctx, id)
 	if errors.Is(err, journal.ErrUnavailable) {
 		err = unavailable(err,
-			"it cannot be told now whether there is such a session, because where sessions are kept cannot be read: try again later")
+			"the kept sessions cannot be read now, so whether there is such a session is not known: try again later")
 	}
 	return s, err
 }
@@ -219,7 +219,7 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.IndexRow) bool {
 		s, err := st.claim(ctx, row.ID, anybody)
 		if err != nil {
-			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with now: it is tried again",
+			st.o.Log.ErrorContext(ctx, "a session cannot be continued now: it is tried again",
 				"session_id", row.Session, "error", err)
 		} else if s != nil {
 			r.Run(*s, nil)
@@ -282,7 +282,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, err
 	}
 	if p == nil { // The head is lost, and the plan with it.
-		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost",
+		st.o.Log.ErrorContext(ctx, "a session cannot be continued, because the head of its log is lost",
 			"session_id", id.Session)
 		_, err := st.o.Journal.Remove(ctx, id, row.Key, func(last *journal.Stored) bool { return last.Seq == row.Seq })
 		return nil, err

@@ -383,7 +383,7 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 func (b *Book) withoutLimit() *council.Error {
 	return &council.Error{
 		Code:   council.CodeInvalid,
-		Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
+		Detail: "the daily limit is hard, and nothing limits what this session can cost",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd", Message: "the session has no limit of cost",
 			Fix: "give one, or set " + b.o.Names.Of(council.SettingMaxCostUSD),

@@ -76,7 +76,7 @@ func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Que
 func (s QuestionSecret) Tell(ctx context.Context, path string, log *slog.Logger) {
 	if s.Anew {
 		log.WarnContext(ctx, "the records have question keys, but their secret is gone, and another one was made: "+
-			"which of the next sessions repeat an earlier question is not known; to know it, stop, restore the file "+
+			"the report will not see when the next sessions repeat an earlier question; to keep that, stop, restore the file "+
 			"from a backup, and start again", "file", QuestionFile(path))
 		return
 	}

@@ -273,7 +273,7 @@ func (s *Server) councils(ctx context.Context) string {
 	case 0:
 		return ""
 	case 1: // It may have no name.
-		return "There is one alone: " + strings.Join(list.Councils[0].Members, ", ") + "."
+		return "The only one has the members " + strings.Join(list.Councils[0].Members, ", ") + "."
 	default:
 		return "There are: " + strings.Join(names, "; ") + "."
 	}

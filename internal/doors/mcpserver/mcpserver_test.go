@@ -178,7 +178,7 @@ func TestToolsAreDescribed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, want := range []string{`There is one alone: a, b.`, `"default":50`, `"maximum":600`, `"required":["question"]`, `"coding"`} {
+				for _, want := range []string{`The only one has the members a, b.`, `"default":50`, `"maximum":600`, `"required":["question"]`, `"coding"`} {
 					if !strings.Contains(string(data), want) {
 						t.Errorf("the schema lacks %s: %s", want, data)
 					}

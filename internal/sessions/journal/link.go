@@ -330,7 +330,7 @@ func mendStream(err error) string {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return "; enable JetStream in the servers and in the account"
 	case errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeNoReplicas):
-		return "; run as many servers as there are to be replicas, or set fewer replicas"
+		return "; run at least as many servers as replicas, or set fewer replicas"
 	case errors.As(err, &api) && (api.ErrorCode == codeNoMemory || api.ErrorCode == codeNoStorage || api.ErrorCode == codeExceeded):
 		return "; give the account more storage, or keep fewer bytes of sessions"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
