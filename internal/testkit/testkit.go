@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // Slow skips a test that takes over a second on a quiet machine when tests are short, as in make check.
@@ -40,7 +38,7 @@ func Prompt(tb testing.TB, update bool, file, prompt string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), prompt); diff != "" {
-		tb.Errorf("the prompt is not that of %s: raise its version, then run the test with -update\n%s", golden, diff)
+	if prompt != string(want) {
+		tb.Errorf("the prompt is not that of %s: raise its version, then run the test with -update\n%s", golden, prompt)
 	}
 }
