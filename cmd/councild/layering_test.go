@@ -32,7 +32,7 @@ var floors = [][]string{
 		"internal/render", "internal/config", "internal/sessions", "internal/consent",
 	},
 	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
-	{"internal/daemon", "internal/trial"},
+	{"internal/daemon", "internal/trial", "internal/testkit/doortest"},
 	{"internal/testkit/daemontest", "internal/cli"},
 	{"cmd/councild"},
 }

@@ -58,7 +58,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 			want = append(want, method+" "+path)
 		}
 	}
-	err := chi.Walk(start(t, nil).api.Routes(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err := chi.Walk(start(t, nil).API.Routes(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		got = append(got, method+" "+strings.Replace(route, "/*", "/{id}", 1))
 		return nil
 	})
@@ -70,7 +70,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	served, data := start(t, nil).call(t, "GET", "/openapi.yaml", "")
+	served, data := start(t, nil).Call(t, "GET", "/openapi.yaml", "")
 	if string(data) != string(api.OpenAPI) || served.Header.Get("Content-Type") != "application/yaml" {
 		t.Error("the contract served is another")
 	}
@@ -470,7 +470,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		send               func() (*http.Response, []byte) // nil: once, with the body
 	}
 	inBackground := func(models string) string {
-		_, data := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
+		_, data := s.Call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
 		var started council.Summary
 		if err := json.Unmarshal(data, &started); err != nil {
 			t.Fatal(err)
@@ -480,7 +480,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	over := func(models string) func() string {
 		return sync.OnceValue(func() string {
 			id := inBackground(models)
-			s.call(t, "GET", "/v1/council/"+id+"/events", "", auth...)
+			s.Call(t, "GET", "/v1/council/"+id+"/events", "", auth...)
 			return id
 		})
 	}
@@ -496,21 +496,21 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	tooMany := func(method, path, body string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
-		s.daemon.report = func(bias.Query) (bias.Report, error) {
+		s.Daemon.Reports = func(bias.Query) (bias.Report, error) {
 			begun <- struct{}{}
 			<-release
 			return bias.Report{}, nil
 		}
 		var reports sync.WaitGroup
 		for range 4 {
-			reports.Go(func() { s.call(t, "GET", "/v1/bias-report", "", auth...) })
+			reports.Go(func() { s.Call(t, "GET", "/v1/bias-report", "", auth...) })
 		}
 		for range 4 {
 			<-begun
 		}
 		defer reports.Wait()
 		defer close(release)
-		return s.call(t, method, path, body, auth...)
+		return s.Call(t, method, path, body, auth...)
 	}
 	notWritable := func() (*http.Response, []byte) { // where the session is kept
 		log := slog.New(slog.DiscardHandler)
@@ -524,15 +524,15 @@ func TestContractHasTheStatuses(t *testing.T) {
 			o.Kept.Journal, o.Kept.Node, o.Kept.Log = j, "node", log
 		})
 		id := s.background(t, `"query":"x"`)
-		s.watch(t, id)
-		if err := errors.Join(j.Close(t.Context()), s.api.Close(t.Context())); err != nil {
+		s.Watch(t, id)
+		if err := errors.Join(j.Close(t.Context()), s.API.Close(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		return s.call(t, "DELETE", "/v1/council/"+id, "")
+		return s.Call(t, "DELETE", "/v1/council/"+id, "")
 	}
 	overLimit := func(path, body string) (resp *http.Response, data []byte) {
 		for range 2 * perMinute {
-			if resp, data = s.call(t, "POST", path, body, auth...); resp.StatusCode == http.StatusTooManyRequests {
+			if resp, data = s.Call(t, "POST", path, body, auth...); resp.StatusCode == http.StatusTooManyRequests {
 				break
 			}
 		}
@@ -541,9 +541,9 @@ func TestContractHasTheStatuses(t *testing.T) {
 	finished, failed := over(`["amber","birch","cedar"]`), over(`["down","down"]`)
 	hanging := sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) })
 	ready := func() {
-		s.daemon.notReady, s.daemon.report, s.daemon.evidence, s.daemon.board = nil, nil, nil, nil
-		s.daemon.draining.Store(false)
-		s.daemon.spendFails.Store(false)
+		s.Daemon.Reasons, s.Daemon.Reports, s.Daemon.Evidences, s.Daemon.Boards = nil, nil, nil, nil
+		s.Daemon.Drains.Store(false)
+		s.Daemon.SpendFails.Store(false)
 		labels.err, intake.err = nil, nil
 	}
 	feedback := func(id func() string, body string, headers ...string) call {
@@ -554,7 +554,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	flood := feedback(finished, "", auth...)
 	flood.send = func() (resp *http.Response, data []byte) {
 		for range 200 {
-			if resp, data = s.call(t, "POST", "/v1/council/"+finished()+"/feedback", `{"rating":5}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
+			if resp, data = s.Call(t, "POST", "/v1/council/"+finished()+"/feedback", `{"rating":5}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
 				break
 			}
 		}
@@ -562,7 +562,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	slow := feedback(finished, "", auth...)
 	slow.send = func() (*http.Response, []byte) {
-		return s.stalled(t, "POST", "/v1/council/"+finished()+"/feedback", auth...)
+		return s.Stalled(t, "POST", "/v1/council/"+finished()+"/feedback", auth...)
 	}
 	calls := []call{
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
@@ -627,10 +627,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"panic"}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","down"]}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
-		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.Daemon.Drains.Store(true) }},
 		{
 			method: "POST", path: "/v1/council",
-			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) },
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/council", auth...) },
 		},
 		{method: "GET", path: "/v1/models", headers: auth},
 		{method: "GET", path: "/v1/models"},
@@ -649,7 +649,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "PUT", path: "/v1/responses", headers: auth},
 		{
 			method: "POST", path: "/v1/responses",
-			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/responses", auth...) },
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/responses", auth...) },
 		},
 		respond(strings.Repeat(" ", 2<<20), auth...),
 		respond(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
@@ -659,7 +659,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		respond(response("council/hang,hang", "x"), auth...),
 		{
 			method: "POST", path: "/v1/responses", body: response("council", "x"), headers: auth,
-			prepare: func() { s.daemon.draining.Store(true) },
+			prepare: func() { s.Daemon.Drains.Store(true) },
 		},
 		chat(completion("council", "x"), auth...),
 		chat(
@@ -674,7 +674,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "PUT", path: "/v1/chat/completions", headers: auth},
 		{
 			method: "POST", path: "/v1/chat/completions",
-			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/chat/completions", auth...) },
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/chat/completions", auth...) },
 		},
 		chat(strings.Repeat(" ", 2<<20), auth...),
 		chat(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
@@ -684,7 +684,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		chat(completion("council/hang,hang", "x"), auth...),
 		{
 			method: "POST", path: "/v1/chat/completions", body: completion("council", "x"), headers: auth,
-			prepare: func() { s.daemon.draining.Store(true) },
+			prepare: func() { s.Daemon.Drains.Store(true) },
 		},
 		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return overLimit("/v1/council", `{"query":""}`) }},
 		{
@@ -701,7 +701,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
 		{method: "POST", path: "/mcp", body: `{}`, headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
 		{method: "GET", path: "/mcp", headers: auth},
-		{method: "POST", path: "/mcp", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/mcp", auth...) }},
+		{method: "POST", path: "/mcp", send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/mcp", auth...) }},
 		{method: "POST", path: "/mcp", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/mcp", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: auth},
@@ -709,10 +709,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`},
 		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
 		{method: "POST", path: "/v1/events", send: func() (*http.Response, []byte) {
-			return start(t, nil).call(t, "POST", "/v1/events", `{"events":[{}]}`)
+			return start(t, nil).Call(t, "POST", "/v1/events", `{"events":[{}]}`)
 		}},
 		{method: "PUT", path: "/v1/events", headers: auth},
-		{method: "POST", path: "/v1/events", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/events", auth...) }},
+		{method: "POST", path: "/v1/events", send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/events", auth...) }},
 		{method: "POST", path: "/v1/events", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/events", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/events", body: `{"events":[]}`, headers: auth},
@@ -720,7 +720,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: auth, prepare: func() { intake.err = errors.New("no disk") }},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
-			s.daemon.report, s.daemon.evidence = fullReport, fullEvidence
+			s.Daemon.Reports, s.Daemon.Evidences = fullReport, fullEvidence
 		}},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
 		{method: "GET", path: "/v1/bias-report?format=csv", headers: auth},
@@ -729,9 +729,9 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
-			s.daemon.report = func(bias.Query) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+			s.Daemon.Reports = func(bias.Query) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
 		}},
-		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
+		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.Daemon.Boards = fullLeaderboard }},
 		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?format=csv", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?format=html", headers: auth},
@@ -739,13 +739,13 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
-			s.daemon.board = func(bias.Query) (bias.Leaderboard, error) {
+			s.Daemon.Boards = func(bias.Query) (bias.Leaderboard, error) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
 		{method: "GET", path: "/v1/leaderboard?scope=events&days=7", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?scope=events", send: func() (*http.Response, []byte) {
-			return start(t, nil).call(t, "GET", "/v1/leaderboard?scope=events", "")
+			return start(t, nil).Call(t, "GET", "/v1/leaderboard?scope=events", "")
 		}},
 		{method: "GET", path: "/v1/leaderboard?scope=events&days=8", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?scope=events&category=coding", headers: auth},
@@ -756,7 +756,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "PUT", path: "/v1/council/estimate", headers: auth},
 		{
 			method: "POST", path: "/v1/council/estimate",
-			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council/estimate", auth...) },
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/council/estimate", auth...) },
 		},
 		{method: "POST", path: "/v1/council/estimate", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
@@ -775,7 +775,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "PUT", path: "/v1/disagreement", headers: auth},
 		{
 			method: "POST", path: "/v1/disagreement",
-			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/disagreement", auth...) },
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/disagreement", auth...) },
 		},
 		{method: "POST", path: "/v1/disagreement", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
@@ -793,7 +793,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/spend"},
 		{method: "DELETE", path: "/v1/spend", headers: auth},
 		{method: "GET", path: "/v1/spend?by=x", headers: auth},
-		{method: "GET", path: "/v1/spend", headers: auth, prepare: func() { s.daemon.spendFails.Store(true) }},
+		{method: "GET", path: "/v1/spend", headers: auth, prepare: func() { s.Daemon.SpendFails.Store(true) }},
 		{method: "GET", path: "/v1/spend", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
 		{method: "GET", path: "/v1/spend", send: func() (*http.Response, []byte) { return tooMany("GET", "/v1/spend", "") }},
 		{method: "GET", path: "/v1/bias-report", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
@@ -812,7 +812,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/readyz"},
 		{method: "PUT", path: "/readyz"},
 		{method: "GET", path: "/readyz", prepare: func() {
-			s.daemon.notReady = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
+			s.Daemon.Reasons = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
 		}},
 		{method: "GET", path: "/metrics"},
 		{method: "PUT", path: "/metrics"},
@@ -823,7 +823,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
 			calls = append(calls, call{method: method, path: path, send: func() (*http.Response, []byte) {
-				return crowded.call(t, method, path, "")
+				return crowded.Call(t, method, path, "")
 			}})
 		}
 	}
@@ -839,7 +839,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		}
 		if k.send == nil {
 			k.send = func() (*http.Response, []byte) {
-				return s.call(t, k.method, strings.NewReplacer("{id}", id, "{name}", id).Replace(k.path), k.body, k.headers...)
+				return s.Call(t, k.method, strings.NewReplacer("{id}", id, "{name}", id).Replace(k.path), k.body, k.headers...)
 			}
 		}
 		resp, data := k.send()

@@ -12,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/testkit/doortest"
 )
 
 // prepared is a Council that keeps the plan and runs nothing.
@@ -47,7 +48,7 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		c := &prepared{Pipeline: p}
 		api, err := httpapi.New(httpapi.Options{
-			Council: c, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12,
+			Council: c, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12,
 			BodyTimeout: time.Second,
 			Log:         slog.New(slog.DiscardHandler),
 		})

@@ -11,13 +11,14 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/google/go-cmp/cmp"
 )
 
 // fetch sends a GET and reads the JSON of its answer.
 func fetch[T any](t *testing.T, s *server, path string, headers ...string) (v T) {
 	t.Helper()
-	resp, data := s.call(t, "GET", path, "", headers...)
+	resp, data := s.Call(t, "GET", path, "", headers...)
 	if err := json.Unmarshal(data, &v); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %d %s, %v", path, resp.StatusCode, data, err)
 	}
@@ -42,10 +43,10 @@ func TestCouncils(t *testing.T) {
 	ids := map[string]bool{}
 	for range 3 {
 		id := s.background(t, `"query":"x"`)
-		s.watch(t, id)
+		s.Watch(t, id)
 		ids[id] = true
 	}
-	s.watch(t, s.background(t, `"query":"another council","models":["amber","dune"]`))
+	s.Watch(t, s.background(t, `"query":"another council","models":["amber","dune"]`))
 	lately := fetch[httpapi.CouncilList](t, s, "/v1/councils").Councils[0].Lately
 	var took []float64
 	for id := range ids {
@@ -79,7 +80,7 @@ func TestListIsSearched(t *testing.T) {
 	var ids []string
 	for _, query := range []string{"the Monolith", "a second question", "monolithic ÄRGER"} {
 		id := s.background(t, `"query":"`+query+`"`)
-		s.watch(t, id)
+		s.Watch(t, id)
 		ids = append(ids, id)
 	}
 	for _, tt := range []struct {
@@ -124,14 +125,14 @@ func TestRequestRoundTrip(t *testing.T) {
 			"timeout_seconds":30.5,"max_cost_usd":1.5,"max_total_tokens":100000,"on_partial":"refuse"`,
 	} {
 		id := s.background(t, fields)
-		s.watch(t, id)
+		s.Watch(t, id)
 		request := fetch[map[string]any](t, s, "/v1/council/"+id+"/request")
 		body, err := json.Marshal(request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		again := s.background(t, strings.Trim(string(body), "{}"))
-		s.watch(t, again)
+		s.Watch(t, again)
 		if diff := cmp.Diff(request, fetch[map[string]any](t, s, "/v1/council/"+again+"/request")); diff != "" {
 			t.Errorf("the second request: %s", diff)
 		}
@@ -171,7 +172,7 @@ func TestModel(t *testing.T) {
 			t.Errorf("%s: %+v", path, card)
 		}
 	}
-	resp, data := s.call(t, "GET", "/v1/models/gpt-5", "")
+	resp, data := s.Call(t, "GET", "/v1/models/gpt-5", "")
 	var e httpapi.ChatError
 	if err := json.Unmarshal(data, &e); err != nil || resp.StatusCode != 404 || !strings.Contains(e.Error.Message, `"gpt-5" does not exist`) {
 		t.Errorf("%d %s: %v", resp.StatusCode, data, err)
@@ -190,7 +191,7 @@ func TestHints(t *testing.T) {
 		if strings.HasPrefix(path, "/v1/council/") {
 			method = "GET"
 		}
-		_, p := s.mustFail(t, 404, council.CodeNotFound, method, path, "")
+		_, p := s.MustFail(t, 404, council.CodeNotFound, method, path, "")
 		if !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %s", path, p.Detail)
 		}
@@ -200,10 +201,10 @@ func TestHints(t *testing.T) {
 			t.Errorf("%s: in OpenAI's shape: %+v", path, p.OpenAI)
 		}
 	}
-	if _, p := s.mustFail(t, 405, council.CodeMethodNotAllowed, "PUT", "/v1/council", "{}"); p.OpenAI == nil {
+	if _, p := s.MustFail(t, 405, council.CodeMethodNotAllowed, "PUT", "/v1/council", "{}"); p.OpenAI == nil {
 		t.Error("a wrong method is not told in OpenAI's shape")
 	}
-	if _, p := s.askForProblem(t, "POST", "/v1/council", "{"); p.OpenAI != nil {
+	if _, p := s.AskForProblem(t, "POST", "/v1/council", "{"); p.OpenAI != nil {
 		t.Error("another problem is told in OpenAI's shape")
 	}
 }
@@ -228,7 +229,9 @@ func TestChatMetadata(t *testing.T) {
 // Pages of the configured origins may call the interface below /v1, and no others.
 func TestOrigins(t *testing.T) {
 	const page, stranger = "https://chat.example.com", "https://elsewhere.example"
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Origins, o.Tokens = []string{page}, tokens(secret) })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+		o.Origins, o.Tokens = []string{page}, doortest.Tokens(secret)
+	})
 	for _, tt := range []struct {
 		name, method, path, origin string
 		headers                    []string
@@ -258,7 +261,7 @@ func TestOrigins(t *testing.T) {
 		if tt.method == "POST" {
 			body = `{"query":"x"}`
 		}
-		resp, data := s.call(t, tt.method, tt.path, body, headers...)
+		resp, data := s.Call(t, tt.method, tt.path, body, headers...)
 		if resp.StatusCode != tt.status {
 			t.Errorf("%s: %d %s", tt.name, resp.StatusCode, data)
 		}
@@ -282,7 +285,7 @@ func TestOrigins(t *testing.T) {
 		}
 	}
 	closed := start(t, nil)
-	resp, _ := closed.call(t, "GET", "/v1/models", "", "Origin", page)
+	resp, _ := closed.Call(t, "GET", "/v1/models", "", "Origin", page)
 	if resp.Header.Get("Access-Control-Allow-Origin") != "" || resp.Header.Get("Vary") != "" {
 		t.Errorf("without the setting: %v", resp.Header)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/testkit/doortest"
 )
 
 // replayed is a Council whose sessions are four answers and reviews of 2 KB, and a
@@ -52,7 +53,7 @@ func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, 
 func benchServer(b *testing.B, deltas int) *httptest.Server {
 	b.Helper()
 	a, err := httpapi.New(httpapi.Options{
-		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{},
+		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{},
 		Log: slog.New(slog.DiscardHandler), MaxSessions: 4,
 		Kept: sessions.Options{Retention: time.Hour, Kept: 4, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20,
 		BodyTimeout: time.Minute,

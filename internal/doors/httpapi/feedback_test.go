@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 )
 
 // fakeLabels remembers what it is told to keep.
@@ -51,13 +52,13 @@ func (f *fakeLabels) last(t *testing.T) council.LabelRecord {
 
 func withLabels(labels httpapi.Labels, secrets ...string) func(*httpapi.Options, *pipeline.Options) {
 	return func(o *httpapi.Options, p *pipeline.Options) {
-		o.Labels, o.Tokens, p.LabelRate = labels, tokens(secrets...), 1
+		o.Labels, o.Tokens, p.LabelRate = labels, doortest.Tokens(secrets...), 1
 	}
 }
 
 func (s *server) feedback(t *testing.T, id, body string, headers ...string) (int, []byte) {
 	t.Helper()
-	resp, data := s.call(t, http.MethodPost, "/v1/council/"+id+"/feedback", body, headers...)
+	resp, data := s.Call(t, http.MethodPost, "/v1/council/"+id+"/feedback", body, headers...)
 	return resp.StatusCode, data
 }
 
@@ -67,7 +68,7 @@ func TestFeedback(t *testing.T) {
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels))
 	id := s.background(t, `"query":"Why is the sky blue?","category":"knowledge"`)
-	s.watch(t, id)
+	s.Watch(t, id)
 	session := s.session(t, id)
 	if !session.Metadata.LabelWanted {
 		t.Error("the session does not say that it was drawn")
@@ -126,7 +127,7 @@ func TestFeedbackOfTokens(t *testing.T) {
 	s := start(t, nil, withLabels(labels, secret, other))
 	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	id := s.background(t, `"query":"x"`, mine...)
-	s.watch(t, id, mine...)
+	s.Watch(t, id, mine...)
 	var by []string
 	for _, body := range []string{`{"rating":1}`, `{"rating":2}`, `{"rating":3,"by":"ada"}`} {
 		if status, data := s.feedback(t, id, body, mine...); status != http.StatusCreated {
@@ -152,7 +153,7 @@ func TestFeedbackThatIsRefused(t *testing.T) {
 	}, withLabels(labels))
 	ended := func(models string) string {
 		id := s.background(t, `"query":"x","models":`+models)
-		s.watch(t, id)
+		s.Watch(t, id)
 		return id
 	}
 	whole, failed := ended(`["amber","birch","down"]`), ended(`["down","down"]`)

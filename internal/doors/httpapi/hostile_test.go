@@ -75,7 +75,7 @@ func TestErrorAnswersAreSmall(t *testing.T) {
 	s := start(t, nil)
 	for path, bodies := range hostile(1 << 20) {
 		for name, body := range bodies {
-			resp, data := s.call(t, "POST", path, body)
+			resp, data := s.Call(t, "POST", path, body)
 			if resp.StatusCode < 400 || resp.StatusCode >= 500 {
 				t.Errorf("%s, %s: %d", path, name, resp.StatusCode)
 			}
@@ -98,7 +98,7 @@ func TestErrorAnswersAreSmall(t *testing.T) {
 			"2 more",
 		},
 	} {
-		if _, data := s.call(t, "POST", tt.path, tt.body); !strings.Contains(string(data), tt.want) {
+		if _, data := s.Call(t, "POST", tt.path, tt.body); !strings.Contains(string(data), tt.want) {
 			t.Errorf("%s does not say %q: %s", tt.body, tt.want, data)
 		}
 	}
@@ -114,7 +114,7 @@ func TestTimePerByte(t *testing.T) {
 				growth.Linear(t, func(n int) func() {
 					return func() {
 						w := &timed{ResponseRecorder: httptest.NewRecorder()}
-						s.api.ServeHTTP(
+						s.API.ServeHTTP(
 							w,
 							httptest.NewRequestWithContext(
 								t.Context(), "POST", "http://localhost"+path, strings.NewReader(bodies[n][path][name]),
@@ -140,7 +140,7 @@ func TestFaultF33Requests(t *testing.T) {
 			var data []byte
 			took := time.Hour
 			for attempt := 0; attempt < 2 && took > 100*time.Millisecond; attempt++ { // others of the process count too
-				took = min(took, growth.Took(t, func() { resp, data = s.call(t, "POST", path, body) }))
+				took = min(took, growth.Took(t, func() { resp, data = s.Call(t, "POST", path, body) }))
 			}
 			slowest, largest = max(slowest, took), max(largest, len(data))
 			if resp.StatusCode < 400 || resp.StatusCode >= 500 {
@@ -157,7 +157,7 @@ func TestFaultF33Requests(t *testing.T) {
 	for path, head := range map[string]string{"/v1/council": `{`, "/v1/chat/completions": `{"model":"council",`} {
 		for n, want := range map[int]int{1000: 200, 1001: 422} {
 			messages := strings.Repeat(`{"role":"user","content":"x"},`, n-1) + `{"role":"user","content":"x"}`
-			resp, data := s.call(t, "POST", path, head+`"messages":[`+messages+`]}`)
+			resp, data := s.Call(t, "POST", path, head+`"messages":[`+messages+`]}`)
 			if resp.StatusCode != want || want == 422 && !strings.Contains(string(data), "1000 are allowed") {
 				t.Errorf("%s with %d messages: %d %.300s", path, n, resp.StatusCode, data)
 			}
@@ -217,7 +217,7 @@ func TestStrictAllTheWayDown(t *testing.T) {
 	goType := regexp.MustCompile(`council\.|httpapi\.|struct|float64|int64|\[\]|\*|\bbool\b|\bstring\b|json:`)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, p := s.askForProblem(t, "POST", "/v1/council", tt.body)
+			_, p := s.AskForProblem(t, "POST", "/v1/council", tt.body)
 			if p.Status != 422 || p.Code != "invalid" {
 				t.Errorf("%d %s", p.Status, p.Code)
 			}
@@ -242,7 +242,7 @@ func TestStrictAllTheWayDown(t *testing.T) {
 			}
 		})
 	}
-	if n := s.sim.Stats().Models["amber"].Requests; n != 0 {
+	if n := s.Sim.Stats().Models["amber"].Requests; n != 0 {
 		t.Errorf("bad requests cost %d calls", n)
 	}
 }
@@ -283,7 +283,7 @@ func TestChatDecoding(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		resp, data := s.call(t, "POST", "/v1/chat/completions", tt.body)
+		resp, data := s.Call(t, "POST", "/v1/chat/completions", tt.body)
 		if resp.StatusCode != tt.status {
 			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, data)
 		}

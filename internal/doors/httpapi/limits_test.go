@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 )
 
 const other = "another-token-of-sixteen"
@@ -40,15 +41,15 @@ func TestLimitsOfAToken(t *testing.T) {
 	auth, others := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	done := make(chan int, 1)
 	go func() {
-		resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`, auth...)
+		resp, _ := s.Call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`, auth...)
 		done <- resp.StatusCode
 	}()
 	<-arrived
-	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
+	resp, p := s.AskForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
 	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "max_sessions") || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("a second session at once: %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
 	}
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {
 		t.Errorf("the other token: %d %s", resp.StatusCode, data)
 	}
 	close(release)
@@ -56,15 +57,15 @@ func TestLimitsOfAToken(t *testing.T) {
 		t.Errorf("the running session answered %d", status)
 	}
 	// What was refused above does not count: this is the second of the minute.
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, auth...); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`, auth...); resp.StatusCode != 200 {
 		t.Errorf("after it: %d %s", resp.StatusCode, data)
 	}
-	resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
+	resp, p = s.AskForProblem(t, "POST", "/v1/council", `{"query":"x"}`, auth...)
 	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if p.Status != 429 || p.Code != "over_limit" || !strings.Contains(p.Detail, "rate_limit") || err != nil || wait < 1 || wait > 30 {
 		t.Errorf("a third session: %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
 	}
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`, others...); resp.StatusCode != 200 {
 		t.Errorf("the other token: %d %s", resp.StatusCode, data)
 	}
 }
@@ -73,9 +74,9 @@ func TestLimitsOfAToken(t *testing.T) {
 func TestSlowBody(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = tokens(secret), 1 })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = doortest.Tokens(secret), 1 })
 	begun := time.Now()
-	resp, data := s.stalled(t, "POST", "/v1/council", "Authorization", "Bearer "+secret)
+	resp, data := s.Stalled(t, "POST", "/v1/council", "Authorization", "Bearer "+secret)
 	if took := time.Since(begun); took < 200*time.Millisecond {
 		t.Errorf("took %s", took)
 	}
@@ -83,10 +84,10 @@ func TestSlowBody(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	// A request that is refused for another reason does not wait for its body.
-	if resp, data = s.stalled(t, "POST", "/v1/council"); resp.StatusCode != 401 {
+	if resp, data = s.Stalled(t, "POST", "/v1/council"); resp.StatusCode != 401 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if resp, data = s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+	if resp, data = s.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 }
@@ -121,13 +122,13 @@ func TestManyBodies(t *testing.T) {
 	for range 2 {
 		<-read
 	}
-	resp, _ := s.mustFail(t, 503, council.CodeUnavailable, "POST", "/v1/council", `{"query":"x"}`)
+	resp, _ := s.MustFail(t, 503, council.CodeUnavailable, "POST", "/v1/council", `{"query":"x"}`)
 	if after := resp.Header.Get("Retry-After"); after != "1" {
 		t.Errorf("Retry-After is %q", after)
 	}
 	_ = writer.Close()
 	bodies.Wait()
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 }
@@ -137,7 +138,7 @@ func TestLongSession(t *testing.T) {
 	t.Parallel()
 	slow := simllm.Model{Name: "slow", Faults: []simllm.Fault{{Kind: simllm.FaultStall, Rate: 1, Delay: 300 * time.Millisecond}}}
 	s := start(t, []simllm.Model{slow})
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 }
@@ -162,7 +163,7 @@ func TestDeadlines(t *testing.T) {
 	s := start(t, nil)
 	w := &timed{ResponseRecorder: httptest.NewRecorder()}
 	begun := time.Now()
-	s.api.ServeHTTP(
+	s.API.ServeHTTP(
 		w, httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/council", strings.NewReader(`{"query":"x"}`)),
 	)
 	if w.Code != 200 || len(w.read) != 3 || w.read[1].Before(begun.Add(200*time.Millisecond)) || !w.read[2].IsZero() {
@@ -172,7 +173,7 @@ func TestDeadlines(t *testing.T) {
 		t.Errorf("write deadlines %v", w.write)
 	}
 	w = &timed{ResponseRecorder: httptest.NewRecorder()}
-	s.api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/v1/bias-report", http.NoBody))
+	s.API.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/v1/bias-report", http.NoBody))
 	if w.Code != 200 || len(w.read) != 0 {
 		t.Errorf("%d, read deadlines %v without a body", w.Code, w.read)
 	}
@@ -181,7 +182,7 @@ func TestDeadlines(t *testing.T) {
 func TestSecurityHeaders(t *testing.T) {
 	s := start(t, nil)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/v1/bias-report", "/v1/council", "/nowhere"} {
-		resp, _ := s.call(t, "GET", path, "")
+		resp, _ := s.Call(t, "GET", path, "")
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin",
@@ -196,7 +197,7 @@ func TestSecurityHeaders(t *testing.T) {
 // Without tokens only loopback names are answered: a page of another site could have
 // its own name point here.
 func TestForeignHost(t *testing.T) {
-	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret) })
+	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret) })
 	for host, want := range map[string]int{
 		"localhost": 200, "LOCALHOST:80": 200, "localhost.": 200, "localhost.:8080": 200, "127.0.0.1": 200, "127.9.9.9:8080": 200,
 		"[::1]": 200, "[::1]:8080": 200,
@@ -256,17 +257,17 @@ func (s *server) stall(t *testing.T, n int, token string) (reading int) {
 // A token whose bodies never end leaves places to the other tokens.
 func TestFaultF37StalledBodies(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Tokens, o.MaxSessions, o.BodyTimeout = tokens(secret, other, other+"-2"), 64, time.Minute
+		o.Tokens, o.MaxSessions, o.BodyTimeout = doortest.Tokens(secret, other, other+"-2"), 64, time.Minute
 	})
 	first := s.stall(t, 256, secret)
 	if first < 64 {
 		t.Errorf("%d bodies of one token are read, fewer than sessions may run", first)
 	}
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other); resp.StatusCode != 200 {
 		t.Errorf("the other token: %d %s", resp.StatusCode, data)
 	}
 	second := s.stall(t, 256, other)
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other+"-2"); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other+"-2"); resp.StatusCode != 200 {
 		t.Errorf("the third token: %d %s", resp.StatusCode, data)
 	}
 	t.Logf("fault F37: of 256 stalled bodies of one token %d are read, of as many of a second %d, and a third is served "+
@@ -320,28 +321,28 @@ func TestOpenRequestsAreShared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, []simllm.Model{slow}, func(o *httpapi.Options, _ *pipeline.Options) {
-				o.Tokens, o.Connections = tokens(secret, other), tt.connections
+				o.Tokens, o.Connections = doortest.Tokens(secret, other), tt.connections
 				if tt.memory > 0 {
 					o.MaxSessions = tt.memory
 				}
 			})
 			id := "none"
 			if strings.Contains(tt.path, "ID") {
-				resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":["slow","amber"]}`, "Authorization", "Bearer "+secret)
+				resp, _ := s.Call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":["slow","amber"]}`, "Authorization", "Bearer "+secret)
 				id = strings.TrimPrefix(resp.Header.Get("Location"), "/v1/council/")
 			}
 			if open := s.hold(t, 20, secret, tt.method, strings.Replace(tt.path, "ID", id, 1), tt.body); open != tt.want {
 				t.Errorf("%d of 20 requests are let in, want %d", open, tt.want)
 			}
 			for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/v1/council": 200, "/openapi.yaml": 200} {
-				if resp, data := s.call(t, "GET", path, "", "Authorization", "Bearer "+other); resp.StatusCode != want {
+				if resp, data := s.Call(t, "GET", path, "", "Authorization", "Bearer "+other); resp.StatusCode != want {
 					t.Errorf("another token, %s: %d %.200s", path, resp.StatusCode, data)
 				}
 			}
 			if tt.connections == 0 {
 				return
 			}
-			_, p := s.askForProblem(t, "GET", "/v1/council", "", "Authorization", "Bearer "+secret)
+			_, p := s.AskForProblem(t, "GET", "/v1/council", "", "Authorization", "Bearer "+secret)
 			if p.Code != council.CodeUnavailable || !strings.Contains(p.Detail, "this one began nothing") {
 				t.Errorf("one more: %+v", p)
 			}
@@ -351,9 +352,9 @@ func TestOpenRequestsAreShared(t *testing.T) {
 
 // The reports that are computed at once are bounded, and callers share the places.
 func TestReportsAreBounded(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret, other) })
 	begun, release := make(chan struct{}, 16), make(chan struct{})
-	s.daemon.report = func(bias.Query) (bias.Report, error) {
+	s.Daemon.Reports = func(bias.Query) (bias.Report, error) {
 		begun <- struct{}{}
 		<-release
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(t.Context()), nil
@@ -361,7 +362,7 @@ func TestReportsAreBounded(t *testing.T) {
 	var reports sync.WaitGroup
 	for range 4 {
 		reports.Go(func() {
-			if resp, data := s.call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+			if resp, data := s.Call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
 				t.Errorf("%d %s", resp.StatusCode, data)
 			}
 		})
@@ -370,22 +371,22 @@ func TestReportsAreBounded(t *testing.T) {
 		<-begun
 	}
 	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {
-		resp, p := s.askForProblem(t, "GET", path, "", "Authorization", "Bearer "+secret)
+		resp, p := s.AskForProblem(t, "GET", path, "", "Authorization", "Bearer "+secret)
 		if p.Status != 503 || p.Code != "unavailable" || resp.Header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
 	for _, body := range []string{`{"query":"x"}`, `{"query":""}`, `{"query":1}`} {
-		if resp, data := s.call(t, "POST", "/v1/council/estimate", body, "Authorization", "Bearer "+secret); resp.StatusCode != 503 {
+		if resp, data := s.Call(t, "POST", "/v1/council/estimate", body, "Authorization", "Bearer "+secret); resp.StatusCode != 503 {
 			t.Errorf("the estimate of %s: %d %s", body, resp.StatusCode, data)
 		}
 	}
-	if resp, data := s.call(t, "GET", "/v1/leaderboard", "", "Authorization", "Bearer "+other); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "GET", "/v1/leaderboard", "", "Authorization", "Bearer "+other); resp.StatusCode != 200 {
 		t.Errorf("the other token: %d %s", resp.StatusCode, data)
 	}
 	close(release)
 	reports.Wait()
-	if resp, data := s.call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
 		t.Errorf("afterwards: %d %s", resp.StatusCode, data)
 	}
 }
@@ -393,19 +394,19 @@ func TestReportsAreBounded(t *testing.T) {
 // A page of another origin cannot make the daemon compute a report.
 func TestReportsForOtherOrigins(t *testing.T) {
 	s := start(t, nil)
-	s.daemon.report = func(bias.Query) (bias.Report, error) {
+	s.Daemon.Reports = func(bias.Query) (bias.Report, error) {
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(t.Context()), nil
 	}
 	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {
 		for _, headers := range [][]string{
 			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://elsewhere.example"},
 		} {
-			if _, p := s.askForProblem(t, "GET", path, "", headers...); p.Status != 403 || p.Code != "forbidden" {
+			if _, p := s.AskForProblem(t, "GET", path, "", headers...); p.Status != 403 || p.Code != "forbidden" {
 				t.Errorf("%s, %v: %+v", path, headers, p)
 			}
 		}
 		for _, headers := range [][]string{nil, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}, {"Origin", s.URL}} {
-			if resp, data := s.call(t, "GET", path, "", headers...); resp.StatusCode != 200 {
+			if resp, data := s.Call(t, "GET", path, "", headers...); resp.StatusCode != 200 {
 				t.Errorf("%s, %v: %d %s", path, headers, resp.StatusCode, data)
 			}
 		}
@@ -430,7 +431,7 @@ func TestPatterns(t *testing.T) {
 		"GET /nowhere": "", "GET /v1/council/x/y": "", "DELETE /healthz": "", "BREW /healthz": "",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		s.call(t, method, path, "")
+		s.Call(t, method, path, "")
 		if got := <-patterns; got != want {
 			t.Errorf("%s: %q, want %q", request, got, want)
 		}

@@ -21,7 +21,7 @@ import (
 // chat asks for a completion, with further fields of the request.
 func (s *server) chat(t *testing.T, model, fields string) (*http.Response, []byte) {
 	t.Helper()
-	return s.call(
+	return s.Call(
 		t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Why?"}]%s}`, model, fields),
 	)
 }
@@ -30,7 +30,7 @@ func TestModels(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
 		o.Models = slices.Concat(p.Models, p.Models[:1]) // one stands twice
 	})
-	_, data := s.call(t, "GET", "/v1/models", "")
+	_, data := s.Call(t, "GET", "/v1/models", "")
 	var list httpapi.ModelList
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 			if err := json.Unmarshal(data, &whole); err != nil || whole.Council == nil || len(whole.Choices) != 1 {
 				t.Fatalf("%s: %v", data, err)
 			}
-			_, data = s.call(t, "GET", "/v1/council/"+whole.Council.SessionID, "")
+			_, data = s.Call(t, "GET", "/v1/council/"+whole.Council.SessionID, "")
 			var session council.Session
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
@@ -119,7 +119,7 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 			if diff := cmp.Diff(wantUsage, usage.Usage); diff != "" {
 				t.Error(diff)
 			}
-			_, data = s.call(t, "GET", "/v1/council/"+end.Council.SessionID, "")
+			_, data = s.Call(t, "GET", "/v1/council/"+end.Council.SessionID, "")
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
 			}
@@ -197,21 +197,21 @@ func TestChatErrors(t *testing.T) {
 			}
 		})
 	}
-	_, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`)
+	_, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`)
 	if !strings.Contains(string(data), `"param":"messages"`) {
 		t.Errorf("no message: %s", data)
 	}
-	_, data = s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+
+	_, data = s.Call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+
 		strings.Repeat("x", 1<<18+1)+`"}]}`)
 	if !strings.Contains(string(data), `"param":"messages"`) {
 		t.Errorf("a question that is too long: %s", data)
 	}
-	_, data = s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"tool","content":"x"}]}`)
+	_, data = s.Call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"tool","content":"x"}]}`)
 	if !strings.Contains(string(data), `"param":"messages"`) {
 		t.Errorf("a tool's message: %s", data)
 	}
 	const developer = `{"model":"council","n":2,"messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":"x"}]}`
-	if _, data = s.call(t, "POST", "/v1/chat/completions", developer); strings.Contains(string(data), "role") {
+	if _, data = s.Call(t, "POST", "/v1/chat/completions", developer); strings.Contains(string(data), "role") {
 		t.Errorf("a developer's message: %s", data)
 	}
 }
@@ -231,8 +231,8 @@ func TestLostChairman(t *testing.T) {
 	if !strings.HasSuffix(string(stream), "}}\n\n") || id == "" {
 		t.Fatalf("the stream ends with %s", stream[max(0, len(stream)-500):])
 	}
-	s.watch(t, id)
-	_, data := s.call(t, "GET", "/v1/council/"+id, "")
+	s.Watch(t, id)
+	_, data := s.Call(t, "GET", "/v1/council/"+id, "")
 	var session council.Session
 	if err := json.Unmarshal(data, &session); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestFormats(t *testing.T) {
 		}
 	}
 	format := `{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `,"strict":true}`
-	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":`+format+`}}`)
+	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":`+format+`}}`)
 	var response httpapi.Response
 	if err := json.Unmarshal(data, &response); err != nil || len(response.Output) != 1 || response.Output[0].Content[0].Text != want {
 		t.Errorf("%s: %v", data, err)
@@ -278,7 +278,7 @@ func TestFormats(t *testing.T) {
 	if text, err := json.Marshal(response.Text.Format); err != nil || string(text) != format {
 		t.Errorf("the format is %s, %v", text, err)
 	}
-	_, data = s.call(t, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
+	_, data = s.Call(t, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
 	var session council.Session
 	if err := json.Unmarshal(data, &session); err != nil || session.Stage3 == nil || session.Stage3.Parsed == nil {
 		t.Fatalf("%s: %v", data, err)
@@ -286,7 +286,7 @@ func TestFormats(t *testing.T) {
 	if string(*session.Stage3.Parsed) != want || session.Answer != want {
 		t.Errorf("parsed is %s, the answer %s", *session.Stage3.Parsed, session.Answer)
 	}
-	_, data = s.call(t, "GET", "/v1/council/"+session.ID+"/request", "")
+	_, data = s.Call(t, "GET", "/v1/council/"+session.ID+"/request", "")
 	if !strings.Contains(string(data), `"output_schema":`+verdictSchema) {
 		t.Errorf("the request is %s", data)
 	}
@@ -296,11 +296,11 @@ func TestFormats(t *testing.T) {
 // it is kept.
 func TestNoValidOutput(t *testing.T) {
 	s := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
-	_, problem := s.mustFail(t, 502, council.CodeNoValidOutput, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
+	_, problem := s.MustFail(t, 502, council.CodeNoValidOutput, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
 	if len(problem.Errors) != 2 || problem.SessionID == "" {
 		t.Errorf("got %+v", problem)
 	}
-	_, data := s.call(t, "GET", "/v1/council/"+problem.SessionID, "")
+	_, data := s.Call(t, "GET", "/v1/council/"+problem.SessionID, "")
 	var session council.Session
 	if err := json.Unmarshal(data, &session); err != nil || session.Status != council.StatusFailed || session.Answer != "" {
 		t.Errorf("%s: %v", data, err)
@@ -319,7 +319,7 @@ func TestNoValidOutput(t *testing.T) {
 			strings.Contains(string(data), "Simulated") || (resp.StatusCode == http.StatusOK) != streamed {
 			t.Errorf("a completion: %d %s", resp.StatusCode, data)
 		}
-		resp, data = s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x"`+text+stream+`}`)
+		resp, data = s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x"`+text+stream+`}`)
 		if !strings.Contains(string(data), `"code":"no_valid_output"`) || !strings.Contains(string(data), "; session ") ||
 			strings.Contains(string(data), "Simulated") || (resp.StatusCode == http.StatusOK) != streamed {
 			t.Errorf("a response: %d %s", resp.StatusCode, data)

@@ -15,13 +15,14 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/councild/councild/web"
 	"github.com/google/go-cmp/cmp"
 )
 
 // The page and its files need no token. A browser may keep them until they change.
 func TestPage(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret) })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret) })
 	types := map[string]string{
 		"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
 		"svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8", "vendor/SHA256SUMS": "text/plain; charset=utf-8",
@@ -37,7 +38,7 @@ func TestPage(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		resp, got := s.call(t, "GET", path, "")
+		resp, got := s.Call(t, "GET", path, "")
 		if resp.StatusCode != http.StatusOK || string(got) != string(want) {
 			t.Errorf("%s: %s, %d bytes", path, resp.Status, len(got))
 		}
@@ -52,7 +53,7 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: the policy is %q", path, policy)
 		}
-		resp, got = s.call(t, "GET", path, "", "If-None-Match", resp.Header.Get("ETag"))
+		resp, got = s.Call(t, "GET", path, "", "If-None-Match", resp.Header.Get("ETag"))
 		if resp.StatusCode != http.StatusNotModified || len(got) > 0 {
 			t.Errorf("%s, known already: %s, %d bytes", path, resp.Status, len(got))
 		}
@@ -62,7 +63,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("served %d files, %v", served, err)
 	}
 	for _, path := range []string{"/assets/", "/assets/none.js", "/assets/../web.go", "/assets/..%2findex.html", "/index.html"} {
-		s.mustFail(t, http.StatusNotFound, council.CodeNotFound, "GET", path, "")
+		s.MustFail(t, http.StatusNotFound, council.CodeNotFound, "GET", path, "")
 	}
 }
 
@@ -84,8 +85,8 @@ func TestPageHasTheCategories(t *testing.T) {
 // A browser that takes gzip gets it, with an ETag of its own.
 func TestPageIsPacked(t *testing.T) {
 	s := start(t, nil)
-	plain, whole := s.call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "identity")
-	packed, small := s.call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "br, gzip")
+	plain, whole := s.Call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "identity")
+	packed, small := s.Call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "br, gzip")
 	if packed.Header.Get("Content-Encoding") != "gzip" || len(small) >= len(whole) || plain.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%d bytes %v, %d bytes %v", len(whole), plain.Header, len(small), packed.Header)
 	}

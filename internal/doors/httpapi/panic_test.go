@@ -63,27 +63,27 @@ func TestFaultF40Requests(t *testing.T) {
 			})
 		}
 	})
-	s.daemon.report = func(bias.Query) (bias.Report, error) { panic("a defect with a secret") }
+	s.Daemon.Reports = func(bias.Query) (bias.Report, error) { panic("a defect with a secret") }
 	with := func(id string) []string { return []string{"Authorization", "Bearer " + secret, "X-Request-Id", id} }
 	for i := range rounds {
 		round := string(rune('a' + i))
-		_, p := s.mustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"run`+round+`"}`, with("run")...)
+		_, p := s.MustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"run`+round+`"}`, with("run")...)
 		if p.SessionID == "" {
 			t.Error("in a run: there is no session id")
 		}
 		// The session may have failed before the request is answered.
-		resp, data := s.call(t, "POST", "/v1/council", `{"background":true,"query":"background`+round+`"}`, with("run")...)
+		resp, data := s.Call(t, "POST", "/v1/council", `{"background":true,"query":"background`+round+`"}`, with("run")...)
 		if resp.StatusCode != 202 {
 			t.Errorf("in the background: %d %s", resp.StatusCode, data)
 		}
-		if log := s.watch(t, "background"+round, with("watch")...); !strings.Contains(string(log), "session.failed") {
+		if log := s.Watch(t, "background"+round, with("watch")...); !strings.Contains(string(log), "session.failed") {
 			t.Errorf("in the background: %s", log)
 		}
-		resp, data = s.call(t, "POST", "/v1/council", `{"query":"event`+round+`"}`, with("event")...)
+		resp, data = s.Call(t, "POST", "/v1/council", `{"query":"event`+round+`"}`, with("event")...)
 		if resp.StatusCode != 200 {
 			t.Errorf("in an event: %d %s", resp.StatusCode, data)
 		}
-		if e := last(t, s.watch(t, "event"+round, with("watch")...)); e.Type != council.EventDone {
+		if e := last(t, s.Watch(t, "event"+round, with("watch")...)); e.Type != council.EventDone {
 			t.Errorf("in an event: the session ends with %s", e.Type)
 		}
 		req, err := http.NewRequestWithContext(
@@ -101,11 +101,11 @@ func TestFaultF40Requests(t *testing.T) {
 		if err == nil || bytes.Contains(data, []byte("problem")) {
 			t.Errorf("in a stream that has begun: %v, %s", err, data)
 		}
-		if e := last(t, s.watch(t, "write"+round, with("watch")...)); e.Type != council.EventDone {
+		if e := last(t, s.Watch(t, "write"+round, with("watch")...)); e.Type != council.EventDone {
 			t.Errorf("in a stream: the session ends with %s", e.Type)
 		}
 		for range 9 {
-			s.mustFail(t, 500, council.CodeInternal, "GET", "/v1/bias-report", "", with("report")...)
+			s.MustFail(t, 500, council.CodeInternal, "GET", "/v1/bias-report", "", with("report")...)
 		}
 	}
 	t.Logf("fault F40: %d panics in sessions, events, streams and reports are errors of their requests; the one place is free each time "+

@@ -17,11 +17,12 @@ import (
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 )
 
 // requests returns how many requests the provider had.
 func (s *server) requests() (n int) {
-	for _, m := range s.sim.Stats().Models {
+	for _, m := range s.Sim.Stats().Models {
 		n += m.Requests
 	}
 	return n
@@ -80,7 +81,7 @@ func TestFailureIsPaidOnce(t *testing.T) { //nolint:tparallel // its subtests sh
 					ask := func(body string, headers ...string) (*http.Response, string, bool) {
 						t.Helper()
 						before := s.requests()
-						resp, data := s.call(t, "POST", path, body, headers...)
+						resp, data := s.Call(t, "POST", path, body, headers...)
 						if status := map[bool]int{false: tt.status, true: 200}[streamed]; resp.StatusCode != status ||
 							!strings.Contains(string(data), fmt.Sprintf(`"code":%q`, tt.code)) {
 							t.Errorf("%d %s", resp.StatusCode, data)
@@ -105,7 +106,7 @@ func TestFailureIsPaidOnce(t *testing.T) { //nolint:tparallel // its subtests sh
 						return
 					}
 					var problem council.Problem
-					failed := last(t, s.watch(t, id))
+					failed := last(t, s.Watch(t, id))
 					if problem.PaidCalls = failed.Data.(*council.Error).Paid; problem.PaidCalls != tt.calls {
 						t.Errorf("%d calls are paid, want %d", problem.PaidCalls, tt.calls)
 					}
@@ -142,11 +143,11 @@ func TestFailureIsPaidOnce(t *testing.T) { //nolint:tparallel // its subtests sh
 func TestReplayBelongsToTheToken(t *testing.T) {
 	const other = "another-token-of-sixteen"
 	s := start(t, []simllm.Model{{Name: "broken", Faults: []simllm.Fault{{Kind: simllm.FaultErrorIn200, Rate: 1}}}},
-		func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
+		func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret, other) })
 	body := fmt.Sprintf(doors["/v1/responses"], "council/broken,broken", "x", "")
 	for i, token := range []string{secret, other, secret, other} {
 		before := s.requests()
-		resp, data := s.call(t, "POST", "/v1/responses", body, "Authorization", "Bearer "+token)
+		resp, data := s.Call(t, "POST", "/v1/responses", body, "Authorization", "Bearer "+token)
 		if replayed := resp.Header.Get("Councild-Replayed") != ""; replayed != (i > 1) || replayed == (s.requests() > before) {
 			t.Errorf("request %d: %d %s", i, resp.StatusCode, data)
 		}
@@ -165,7 +166,7 @@ func TestNativeDoorSaysWhatWasPaid(t *testing.T) {
 		`"broken","broken"`: 2, `"broken","refusing"`: 1, `"refusing","refusing"`: 0,
 	} {
 		for _, headers := range [][]string{nil, {"Idempotency-Key", models}, {"Idempotency-Key", models}} {
-			resp, p := s.mustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", `{"query":"x","models":[`+models+`]}`, headers...)
+			resp, p := s.MustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", `{"query":"x","models":[`+models+`]}`, headers...)
 			if retry := resp.Header.Get("X-Should-Retry"); p.PaidCalls != paid || (retry == "false") != (paid > 0) ||
 				resp.Header.Get("Councild-Replayed") != "" {
 				t.Errorf("%s: %v %+v", models, resp.Header, p)
@@ -185,7 +186,7 @@ func TestCancelledStaysCancelled(t *testing.T) {
 				body := fmt.Sprintf(form, "council/waiting,waiting", "x", fmt.Sprintf(`,"stream":%t`, streamed))
 				var waits sync.WaitGroup
 				waits.Go(func() {
-					resp, data := s.call(t, "POST", path, body)
+					resp, data := s.Call(t, "POST", path, body)
 					if want := map[bool]int{false: 400, true: 200}[streamed]; resp.StatusCode != want ||
 						!strings.Contains(string(data), `"code":"cancelled"`) || !strings.Contains(string(data), "by DELETE after 2 calls were paid") {
 						t.Errorf("%d %s", resp.StatusCode, data)
@@ -194,16 +195,16 @@ func TestCancelledStaysCancelled(t *testing.T) {
 				<-asked
 				<-asked
 				id := s.sessions(t)[0].ID
-				s.call(t, "DELETE", "/v1/council/"+id, "")
+				s.Call(t, "DELETE", "/v1/council/"+id, "")
 				waits.Wait()
 				before := s.requests()
 				for range 2 {
-					if resp, data := s.call(t, "POST", path, body); resp.Header.Get("Councild-Replayed") != "true" ||
+					if resp, data := s.Call(t, "POST", path, body); resp.Header.Get("Councild-Replayed") != "true" ||
 						!strings.Contains(string(data), `"code":"cancelled"`) || s.requests() != before {
 						t.Errorf("%d %v %s", resp.StatusCode, resp.Header, data)
 					}
 					// It stays so when the session is deleted.
-					s.call(t, "DELETE", "/v1/council/"+id, "")
+					s.Call(t, "DELETE", "/v1/council/"+id, "")
 				}
 			})
 		}
@@ -250,7 +251,7 @@ func TestClientThatLeftAsksAgain(t *testing.T) {
 				}
 			}
 			before := s.requests()
-			resp, data := s.call(t, "POST", path, body)
+			resp, data := s.Call(t, "POST", path, body)
 			if want := map[bool]int{false: 400, true: 200}[streamed]; resp.StatusCode != want || s.requests() != before ||
 				resp.Header.Get("Councild-Replayed") != "true" {
 				t.Errorf("%d %v, %d requests before, %d now", resp.StatusCode, resp.Header, before, s.requests())
@@ -298,7 +299,7 @@ func TestRepeatJoinsASessionThatEnds(t *testing.T) {
 		<-run.Done() // the server has noticed
 		var repeat sync.WaitGroup
 		repeat.Go(func() {
-			resp, data := s.call(t, "POST", path, body)
+			resp, data := s.Call(t, "POST", path, body)
 			want, words := 200, "the whole answer"
 			if failure != nil {
 				want, words = 400, "cancelled after 3 calls were paid ($0.0500)"
@@ -350,7 +351,7 @@ func TestShutdownOfASession(t *testing.T) {
 		})
 		var waits sync.WaitGroup
 		waits.Go(func() {
-			resp, data := s.call(t, "POST", "/v1/responses", fmt.Sprintf(doors["/v1/responses"], "council", "x", ""))
+			resp, data := s.Call(t, "POST", "/v1/responses", fmt.Sprintf(doors["/v1/responses"], "council", "x", ""))
 			var body httpapi.ChatError
 			if err := json.Unmarshal(data, &body); err != nil || body.Error.Code != want || !strings.Contains(body.Error.Message, "the daemon shut down") {
 				t.Errorf("%d %s", resp.StatusCode, data)
@@ -361,7 +362,7 @@ func TestShutdownOfASession(t *testing.T) {
 			}
 		})
 		run := <-entered
-		s.api.Cancel(context.DeadlineExceeded)
+		s.API.Cancel(context.DeadlineExceeded)
 		<-run.Done()
 		ends <- &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Paid: paid}
 		waits.Wait()

@@ -56,13 +56,13 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 	} {
 		t.Run(tt.model, func(t *testing.T) {
 			body := fmt.Sprintf(`{"model":%q,"instructions":"Be brief.","input":"Why?","metadata":{"category":"math","x":"y"}`, tt.model)
-			_, data := s.call(t, "POST", "/v1/responses", body+"}")
+			_, data := s.Call(t, "POST", "/v1/responses", body+"}")
 			var got httpapi.Response
 			if err := json.Unmarshal(data, &got); err != nil || got.Council == nil {
 				t.Fatalf("%s: %v", data, err)
 			}
 			id := got.Council.SessionID
-			_, data = s.call(t, "GET", "/v1/council/"+id, "")
+			_, data = s.Call(t, "GET", "/v1/council/"+id, "")
 			var session council.Session
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 				t.Errorf("the answer is %q, of %d", session.Answer, got.CreatedAt)
 			}
 
-			_, stream := s.call(t, "POST", "/v1/responses", body+`,"stream":true}`)
+			_, stream := s.Call(t, "POST", "/v1/responses", body+`,"stream":true}`)
 			all := events(t, stream)
 			var types []string
 			var text strings.Builder
@@ -112,7 +112,7 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 				t.Fatal(diff)
 			}
 			ended := all[len(all)-1].Response
-			_, data = s.call(t, "GET", "/v1/council/"+strings.TrimPrefix(ended.ID, "resp_"), "")
+			_, data = s.Call(t, "GET", "/v1/council/"+strings.TrimPrefix(ended.ID, "resp_"), "")
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 func TestResponseInput(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
-	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council/dune","stream":true,"instructions":"I.","input":[
+	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council/dune","stream":true,"instructions":"I.","input":[
 		{"role":"developer","content":"D."},
 		{"type":"message","role":"user","content":[{"type":"input_text","text":"U1"},{"type":"input_text","text":"U2"}]},
 		{"type":"message","role":"assistant","content":[{"type":"output_text","text":"A"}]},
@@ -147,7 +147,7 @@ func TestResponseInput(t *testing.T) {
 	if ended.Status != "completed" {
 		t.Fatalf("%s", data)
 	}
-	_, data = s.call(t, "GET", "/v1/council/"+ended.Council.SessionID+"/request", "")
+	_, data = s.Call(t, "GET", "/v1/council/"+ended.Council.SessionID+"/request", "")
 	var asked struct{ Messages []council.Message }
 	if err := json.Unmarshal(data, &asked); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestResponseErrors(t *testing.T) {
 		{`{"model":"council","instructions":"x","input":""}`, 422, "invalid", "input[0].content"},
 		{`{"model":"council/down,down","input":"x"}`, 502, "no_quorum", "down"},
 	} {
-		resp, data := s.call(t, "POST", "/v1/responses", tt.body)
+		resp, data := s.Call(t, "POST", "/v1/responses", tt.body)
 		var got httpapi.ChatError
 		if err := json.Unmarshal(data, &got); err != nil || got.Error.Param == nil {
 			t.Errorf("%s: %s: %v", tt.body, data, err)
@@ -212,7 +212,7 @@ func TestResponseErrors(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, data)
 		}
 	}
-	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council/down,down","input":"x","stream":true}`)
+	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council/down,down","input":"x","stream":true}`)
 	all := events(t, data)
 	last := all[len(all)-1]
 	if last.Type != "response.failed" || last.Response.Status != "failed" || len(last.Response.Output) != 0 ||
@@ -228,15 +228,15 @@ func TestResponseLostChairman(t *testing.T) {
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}
 	s := start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
-	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x","stream":true}`)
+	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","stream":true}`)
 	all := events(t, data)
 	last := all[len(all)-1]
 	if last.Type != "response.failed" || last.Response.Error == nil || last.Response.Error.Code != council.CodePartialRefused {
 		t.Fatalf("the stream ends with %s", data)
 	}
 	id := strings.TrimPrefix(last.Response.ID, "resp_")
-	s.watch(t, id)
-	_, data = s.call(t, "GET", "/v1/council/"+id, "")
+	s.Watch(t, id)
+	_, data = s.Call(t, "GET", "/v1/council/"+id, "")
 	var session council.Session
 	if err := json.Unmarshal(data, &session); err != nil || session.Answer == "" || session.Status != council.StatusDegraded {
 		t.Errorf("%s: %v", data, err)

@@ -30,6 +30,7 @@ import (
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/councild/councild/internal/testkit/pipenet"
 	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
@@ -87,7 +88,7 @@ func mustBeCancelled(t *testing.T, stream []byte, id string) {
 // sessions returns the list of the sessions, the newest first.
 func (s *server) sessions(t *testing.T) []council.Summary {
 	t.Helper()
-	_, data := s.call(t, "GET", "/v1/council", "")
+	_, data := s.Call(t, "GET", "/v1/council", "")
 	var list httpapi.SessionList
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func (s *server) sessions(t *testing.T) []council.Summary {
 // session returns a session as far as it is known.
 func (s *server) session(t *testing.T, id string, headers ...string) (session council.Session) {
 	t.Helper()
-	_, data := s.call(t, "GET", "/v1/council/"+id, "", headers...)
+	_, data := s.Call(t, "GET", "/v1/council/"+id, "", headers...)
 	if err := json.Unmarshal(data, &session); err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
@@ -115,22 +116,12 @@ func (s *server) background(t *testing.T, body string, headers ...string) string
 // ended by then.
 func (s *server) begin(t *testing.T, body string, headers ...string) (started council.Summary) {
 	t.Helper()
-	resp, data := s.call(t, "POST", "/v1/council", `{"background":true,`+body+`}`, headers...)
+	resp, data := s.Call(t, "POST", "/v1/council", `{"background":true,`+body+`}`, headers...)
 	if err := json.Unmarshal(data, &started); err != nil || resp.StatusCode != 202 ||
 		resp.Header.Get("Location") != "/v1/council/"+started.ID || time.Since(started.Created) > time.Minute {
 		t.Fatalf("%d %s: %v", resp.StatusCode, data, err)
 	}
 	return started
-}
-
-// watch returns all events of a session, at its end.
-func (s *server) watch(t *testing.T, id string, headers ...string) []byte {
-	t.Helper()
-	resp, data := s.call(t, "GET", "/v1/council/"+id+"/events", "", headers...)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
-		t.Fatalf("%d %s", resp.StatusCode, data)
-	}
-	return data
 }
 
 // The data of each event is the element as it stands in the final body, which is the
@@ -139,7 +130,7 @@ func TestEvents(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
 	s := start(t, nil)
-	resp, stream := s.call(t, "POST", "/v1/council", `{"query":"Why?","stream":true}`, "Idempotency-Key", "k")
+	resp, stream := s.Call(t, "POST", "/v1/council", `{"query":"Why?","stream":true}`, "Idempotency-Key", "k")
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d %s", resp.StatusCode, stream)
 	}
@@ -196,7 +187,7 @@ func TestEvents(t *testing.T) {
 		case council.EventStage3:
 			ok = bytes.Equal(session.Stage3, e.Data)
 		case council.EventDone:
-			_, body := s.call(t, "GET", "/v1/council/"+session.ID, "")
+			_, body := s.Call(t, "GET", "/v1/council/"+session.ID, "")
 			ok = string(body) == string(e.Data)+"\n"
 		default:
 			ok = false
@@ -225,43 +216,43 @@ func TestEvents(t *testing.T) {
 	}
 
 	// All of it again, in any form, for any watcher.
-	if again := s.watch(t, session.ID); !bytes.Equal(again, stream) {
+	if again := s.Watch(t, session.ID); !bytes.Equal(again, stream) {
 		t.Error("a watcher sees something else")
 	}
 	for _, accept := range []string{"", "text/event-stream, */*", "application/json, text/event-stream"} {
-		_, again := s.call(t, "POST", "/v1/council", `{"stream": true, "query": "Why?"}`, "Idempotency-Key", "k", "Accept", accept)
+		_, again := s.Call(t, "POST", "/v1/council", `{"stream": true, "query": "Why?"}`, "Idempotency-Key", "k", "Accept", accept)
 		if !bytes.Equal(again, stream) {
 			t.Errorf("Accept: %s gives something else", accept)
 		}
 	}
 	path := "/v1/council/" + session.ID + "/events"
 	for i := 1; i < len(events); i++ {
-		rest := s.watch(t, session.ID, "Last-Event-ID", strconv.Itoa(i))
+		rest := s.Watch(t, session.ID, "Last-Event-ID", strconv.Itoa(i))
 		if !bytes.HasSuffix(stream, rest) {
 			t.Errorf("behind event %d comes %.40s", i, rest)
 		}
 		parse(t, rest, i)
 	}
-	if resp, _ := s.call(t, "GET", path, "", "Last-Event-ID", strconv.Itoa(len(events))); resp.StatusCode != 204 {
+	if resp, _ := s.Call(t, "GET", path, "", "Last-Event-ID", strconv.Itoa(len(events))); resp.StatusCode != 204 {
 		t.Errorf("behind the last event comes %d", resp.StatusCode)
 	}
 	for i := range events { // no id of ours, and the number is the client's
-		if rest := s.watch(t, session.ID, "Last-Event-ID", fmt.Sprintf("%d.%d", i, math.MaxInt)); !bytes.HasSuffix(stream, rest) {
+		if rest := s.Watch(t, session.ID, "Last-Event-ID", fmt.Sprintf("%d.%d", i, math.MaxInt)); !bytes.HasSuffix(stream, rest) {
 			t.Errorf("far behind event %d comes %.40s", i, rest)
 		}
 	}
 	for _, bad := range []string{strconv.Itoa(len(events) + 1), "-1", "x", "1.x", "1.2.-3", "1..2"} {
-		if _, p := s.mustFail(t, 422, council.CodeInvalid, "GET", path, "", "Last-Event-ID", bad); p.Errors[0].Field != "Last-Event-ID" {
+		if _, p := s.MustFail(t, 422, council.CodeInvalid, "GET", path, "", "Last-Event-ID", bad); p.Errors[0].Field != "Last-Event-ID" {
 			t.Errorf("%s: %+v", bad, p)
 		}
 	}
 	// Without a stream the answer is the body of session.done, and there are no deltas.
-	_, body := s.call(t, "POST", "/v1/council", `{"query":"Why?"}`, "Idempotency-Key", "another")
+	_, body := s.Call(t, "POST", "/v1/council", `{"query":"Why?"}`, "Idempotency-Key", "another")
 	var one council.Session
 	if err := json.Unmarshal(body, &one); err != nil {
 		t.Fatal(err)
 	}
-	log := parse(t, s.watch(t, one.ID), 0)
+	log := parse(t, s.Watch(t, one.ID), 0)
 	if data := log[len(log)-1].Data; string(data)+"\n" != string(body) {
 		t.Errorf("session.done is %s, the POST answers %s", data, body)
 	}
@@ -277,8 +268,8 @@ func TestSessionList(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
 	first, second := s.background(t, `"query":"1"`), s.background(t, `"query":"2"`)
-	s.watch(t, first)
-	s.watch(t, second)
+	s.Watch(t, first)
+	s.Watch(t, second)
 	var ids []string
 	for i, summary := range s.sessions(t) {
 		ids = append(ids, summary.ID)
@@ -354,8 +345,8 @@ func TestSessionWhileItRuns(t *testing.T) {
 		t.Errorf("the list is %+v", list)
 	}
 	release()
-	events := parse(t, s.watch(t, id), 0)
-	if _, data := s.call(t, "GET", "/v1/council/"+id, ""); string(data) != string(events[len(events)-1].Data)+"\n" {
+	events := parse(t, s.Watch(t, id), 0)
+	if _, data := s.Call(t, "GET", "/v1/council/"+id, ""); string(data) != string(events[len(events)-1].Data)+"\n" {
 		t.Errorf("got %s", data)
 	}
 }
@@ -401,7 +392,7 @@ func TestClientsThatGo(t *testing.T) {
 	}
 	newest := func() string { return s.sessions(t)[0].ID }
 	status := func(id string) council.Status {
-		stream := s.watch(t, id)
+		stream := s.Watch(t, id)
 		if e := last(t, stream); e.Type == council.EventFailed {
 			mustBeCancelled(t, stream, id)
 		}
@@ -451,11 +442,11 @@ func TestClientsThatGo(t *testing.T) {
 	if got := status(keyed); got != council.StatusComplete {
 		t.Errorf("with a key: %s", got)
 	}
-	if _, data := s.call(t, "POST", "/v1/council", "{"+question+"}", "Idempotency-Key", "k"); !strings.Contains(string(data), keyed) {
+	if _, data := s.Call(t, "POST", "/v1/council", "{"+question+"}", "Idempotency-Key", "k"); !strings.Contains(string(data), keyed) {
 		t.Errorf("the client that comes back finds %s", data)
 	}
-	if strings.Contains(s.log.String(), `"ERROR"`) {
-		t.Errorf("a client that leaves is logged as an error: %s", s.log)
+	if strings.Contains(s.Log.String(), `"ERROR"`) {
+		t.Errorf("a client that leaves is logged as an error: %s", s.Log)
 	}
 }
 
@@ -465,7 +456,7 @@ func TestDelete(t *testing.T) {
 	s := start(t, []simllm.Model{m})
 	answered := make(chan []byte, 1)
 	go func() {
-		resp, data := s.call(t, "POST", "/v1/council", `{"query":"x","models":["waiting","amber","birch"]}`)
+		resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x","models":["waiting","amber","birch"]}`)
 		answered <- append([]byte(strconv.Itoa(resp.StatusCode)+" "), data...)
 	}()
 	<-asked
@@ -473,7 +464,7 @@ func TestDelete(t *testing.T) {
 	for len(s.session(t, id).Stage1) < 2 { // amber and birch answer at any time
 		time.Sleep(time.Millisecond)
 	}
-	if resp, data := s.call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 202 || !strings.Contains(string(data), id) {
+	if resp, data := s.Call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 202 || !strings.Contains(string(data), id) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	got := string(<-answered)
@@ -482,10 +473,10 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%s is missing in what the waiting client gets: %s", part, got)
 		}
 	}
-	if strings.Contains(s.log.String(), `"ERROR"`) {
-		t.Errorf("a session that was cancelled is logged as an error: %s", s.log)
+	if strings.Contains(s.Log.String(), `"ERROR"`) {
+		t.Errorf("a session that was cancelled is logged as an error: %s", s.Log)
 	}
-	mustBeCancelled(t, s.watch(t, id), id)
+	mustBeCancelled(t, s.Watch(t, id), id)
 }
 
 // A session that has ended is deleted with its events and its idempotency key.
@@ -495,14 +486,14 @@ func TestDeleteAtTheEnd(t *testing.T) {
 	s := start(t, nil)
 	key := []string{"Idempotency-Key", "k"}
 	id, other := s.background(t, `"query":"x"`, key...), s.background(t, `"query":"y"`)
-	s.watch(t, id)
-	s.watch(t, other)
-	if resp, data := s.call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 204 || len(data) != 0 {
+	s.Watch(t, id)
+	s.Watch(t, other)
+	if resp, data := s.Call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 204 || len(data) != 0 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	for _, request := range []string{"GET /v1/council/" + id, "GET /v1/council/" + id + "/events", "DELETE /v1/council/" + id} {
 		method, path, _ := strings.Cut(request, " ")
-		s.mustFail(t, 404, council.CodeNotFound, method, path, "")
+		s.MustFail(t, 404, council.CodeNotFound, method, path, "")
 	}
 	if list := s.sessions(t); len(list) != 1 || list[0].ID != other {
 		t.Errorf("the list is %+v", list)
@@ -511,14 +502,14 @@ func TestDeleteAtTheEnd(t *testing.T) {
 	if again == id {
 		t.Error("the key gives the session that was deleted")
 	}
-	s.watch(t, again)
+	s.Watch(t, again)
 }
 
 // A session that failed stays readable, and fails again for the same key.
 func TestFailedSession(t *testing.T) {
 	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
 	const body = `{"query":"x","models":["down","down","amber"]}`
-	_, p := s.mustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", body, "Idempotency-Key", "k")
+	_, p := s.MustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", body, "Idempotency-Key", "k")
 	session := s.session(t, p.SessionID)
 	if session.Status != council.StatusFailed {
 		t.Errorf("the status is %s", session.Status)
@@ -526,12 +517,12 @@ func TestFailedSession(t *testing.T) {
 	if len(session.Stage1) != 3 || session.Stage1[2].Response == nil {
 		t.Errorf("the answers are %+v", session.Stage1)
 	}
-	_, again := s.askForProblem(t, "POST", "/v1/council", body, "Idempotency-Key", "k")
+	_, again := s.AskForProblem(t, "POST", "/v1/council", body, "Idempotency-Key", "k")
 	again.RequestID = p.RequestID
 	if diff := cmp.Diff(p, again); diff != "" {
 		t.Error(diff)
 	}
-	events := parse(t, s.watch(t, p.SessionID), 0)
+	events := parse(t, s.Watch(t, p.SessionID), 0)
 	var failed council.Problem
 	if err := json.Unmarshal(events[len(events)-1].Data, &failed); err != nil {
 		t.Fatal(err)
@@ -539,7 +530,7 @@ func TestFailedSession(t *testing.T) {
 	if diff := cmp.Diff(p, failed); diff != "" {
 		t.Error(diff)
 	}
-	if n := s.sim.Stats().Models["amber"].Requests; n != 1 {
+	if n := s.Sim.Stats().Models["amber"].Requests; n != 1 {
 		t.Errorf("%d calls, want 1", n)
 	}
 }
@@ -555,7 +546,7 @@ func TestPanicInASession(t *testing.T) {
 		o.MaxSessions = 1
 	})
 	for range 2 {
-		_, p := s.mustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"x"}`)
+		_, p := s.MustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"x"}`)
 		session := s.session(t, p.SessionID)
 		if session.Status != council.StatusFailed {
 			t.Errorf("the status is %s", session.Status)
@@ -564,7 +555,7 @@ func TestPanicInASession(t *testing.T) {
 			t.Errorf("%d answers", len(session.Stage1))
 		}
 	}
-	if !strings.Contains(s.log.String(), "a defect") {
+	if !strings.Contains(s.Log.String(), "a defect") {
 		t.Error("the panic is not in the log")
 	}
 }
@@ -587,19 +578,19 @@ func TestSessionThatCannotBeEncoded(t *testing.T) {
 		}}}, 1
 	})
 	for _, id := range []string{"first", "second"} {
-		_, p := s.mustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"`+id+`"}`)
+		_, p := s.MustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"`+id+`"}`)
 		if p.SessionID != id {
 			t.Errorf("the problem is about session %q", p.SessionID)
 		}
 		if session := s.session(t, id); session.Status != council.StatusFailed {
 			t.Errorf("the status is %s", session.Status)
 		}
-		if e := last(t, s.watch(t, id)); e.Type != council.EventFailed {
+		if e := last(t, s.Watch(t, id)); e.Type != council.EventFailed {
 			t.Errorf("the session ends with %s", e.Type)
 		}
 	}
-	if !strings.Contains(s.log.String(), "unsupported value: NaN") {
-		t.Errorf("the log does not say why: %s", s.log)
+	if !strings.Contains(s.Log.String(), "unsupported value: NaN") {
+		t.Errorf("the log does not say why: %s", s.Log)
 	}
 }
 
@@ -607,25 +598,25 @@ func TestSessionsOfOtherTokens(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
 	const other = "another-token-of-sixteen"
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret, other) })
 	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	id := s.background(t, `"query":"x"`, append([]string{"Idempotency-Key", "k"}, mine...)...)
-	s.watch(t, id, mine...)
+	s.Watch(t, id, mine...)
 	for _, request := range []string{"GET /v1/council/" + id, "GET /v1/council/" + id + "/events", "DELETE /v1/council/" + id} {
 		method, path, _ := strings.Cut(request, " ")
-		_, p := s.askForProblem(t, method, path, "", theirs...)
-		_, unknown := s.askForProblem(t, method, strings.Replace(path, id, "x", 1), "", mine...)
+		_, p := s.AskForProblem(t, method, path, "", theirs...)
+		_, unknown := s.AskForProblem(t, method, strings.Replace(path, id, "x", 1), "", mine...)
 		if p.Status != 404 || strings.Replace(p.Detail, id, "x", 1) != unknown.Detail {
 			t.Errorf("%s: %+v", request, p)
 		}
 	}
-	if _, data := s.call(t, "GET", "/v1/council", "", theirs...); strings.TrimSpace(string(data)) != `{"sessions":[],"more":false}` {
+	if _, data := s.Call(t, "GET", "/v1/council", "", theirs...); strings.TrimSpace(string(data)) != `{"sessions":[],"more":false}` {
 		t.Errorf("the list of another token: %s", data)
 	}
 	if again := s.background(t, `"query":"x"`, append([]string{"Idempotency-Key", "k"}, theirs...)...); again == id {
 		t.Error("a key reaches into the sessions of another token")
 	} else {
-		s.watch(t, again, theirs...)
+		s.Watch(t, again, theirs...)
 	}
 }
 
@@ -643,12 +634,12 @@ func TestNamedTokens(t *testing.T) {
 	apart, same := named("ada", "bob"), named("ada", "ada")
 	for s, want := range map[*server]int{apart: 404, same: 200} {
 		id := s.background(t, `"query":"x"`, mine...)
-		s.watch(t, id, mine...)
-		if resp, data := s.call(t, "GET", "/v1/council/"+id, "", theirs...); resp.StatusCode != want {
+		s.Watch(t, id, mine...)
+		if resp, data := s.Call(t, "GET", "/v1/council/"+id, "", theirs...); resp.StatusCode != want {
 			t.Errorf("%d %s, want %d", resp.StatusCode, data, want)
 		}
 	}
-	if resp, _ := apart.call(t, "GET", "/v1/council", "", "Authorization", "Bearer ada:"+secret); resp.StatusCode != 401 {
+	if resp, _ := apart.Call(t, "GET", "/v1/council", "", "Authorization", "Bearer ada:"+secret); resp.StatusCode != 401 {
 		t.Errorf("the name and the token together: %d", resp.StatusCode)
 	}
 }
@@ -656,24 +647,24 @@ func TestNamedTokens(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	s := start(t, nil)
 	key := []string{"Idempotency-Key", "k"}
-	_, first := s.call(t, "POST", "/v1/council", `{"query":"x","seed":1}`, key...)
-	_, again := s.call(t, "POST", "/v1/council", ` {"seed": 1, "query": "x"}`, key...)
+	_, first := s.Call(t, "POST", "/v1/council", `{"query":"x","seed":1}`, key...)
+	_, again := s.Call(t, "POST", "/v1/council", ` {"seed": 1, "query": "x"}`, key...)
 	if !bytes.Equal(first, again) {
 		t.Error("the same request gives another session")
 	}
-	_, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x","seed":2}`, key...)
+	_, p := s.AskForProblem(t, "POST", "/v1/council", `{"query":"x","seed":2}`, key...)
 	if p.Status != 409 || p.Code != "conflict" || p.SessionID == "" || !strings.Contains(string(first), p.SessionID) {
 		t.Errorf("got %+v", p)
 	}
 	// A request that began no session has not used its key.
 	key[1] = "another"
-	if _, p := s.askForProblem(t, "POST", "/v1/council", `{"query":""}`, key...); p.Status != 422 {
+	if _, p := s.AskForProblem(t, "POST", "/v1/council", `{"query":""}`, key...); p.Status != 422 {
 		t.Errorf("got %+v", p)
 	}
-	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x","seed":2}`, key...); resp.StatusCode != 200 {
+	if resp, data := s.Call(t, "POST", "/v1/council", `{"query":"x","seed":2}`, key...); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if n := s.sim.Stats().Models["amber"].Requests; n != 6 {
+	if n := s.Sim.Stats().Models["amber"].Requests; n != 6 {
 		t.Errorf("%d calls of amber, want 6 for two sessions", n)
 	}
 }
@@ -686,12 +677,12 @@ func TestSameKeyWhenFull(t *testing.T) {
 	const body = `{"query":"x","models":["waiting","amber","birch"]}`
 	answers := make(chan []byte, 2)
 	ask := func() {
-		_, data := s.call(t, "POST", "/v1/council", body, "Idempotency-Key", "k")
+		_, data := s.Call(t, "POST", "/v1/council", body, "Idempotency-Key", "k")
 		answers <- data
 	}
 	go ask()
 	<-asked
-	if _, p := s.askForProblem(t, "POST", "/v1/council", body, "Idempotency-Key", "l"); p.Status != 503 {
+	if _, p := s.AskForProblem(t, "POST", "/v1/council", body, "Idempotency-Key", "l"); p.Status != 503 {
 		t.Errorf("got %+v", p)
 	}
 	go ask()
@@ -781,7 +772,7 @@ func TestFlakyProxy(t *testing.T) {
 			seen++
 			got = append(got, data...)
 		}
-		whole := s.watch(t, id)
+		whole := s.Watch(t, id)
 		if !bytes.Equal(got, whole) || cuts != len(parse(t, whole, 0)) {
 			t.Errorf("%d cuts: %d bytes, and not the %d of the whole", cuts, len(got), len(whole))
 		}
@@ -811,18 +802,18 @@ func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer
 // synctest bubble.
 func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (dial func() net.Conn, stop func()) {
 	t.Helper()
-	s := &server{}
+	s := &doortest.Server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 4, Kept: generous(),
+		Council: scripted{run}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{}, MaxSessions: 4, Kept: doortest.Generous(),
 		MaxBodyBytes: 1 << 20,
 		BodyTimeout:  time.Minute, Log: slog.New(slog.DiscardHandler),
 	}
 	var err error
-	if s.api, err = httpapi.New(o); err != nil {
+	if s.API, err = httpapi.New(o); err != nil {
 		t.Fatal(err)
 	}
 	listener := pipenet.Listen()
-	server := &http.Server{Handler: s.api}
+	server := &http.Server{Handler: s.API}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return func() net.Conn {
@@ -832,7 +823,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 			}
 			return conn
 		}, func() {
-			if err := s.api.Idle(context.WithoutCancel(t.Context())); err != nil {
+			if err := s.API.Idle(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)
 			}
 			_ = server.Close()
@@ -1062,7 +1053,7 @@ func TestThousandWatchers(t *testing.T) {
 	each := (int64(heap()) - int64(before)) / watchers // client and server side
 	release()
 	read.Wait()
-	want := sha256.Sum256(s.watch(t, id))
+	want := sha256.Sum256(s.Watch(t, id))
 	for i, got := range sums {
 		if got != want {
 			t.Fatalf("watcher %d read something else", i)

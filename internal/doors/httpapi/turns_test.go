@@ -14,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -92,12 +93,12 @@ func pasts() []past {
 // read asks one model with a body and returns what it read, and the warnings of its session.
 func (s *server) read(t *testing.T, path, body string) (messages []council.Message, warnings []council.Warning) {
 	t.Helper()
-	resp, data := s.call(t, "POST", path, body)
+	resp, data := s.Call(t, "POST", path, body)
 	var got struct{ Council httpapi.ChatCouncil }
 	if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %d %s %v", body, resp.StatusCode, data, err)
 	}
-	_, data = s.call(t, "GET", "/v1/council/"+got.Council.SessionID+"/request", "")
+	_, data = s.Call(t, "GET", "/v1/council/"+got.Council.SessionID+"/request", "")
 	var asked council.Request
 	if err := json.Unmarshal(data, &asked); err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ func TestLastMessage(t *testing.T) {
 		{responses, `{"role":"assistant","content":"x"}`, "input[0].role"},
 	} {
 		name := map[string]string{chat: "messages", responses: "input"}[tt.path]
-		resp, data := s.call(t, "POST", tt.path, fmt.Sprintf(`{"model":"council","instructions":"I.",%q:[%s]}`, name, tt.list))
+		resp, data := s.Call(t, "POST", tt.path, fmt.Sprintf(`{"model":"council","instructions":"I.",%q:[%s]}`, name, tt.list))
 		var got httpapi.ChatError
 		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != 422 || got.Error.Param == nil || *got.Error.Param != tt.param {
 			t.Errorf("%s: %d %s, want %s", tt.list, resp.StatusCode, data, tt.param)
@@ -171,7 +172,7 @@ func TestLastMessage(t *testing.T) {
 		}
 	}
 	// The own door is strict.
-	s.mustFail(t, 422, council.CodeInvalid, "POST", "/v1/council", `{"messages":[{"role":"assistant","content":""},{"role":"user","content":"x"}]}`)
+	s.MustFail(t, 422, council.CodeInvalid, "POST", "/v1/council", `{"messages":[{"role":"assistant","content":""},{"role":"user","content":"x"}]}`)
 }
 
 // A program that has instructions alone asks with the last of them.
@@ -191,11 +192,11 @@ func TestSystemMessagesAlone(t *testing.T) {
 // An item of a later turn stands for the answer of an earlier one of the same token.
 func TestItemReference(t *testing.T) {
 	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}},
-		func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, secret+"2") })
+		func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret, secret+"2") })
 	mine := []string{"Authorization", "Bearer " + secret}
 	ask := func(body string, headers []string) (httpapi.Response, int, []byte) {
 		t.Helper()
-		resp, data := s.call(t, "POST", "/v1/responses", body, headers...)
+		resp, data := s.Call(t, "POST", "/v1/responses", body, headers...)
 		var r httpapi.Response
 		if err := json.Unmarshal(data, &r); err != nil {
 			t.Fatal(err)
@@ -213,7 +214,7 @@ func TestItemReference(t *testing.T) {
 		if status != http.StatusOK {
 			t.Fatalf("%s: %s", item, data)
 		}
-		_, data = s.call(t, "GET", "/v1/council/"+second.Council.SessionID+"/request", "", mine...)
+		_, data = s.Call(t, "GET", "/v1/council/"+second.Council.SessionID+"/request", "", mine...)
 		var asked council.Request
 		if err := json.Unmarshal(data, &asked); err != nil {
 			t.Fatal(err)
@@ -227,7 +228,7 @@ func TestItemReference(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	resp, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council/down","messages":[{"role":"user","content":"x"}]}`, mine...)
+	resp, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council/down","messages":[{"role":"user","content":"x"}]}`, mine...)
 	if resp.StatusCode != http.StatusBadGateway {
 		t.Fatalf("%s", data)
 	}
@@ -257,7 +258,7 @@ func TestItemReference(t *testing.T) {
 		t.Error("store: false is answered with true")
 	}
 	forgetful := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Kept.Retention = 0 })
-	if _, data := forgetful.call(t, "POST", "/v1/responses", `{"model":"council/dune","input":"x"}`); !strings.Contains(string(data), `"store":false`) {
+	if _, data := forgetful.Call(t, "POST", "/v1/responses", `{"model":"council/dune","input":"x"}`); !strings.Contains(string(data), `"store":false`) {
 		t.Errorf("a daemon that keeps nothing says %s", data)
 	}
 }
@@ -302,7 +303,7 @@ func TestTools(t *testing.T) {
 			}
 			body := `{"model":"council/dune",` + question + tt.fields + `}`
 			for s, want := range map[*server]string{refuses: tt.refused, ignores: tt.ignored} {
-				resp, data := s.call(t, "POST", path, body)
+				resp, data := s.Call(t, "POST", path, body)
 				var got struct {
 					Error   council.OpenAIError
 					Council httpapi.ChatCouncil
@@ -339,12 +340,12 @@ func TestSideRequests(t *testing.T) {
 	const chat, responses = "/v1/chat/completions", "/v1/responses"
 	ask := func(s *server, path, body string, headers ...string) (c httpapi.ChatCouncil, session council.Session, found int) {
 		t.Helper()
-		resp, data := s.call(t, "POST", path, body, headers...)
+		resp, data := s.Call(t, "POST", path, body, headers...)
 		var got struct{ Council httpapi.ChatCouncil }
 		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", body, data)
 		}
-		resp, data = s.call(t, "GET", "/v1/council/"+got.Council.SessionID, "")
+		resp, data = s.Call(t, "GET", "/v1/council/"+got.Council.SessionID, "")
 		if resp.StatusCode == http.StatusOK {
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
@@ -402,20 +403,20 @@ func TestSideRequests(t *testing.T) {
 			}
 		})
 	}
-	_, data := s.call(t, "GET", "/v1/council", "")
+	_, data := s.Call(t, "GET", "/v1/council", "")
 	var list httpapi.SessionList
 	if err := json.Unmarshal(data, &list); err != nil || len(list.Sessions) != 3 {
 		t.Errorf("the history has %d sessions, want those that are no side requests: %v", len(list.Sessions), err)
 	}
-	s.call(t, "POST", chat, message(sideTask), "Idempotency-Key", "k")
-	if _, data := s.call(t, "GET", "/v1/council", ""); strings.Count(string(data), `"session_id"`) != 3 {
+	s.Call(t, "POST", chat, message(sideTask), "Idempotency-Key", "k")
+	if _, data := s.Call(t, "GET", "/v1/council", ""); strings.Count(string(data), `"session_id"`) != 3 {
 		t.Errorf("one with a key is in the history: %s", data)
 	}
-	if resp, data := s.call(t, "POST", chat, message("x"), "Councild-Side-Request", "maybe"); resp.StatusCode != 422 ||
+	if resp, data := s.Call(t, "POST", chat, message("x"), "Councild-Side-Request", "maybe"); resp.StatusCode != 422 ||
 		!strings.Contains(string(data), `"param":"Councild-Side-Request"`) {
 		t.Errorf("a wrong header: %d %s", resp.StatusCode, data)
 	}
-	if _, data := s.call(t, "POST", "/v1/council", `{"query":"`+sideTask+`"}`); strings.Count(string(data), `"finish_reason"`) != 7 {
+	if _, data := s.Call(t, "POST", "/v1/council", `{"query":"`+sideTask+`"}`); strings.Count(string(data), `"finish_reason"`) != 7 {
 		t.Errorf("the own door asks the council whatever the question is: %s", data)
 	}
 
@@ -433,13 +434,13 @@ func TestSideRequests(t *testing.T) {
 func TestSideRequestThatFails(t *testing.T) {
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}
 	s := start(t, []simllm.Model{down}, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = "down" })
-	resp, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+sideTask+`"}]}`)
+	resp, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+sideTask+`"}]}`)
 	_, id, _ := strings.Cut(string(data), "; session ")
 	id, _, _ = strings.Cut(id, `"`)
-	if found, _ := s.call(t, "GET", "/v1/council/"+id, ""); resp.StatusCode != http.StatusBadGateway || found.StatusCode != http.StatusOK {
+	if found, _ := s.Call(t, "GET", "/v1/council/"+id, ""); resp.StatusCode != http.StatusBadGateway || found.StatusCode != http.StatusOK {
 		t.Errorf("%d %s, and the session: %d", resp.StatusCode, data, found.StatusCode)
 	}
-	if _, data := s.call(t, "GET", "/v1/council", ""); strings.Contains(string(data), id) {
+	if _, data := s.Call(t, "GET", "/v1/council", ""); strings.Contains(string(data), id) {
 		t.Errorf("it is in the history: %s", data)
 	}
 }
@@ -460,7 +461,7 @@ func TestDegradedNote(t *testing.T) {
 	if err := json.Unmarshal(data, &whole); err != nil || len(whole.Choices) != 1 {
 		t.Fatalf("%s: %v", data, err)
 	}
-	_, data = s.call(t, "GET", "/v1/council/"+whole.Council.SessionID, "")
+	_, data = s.Call(t, "GET", "/v1/council/"+whole.Council.SessionID, "")
 	var session council.Session
 	if err := json.Unmarshal(data, &session); err != nil || session.Status != council.StatusDegraded {
 		t.Fatalf("%s: %v", data, err)
@@ -487,7 +488,7 @@ func TestDegradedNote(t *testing.T) {
 		t.Errorf("the stream adds up to %q", streamed.String())
 	}
 
-	_, data = s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x","stream":true}`)
+	_, data = s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","stream":true}`)
 	got := events(t, data)
 	streamed.Reset()
 	for _, e := range got {
@@ -516,7 +517,7 @@ func TestSmallFields(t *testing.T) {
 		"/v1/chat/completions": `"messages":[{"role":"user","content":"x"}]`, "/v1/responses": `"input":"x"`,
 	} {
 		ask := func(fields string) (int, []byte) {
-			resp, data := s.call(t, "POST", path, `{"model":"council/amber",`+question+fields+`}`)
+			resp, data := s.Call(t, "POST", path, `{"model":"council/amber",`+question+fields+`}`)
 			return resp.StatusCode, data
 		}
 		var got struct {
@@ -537,7 +538,7 @@ func TestSmallFields(t *testing.T) {
 			if err := json.Unmarshal(data, &got); err != nil {
 				t.Fatal(err)
 			}
-			_, data = s.call(t, "GET", "/v1/council/"+got.Council.SessionID, "")
+			_, data = s.Call(t, "GET", "/v1/council/"+got.Council.SessionID, "")
 			var session council.Session
 			if err := json.Unmarshal(data, &session); err != nil || session.User != want {
 				t.Errorf("%s: the session is for %q, want %q: %v", path, session.User, want, err)
@@ -589,7 +590,7 @@ func TestSmallFields(t *testing.T) {
 			t.Errorf("%s: %s", form, data)
 		}
 	}
-	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":{"type":"json_object","schema":`+verdictSchema+`}}}`)
+	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":{"type":"json_object","schema":`+verdictSchema+`}}}`)
 	if !strings.Contains(string(data), `"text":"{\"verdict\":\"yes\"}"`) {
 		t.Errorf("a response: %s", data)
 	}

@@ -92,7 +92,7 @@ func TestWireForm(t *testing.T) {
 	} {
 		for seed := range 3 {
 			body := fmt.Sprintf(`%s,"seed":%d}`, request.body, seed)
-			resp, data := s.call(t, "POST", request.path, body, "X-Request-Id", "an-id")
+			resp, data := s.Call(t, "POST", request.path, body, "X-Request-Id", "an-id")
 			fmt.Fprintf(&got, "POST %s %s\n%s %s\n%s\n", request.path, body, resp.Status, resp.Header.Get("Content-Type"), data)
 		}
 	}
@@ -132,9 +132,9 @@ func TestStreamAgainAfterLostChairmen(t *testing.T) {
 		{"/v1/responses", `{"model":"council","input":"x","stream":true}`, `"type":"response.output_text.delta"`, `"type":"response.completed"`},
 	} {
 		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Council = lostTwice{} })
-		s.call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
-		s.watch(t, "session-3")
-		_, data := s.call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
+		s.Call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
+		s.Watch(t, "session-3")
+		_, data := s.Call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
 		if n := strings.Count(string(data), tt.delta); n != 1 {
 			t.Errorf("%s: %d pieces of text, want that of the last chairman: %s", tt.path, n, data)
 		}
