@@ -14,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/doors/httpapi"
+	door "github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
@@ -91,9 +92,9 @@ func question(model, text string) openai.ChatCompletionNewParams {
 }
 
 // extension reads the extension of a completion.
-func extension(t *testing.T, raw string) (c httpapi.ChatCouncil) {
+func extension(t *testing.T, raw string) (c door.ChatCouncil) {
 	t.Helper()
-	var body struct{ Council httpapi.ChatCouncil }
+	var body struct{ Council door.ChatCouncil }
 	if err := json.Unmarshal([]byte(raw), &body); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func TestOpenAIChat(t *testing.T) {
 }
 
 // compareUsage holds the usage of a completion against that of the session's calls.
-func compareUsage(t *testing.T, got openai.CompletionUsage, x httpapi.ChatCouncil) {
+func compareUsage(t *testing.T, got openai.CompletionUsage, x door.ChatCouncil) {
 	t.Helper()
 	total := x.Metadata.Usage.Total
 	if total.InputTokens == nil || total.OutputTokens == nil || *total.InputTokens == 0 {

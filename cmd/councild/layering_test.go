@@ -32,6 +32,7 @@ var floors = [][]string{
 		"internal/render", "internal/config", "internal/sessions", "internal/consent",
 	},
 	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
+	{"internal/doors/openai"},
 	{"internal/daemon", "internal/trial", "internal/testkit/doortest"},
 	{"internal/testkit/daemontest", "internal/cli"},
 	{"cmd/councild"},
@@ -48,6 +49,7 @@ var forbidden = map[string][]string{
 		"internal/sessions", "internal/disagreement",
 	},
 	"internal/doors/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"internal/doors/openai":  {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"internal/daemon":        {"internal/simllm"},
 	"cmd/councild": {
 		"internal/council", "internal/config", "internal/pipeline", "internal/doors/httpapi", "internal/store", "internal/llm",

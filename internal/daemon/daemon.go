@@ -45,6 +45,7 @@ import (
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/doors/mcpserver"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/sessions/journal"
@@ -296,6 +297,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 	if d.api, err = httpapi.New(options); err != nil {
 		return err
 	}
+	d.api.Mount(openai.Routes(d.api)...)
 	d.teardown.push("the interface", d.api.Close)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
@@ -59,8 +60,8 @@ func onRoster(t *testing.T, text string, env map[string]string) (*daemontest.Dae
 func TestKeysForClients(t *testing.T) {
 	text := strings.Replace(twoCouncils, "max_total_tokens: 1000000", "tools: ignore, side_requests: three, degraded_note: false", 1)
 	d, _ := onRoster(t, text, nil)
-	ask := func(model, more string) (int, httpapi.Chat) {
-		var c httpapi.Chat
+	ask := func(model, more string) (int, openai.Chat) {
+		var c openai.Chat
 		code, data := d.Call(t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s%s`, model, more, chatQuestion), "Councild-Side-Request", "true")
 		_ = json.Unmarshal(data, &c)
 		return code, c
@@ -209,7 +210,7 @@ func TestCouncilsOfEveryDoor(t *testing.T) {
 		!slices.Equal(fast.Members, []string{"one", "skeptic", "two"}) || fast.Chairman != "two" {
 		t.Errorf("the default is not first, or fast is another: %s", data)
 	}
-	var models httpapi.ModelList
+	var models openai.ModelList
 	_, data = d.Call(t, "GET", "/v1/models", "")
 	if err := json.Unmarshal(data, &models); err != nil {
 		t.Fatal(err)
@@ -226,7 +227,7 @@ func TestCouncilsOfEveryDoor(t *testing.T) {
 		{"/v1/responses", `{"model":"council/fast","input":"Why?"}`},
 	} {
 		code, data := d.Call(t, "POST", door.path, door.body)
-		var answer struct{ Council httpapi.ChatCouncil }
+		var answer struct{ Council openai.ChatCouncil }
 		if err := json.Unmarshal(data, &answer); err != nil || code != 200 {
 			t.Fatalf("%s: %d %s, %v", door.path, code, data, err)
 		}

@@ -1,21 +1,16 @@
 // Package httpapi is councild's HTTP interface: routes, strict decoding, problem
 // documents (RFC 9457), sessions that outlive their request, and their events, which
-// it frames as server-sent events and as chunks of OpenAI's chat completions. It
-// leaves every decision about a run to the pipeline, keeping sessions to package
-// sessions, and reading the record store to the daemon.
+// it frames as server-sent events. It leaves every decision about a run to the pipeline,
+// keeping sessions to package sessions, and reading the record store to the daemon.
+//
+// OpenAI's interface is package openai, which the daemon mounts with what is in door.go.
+// Only its errors are written here (problem.go): a request can fail before it has a route.
 //
 // # Decisions
 //
 // A session in the background, or with an idempotency key, outlives its client. A key says that the client means to
 // come back: only DELETE cancels such a session. Any other ends with the POST that began it, streamed or not. Watching
 // at /events counts for nothing either way.
-//
-// A chat completion is a session like any other, made from its events and its result. What was streamed cannot be
-// taken back: a chairman that is lost in the middle of its answer ends the stream with an error, and the session goes
-// on to the whole answer.
-//
-// Old history never ends a chat. A client sends earlier turns again and cannot take them back. Only the last message
-// of the user is refused for what it holds; httpapi (history.go) leaves the rest out or names it, with a warning.
 //
 // An idempotency key is used up by the session, not by the request. A request that began none may be sent again. A
 // session that was cancelled or failed stays what it is under its key: anything else could pay twice. Deleting the
@@ -190,7 +185,6 @@ type API struct {
 	memory      *shares                   // bytes that these hold of their bodies
 	buffers     sync.Pool                 // of *bufio.Writer, for events
 	fields      knownFields               // of bodies
-	started     time.Time
 	sessions    *sessions.Store
 	ending      sync.WaitGroup // of the sessions whose end is not shown yet
 	resumed     sync.WaitGroup // of the sessions that Resume goes on with
@@ -201,7 +195,7 @@ type API struct {
 	router      *chi.Mux
 }
 
-// New returns the handler of all routes. Close releases it.
+// New returns the handler of all routes but those that Mount adds. Close releases it.
 func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Comparer == nil || o.Log == nil ||
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
@@ -220,7 +214,6 @@ func New(o Options) (*API, error) {
 		connections: newShares(o.Connections - max(o.Connections/keptForHealth, 1)),
 		// A caller alone gets half: enough for the body of each session that may run, and for a call of MCP.
 		memory:   newShares(2 * (mcpCall + (o.MaxSessions+mcpCopies)*int(min(o.MaxBodyBytes, manyBytes)))),
-		started:  time.Now(),
 		sessions: sessions.New(o.Kept),
 		buffers:  sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
@@ -243,8 +236,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Metrics != nil {
 		public.Method(http.MethodGet, "/metrics", a.o.Metrics)
 	}
-	private := r.With(a.authenticate, a.open)
-	asking := private.With(a.requires(council.MayAsk))
+	private, asking := a.forCallers(r)
 	computed := private.With(a.sameOriginForReading, a.boundReports)
 	reports := private.With(a.requires(council.MayReport), a.sameOriginForReading, a.boundReports)
 	for _, route := range []struct {
@@ -268,10 +260,6 @@ func (a *API) routes() *chi.Mux {
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{asking, http.MethodPost, "/v1/disagreement", a.disagreement},
 		{private, http.MethodGet, "/v1/councils", a.councils},
-		{private, http.MethodGet, "/v1/models", a.models},
-		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
-		{asking, http.MethodPost, "/v1/chat/completions", a.chat},
-		{asking, http.MethodPost, "/v1/responses", a.respond},
 		{private.With(a.requires(council.MayEvents)), http.MethodPost, "/v1/events", a.takeEvents},
 		{private, http.MethodPost, "/mcp", a.mcp},
 		{reports, http.MethodGet, "/v1/bias-report", a.biasReport},
@@ -281,6 +269,12 @@ func (a *API) routes() *chi.Mux {
 		route.on.Method(route.method, route.pattern, a.handler(route.handle))
 	}
 	return r
+}
+
+// forCallers returns the routers of routes that need a token, and of those that need the right to ask too.
+func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
+	private = r.With(a.authenticate, a.open)
+	return private, private.With(a.requires(council.MayAsk))
 }
 
 // Close forgets the sessions in memory. No session may run any more but those that
@@ -375,7 +369,7 @@ type Health struct {
 }
 
 func (a *API) health(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, Health{Status: "ok", Version: a.o.Version})
+	return WriteJSON(w, http.StatusOK, Health{Status: "ok", Version: a.o.Version})
 }
 
 // Readiness is the body of GET /readyz.
@@ -391,5 +385,5 @@ func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
 		readiness.Ready = false
 		status = http.StatusServiceUnavailable
 	}
-	return writeJSON(w, status, readiness)
+	return WriteJSON(w, status, readiness)
 }

@@ -44,7 +44,7 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(batch.Events) == 0 && p.count == 0 {
-		p.add("events", "there is no event", fmt.Sprintf("send 1 to %d", consent.MaxEvents))
+		p.Add("events", "there is no event", fmt.Sprintf("send 1 to %d", consent.MaxEvents))
 	}
 	if err := p.err("the events are not valid"); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 			Detail: "the events cannot be written now; the log says why; send them again later",
 		}
 	}
-	return writeJSON(w, http.StatusOK, taken)
+	return WriteJSON(w, http.StatusOK, taken)
 }
 
 func (a *API) noEvents(r *http.Request) error {
@@ -80,5 +80,5 @@ func (a *API) eventBoard(w http.ResponseWriter, r *http.Request, p *parameters) 
 	if days != "" {
 		window, _ = strconv.Atoi(days) // it is one of the choices
 	}
-	return writeJSON(w, http.StatusOK, a.o.Intake.Board(window))
+	return WriteJSON(w, http.StatusOK, a.o.Intake.Board(window))
 }

@@ -25,6 +25,7 @@ import (
 	consent "github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/sessions/journal"
@@ -147,19 +148,19 @@ var schemas = map[string]reflect.Type{
 	"EventMetricRow": reflect.TypeFor[consent.MetricRow](),
 	"Started":        reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
-	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
-	"ModelCard": reflect.TypeFor[httpapi.ModelCard](),
-	"Chat":      reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](),
-	"ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
-	"ChatDelta":  reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](),
-	"ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
+	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[openai.ModelList](),
+	"ModelCard": reflect.TypeFor[openai.ModelCard](),
+	"Chat":      reflect.TypeFor[openai.Chat](), "ChatChoice": reflect.TypeFor[openai.ChatChoice](),
+	"ChatAnswer": reflect.TypeFor[openai.ChatAnswer](),
+	"ChatDelta":  reflect.TypeFor[openai.ChatDelta](), "ChatUsage": reflect.TypeFor[openai.ChatUsage](),
+	"ChatCouncil": reflect.TypeFor[openai.ChatCouncil](),
 	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "OpenAIError": reflect.TypeFor[council.OpenAIError](),
-	"Response": reflect.TypeFor[httpapi.Response](), "ResponseMessage": reflect.TypeFor[httpapi.ResponseMessage](),
-	"ResponsePart": reflect.TypeFor[httpapi.ResponsePart](), "ResponseUsage": reflect.TypeFor[httpapi.ResponseUsage](),
-	"ResponseError":        reflect.TypeFor[httpapi.ResponseError](),
-	"ResponseIncompletion": reflect.TypeFor[httpapi.ResponseIncompletion](),
-	"ResponseText":         reflect.TypeFor[httpapi.ResponseText](), "TextFormat": reflect.TypeFor[httpapi.TextFormat](),
-	"ChatMetadata": reflect.TypeFor[httpapi.ChatMetadata](),
+	"Response": reflect.TypeFor[openai.Response](), "ResponseMessage": reflect.TypeFor[openai.ResponseMessage](),
+	"ResponsePart": reflect.TypeFor[openai.ResponsePart](), "ResponseUsage": reflect.TypeFor[openai.ResponseUsage](),
+	"ResponseError":        reflect.TypeFor[openai.ResponseError](),
+	"ResponseIncompletion": reflect.TypeFor[openai.ResponseIncompletion](),
+	"ResponseText":         reflect.TypeFor[openai.ResponseText](), "TextFormat": reflect.TypeFor[openai.TextFormat](),
+	"ChatMetadata": reflect.TypeFor[openai.ChatMetadata](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
 	"Spend":  reflect.TypeFor[spend.Costs](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
@@ -452,6 +453,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
 		o.Tokens = limited(httpapi.Limits{PerMinute: new(perMinute)}, secret)
+		o.Models = p.Models
 		o.Labels = labels
 		o.Intake = intake
 		p.Timeout = 5 * time.Second

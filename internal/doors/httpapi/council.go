@@ -21,7 +21,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if streamed && submission.Background {
-		problems.add("background", "the session is to be streamed and to go on in the background",
+		problems.Add("background", "the session is to be streamed and to go on in the background",
 			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
 	}
 	if err := a.refusal(r, problems, submission.Request); err != nil {
@@ -35,13 +35,13 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		return err
 	case submission.Background:
 		w.Header().Set("Location", "/v1/council/"+s.ID)
-		return writeJSON(w, http.StatusAccepted, s.Summary())
+		return WriteJSON(w, http.StatusAccepted, s.Summary())
 	case streamed:
 		defer func() { s.Leave(context.Cause(r.Context())) }()
 		a.streamEntries(w, r, s, sessions.Position{})
 		return nil
 	default:
-		if _, err := wait(r, s); err != nil {
+		if _, err := Wait(r, s); err != nil {
 			return err
 		}
 		return sendSession(w, s)
@@ -51,7 +51,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 // refusal returns all problems of a request at once: those of its form, and those
 // that Prepare finds in the rest, but not what Check finds. It returns nil where the
 // form is right: begin calls prepare then.
-func (a *API) refusal(r *http.Request, p *problems, request council.Request) error {
+func (a *API) refusal(r *http.Request, p *Problems, request council.Request) error {
 	if p.count > 0 {
 		request.Token = a.label(r)
 		_, err := a.o.Council.Prepare(request)
@@ -282,9 +282,9 @@ func (a *API) perform(
 	return a.o.Council.Run(ctx, plan, s, s.Log())
 }
 
-// wait returns a session at its end, or why it has no result. It ends early when the
+// Wait returns a session at its end, or why it has no result. It ends early when the
 // client is gone, even if the session goes on: the client's connection takes a place.
-func wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
+func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():
 	case <-r.Context().Done():

@@ -49,8 +49,8 @@ type Lately struct {
 // maxLately is how many sessions count for Lately.
 const maxLately = 50
 
-// offers returns the councils that the caller may ask, the one that is asked by default first.
-func (a *API) offers(r *http.Request) ([]Offer, error) {
+// Offers returns the councils that the caller may ask, the one that is asked by default first.
+func (a *API) Offers(r *http.Request) ([]Offer, error) {
 	if len(a.o.Models) == 0 {
 		return nil, nil
 	}
@@ -64,7 +64,7 @@ func (a *API) offers(r *http.Request) ([]Offer, error) {
 // councils is GET /v1/councils.
 func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	list := CouncilList{Councils: []CouncilCard{}, TakesEvents: a.o.Intake != nil}
-	offers, err := a.offers(r)
+	offers, err := a.Offers(r)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			Lately:        lately(a.sessions.Lately(plan.Council(), maxLately)),
 		})
 	}
-	return writeJSON(w, http.StatusOK, list)
+	return WriteJSON(w, http.StatusOK, list)
 }
 
 // allowed returns what a request may name besides the members, reviewers and chairmen of a council.

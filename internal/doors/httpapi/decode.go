@@ -19,7 +19,7 @@ import (
 // the size limit and in UTF-8, into the struct that v points to. Where open is set,
 // unknown fields have no effect. It returns what does not fit as problems, so that
 // they are reported together with those that Prepare finds.
-func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*problems, error) {
+func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	if open {
 		f.sum = sha256.Sum256(body)
 	}
-	return &f.problems, f.read(body, v)
+	return &f.Problems, f.read(body, v)
 }
 
 // readBody returns the request's body, which has the right media type, is within the

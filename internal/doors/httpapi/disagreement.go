@@ -44,5 +44,5 @@ func (a *API) disagreement(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, report)
+	return WriteJSON(w, http.StatusOK, report)
 }

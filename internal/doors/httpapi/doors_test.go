@@ -9,6 +9,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/doortest"
@@ -151,31 +152,13 @@ func TestRequestRoundTrip(t *testing.T) {
 		}
 	}
 	// A chat with one member alone asks the council again.
-	_, data := s.chat(t, "council/dune", "")
-	var chat httpapi.Chat
+	_, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council/dune","messages":[{"role":"user","content":"Why?"}]}`)
+	var chat openai.Chat
 	if err := json.Unmarshal(data, &chat); err != nil {
 		t.Fatal(err)
 	}
 	if request := fetch[map[string]any](t, s, "/v1/council/"+chat.Council.SessionID+"/request"); request["query"] != "Why?" || request["models"] != nil {
 		t.Errorf("got %v", request)
-	}
-}
-
-func TestModel(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
-		p.Models = []string{"openai/gpt-5", "amber"}
-		o.Models = p.Models
-	})
-	for _, path := range []string{"council", "council/amber", "council/openai/gpt-5", "council%2Fopenai%2Fgpt-5"} {
-		card := fetch[httpapi.ModelCard](t, s, "/v1/models/"+path)
-		if want := strings.ReplaceAll(path, "%2F", "/"); card.ID != want || card.Object != "model" {
-			t.Errorf("%s: %+v", path, card)
-		}
-	}
-	resp, data := s.Call(t, "GET", "/v1/models/gpt-5", "")
-	var e httpapi.ChatError
-	if err := json.Unmarshal(data, &e); err != nil || resp.StatusCode != 404 || !strings.Contains(e.Error.Message, `"gpt-5" does not exist`) {
-		t.Errorf("%d %s: %v", resp.StatusCode, data, err)
 	}
 }
 
@@ -206,23 +189,6 @@ func TestHints(t *testing.T) {
 	}
 	if _, p := s.AskForProblem(t, "POST", "/v1/council", "{"); p.OpenAI != nil {
 		t.Error("another problem is told in OpenAI's shape")
-	}
-}
-
-func TestChatMetadata(t *testing.T) {
-	s := start(t, nil)
-	_, data := s.chat(t, "council", `,"metadata":{"category":"math","language":"de","user":"7"}`)
-	var chat httpapi.Chat
-	if err := json.Unmarshal(data, &chat); err != nil {
-		t.Fatal(err)
-	}
-	request := fetch[council.Request](t, s, "/v1/council/"+chat.Council.SessionID+"/request")
-	if request.Category != "math" || request.Language != "de" {
-		t.Errorf("got %+v", request)
-	}
-	resp, data := s.chat(t, "council", `,"metadata":{"category":"poetry"}`)
-	if resp.StatusCode != 422 || !strings.Contains(string(data), "reasoning") {
-		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 }
 

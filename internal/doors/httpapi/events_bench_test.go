@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/testkit/doortest"
@@ -61,6 +62,7 @@ func benchServer(b *testing.B, deltas int) *httptest.Server {
 	if err != nil {
 		b.Fatal(err)
 	}
+	a.Mount(openai.Routes(a)...)
 	server := httptest.NewServer(a)
 	b.Cleanup(server.Close)
 	return server

@@ -55,7 +55,7 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	}
 	key := a.o.Labels.Key()
 	if key == "" {
-		p.add("by", "persons are kept as a keyed hash, and there is no key",
+		p.Add("by", "persons are kept as a keyed hash, and there is no key",
 			"set "+a.o.Settings.Of(council.SettingHashSecret))
 	}
 	checkFeedback(p, f, &session)
@@ -89,7 +89,7 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 			Detail: "the feedback cannot be written now; the log says why; send it again later",
 		}
 	}
-	return writeJSON(w, http.StatusCreated, record.Kept)
+	return WriteJSON(w, http.StatusCreated, record.Kept)
 }
 
 // saw returns the words in which a person can name what a session shows: the members that answered, and
@@ -108,42 +108,42 @@ func saw(s *council.Session) []string {
 }
 
 // checkFeedback adds everything that is wrong with what a person says of a session.
-func checkFeedback(p *problems, f council.Feedback, s *council.Session) {
+func checkFeedback(p *Problems, f council.Feedback, s *council.Session) {
 	known := saw(s)
 	unknown := func(field, word string) bool {
 		if slices.Contains(known, word) {
 			return false
 		}
-		p.add(field, fmt.Sprintf("%.64q is no answer of this session", word), "use "+strings.Join(known, ", "))
+		p.Add(field, fmt.Sprintf("%.64q is no answer of this session", word), "use "+strings.Join(known, ", "))
 		return true
 	}
 	wrong := false
 	for i, word := range f.Over {
 		wrong = unknown("over["+strconv.Itoa(i)+"]", word) || wrong
 	}
-	if f.Rating != nil && !p.about("rating") && (*f.Rating < 1 || *f.Rating > 5) {
-		p.add("rating", "the rating is out of range", "give a whole number from 1 to 5")
+	if f.Rating != nil && !p.About("rating") && (*f.Rating < 1 || *f.Rating > 5) {
+		p.Add("rating", "the rating is out of range", "give a whole number from 1 to 5")
 	}
 	if f.Preferred == "" {
 		checkRated(p, f, s)
 		return
 	}
 	switch tie := f.Preferred == string(council.ChoiceTie); {
-	case !tie && unknown("preferred", f.Preferred), wrong || p.about("over"):
+	case !tie && unknown("preferred", f.Preferred), wrong || p.About("over"):
 	case tie && len(others(f)) < 2, len(others(f)) < 1:
-		p.add("over", "it takes two answers to prefer one", "name all answers that the person saw")
+		p.Add("over", "it takes two answers to prefer one", "name all answers that the person saw")
 	}
 }
 
 // checkRated is checkFeedback for one that prefers no answer.
-func checkRated(p *problems, f council.Feedback, s *council.Session) {
+func checkRated(p *Problems, f council.Feedback, s *council.Session) {
 	switch {
 	case f.Rating != nil:
 		if s.Answer == "" {
-			p.add("rating", "the session has no answer", "rate one that has")
+			p.Add("rating", "the session has no answer", "rate one that has")
 		}
-	case !p.about("rating") && !p.about("preferred"):
-		p.add("preferred", "there is neither a preference nor a rating",
+	case !p.About("rating") && !p.About("preferred"):
+		p.Add("preferred", "there is neither a preference nor a rating",
 			"give preferred with over, or rating, or all of them")
 	}
 }

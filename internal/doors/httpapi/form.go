@@ -17,16 +17,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// problems holds the first maxNamed problems of a request, and how many there are. A
+// Problems holds the first maxNamed problems of a request, and how many there are. A
 // hostile request can hold a problem every three bytes.
-type problems struct {
-	named  []council.FieldError
-	count  int
-	sum    [sha256.Size]byte         // of the body of a request to one of OpenAI's doors
-	rename func(place string) string // into one of the body, from one of council.Request; nil: they are the same
+type Problems struct {
+	named []council.FieldError
+	count int
+	sum   [sha256.Size]byte // of the body of a request to one of OpenAI's doors
+	// Rename returns the place in the body that a place in council.Request stands for; nil: they are the same.
+	Rename func(place string) string
 }
 
-func (p *problems) add(field, message, fix string) {
+// Add adds a problem at a place in the body.
+func (p *Problems) Add(field, message, fix string) {
 	p.count++
 	if len(p.named) < maxNamed {
 		p.named = append(p.named, council.FieldError{Field: field, Message: message, Fix: fix})
@@ -35,43 +37,46 @@ func (p *problems) add(field, message, fix string) {
 
 // join adds what err says about fields that are not among the problems yet. A field
 // that could not be read would be reported as missing a second time.
-func (p *problems) join(err error) {
+func (p *Problems) join(err error) {
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok || p.count > len(p.named) { // Problems that are not named cannot be compared.
 		return
 	}
 	before := *p
 	for _, f := range e.Fields {
-		if p.rename != nil {
-			f.Field = p.rename(f.Field)
+		if p.Rename != nil {
+			f.Field = p.Rename(f.Field)
 		}
-		if !before.about(f.Field) {
-			p.add(f.Field, f.Message, f.Fix)
+		if !before.About(f.Field) {
+			p.Add(f.Field, f.Message, f.Fix)
 		}
 	}
 }
 
 // renamed returns an error with its fields as the caller's body names them.
-func (p *problems) renamed(err error) error {
+func (p *Problems) renamed(err error) error {
 	e, ok := errors.AsType[*council.Error](err)
-	if !ok || p.rename == nil {
+	if !ok || p.Rename == nil {
 		return err
 	}
 	known := *e
 	known.Fields = slices.Clone(e.Fields)
 	for i := range known.Fields {
-		known.Fields[i].Field = p.rename(known.Fields[i].Field)
+		known.Fields[i].Field = p.Rename(known.Fields[i].Field)
 	}
 	return &known
 }
 
-// about reports whether a named problem is about a place in a body. A problem with
+// About reports whether a named problem is about a place in a body. A problem with
 // messages is about the question too.
-func (p *problems) about(place string) bool {
+func (p *Problems) About(place string) bool {
 	return slices.ContainsFunc(p.named, func(n council.FieldError) bool {
 		return within(place, n.Field) || within(n.Field, place) || place == "query" && n.Field == "messages"
 	})
 }
+
+// Full reports whether further problems are counted alone, so that they need no words.
+func (p *Problems) Full() bool { return len(p.named) == maxNamed }
 
 // within reports whether a place in a body is inside another one, or the same.
 func within(place, other string) bool {
@@ -80,7 +85,7 @@ func within(place, other string) bool {
 }
 
 // err returns the problems as one error, nil when there are none.
-func (p *problems) err(detail string) error {
+func (p *Problems) err(detail string) error {
 	if p.count == 0 {
 		return nil
 	}
@@ -91,7 +96,7 @@ func (p *problems) err(detail string) error {
 // may stand only once, and must be spelt as in its json tag. What does not fit is left
 // out of the struct and becomes a problem.
 type form struct {
-	problems
+	Problems
 	open  bool   // unknown fields have no effect
 	path  []step // the place in the object that is being read
 	known *knownFields
@@ -172,7 +177,7 @@ func (f *form) value(v reflect.Value, data []byte) {
 	case t == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes(data)
 	case data[0] == '"' && f.text(v, data):
-	case data[0] == '{' && isSkimmed(t) && skim(v, data):
+	case t.Kind() == reflect.Struct && data[0] == '{' && skim(v, data):
 	case t.Kind() == reflect.Struct && data[0] == '{':
 		f.object(v, data)
 	case t.Kind() == reflect.Slice && data[0] == '[':
@@ -184,16 +189,16 @@ func (f *form) value(v reflect.Value, data []byte) {
 
 // text reads a JSON text into v. It returns false where the type of v, or an escape in the text, needs more.
 func (f *form) text(v reflect.Value, data []byte) bool {
-	switch t := v.Type(); {
-	case t == reflect.TypeFor[ChatContent]():
-		part := ChatPart{Type: "text"}
-		f.value(reflect.ValueOf(&part.Text).Elem(), data)
-		v.Set(reflect.ValueOf(ChatContent{part}))
-	case t == reflect.TypeFor[ResponseInput]():
-		item := ResponseItem{ChatMessage: ChatMessage{Role: council.RoleUser}}
-		f.value(reflect.ValueOf(&item.Content).Elem(), data)
-		v.Set(reflect.ValueOf(ResponseInput{item}))
-	case t.Kind() == reflect.String && bytes.IndexByte(data, '\\') < 0:
+	switch kind := v.Kind(); {
+	case kind == reflect.Slice:
+		list, ok := reflect.TypeAssert[TextList](v.Addr())
+		if !ok {
+			return false
+		}
+		var text string
+		f.value(reflect.ValueOf(&text).Elem(), data)
+		list.SetText(text)
+	case kind == reflect.String && bytes.IndexByte(data, '\\') < 0:
 		v.SetString(string(data[1 : len(data)-1]))
 	default:
 		return false
@@ -201,15 +206,13 @@ func (f *form) text(v reflect.Value, data []byte) bool {
 	return true
 }
 
-// isSkimmed reports whether skim reads values of a type.
-func isSkimmed(t reflect.Type) bool {
-	return t == reflect.TypeFor[ChatMessage]() || t == reflect.TypeFor[ResponseItem]() ||
-		t == reflect.TypeFor[ChatPart]()
-}
-
-// skim reports whether an object is a foreign item or a part that is no text. It reads only the type and the role of such an object,
-// so that its other fields cannot be refused.
+// skim reports whether an object is a Skimmer that needs no more than its type and its role. The other fields of such an object
+// cannot be refused then.
 func skim(v reflect.Value, object []byte) bool {
+	into, ok := reflect.TypeAssert[Skimmer](v.Addr())
+	if !ok {
+		return false
+	}
 	var kind, role string
 	for name, value := range members(object) {
 		switch {
@@ -220,25 +223,7 @@ func skim(v reflect.Value, object []byte) bool {
 			_ = json.Unmarshal(value, &role)
 		}
 	}
-	switch into := v.Addr().Interface().(type) {
-	case *ResponseItem:
-		if foreign(kind, role) {
-			into.Type = kind
-			into.Role = role
-			return true
-		}
-	case *ChatPart:
-		if _, ok := (ChatPart{Type: kind}).text(); !ok && kind != "" {
-			into.Type = kind
-			return true
-		}
-	case *ChatMessage:
-		if foreign("", role) {
-			into.Role = role
-			return true
-		}
-	}
-	return false
+	return into.Skim(kind, role)
 }
 
 // object reads the fields of a JSON object into a struct.
@@ -306,12 +291,12 @@ func (f *form) list(v reflect.Value, data []byte) {
 // refuse adds a problem at the place that is being read, or at the end of the steps
 // from there. It calls words only if the problem is named.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
-	if len(f.named) == maxNamed {
+	if f.Full() {
 		f.count++
 		return
 	}
 	message, fix := words()
-	f.add(f.place(steps...), message, fix)
+	f.Add(f.place(steps...), message, fix)
 }
 
 // place returns the place that is being read, or the end of the steps from there, as
@@ -343,13 +328,14 @@ func wanted(t reflect.Type) string {
 	types := map[reflect.Type]string{
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
 		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
-		reflect.TypeFor[ChatContent]():       "a text, or a list of parts",
-		reflect.TypeFor[ResponseInput]():     "a text, or a list of messages",
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",
 		reflect.Int: "a whole number of at most 18 digits", reflect.Int64: "a whole number of at most 18 digits",
 		reflect.Float64: "a number below 1e308",
+	}
+	if list, ok := reflect.TypeAssert[TextList](reflect.New(t)); ok {
+		return list.Wanted()
 	}
 	return cmp.Or(types[t], kinds[t.Kind()])
 }

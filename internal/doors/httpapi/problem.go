@@ -151,17 +151,50 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	setProblemHeaders(w.Header(), r, e)
 	if speaksOpenAI(r) {
-		err = writeJSON(w, p.Status, chatError(e))
+		err = WriteJSON(w, p.Status, OpenAIError(e))
 	} else {
 		noRoute := p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed
 		if noRoute && strings.HasPrefix(r.URL.Path, "/v1/") {
-			p.OpenAI = new(chatError(e).Error)
+			p.OpenAI = new(OpenAIError(e).Error)
 		}
 		err = write(w, p.Status, "application/problem+json", p)
 	}
 	if err != nil {
 		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
 	}
+}
+
+// ChatError is an error in OpenAI's shape.
+type ChatError struct {
+	Error council.OpenAIError `json:"error"`
+}
+
+// speaksOpenAI reports whether a request came to the OpenAI interface. It looks at the path, because a request can fail before it has
+// a route.
+func speaksOpenAI(r *http.Request) bool {
+	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
+		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses"
+}
+
+// OpenAIError returns an error in OpenAI's shape.
+func OpenAIError(e *council.Error) ChatError {
+	e = bounded(e)
+	body := council.OpenAIError{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
+	if status := meaningOf(e.Code).status; status == http.StatusTooManyRequests {
+		body.Type = "rate_limit_error"
+	} else if status >= http.StatusInternalServerError {
+		body.Type = "server_error"
+	}
+	for i, f := range e.Fields { // these are few
+		if i == 0 {
+			body.Param = &f.Field
+		}
+		body.Message += fmt.Sprintf("; %s: %s (%s)", f.Field, f.Message, f.Fix)
+	}
+	if e.SessionID != "" {
+		body.Message += "; session " + e.SessionID
+	}
+	return ChatError{body}
 }
 
 // setProblemHeaders adds the headers that say what a client should do about an error.
@@ -177,7 +210,8 @@ func setProblemHeaders(h http.Header, r *http.Request, e *council.Error) {
 	}
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) error {
+// WriteJSON answers with v.
+func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return write(w, status, "application/json", v)
 }
 

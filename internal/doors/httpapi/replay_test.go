@@ -49,6 +49,7 @@ func TestFailureIsPaidOnce(t *testing.T) { //nolint:tparallel // its subtests sh
 	}
 	patient := start(t, models, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
 	hasty := start(t, models, func(_ *httpapi.Options, p *pipeline.Options) { p.Timeout = 200 * time.Millisecond })
+	const verdictSchema = `{"type":"object","required":["verdict"],"properties":{"verdict":{"enum":["yes","no"]}}}`
 	schema := map[string]string{
 		"/v1/chat/completions": `,"response_format":{"type":"json_schema","json_schema":{"name":"verdict","schema":` + verdictSchema + `}}`,
 		"/v1/responses":        `,"text":{"format":{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `}}`,

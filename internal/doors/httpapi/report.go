@@ -59,7 +59,7 @@ func (p *parameters) records() bias.Query {
 func (p *parameters) language() string {
 	value := p.get("language")
 	if value != "" && !council.IsLanguage(value) {
-		p.add("language", fmt.Sprintf("%q is not a language code", value),
+		p.Add("language", fmt.Sprintf("%q is not a language code", value),
 			"use two lower-case letters of ISO 639-1, such as en")
 	}
 	return value
@@ -90,7 +90,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	case "html":
 		return sendForm(w, format, render.HTML(report))
 	default:
-		return writeJSON(w, http.StatusOK, report)
+		return WriteJSON(w, http.StatusOK, report)
 	}
 }
 
@@ -117,7 +117,7 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	case "html":
 		return sendForm(w, format, render.LeaderboardHTML(board))
 	default:
-		return writeJSON(w, http.StatusOK, board)
+		return WriteJSON(w, http.StatusOK, board)
 	}
 }
 
@@ -142,7 +142,7 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 // parameters reads the query of a URL. All problems of the query are one error, which
 // err returns. newParameters makes it.
 type parameters struct {
-	problems
+	Problems
 	r     *http.Request
 	query url.Values // of r
 	known []string   // the parameters that were read, whether they are given or not
@@ -152,7 +152,7 @@ func newParameters(r *http.Request) *parameters {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	p := &parameters{r: r, query: query}
 	if err != nil { // The pairs with an error are not in query.
-		p.add("query", err.Error(), "write & between parameters, and in their values ; as %3B and % as %25")
+		p.Add("query", err.Error(), "write & between parameters, and in their values ; as %3B and % as %25")
 	}
 	return p
 }
@@ -176,7 +176,7 @@ func (p *parameters) count(name string) *int {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 {
-		p.add(name, fmt.Sprintf("%q is not a number of %s", value, name), "give a whole number, 0 for no limit")
+		p.Add(name, fmt.Sprintf("%q is not a number of %s", value, name), "give a whole number, 0 for no limit")
 		return nil
 	}
 	return &n
@@ -186,7 +186,7 @@ func (p *parameters) count(name string) *int {
 func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
 	if value != "" && !slices.Contains(known, value) {
-		p.add(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
+		p.Add(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
 	}
 	return value
 }
@@ -199,7 +199,7 @@ func (p *parameters) time(name string) time.Time {
 	}
 	t, err := council.ParseTime(value)
 	if err != nil {
-		p.add(name, fmt.Sprintf("%q is not a time", value),
+		p.Add(name, fmt.Sprintf("%q is not a time", value),
 			"use RFC 3339, as 2026-11-20T09:00:00Z, with + written as %2B, or a day in UTC, as 2026-11-20")
 	}
 	return t
@@ -238,9 +238,9 @@ func accepted(r *http.Request, known ...string) string {
 func (p *parameters) err() error {
 	for _, name := range slices.Sorted(maps.Keys(p.query)) {
 		if !slices.Contains(p.known, name) {
-			p.add(name, "there is no such parameter", "use "+strings.Join(p.known, ", "))
+			p.Add(name, "there is no such parameter", "use "+strings.Join(p.known, ", "))
 		}
 	}
 	slices.SortFunc(p.named, func(a, b council.FieldError) int { return strings.Compare(a.Field, b.Field) })
-	return p.problems.err("the parameters are not valid")
+	return p.Problems.err("the parameters are not valid")
 }

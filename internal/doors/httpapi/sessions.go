@@ -36,7 +36,7 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	if value := p.get("limit"); value != "" {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxListed {
-			p.add("limit", fmt.Sprintf("%q is not a number of sessions from 1 to %d", value, maxListed),
+			p.Add("limit", fmt.Sprintf("%q is not a number of sessions from 1 to %d", value, maxListed),
 				"give such a number, or leave it out")
 		}
 		limit = n
@@ -45,7 +45,7 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	if before != "" {
 		i := slices.IndexFunc(all, func(s council.Summary) bool { return s.ID == before })
 		if i < 0 {
-			p.add("before", fmt.Sprintf("there is no session %q", before),
+			p.Add("before", fmt.Sprintf("there is no session %q", before),
 				"give the session_id of the last session of the list before, or leave it out")
 		}
 		all = all[i+1:]
@@ -57,7 +57,7 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 		return status != "" && s.Status != status || search != "" && !strings.Contains(strings.ToLower(s.Query), search)
 	})
 	n := min(limit, len(found))
-	return writeJSON(w, http.StatusOK, SessionList{found[:n], n < len(found)})
+	return WriteJSON(w, http.StatusOK, SessionList{found[:n], n < len(found)})
 }
 
 // request is GET /v1/council/{id}/request: what was asked, in the form that POST
@@ -67,7 +67,7 @@ func (a *API) request(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, council.Submission{Request: s.Request()})
+	return WriteJSON(w, http.StatusOK, council.Submission{Request: s.Request()})
 }
 
 // session is GET /v1/council/{id}.
@@ -100,7 +100,7 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 		if err := a.sessions.Stop(r.Context(), s); err != nil {
 			return unstored(s, "cancelled for good", err)
 		}
-		return writeJSON(w, http.StatusAccepted, summary)
+		return WriteJSON(w, http.StatusAccepted, summary)
 	}
 	if err := a.sessions.Delete(r.Context(), s); err != nil {
 		return unstored(s, "deleted", err)
@@ -153,7 +153,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 // find returns the caller's session that the path names.
 func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	id := chi.URLParam(r, "id")
-	if s, err := a.sessions.Get(r.Context(), a.owner(r), id); s != nil || err != nil {
+	if s, err := a.Find(r, id); s != nil || err != nil {
 		return s, err
 	}
 	return nil, &council.Error{

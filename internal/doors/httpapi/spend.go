@@ -47,7 +47,7 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	case "csv":
 		return sendForm(w, format, render.SpendCSV(report))
 	default:
-		return writeJSON(w, http.StatusOK, report)
+		return WriteJSON(w, http.StatusOK, report)
 	}
 }
 
@@ -73,5 +73,5 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	plan.Token = a.label(r)
-	return writeJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
+	return WriteJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
 }

@@ -24,7 +24,7 @@ const (
 // streamEntries sends the entries of a session behind a position as server-sent
 // events. The id of an event is the position behind it.
 func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, behind sessions.Position) {
-	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
+	a.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		page, more := s.Entries(behind)
 		for i, e := range page.Entries {
 			behind = page.Position(i)
@@ -43,11 +43,11 @@ func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
 	_, _ = out.WriteString("\n\n")
 }
 
-// stream calls send, which writes what there is to be sent, again each time that
+// Stream calls send, which writes what there is to be sent, again each time that
 // the channel it returned is closed. It ends when that channel is nil, or when the
 // client is gone or does not read. A panic ends the connection: what has been sent
 // cannot become an error document.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
+func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back

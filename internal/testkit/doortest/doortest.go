@@ -1,5 +1,5 @@
-// Package doortest is for tests of the doors: it serves the interface, with a real pipeline, simulated models and a daemon that a test
-// can tell what to say.
+// Package doortest is for tests of the doors. It serves the interface with a real pipeline, simulated models and a daemon that says what
+// a test wants.
 package doortest
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
@@ -157,7 +158,7 @@ type Server struct {
 	Sim    *simllm.Running
 }
 
-// Generous keeps whatever a test makes.
+// Generous returns options that keep whatever a test makes.
 func Generous() sessions.Options {
 	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}
 }
@@ -232,6 +233,7 @@ func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	if s.API, err = httpapi.New(o); err != nil {
 		t.Fatal(err)
 	}
+	s.API.Mount(openai.Routes(s.API)...)
 	s.Server = httptest.NewServer(s.API)
 	t.Cleanup(s.Close)
 	t.Cleanup(func() {

@@ -1,4 +1,4 @@
-package httpapi_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -8,22 +8,24 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/google/go-cmp/cmp"
 )
 
 // event is an event of a stream of a response, as its clients read it.
 type event struct {
-	Type           string                   `json:"type"`
-	SequenceNumber int                      `json:"sequence_number"`
-	Response       *httpapi.Response        `json:"response"`
-	ItemID         string                   `json:"item_id"`
-	Item           *httpapi.ResponseMessage `json:"item"`
-	Part           *httpapi.ResponsePart    `json:"part"`
-	Delta          string                   `json:"delta"`
-	Text           string                   `json:"text"`
+	Type           string                  `json:"type"`
+	SequenceNumber int                     `json:"sequence_number"`
+	Response       *openai.Response        `json:"response"`
+	ItemID         string                  `json:"item_id"`
+	Item           *openai.ResponseMessage `json:"item"`
+	Part           *openai.ResponsePart    `json:"part"`
+	Delta          string                  `json:"delta"`
+	Text           string                  `json:"text"`
 }
 
 // events returns the events of a stream, which are numbered and named as in their data.
@@ -50,14 +52,14 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 	testkit.Slow(t)
 	t.Parallel()
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
-	s := start(t, []simllm.Model{cut})
+	s := doortest.Start(t, []simllm.Model{cut})
 	for _, tt := range []struct{ model, status string }{
 		{"council", "completed"}, {"council/dune,amber", "completed"}, {"council/dune", "completed"}, {"council/cut", "incomplete"},
 	} {
 		t.Run(tt.model, func(t *testing.T) {
 			body := fmt.Sprintf(`{"model":%q,"instructions":"Be brief.","input":"Why?","metadata":{"category":"math","x":"y"}`, tt.model)
 			_, data := s.Call(t, "POST", "/v1/responses", body+"}")
-			var got httpapi.Response
+			var got openai.Response
 			if err := json.Unmarshal(data, &got); err != nil || got.Council == nil {
 				t.Fatalf("%s: %v", data, err)
 			}
@@ -67,24 +69,24 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
 			}
-			part := httpapi.ResponsePart{Type: "output_text", Text: session.Answer, Annotations: []string{}, Logprobs: []string{}}
+			part := openai.ResponsePart{Type: "output_text", Text: session.Answer, Annotations: []string{}, Logprobs: []string{}}
 			total := session.Metadata.Usage.Total
-			want := httpapi.Response{
+			want := openai.Response{
 				ID: "resp_" + id, Object: "response", CreatedAt: got.CreatedAt, Status: tt.status, Model: tt.model,
-				Output: []httpapi.ResponseMessage{{
-					ID: "msg_" + id, Type: "message", Status: tt.status, Role: "assistant", Content: []httpapi.ResponsePart{part},
+				Output: []openai.ResponseMessage{{
+					ID: "msg_" + id, Type: "message", Status: tt.status, Role: "assistant", Content: []openai.ResponsePart{part},
 				}},
-				Usage: &httpapi.ResponseUsage{
+				Usage: &openai.ResponseUsage{
 					InputTokens: *total.InputTokens, OutputTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens,
 					Cost: session.Metadata.Usage.CostUSD,
 				},
 				Store:        true,
-				Instructions: new("Be brief."), Metadata: httpapi.ChatMetadata{Category: "math"},
-				Text:       httpapi.ResponseText{Format: httpapi.TextFormat{Type: "text"}},
+				Instructions: new("Be brief."), Metadata: openai.ChatMetadata{Category: "math"},
+				Text:       openai.ResponseText{Format: openai.TextFormat{Type: "text"}},
 				ToolChoice: "auto", Tools: []string{}, Council: got.Council,
 			}
 			if tt.status == "incomplete" {
-				want.IncompleteDetails = &httpapi.ResponseIncompletion{Reason: "max_output_tokens"}
+				want.IncompleteDetails = &openai.ResponseIncompletion{Reason: "max_output_tokens"}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
@@ -135,7 +137,7 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 // The input may be a text, or a conversation in either form of its parts.
 func TestResponseInput(t *testing.T) {
 	t.Parallel()
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council/dune","stream":true,"instructions":"I.","input":[
 		{"role":"developer","content":"D."},
 		{"type":"message","role":"user","content":[{"type":"input_text","text":"U1"},{"type":"input_text","text":"U2"}]},
@@ -165,7 +167,7 @@ func TestResponseInput(t *testing.T) {
 }
 
 func TestResponseErrors(t *testing.T) {
-	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
+	s := doortest.Start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
 	for _, tt := range []struct {
 		body   string
 		status int
@@ -227,7 +229,7 @@ func TestResponseLostChairman(t *testing.T) {
 	lost := simllm.Model{
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}
-	s := start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
+	s := doortest.Start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
 	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","stream":true}`)
 	all := events(t, data)
 	last := all[len(all)-1]

@@ -1,10 +1,11 @@
-package httpapi
+package openai
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/httpapi"
 )
 
 // A conversation holds what earlier models, tools and people left in it, and a council reads text alone. Only the last
@@ -50,9 +51,9 @@ func (c conversation) side() bool {
 	return question >= 0 && strings.HasPrefix(strings.TrimLeft(c.messages[question].Content, " \t\r\n"), "### Task:")
 }
 
-// read returns what a council reads of a client's list of messages, and adds to p what cannot be read in the last message of the user
-// or behind it.
-func (p *problems) read(list string, items []ResponseItem, system string) (c conversation) {
+// readConversation returns what a council reads of a client's list of messages. It adds to p what cannot be read in the last message of
+// the user or behind it.
+func readConversation(p *httpapi.Problems, list string, items []ResponseItem, system string) (c conversation) {
 	last := lastQuestion(items)
 	if system != "" {
 		c.add(system, council.RoleSystem, instructions)
@@ -63,11 +64,11 @@ func (p *problems) read(list string, items []ResponseItem, system string) (c con
 		switch {
 		case item.foreign():
 			if i > last && item.Type != "reasoning" && last >= 0 {
-				p.unreadable(place, item.kind(), "end the conversation with the user's question")
+				unreadable(p, place, item.kind(), "end the conversation with the user's question")
 			}
 			r.leftOut(item.kind())
 		case i == last:
-			c.add(p.question(item.ChatMessage, place), council.RoleUser, i)
+			c.add(readQuestion(p, item.ChatMessage, place), council.RoleUser, i)
 		default:
 			if text := r.read(item.ChatMessage); strings.TrimSpace(text) != "" {
 				c.add(text, item.Role, i)
@@ -80,8 +81,8 @@ func (p *problems) read(list string, items []ResponseItem, system string) (c con
 	if message := r.String(); message != "" {
 		c.warnings = []council.Warning{{Code: council.WarnHistoryReduced, Message: message}}
 	}
-	if n := len(c.messages) - 1; (n < 0 || c.places[n] == instructions) && len(items) > 0 && !p.about(list) {
-		p.add(list, "there is no question", "end the conversation with the user's question")
+	if n := len(c.messages) - 1; (n < 0 || c.places[n] == instructions) && len(items) > 0 && !p.About(list) {
+		p.Add(list, "there is no question", "end the conversation with the user's question")
 	}
 	return c
 }
@@ -157,14 +158,14 @@ func (c ChatPart) text() (text string, ok bool) {
 	}
 }
 
-// question returns the text of the last message of the user, and refuses parts of it that are no text.
-func (p *problems) question(m ChatMessage, place func() string) string {
+// readQuestion returns the text of the last message of the user, and refuses parts of it that are no text.
+func readQuestion(p *httpapi.Problems, m ChatMessage, place func() string) string {
 	var text strings.Builder
 	for i, part := range m.Content {
 		read, ok := part.text()
 		if !ok {
 			partPlace := func() string { return fmt.Sprintf("%s.content[%d]", place(), i) }
-			p.unreadable(partPlace, part.Type, "send parts of type text")
+			unreadable(p, partPlace, part.Type, "send parts of type text")
 		}
 		text.WriteString(read)
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package openai
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/sessions"
 )
 
@@ -42,6 +43,26 @@ type ResponseRequest struct {
 // user.
 type ResponseInput []ResponseItem
 
+// SetText implements httpapi.TextList.
+func (i *ResponseInput) SetText(text string) {
+	m := ChatMessage{Role: council.RoleUser}
+	m.Content.SetText(text)
+	*i = ResponseInput{{ChatMessage: m}}
+}
+
+// Wanted implements httpapi.TextList.
+func (i *ResponseInput) Wanted() string { return "a text, or a list of messages" }
+
+// Skim implements httpapi.Skimmer for foreign items.
+func (i *ResponseItem) Skim(kind, role string) bool {
+	if !foreign(kind, role) {
+		return false
+	}
+	i.Type = kind
+	i.Role = role
+	return true
+}
+
 // ResponseItem is one message of a ResponseInput, or what stands for one.
 type ResponseItem struct {
 	Type string `json:"type,omitempty"` // "message", "item_reference", left out, or of a foreign item
@@ -66,18 +87,18 @@ type TextFormat struct {
 }
 
 // request returns what the council is asked, and adds to p all that it cannot be.
-func (c ResponseRequest) request(p *problems) council.Request {
+func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	var talk conversation
-	p.rename = func(field string) string { return openAIPlace(field, "input", "text.format", talk) }
+	p.Rename = func(field string) string { return bodyPlace(field, "input", "text.format", talk) }
 	c.addUser(&r, p)
 	c.checkSampling(p)
-	p.limit("max_output_tokens", c.MaxOutputTokens)
-	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)
+	checkLimit(p, "max_output_tokens", c.MaxOutputTokens)
+	askTools(p, &r, "tools", c.Tools, "tool_choice", c.ToolChoice)
 	if c.Text != nil {
 		c.Text.Format.ask(&r, p, c.Text.Format.Type, "text.format", "text.format")
 	}
-	p.addIf([]refusal{
+	refuse(p, []refusal{
 		{bytes.Contains(c.Include, []byte("logprobs")), "include", "a council has no token probabilities", "leave include out"},
 		{
 			c.PreviousResponseID != "", "previous_response_id", "responses are not kept to be gone on with",
@@ -87,9 +108,9 @@ func (c ResponseRequest) request(p *problems) council.Request {
 		{given(c.Prompt), "prompt", "there are no stored prompts", "send the text as instructions or input"},
 		{c.Background, "background", "responses are not kept to be fetched", `use POST /v1/council with "background": true`},
 		{c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities", "leave top_logprobs out"},
-		{len(c.Input) == 0 && !p.about("input"), "input", "there is no input", "give at least the user's question"},
+		{len(c.Input) == 0 && !p.About("input"), "input", "there is no input", "give at least the user's question"},
 	})
-	talk = p.read("input", c.Input, c.Instructions)
+	talk = readConversation(p, "input", c.Input, c.Instructions)
 	talk.ask(&r)
 	return r
 }
@@ -98,7 +119,7 @@ func (c ResponseRequest) request(p *problems) council.Request {
 const maxReferences = 100
 
 // resolve puts the answers of earlier sessions of the caller in place of the items that refer to them.
-func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
+func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) error {
 	answers := map[string]string{} // by id
 	references := 0
 	for i, item := range c.Input {
@@ -106,14 +127,14 @@ func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
 			continue
 		}
 		if references++; references > maxReferences {
-			p.add("input", fmt.Sprintf("more than %d items refer to earlier responses", maxReferences),
+			p.Add("input", fmt.Sprintf("more than %d items refer to earlier responses", maxReferences),
 				"send the messages themselves")
 			return nil
 		}
 		answer, known := answers[item.ID]
 		if !known {
 			var err error
-			if answer, err = a.answerOf(r, item.ID); err != nil {
+			if answer, err = d.answerOf(r, item.ID); err != nil {
 				return err
 			}
 			answers[item.ID] = answer
@@ -137,12 +158,12 @@ func (a *API) resolve(r *http.Request, c *ResponseRequest, p *problems) error {
 }
 
 // answerOf returns the answer of the caller's session that has a message, "" where there is none.
-func (a *API) answerOf(r *http.Request, message string) (string, error) {
+func (d door) answerOf(r *http.Request, message string) (string, error) {
 	id, ok := strings.CutPrefix(message, "msg_")
 	if !ok {
 		return "", nil
 	}
-	s, err := a.sessions.Get(r.Context(), a.owner(r), id)
+	s, err := d.api.Find(r, id)
 	if err != nil || s == nil || s.Summary().Status == council.StatusRunning {
 		return "", err
 	}
@@ -153,10 +174,10 @@ func (a *API) answerOf(r *http.Request, message string) (string, error) {
 }
 
 // respond is POST /v1/responses: a session, whose answer is the response.
-func (a *API) respond(w http.ResponseWriter, r *http.Request) error {
+func (d door) respond(w http.ResponseWriter, r *http.Request) error {
 	var c ResponseRequest
-	s, err := a.beginOpenAI(w, r, &c, func(p *problems) (council.Submission, error) {
-		err := cmp.Or(a.resolve(r, &c, p), knownModel(c.Model))
+	s, err := d.api.Begin(w, r, &c, func(p *httpapi.Problems) (council.Submission, error) {
+		err := cmp.Or(d.resolve(r, &c, p), knownModel(c.Model))
 		return council.Submission{Request: c.request(p), Stream: c.Stream}, err
 	})
 	if err != nil {
@@ -173,14 +194,14 @@ func (a *API) respond(w http.ResponseWriter, r *http.Request) error {
 		Stores:       c.Stores,
 	}
 	if c.Stream {
-		a.streamText(w, r, newResponseStream(s, c))
+		d.streamText(w, r, newResponseStream(s, c))
 		return nil
 	}
-	session, err := wait(r, s)
+	session, err := httpapi.Wait(r, s)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, c.ended(s, session))
+	return httpapi.WriteJSON(w, http.StatusOK, c.ended(s, session))
 }
 
 // Response is the answer to POST /v1/responses, in OpenAI's shape. What a council does not
@@ -413,6 +434,6 @@ func (t *responseStream) write(text string) {
 // fail sends why there is no answer.
 func (t *responseStream) fail(e *council.Error) {
 	failed := t.request.response(t.s, responseFailed)
-	failed.Error = &ResponseError{Code: e.Code, Message: chatError(e).Error.Message}
+	failed.Error = &ResponseError{Code: e.Code, Message: httpapi.OpenAIError(e).Error.Message}
 	t.next("response.failed", responseEvent{Response: &failed})
 }

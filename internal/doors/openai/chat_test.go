@@ -1,4 +1,4 @@
-package httpapi_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -10,16 +10,21 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
+	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The tests with OpenAI's own clients are in e2e. These send what those clients send.
 
-// chat asks for a completion, with further fields of the request.
-func (s *server) chat(t *testing.T, model, fields string) (*http.Response, []byte) {
+// complete asks for a completion, with further fields of the request.
+func complete(t *testing.T, s *doortest.Server, model, fields string) (*http.Response, []byte) {
 	t.Helper()
 	return s.Call(
 		t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Why?"}]%s}`, model, fields),
@@ -27,11 +32,11 @@ func (s *server) chat(t *testing.T, model, fields string) (*http.Response, []byt
 }
 
 func TestModels(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
+	s := doortest.Start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
 		o.Models = slices.Concat(p.Models, p.Models[:1]) // one stands twice
 	})
 	_, data := s.Call(t, "GET", "/v1/models", "")
-	var list httpapi.ModelList
+	var list openai.ModelList
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +49,49 @@ func TestModels(t *testing.T) {
 	}
 }
 
+func TestModel(t *testing.T) {
+	s := doortest.Start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
+		p.Models = []string{"openai/gpt-5", "amber"}
+		o.Models = p.Models
+	})
+	for _, path := range []string{"council", "council/amber", "council/openai/gpt-5", "council%2Fopenai%2Fgpt-5"} {
+		var card openai.ModelCard
+		_, data := s.Call(t, "GET", "/v1/models/"+path, "")
+		want := strings.ReplaceAll(path, "%2F", "/")
+		if err := json.Unmarshal(data, &card); err != nil || card.ID != want || card.Object != "model" {
+			t.Errorf("%s: %s %v", path, data, err)
+		}
+	}
+	resp, data := s.Call(t, "GET", "/v1/models/gpt-5", "")
+	var e httpapi.ChatError
+	if err := json.Unmarshal(data, &e); err != nil || resp.StatusCode != 404 || !strings.Contains(e.Error.Message, `"gpt-5" does not exist`) {
+		t.Errorf("%d %s: %v", resp.StatusCode, data, err)
+	}
+}
+
+func TestChatMetadata(t *testing.T) {
+	s := doortest.Start(t, nil)
+	_, data := complete(t, s, "council", `,"metadata":{"category":"math","language":"de","user":"7"}`)
+	var chat openai.Chat
+	if err := json.Unmarshal(data, &chat); err != nil {
+		t.Fatal(err)
+	}
+	_, data = s.Call(t, "GET", "/v1/council/"+chat.Council.SessionID+"/request", "")
+	var request council.Request
+	if err := json.Unmarshal(data, &request); err != nil || request.Category != "math" || request.Language != "de" {
+		t.Errorf("got %+v", request)
+	}
+	resp, data := complete(t, s, "council", `,"metadata":{"category":"poetry"}`)
+	if resp.StatusCode != 422 || !strings.Contains(string(data), "reasoning") {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+}
+
 func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 	testkit.Slow(t)
 	t.Parallel()
 	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
-	s := start(t, []simllm.Model{cut})
+	s := doortest.Start(t, []simllm.Model{cut})
 	for _, tt := range []struct {
 		model, finish string
 		models        int
@@ -59,8 +102,8 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 		{"council/cut", "length", 1},
 	} {
 		t.Run(tt.model, func(t *testing.T) {
-			_, data := s.chat(t, tt.model, `,"seed":5`)
-			var whole httpapi.Chat
+			_, data := complete(t, s, tt.model, `,"seed":5`)
+			var whole openai.Chat
 			if err := json.Unmarshal(data, &whole); err != nil || whole.Council == nil || len(whole.Choices) != 1 {
 				t.Fatalf("%s: %v", data, err)
 			}
@@ -78,7 +121,7 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 			if text := whole.Choices[0].Message.Content; text == "" || text != session.Answer {
 				t.Errorf("the answer is %q, that of the session %q", text, session.Answer)
 			}
-			want := &httpapi.ChatCouncil{
+			want := &openai.ChatCouncil{
 				SessionID: session.ID, Status: session.Status, Persisted: session.Persisted, Degradation: session.Degradation,
 				Metadata: session.Metadata,
 			}
@@ -89,11 +132,11 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 				t.Errorf("the seed is %d", session.Metadata.Seed)
 			}
 
-			_, stream := s.chat(t, tt.model, `,"stream":true,"stream_options":{"include_usage":true}`)
+			_, stream := complete(t, s, tt.model, `,"stream":true,"stream_options":{"include_usage":true}`)
 			var text strings.Builder
-			var chunks []httpapi.Chat
+			var chunks []openai.Chat
 			for block := range strings.SplitSeq(string(stream), "\n\n") {
-				var chunk httpapi.Chat
+				var chunk openai.Chat
 				if data, ok := strings.CutPrefix(block, "data: {"); ok {
 					if err := json.Unmarshal([]byte("{"+data), &chunk); err != nil {
 						t.Fatal(err)
@@ -112,7 +155,7 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 				t.Errorf("the finish reason of the stream is %v, want %s", reason, tt.finish)
 			}
 			total := end.Council.Metadata.Usage.Total
-			wantUsage := &httpapi.ChatUsage{
+			wantUsage := &openai.ChatUsage{
 				PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens,
 				TotalTokens: *total.InputTokens + *total.OutputTokens, Cost: end.Council.Metadata.Usage.CostUSD,
 			}
@@ -133,7 +176,7 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 // Progress is in comments, which clients do not show.
 func TestChatComments(t *testing.T) {
 	t.Parallel()
-	_, stream := start(t, nil).chat(t, "council", `,"stream":true`)
+	_, stream := complete(t, doortest.Start(t, nil), "council", `,"stream":true`)
 	for _, part := range []string{": stage1.answer amber\n\n", ": stage2.ballot cedar\n\n", "data: [DONE]\n\n"} {
 		if strings.Count(string(stream), part) != 1 {
 			t.Errorf("%q is missing: %s", part, stream)
@@ -142,7 +185,7 @@ func TestChatComments(t *testing.T) {
 }
 
 func TestChatErrors(t *testing.T) {
-	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
+	s := doortest.Start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
 	tests := []struct {
 		model, fields string
 		status        int
@@ -175,7 +218,7 @@ func TestChatErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.model+tt.fields, func(t *testing.T) {
-			resp, data := s.chat(t, tt.model, tt.fields)
+			resp, data := complete(t, s, tt.model, tt.fields)
 			if resp.StatusCode != tt.status {
 				t.Errorf("the status is %d, want %d", resp.StatusCode, tt.status)
 			}
@@ -224,8 +267,8 @@ func TestLostChairman(t *testing.T) {
 	lost := simllm.Model{
 		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}
-	s := start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
-	_, stream := s.chat(t, "council", `,"stream":true`)
+	s := doortest.Start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
+	_, stream := complete(t, s, "council", `,"stream":true`)
 	_, rest, _ := strings.Cut(string(stream), `GET /v1/council/`)
 	id, _, _ := strings.Cut(rest, ";")
 	if !strings.HasSuffix(string(stream), "}}\n\n") || id == "" {
@@ -252,7 +295,7 @@ const verdictSchema = `{"type":"object","required":["verdict"],"properties":{"ve
 
 // The answer is JSON in each door, and in a stream one piece.
 func TestFormats(t *testing.T) {
-	s := start(t, nil) // amber, the chairman, writes JSON when it is asked to
+	s := doortest.Start(t, nil) // amber, the chairman, writes JSON when it is asked to
 	const want = `{"verdict":"yes"}`
 	chat := `,"response_format":{"type":"json_schema","json_schema":{"name":"verdict","schema":` + verdictSchema + `}}`
 	for _, tt := range []struct{ model, fields, want string }{
@@ -260,18 +303,18 @@ func TestFormats(t *testing.T) {
 		{"council/amber", chat, want},
 		{"council", `,"response_format":{"type":"json_object"}`, "{}"},
 	} {
-		whole, stream := s.chat(t, tt.model, tt.fields+`,"stream":false`)
+		whole, stream := complete(t, s, tt.model, tt.fields+`,"stream":false`)
 		if whole.StatusCode != http.StatusOK || !strings.Contains(string(stream), fmt.Sprintf(`"content":%q`, tt.want)) {
 			t.Errorf("%s: %s", tt.model, stream)
 		}
-		_, stream = s.chat(t, tt.model, tt.fields+`,"stream":true`)
+		_, stream = complete(t, s, tt.model, tt.fields+`,"stream":true`)
 		if strings.Count(string(stream), `"delta":{"content":`) != 1 || !strings.Contains(string(stream), fmt.Sprintf(`"content":%q`, tt.want)) {
 			t.Errorf("%s: the stream is %s", tt.model, stream)
 		}
 	}
 	format := `{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `,"strict":true}`
 	_, data := s.Call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":`+format+`}}`)
-	var response httpapi.Response
+	var response openai.Response
 	if err := json.Unmarshal(data, &response); err != nil || len(response.Output) != 1 || response.Output[0].Content[0].Text != want {
 		t.Errorf("%s: %v", data, err)
 	}
@@ -295,7 +338,7 @@ func TestFormats(t *testing.T) {
 // Where nobody writes JSON that fits, each door says so, with the id of the session. What there is of
 // it is kept.
 func TestNoValidOutput(t *testing.T) {
-	s := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
+	s := doortest.Start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
 	_, problem := s.MustFail(t, 502, council.CodeNoValidOutput, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
 	if len(problem.Errors) != 2 || problem.SessionID == "" {
 		t.Errorf("got %+v", problem)
@@ -314,7 +357,7 @@ func TestNoValidOutput(t *testing.T) {
 	text := `,"text":{"format":{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `}}`
 	for _, streamed := range []bool{false, true} {
 		stream := fmt.Sprintf(`,"stream":%t`, streamed)
-		resp, data := s.chat(t, "council", format+stream)
+		resp, data := complete(t, s, "council", format+stream)
 		if !strings.Contains(string(data), `"code":"no_valid_output"`) || !strings.Contains(string(data), "; session ") ||
 			strings.Contains(string(data), "Simulated") || (resp.StatusCode == http.StatusOK) != streamed {
 			t.Errorf("a completion: %d %s", resp.StatusCode, data)

@@ -1,4 +1,4 @@
-package httpapi_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
@@ -90,11 +91,11 @@ func pasts() []past {
 	}
 }
 
-// read asks one model with a body and returns what it read, and the warnings of its session.
-func (s *server) read(t *testing.T, path, body string) (messages []council.Message, warnings []council.Warning) {
+// readBack asks one model with a body and returns what it read, and the warnings of its session.
+func readBack(t *testing.T, s *doortest.Server, path, body string) (messages []council.Message, warnings []council.Warning) {
 	t.Helper()
 	resp, data := s.Call(t, "POST", path, body)
-	var got struct{ Council httpapi.ChatCouncil }
+	var got struct{ Council openai.ChatCouncil }
 	if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %d %s %v", body, resp.StatusCode, data, err)
 	}
@@ -111,7 +112,7 @@ func (s *server) read(t *testing.T, path, body string) (messages []council.Messa
 
 // Old history never ends a chat.
 func TestFaultF57(t *testing.T) {
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	conversations := 0
 	for _, tt := range pasts() {
 		for path, earlier := range map[string]string{"/v1/chat/completions": tt.chat, "/v1/responses": tt.input} {
@@ -120,7 +121,7 @@ func TestFaultF57(t *testing.T) {
 			}
 			t.Run(tt.name+path, func(t *testing.T) {
 				list := map[string]string{"/v1/chat/completions": "messages", "/v1/responses": "input"}[path]
-				got, warnings := s.read(t, path, fmt.Sprintf(`{"model":"council/dune",%q:[%s,{"role":"user","content":"still there?"}]}`, list, earlier))
+				got, warnings := readBack(t, s, path, fmt.Sprintf(`{"model":"council/dune",%q:[%s,{"role":"user","content":"still there?"}]}`, list, earlier))
 				want := append(slices.Clone(tt.want), council.Message{Role: "user", Content: "still there?"})
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Error(diff)
@@ -138,7 +139,7 @@ func TestFaultF57(t *testing.T) {
 
 // What stands in the user's last message is what is asked: there, and behind it, nothing is left out.
 func TestLastMessage(t *testing.T) {
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	const chat, responses = "/v1/chat/completions", "/v1/responses"
 	for _, tt := range []struct{ path, list, param string }{
 		{chat, `{"role":"user","content":""}`, "messages[0].content"},
@@ -167,7 +168,7 @@ func TestLastMessage(t *testing.T) {
 		chat:      `{"model":"council/dune","messages":[{"role":"user","content":"x"},{"role":"assistant","content":""}]}`,
 		responses: `{"model":"council/dune","input":[{"role":"user","content":"x"},{"type":"reasoning"}]}`,
 	} {
-		if got, _ := s.read(t, path, body); len(got) != 1 || got[0].Content != "x" {
+		if got, _ := readBack(t, s, path, body); len(got) != 1 || got[0].Content != "x" {
 			t.Errorf("%s: %v", body, got)
 		}
 	}
@@ -177,12 +178,12 @@ func TestLastMessage(t *testing.T) {
 
 // A program that has instructions alone asks with the last of them.
 func TestSystemMessagesAlone(t *testing.T) {
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	for path, body := range map[string]string{
 		"/v1/chat/completions": `{"model":"council/dune","messages":[{"role":"system","content":"A"},{"role":"developer","content":"B"}]}`,
 		"/v1/responses":        `{"model":"council/dune","instructions":"A","input":[{"role":"system","content":"B"},{"role":"system","content":""}]}`,
 	} {
-		got, _ := s.read(t, path, body)
+		got, _ := readBack(t, s, path, body)
 		if diff := cmp.Diff([]council.Message{{Role: "system", Content: "A"}, {Role: "user", Content: "B"}}, got); diff != "" {
 			t.Errorf("%s: %s", path, diff)
 		}
@@ -191,13 +192,15 @@ func TestSystemMessagesAlone(t *testing.T) {
 
 // An item of a later turn stands for the answer of an earlier one of the same token.
 func TestItemReference(t *testing.T) {
-	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}},
-		func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = doortest.Tokens(secret, secret+"2") })
-	mine := []string{"Authorization", "Bearer " + secret}
-	ask := func(body string, headers []string) (httpapi.Response, int, []byte) {
+	s := doortest.Start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}},
+		func(o *httpapi.Options, _ *pipeline.Options) {
+			o.Tokens = doortest.Tokens(doortest.Secret, doortest.Secret+"2")
+		})
+	mine := []string{"Authorization", "Bearer " + doortest.Secret}
+	ask := func(body string, headers []string) (openai.Response, int, []byte) {
 		t.Helper()
 		resp, data := s.Call(t, "POST", "/v1/responses", body, headers...)
-		var r httpapi.Response
+		var r openai.Response
 		if err := json.Unmarshal(data, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +243,7 @@ func TestItemReference(t *testing.T) {
 	}{
 		"unknown":           {`{"type":"item_reference","id":"msg_1"}`, mine}, // d-item_reference
 		"not of a message":  {`{"type":"item_reference","id":"rs_` + strings.TrimPrefix(id, "msg_") + `"}`, mine},
-		"of another token":  {fmt.Sprintf(`{"type":"item_reference","id":%q}`, id), []string{"Authorization", "Bearer " + secret + "2"}},
+		"of another token":  {fmt.Sprintf(`{"type":"item_reference","id":%q}`, id), []string{"Authorization", "Bearer " + doortest.Secret + "2"}},
 		"without an answer": {`{"type":"item_reference","id":"msg_` + failed + `"}`, mine},
 		"without an id":     {`{"type":"item_reference"}`, mine},
 	} {
@@ -257,7 +260,7 @@ func TestItemReference(t *testing.T) {
 	if r, _, _ := ask(`{"model":"council/dune","input":"x","store":false}`, mine); r.Store {
 		t.Error("store: false is answered with true")
 	}
-	forgetful := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Kept.Retention = 0 })
+	forgetful := doortest.Start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Kept.Retention = 0 })
 	if _, data := forgetful.Call(t, "POST", "/v1/responses", `{"model":"council/dune","input":"x"}`); !strings.Contains(string(data), `"store":false`) {
 		t.Errorf("a daemon that keeps nothing says %s", data)
 	}
@@ -265,8 +268,8 @@ func TestItemReference(t *testing.T) {
 
 // Tools that need not be called are refused or ignored, as the policy says. A call is never promised.
 func TestTools(t *testing.T) {
-	refuses := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Settings = config.SettingNames() })
-	ignores := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Tools = council.ToolsIgnore })
+	refuses := doortest.Start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Settings = config.SettingNames() })
+	ignores := doortest.Start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Tools = council.ToolsIgnore })
 	const tools = `,"tools":[{"type":"function","function":{"name":"f"}}]`
 	const functions = `,"functions":[{"name":"f"}]`
 	for _, tt := range []struct {
@@ -302,11 +305,11 @@ func TestTools(t *testing.T) {
 				}
 			}
 			body := `{"model":"council/dune",` + question + tt.fields + `}`
-			for s, want := range map[*server]string{refuses: tt.refused, ignores: tt.ignored} {
+			for s, want := range map[*doortest.Server]string{refuses: tt.refused, ignores: tt.ignored} {
 				resp, data := s.Call(t, "POST", path, body)
 				var got struct {
 					Error   council.OpenAIError
-					Council httpapi.ChatCouncil
+					Council openai.ChatCouncil
 				}
 				if err := json.Unmarshal(data, &got); err != nil {
 					t.Fatal(err)
@@ -338,10 +341,10 @@ const sideTask = `### Task:\nGenerate a concise title.\n### Chat History:\n<chat
 // What a chat program asks for itself is answered by one member, and leaves no session in the history.
 func TestSideRequests(t *testing.T) {
 	const chat, responses = "/v1/chat/completions", "/v1/responses"
-	ask := func(s *server, path, body string, headers ...string) (c httpapi.ChatCouncil, session council.Session, found int) {
+	ask := func(s *doortest.Server, path, body string, headers ...string) (c openai.ChatCouncil, session council.Session, found int) {
 		t.Helper()
 		resp, data := s.Call(t, "POST", path, body, headers...)
-		var got struct{ Council httpapi.ChatCouncil }
+		var got struct{ Council openai.ChatCouncil }
 		if err := json.Unmarshal(data, &got); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", body, data)
 		}
@@ -353,7 +356,7 @@ func TestSideRequests(t *testing.T) {
 		}
 		return got.Council, session, resp.StatusCode
 	}
-	models := func(c httpapi.ChatCouncil) (called []string) {
+	models := func(c openai.ChatCouncil) (called []string) {
 		for m := range c.Metadata.Usage.ByModel {
 			called = append(called, m)
 		}
@@ -363,7 +366,7 @@ func TestSideRequests(t *testing.T) {
 	message := func(content string) string {
 		return `{"model":"council","messages":[{"role":"user","content":"` + content + `"}]}`
 	}
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	for _, tt := range []struct {
 		name, path, body string
 		headers          []string
@@ -420,11 +423,11 @@ func TestSideRequests(t *testing.T) {
 		t.Errorf("the own door asks the council whatever the question is: %s", data)
 	}
 
-	named := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = "dune" })
+	named := doortest.Start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = "dune" })
 	if c, _, _ := ask(named, chat, message(sideTask)); !slices.Equal(models(c), []string{"dune"}) {
 		t.Errorf("%v were asked, want dune", models(c))
 	}
-	whole := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = council.SideCouncil })
+	whole := doortest.Start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = council.SideCouncil })
 	if c, session, _ := ask(whole, chat, message(sideTask)); len(session.Stage1) != 3 || len(c.Metadata.Warnings) != 0 {
 		t.Errorf("%v were asked, want the council", models(c))
 	}
@@ -433,7 +436,7 @@ func TestSideRequests(t *testing.T) {
 // A side request that fails can be looked at, though it is in no list.
 func TestSideRequestThatFails(t *testing.T) {
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}
-	s := start(t, []simllm.Model{down}, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = "down" })
+	s := doortest.Start(t, []simllm.Model{down}, func(_ *httpapi.Options, p *pipeline.Options) { p.SideRequests = "down" })
 	resp, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+sideTask+`"}]}`)
 	_, id, _ := strings.Cut(string(data), "; session ")
 	id, _, _ = strings.Cut(id, `"`)
@@ -455,9 +458,9 @@ func TestDegradedNote(t *testing.T) {
 	council4 := func(_ *httpapi.Options, p *pipeline.Options) {
 		p.Models, p.Chairman, p.ChairmanFallbacks, p.Quorum, p.DegradedNote = []string{"amber", "down", "birch", "down"}, "mute", []string{"down"}, 2, true
 	}
-	s := start(t, all, council4)
-	_, data := s.chat(t, "council", "")
-	var whole httpapi.Chat
+	s := doortest.Start(t, all, council4)
+	_, data := complete(t, s, "council", "")
+	var whole openai.Chat
 	if err := json.Unmarshal(data, &whole); err != nil || len(whole.Choices) != 1 {
 		t.Fatalf("%s: %v", data, err)
 	}
@@ -474,10 +477,10 @@ func TestDegradedNote(t *testing.T) {
 		t.Errorf("the answer of the session is %q, its note %q", session.Answer, session.Note)
 	}
 
-	_, stream := s.chat(t, "council", `,"stream":true`)
+	_, stream := complete(t, s, "council", `,"stream":true`)
 	var streamed strings.Builder
 	for block := range strings.SplitSeq(string(stream), "\n\n") {
-		var chunk httpapi.Chat
+		var chunk openai.Chat
 		if data, ok := strings.CutPrefix(block, "data: {"); ok && json.Unmarshal([]byte("{"+data), &chunk) == nil && len(chunk.Choices) > 0 {
 			if content := chunk.Choices[0].Delta.Content; content != nil {
 				streamed.WriteString(*content)
@@ -499,12 +502,12 @@ func TestDegradedNote(t *testing.T) {
 		t.Errorf("the response is %q, its deltas %q", text, streamed.String())
 	}
 
-	plain := start(t, all, council4, func(_ *httpapi.Options, p *pipeline.Options) { p.DegradedNote = false })
-	if _, data := plain.chat(t, "council", ""); strings.Contains(string(data), "members answered;") {
+	plain := doortest.Start(t, all, council4, func(_ *httpapi.Options, p *pipeline.Options) { p.DegradedNote = false })
+	if _, data := complete(t, plain, "council", ""); strings.Contains(string(data), "members answered;") {
 		t.Errorf("switched off: %s", data)
 	}
-	jsonOnly := start(t, all, council4, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "amber" })
-	_, data = jsonOnly.chat(t, "council", `,"response_format":{"type":"json_object"}`)
+	jsonOnly := doortest.Start(t, all, council4, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "amber" })
+	_, data = complete(t, jsonOnly, "council", `,"response_format":{"type":"json_object"}`)
 	if err := json.Unmarshal(data, &whole); err != nil || whole.Council.Status != council.StatusDegraded || whole.Choices[0].Message.Content != "{}" {
 		t.Errorf("JSON: %s %v", data, err)
 	}
@@ -512,7 +515,7 @@ func TestDegradedNote(t *testing.T) {
 
 // Small things that clients send and expect: the cost, the person, the place of a schema, the range of options.
 func TestSmallFields(t *testing.T) {
-	s := start(t, nil)
+	s := doortest.Start(t, nil)
 	for path, question := range map[string]string{
 		"/v1/chat/completions": `"messages":[{"role":"user","content":"x"}]`, "/v1/responses": `"input":"x"`,
 	} {
@@ -522,7 +525,7 @@ func TestSmallFields(t *testing.T) {
 		}
 		var got struct {
 			Usage   struct{ Cost *float64 }
-			Council httpapi.ChatCouncil
+			Council openai.ChatCouncil
 		}
 		status, data := ask(`,"user":"ada@example.com"`)
 		if err := json.Unmarshal(data, &got); err != nil || status != 200 {
@@ -578,14 +581,14 @@ func TestSmallFields(t *testing.T) {
 		{`,"response_format":{"type":"json_object","schema":{"type":"nonsense"}}`, "response_format.schema"},
 		{`,"response_format":{"type":"json_schema"}`, "response_format.json_schema.schema"},
 	} {
-		resp, data := s.chat(t, "council/amber", tt.fields)
+		resp, data := complete(t, s, "council/amber", tt.fields)
 		if refused := resp.StatusCode == 422 && strings.Contains(string(data), fmt.Sprintf(`"param":%q`, tt.param)); refused != (tt.param != "") ||
 			!refused && resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", tt.fields, resp.StatusCode, data)
 		}
 	}
 	for _, form := range []string{`{"type":"json_object","schema":%s}`, `{"type":"json_schema","schema":%s}`} {
-		_, data := s.chat(t, "council", `,"response_format":`+fmt.Sprintf(form, verdictSchema))
+		_, data := complete(t, s, "council", `,"response_format":`+fmt.Sprintf(form, verdictSchema))
 		if !strings.Contains(string(data), `"content":"{\"verdict\":\"yes\"}"`) {
 			t.Errorf("%s: %s", form, data)
 		}

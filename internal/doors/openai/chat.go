@@ -1,102 +1,17 @@
-package httpapi
+package openai
 
 import (
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/sessions"
-	"github.com/go-chi/chi/v5"
 )
-
-// councilModel is the model name of the configured council. "/" and members behind
-// it name other ones: two or more, by commas, a council of these; one, that model
-// alone; the name of a council of the roster, that council.
-const councilModel = "council"
-
-// ModelList is the body of GET /v1/models.
-type ModelList struct {
-	Object string      `json:"object"` // "list"
-	Data   []ModelCard `json:"data"`
-}
-
-// ModelCard is a model that chat completions offer.
-type ModelCard struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`  // "model"
-	Created int64  `json:"created"` // Unix seconds: when this daemon started
-	OwnedBy string `json:"owned_by"`
-}
-
-// models is GET /v1/models: the councils, and each member of the default one alone.
-func (a *API) models(w http.ResponseWriter, r *http.Request) error {
-	cards, err := a.cards(r)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, ModelList{Object: "list", Data: cards})
-}
-
-// model is GET /v1/models/{id}.
-func (a *API) model(w http.ResponseWriter, r *http.Request) error {
-	id := chi.URLParam(r, "*")
-	if plain, err := url.PathUnescape(id); err == nil && r.URL.RawPath != "" { // chi then routes by the escaped path
-		id = plain
-	}
-	cards, err := a.cards(r)
-	if err != nil {
-		return err
-	}
-	for _, card := range cards {
-		if card.ID == id {
-			return writeJSON(w, http.StatusOK, card)
-		}
-	}
-	return noModel(id)
-}
-
-// cards returns the models that chat completions offer by name.
-func (a *API) cards(r *http.Request) ([]ModelCard, error) {
-	offers, err := a.offers(r)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	if len(a.o.Models) == 0 || len(offers) > 0 && offers[0].Default {
-		ids = append(ids, councilModel)
-	}
-	for _, offer := range offers {
-		if offer.Plan.CouncilName != "" {
-			ids = append(ids, councilModel+"/"+offer.Plan.CouncilName)
-		}
-	}
-	for _, offer := range offers {
-		if !offer.Default {
-			continue
-		}
-		for _, m := range modelsOf(offer.Plan.Members()) {
-			if id := councilModel + "/" + m; !slices.Contains(ids, id) {
-				ids = append(ids, id)
-			}
-		}
-	}
-	cards := make([]ModelCard, len(ids))
-	for i, id := range ids {
-		cards[i].ID = id
-	}
-	for i := range cards {
-		cards[i].Object = "model"
-		cards[i].Created = a.started.Unix()
-		cards[i].OwnedBy = "councild"
-	}
-	return cards, nil
-}
 
 // ChatRequest is what is read of the body of POST /v1/chat/completions. Fields that are
 // not known have no effect.
@@ -134,10 +49,10 @@ type EndUser struct {
 const maxEndUser = 256
 
 // addUser adds the person to what the council is asked.
-func (e EndUser) addUser(r *council.Request, p *problems) {
+func (e EndUser) addUser(r *council.Request, p *httpapi.Problems) {
 	r.User = cmp.Or(e.SafetyIdentifier, e.User)
 	const message, fix = "the name is longer than 256 bytes", "give a shorter one, such as a hash"
-	p.addIf([]refusal{
+	refuse(p, []refusal{
 		{len(e.User) > maxEndUser, "user", message, fix},
 		{len(e.SafetyIdentifier) > maxEndUser, "safety_identifier", message, fix},
 	})
@@ -152,7 +67,7 @@ type Sampling struct {
 }
 
 // checkSampling refuses values that are out of range.
-func (s Sampling) checkSampling(p *problems) {
+func (s Sampling) checkSampling(p *httpapi.Problems) {
 	for _, option := range []struct {
 		field       string
 		value       *float64
@@ -164,17 +79,17 @@ func (s Sampling) checkSampling(p *problems) {
 		{"presence_penalty", s.PresencePenalty, -2, 2},
 	} {
 		if v := option.value; v != nil && (*v < option.least || *v > option.most) {
-			p.add(option.field, "the number is out of range",
+			p.Add(option.field, "the number is out of range",
 				fmt.Sprintf("give one from %g to %g, or leave %s out: it has no effect",
 					option.least, option.most, option.field))
 		}
 	}
 }
 
-// limit refuses a limit of tokens that is below 1. Some programs send -1 for no limit.
-func (p *problems) limit(field string, tokens *float64) {
+// checkLimit refuses a limit of tokens that is below 1. Some programs send -1 for no limit.
+func checkLimit(p *httpapi.Problems, field string, tokens *float64) {
 	if tokens != nil && *tokens < 1 && *tokens != -1 {
-		p.add(field, "the number is out of range", "give 1 or more, or leave "+field+" out: it has no effect")
+		p.Add(field, "the number is out of range", "give 1 or more, or leave "+field+" out: it has no effect")
 	}
 }
 
@@ -216,7 +131,7 @@ const anyObject = `{"type":"object"}`
 
 // ask adds a format to what the council is asked. place is where the format stands in the body,
 // and inside where its schema stands.
-func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside string) {
+func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, inside string) {
 	switch kind {
 	case "", formatText:
 	case formatObject:
@@ -228,17 +143,17 @@ func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside str
 		r.OutputSchema = f.Schema
 		r.OutputName = f.Name
 		r.OutputStrict = f.Strict
-		if len(f.Schema) == 0 && !p.about(inside) {
-			p.add(inside+".schema", "there is no schema", "give a JSON Schema")
+		if len(f.Schema) == 0 && !p.About(inside) {
+			p.Add(inside+".schema", "there is no schema", "give a JSON Schema")
 		}
 	default:
-		p.add(place+".type", fmt.Sprintf("%q is not a format", kind), "use text, json_object or json_schema")
+		p.Add(place+".type", fmt.Sprintf("%q is not a format", kind), "use text, json_object or json_schema")
 	}
 }
 
-// openAIPlace returns the place in the body of what is wrong with a field of council.Request. messages is where the
+// bodyPlace returns the place in the body of what is wrong with a field of council.Request. messages is where the
 // conversation stands in the body, and format where the format does that it asks for.
-func openAIPlace(field, messages, format string, talk conversation) string {
+func bodyPlace(field, messages, format string, talk conversation) string {
 	if place, ok := talk.place(field, messages); ok {
 		return place
 	}
@@ -269,6 +184,30 @@ type ChatMessage struct {
 // ChatContent is the parts of a message. A text counts as one part.
 type ChatContent []ChatPart
 
+// SetText implements httpapi.TextList.
+func (c *ChatContent) SetText(text string) { *c = ChatContent{{Type: "text", Text: text}} }
+
+// Wanted implements httpapi.TextList.
+func (c *ChatContent) Wanted() string { return "a text, or a list of parts" }
+
+// Skim implements httpapi.Skimmer for the messages of tools.
+func (c *ChatMessage) Skim(_, role string) bool {
+	if !foreign("", role) {
+		return false
+	}
+	c.Role = role
+	return true
+}
+
+// Skim implements httpapi.Skimmer for parts that are no text.
+func (c *ChatPart) Skim(kind, _ string) bool {
+	if _, ok := (ChatPart{Type: kind}).text(); ok || kind == "" {
+		return false
+	}
+	c.Type = kind
+	return true
+}
+
 // ChatPart is a part of a ChatMessage.
 type ChatPart struct {
 	Type    string `json:"type"`
@@ -277,14 +216,14 @@ type ChatPart struct {
 }
 
 // request returns what the council is asked, and adds to p all that it cannot be.
-func (c ChatRequest) request(p *problems) council.Request {
+func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // as other servers have it: drawn at random
 		r.Seed = nil
 	}
 	schemaPlace := "response_format.json_schema"
 	var talk conversation
-	p.rename = func(field string) string { return openAIPlace(field, "messages", schemaPlace, talk) }
+	p.Rename = func(field string) string { return bodyPlace(field, "messages", schemaPlace, talk) }
 	if f := c.ResponseFormat; f != nil {
 		asked := JSONSchema{}
 		if f.JSONSchema != nil {
@@ -298,31 +237,31 @@ func (c ChatRequest) request(p *problems) council.Request {
 	}
 	c.addUser(&r, p)
 	c.checkSampling(p)
-	p.limit("max_tokens", c.MaxTokens)
-	p.limit("max_completion_tokens", c.MaxCompletionTokens)
-	p.tools(&r, "tools", c.Tools, "tool_choice", c.ToolChoice)
-	p.tools(&r, "functions", c.Functions, "function_call", c.FunctionCall)
-	p.addIf([]refusal{
+	checkLimit(p, "max_tokens", c.MaxTokens)
+	checkLimit(p, "max_completion_tokens", c.MaxCompletionTokens)
+	askTools(p, &r, "tools", c.Tools, "tool_choice", c.ToolChoice)
+	askTools(p, &r, "functions", c.Functions, "function_call", c.FunctionCall)
+	refuse(p, []refusal{
 		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
 		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
 		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
 		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
-		{len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question"},
+		{len(c.Messages) == 0 && !p.About("messages"), "messages", "there is no message", "give at least the user's question"},
 	})
 	items := make([]ResponseItem, len(c.Messages))
 	for i, m := range c.Messages {
 		items[i].ChatMessage = m
 	}
-	talk = p.read("messages", items, "")
+	talk = readConversation(p, "messages", items, "")
 	talk.ask(&r)
 	return r
 }
 
-// tools notes in r that the request offers tools: the council's policy refuses or ignores them. A choice that requires a call is
+// askTools notes in r that the request offers tools: the council's policy refuses or ignores them. A choice that requires a call is
 // refused here. With the choice "none" no tool would be called, so that there is nothing to ignore.
-func (p *problems) tools(
-	r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
+func askTools(
+	p *httpapi.Problems, r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
 ) {
 	var mode string
 	if given(choice) && json.Unmarshal(choice, &mode) != nil {
@@ -350,7 +289,7 @@ func (p *problems) tools(
 			r.Tools = field
 		}
 	default:
-		p.add(choiceField, "a council calls no tools", "leave "+choiceField+" out, or send none or auto")
+		p.Add(choiceField, "a council calls no tools", "leave "+choiceField+" out, or send none or auto")
 	}
 }
 
@@ -373,10 +312,10 @@ type refusal struct {
 	field, message, fix string
 }
 
-func (p *problems) addIf(all []refusal) {
+func refuse(p *httpapi.Problems, all []refusal) {
 	for _, r := range all {
 		if r.is {
-			p.add(r.field, r.message, r.fix)
+			p.Add(r.field, r.message, r.fix)
 		}
 	}
 }
@@ -387,38 +326,18 @@ func given(raw json.RawMessage) bool {
 }
 
 // unreadable refuses a part of what is asked by its type, unless it was not even read.
-func (p *problems) unreadable(place func() string, is, fix string) {
-	if len(p.named) == maxNamed {
-		p.count++
-	} else if place := place(); !p.about(place) {
-		p.add(place, fmt.Sprintf("a council reads text, not %q", is), fix)
-	}
-}
-
-// knownModel refuses the name of a model that is not there.
-func knownModel(name string) error {
-	if name == councilModel || strings.HasPrefix(name, councilModel+"/") {
-		return nil
-	}
-	return noModel(name)
-}
-
-func noModel(name string) error {
-	return &council.Error{
-		Code:   council.CodeNotFound,
-		Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", name),
-		Fields: []council.FieldError{{
-			Field:   "model",
-			Message: "there is no such model",
-			Fix:     "use council, council/MEMBER, or council/MEMBER,MEMBER",
-		}},
+func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
+	if p.Full() {
+		p.Add("", "", "") // which is only counted
+	} else if place := place(); !p.About(place) {
+		p.Add(place, fmt.Sprintf("a council reads text, not %q", is), fix)
 	}
 }
 
 // chat is POST /v1/chat/completions: a session, whose answer is the completion.
-func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
+func (d door) chat(w http.ResponseWriter, r *http.Request) error {
 	var c ChatRequest
-	s, err := a.beginOpenAI(w, r, &c, func(p *problems) (council.Submission, error) {
+	s, err := d.api.Begin(w, r, &c, func(p *httpapi.Problems) (council.Submission, error) {
 		return council.Submission{Request: c.request(p), Stream: c.Stream}, knownModel(c.Model)
 	})
 	if err != nil {
@@ -426,10 +345,10 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	c = ChatRequest{Model: c.Model, Stream: c.Stream, StreamOptions: c.StreamOptions} // The session holds the question.
 	if c.Stream {
-		a.streamText(w, r, newChatStream(s, c))
+		d.streamText(w, r, newChatStream(s, c))
 		return nil
 	}
-	session, err := wait(r, s)
+	session, err := httpapi.Wait(r, s)
 	if err != nil {
 		return err
 	}
@@ -439,49 +358,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	})
 	whole.Usage = chatUsage(session)
 	whole.Council = chatCouncil(session)
-	return writeJSON(w, http.StatusOK, whole)
-}
-
-// beginOpenAI begins the session that a body asks for. asked returns it once the body was read,
-// adds what is wrong with it to the problems, and says whether there is such a model.
-func (a *API) beginOpenAI(
-	w http.ResponseWriter, r *http.Request, body any, asked func(p *problems) (council.Submission, error),
-) (*sessions.Session, error) {
-	problems, err := a.decode(w, r, body, true)
-	if err != nil {
-		return nil, err
-	}
-	submission, err := asked(problems)
-	if err != nil && problems.count == 0 {
-		return nil, err
-	}
-	problems.join(err)
-	problems.side(r, &submission.Request)
-	if err := a.refusal(r, problems, submission.Request); err != nil {
-		return nil, err
-	}
-	repeat := a.repeatKey(r, problems.sum)
-	if s, err := a.replayed(w, r, repeat); s != nil || err != nil {
-		return s, err
-	}
-	s, err := a.begin(r, body, submission, repeat)
-	return s, problems.renamed(err)
-}
-
-// sideHeader says whether a request is a side request, in place of what its text looks like.
-const sideHeader = "Councild-Side-Request"
-
-// side reads the header that says whether a request is a side request.
-func (p *problems) side(r *http.Request, asked *council.Request) {
-	value := r.Header.Get(sideHeader)
-	if value == "" {
-		return
-	}
-	var err error
-	if asked.Side, err = strconv.ParseBool(value); err != nil {
-		p.add(sideHeader, fmt.Sprintf("%.20q is neither true nor false", value),
-			"send one of them, or leave the header out")
-	}
+	return httpapi.WriteJSON(w, http.StatusOK, whole)
 }
 
 // noteLine returns what stands behind the answer of a session, where people see nothing else of it.
@@ -582,36 +459,4 @@ func chatFinish(s *council.Session) *string {
 		return new("length")
 	}
 	return new("stop")
-}
-
-// ChatError is an error in OpenAI's shape.
-type ChatError struct {
-	Error council.OpenAIError `json:"error"`
-}
-
-// speaksOpenAI reports whether a request came to the OpenAI interface.
-func speaksOpenAI(r *http.Request) bool {
-	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
-		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses"
-}
-
-// chatError returns an error in OpenAI's shape.
-func chatError(e *council.Error) ChatError {
-	e = bounded(e)
-	body := council.OpenAIError{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
-	if status := meaningOf(e.Code).status; status == http.StatusTooManyRequests {
-		body.Type = "rate_limit_error"
-	} else if status >= http.StatusInternalServerError {
-		body.Type = "server_error"
-	}
-	for i, f := range e.Fields { // these are few
-		if i == 0 {
-			body.Param = &f.Field
-		}
-		body.Message += fmt.Sprintf("; %s: %s (%s)", f.Field, f.Message, f.Fix)
-	}
-	if e.SessionID != "" {
-		body.Message += "; session " + e.SessionID
-	}
-	return ChatError{body}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package openai
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/sessions"
 )
 
@@ -66,7 +67,7 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 }
 
 // streamText sends a session in the form of t.
-func (a *API) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
+func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
 	s := t.s
 	defer func() {
 		if !t.void { // Otherwise the session keeps running: its owner may fetch it later.
@@ -75,7 +76,7 @@ func (a *API) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 	}()
 	behind := sessions.Position{}
 	again := r.Header.Get("Idempotency-Key") != "" // The session may have run, for a client that comes back.
-	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
+	d.api.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
 		behind = next
 		_, _ = t.out.WriteTo(out) // what the stream begins with; an error comes with the next flush
@@ -124,7 +125,7 @@ func (t *chatStream) event(e council.Event) {
 		t.sent = true
 		t.send(&t.delta)
 	case council.Restart:
-		t.send(chatError(t.lost(data)))
+		t.send(httpapi.OpenAIError(t.lost(data)))
 	case *council.Session:
 		if t.text = noteLine(data); t.text != "" {
 			t.send(&t.delta)
@@ -139,7 +140,7 @@ func (t *chatStream) event(e council.Event) {
 		}
 		t.out.WriteString("data: [DONE]\n\n")
 	case *council.Error:
-		t.send(chatError(data))
+		t.send(httpapi.OpenAIError(data))
 	default:
 		t.comment(e)
 	}
