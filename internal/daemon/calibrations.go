@@ -16,9 +16,9 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// calibration returns the newest calibration of an instrument, nil where there is none. It reads the file anew, so that
-// a daemon knows of a calibration as soon as it is made. A line that is no calibration is passed over: it can only be the
-// rest of one that was cut off.
+// calibration returns the newest calibration of an instrument, or nil if there is none. It reads the file each
+// time, so that a daemon sees a new calibration at once. It skips lines that are no calibration: an interrupted
+// write leaves such a fragment.
 func calibration(cfg config.Config, instrument council.Calibration) (*council.Calibration, error) {
 	f, err := os.Open(cfg.CalibrationFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +27,7 @@ func calibration(cfg config.Config, instrument council.Calibration) (*council.Ca
 	if err != nil {
 		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // after reading, an error of Close does not matter
 	var newest *council.Calibration
 	lines := bufio.NewReader(f)
 	for {
@@ -45,8 +45,8 @@ func calibration(cfg config.Config, instrument council.Calibration) (*council.Ca
 	}
 }
 
-// keepCalibration adds a calibration to the file, on disk when it returns nil. It begins a line of its own,
-// so that nothing that was cut off before it can spoil it.
+// keepCalibration appends a calibration to the file. The calibration is on disk when it returns nil. The line
+// begins with a line break, because an interrupted write can have left an unfinished line before it.
 func keepCalibration(cfg config.Config, c council.Calibration) (err error) {
 	path := cfg.CalibrationFile()
 	defer func() {

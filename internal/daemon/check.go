@@ -19,66 +19,75 @@ import (
 )
 
 const (
-	// checkTimeout is how long a provider may take to list its models, all requests included.
+	// checkTimeout bounds the check of one provider, with all its requests.
 	checkTimeout = 10 * time.Second
-	// maxListBytes bounds such a list. That of OpenRouter has over a megabyte.
+	// maxListBytes bounds the size of a provider's list of models. The list of OpenRouter has more than a megabyte.
 	maxListBytes = 8 << 20
-	// endsSoon is how long before its end a model is named.
+	// endsSoon is how early the check and /readyz report that a provider shuts a model down.
 	endsSoon = 60 * 24 * time.Hour
 )
 
-// CheckVerdict says whether what was checked is right.
+// CheckVerdict says whether a provider or a model of the settings is right.
 type CheckVerdict string
 
-// The verdicts.
+// The verdicts of a check.
 const (
 	VerdictOK      CheckVerdict = "ok"
 	VerdictWrong   CheckVerdict = "wrong"
-	VerdictUnknown CheckVerdict = "unknown" // it cannot be told without a call that costs money
+	VerdictUnknown CheckVerdict = "unknown" // only a call that costs money could tell
 )
 
-// Checked is what a check of the providers and models of the settings found.
+// Checked is the result of Check.
 type Checked struct {
-	OK        bool              `json:"ok"`       // nothing is wrong with what could be tested
-	Untested  []string          `json:"untested"` // what could not be tested, as in "the key of default"
-	Warnings  []string          `json:"warnings"` // what is likely to be wrong with the settings
+	// OK says that Check found nothing wrong.
+	OK bool `json:"ok"`
+	// Untested names what Check could not test, such as "the key of default".
+	Untested []string `json:"untested"`
+	// Warnings say which settings are likely to be wrong.
+	Warnings  []string          `json:"warnings"`
 	Providers []CheckedProvider `json:"providers"`
 	Models    []CheckedModel    `json:"models"`
 }
 
-// Finding is the verdict on one thing. Problem and Remedy are "" where there is none; they may
-// hold words of a provider, and never a key.
+// Finding is the verdict on one provider or model. Problem and Remedy are "" when there is nothing to report. They
+// may quote the provider, but they never hold a key.
 type Finding struct {
 	Verdict CheckVerdict `json:"verdict"`
 	Problem string       `json:"problem"`
 	Remedy  string       `json:"remedy"` // what to set or to type
 }
 
-// CheckedProvider is a provider of the settings.
+// CheckedProvider is the finding on one provider of the settings.
 type CheckedProvider struct {
-	Name    string `json:"name"` // "default" for the one without a name
+	Name    string `json:"name"` // "default" for the default provider
 	BaseURL string `json:"base_url"`
-	Key     string `json:"key"`    // "none", "accepted", "refused" or "untested"
-	Listed  *int   `json:"listed"` // models in its list; null where there is none
+	Key     string `json:"key"` // "none", "accepted", "refused" or "untested"
+	// Listed is the number of models in its list, or null if it has no list.
+	Listed *int `json:"listed"`
 	Finding
 
-	list *llm.ModelList // nil: there is none
+	list *llm.ModelList // nil if it has no list
 }
 
-// CheckedModel is a model that the settings name.
+// CheckedModel is the finding on one model that the settings name.
 type CheckedModel struct {
-	Model    string   `json:"model"`
-	Roles    []string `json:"roles"`    // member, chairman, fallback, reviewer or allowed
-	Provider string   `json:"provider"` // as in CheckedProvider.Name
-	Ends     *string  `json:"ends"`     // the day on which its provider shuts it down, as in 2026-12-11; null where that is not known
+	Model string `json:"model"`
+	// Roles are the roles that the settings give the model: member, chairman, allowed or embedding.
+	Roles []string `json:"roles"`
+	// Provider is the name of its provider, as CheckedProvider.Name has it.
+	Provider string `json:"provider"`
+	// Ends is the day on which its provider shuts it down, such as 2026-12-11. It is null if that day is not known.
+	Ends *string `json:"ends"`
 	Finding
 }
 
-// Check asks every provider that the settings name for its list of models, all at once, and
-// looks up the models of the settings there. It tests their keys where that costs nothing, and calls no model. It takes some
-// 10 seconds at most.
+// Check asks all providers of the settings at the same time for their lists of models, and looks up the models of
+// the settings there. It tests the keys where a test costs nothing. It never calls a model. It takes about 10
+// seconds at most.
 func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
-	sim := CheckedProvider{Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK}}
+	sim := CheckedProvider{
+		Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK},
+	}
 	sim.list = &llm.ModelList{}
 	for _, name := range s.Names() {
 		sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: name})
@@ -86,15 +95,20 @@ func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	sim.Listed = new(len(sim.list.Models))
 	for _, name := range cfg.Named() {
 		if _, _, ok, err := (simulated{s}).price(name); ok && err == nil {
-			model := strings.TrimPrefix(name, config.SimProvider+":") // it may have settings
+			model := strings.TrimPrefix(name, config.SimProvider+":") // the name may contain settings
 			sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: model})
 		}
 	}
-	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers)), Untested: []string{}, Warnings: append([]string{}, cfg.Warnings()...)}
+	c := Checked{
+		Providers: make([]CheckedProvider, 1+len(cfg.Providers)),
+		Untested:  []string{}, Warnings: append([]string{}, cfg.Warnings()...),
+	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		p := config.Provider{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey}
-		c.Providers[0] = checkProvider(ctx, p, "LLM_COUNCIL_API_KEY", modelOf(cfg, ""), func(u string) string { return "set LLM_COUNCIL_BASE_URL=" + u })
+		c.Providers[0] = checkProvider(ctx, p, "LLM_COUNCIL_API_KEY", modelOf(cfg, ""), func(u string) string {
+			return "set LLM_COUNCIL_BASE_URL=" + u
+		})
 	})
 	for i, p := range cfg.Providers {
 		asking.Go(func() {
@@ -117,7 +131,7 @@ func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 		c.Models = append(c.Models, checkModel(cfg, s, model, c.Providers))
 	}
 	if !slices.ContainsFunc(c.Models, func(m CheckedModel) bool { return m.Provider == c.Providers[0].Name }) {
-		c.Providers = c.Providers[1:] // Nothing goes to the default provider.
+		c.Providers = c.Providers[1:] // No model goes to the default provider.
 	}
 	for _, p := range c.Providers {
 		if p.Key == keyUntested && p.Verdict != VerdictWrong {
@@ -134,7 +148,7 @@ func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	return c
 }
 
-// The findings on a key.
+// The values of CheckedProvider.Key.
 const (
 	keyNone     = "none"
 	keyAccepted = "accepted"
@@ -142,7 +156,7 @@ const (
 	keyUntested = "untested"
 )
 
-// asking calls ask with a client of one provider, whose name it is given.
+// asking calls ask with a client for one provider and with the name of that provider.
 func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) (result T, err error) {
 	client, err := llm.New(llm.Options{
 		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
@@ -155,13 +169,13 @@ func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) 
 	return ask(client, p.Name)
 }
 
-// listModels returns the models that a provider lists.
+// listModels asks a provider for its list of models.
 func listModels(ctx context.Context, p config.Provider) (llm.ModelList, *council.Failure) {
 	list, err := asking(p, func(c *llm.Client, name string) (llm.ModelList, error) { return c.Models(ctx, name) })
 	return list, council.AsFailure(err)
 }
 
-// withoutKey returns a provider without what it knows a caller by, and whether there was something.
+// withoutKey returns a provider without its key and its secret headers, and whether it had any of them.
 func withoutKey(p config.Provider) (config.Provider, bool) {
 	isSecret := func(name string, value config.Secret) bool { return config.LooksSecret(name, value.Reveal()) }
 	keyed := p.APIKey != ""
@@ -178,9 +192,11 @@ func withoutKey(p config.Provider) (config.Provider, bool) {
 	return open, keyed
 }
 
-// checkKey tests the key of a provider, which has answered with it unless list is nil. A list that everybody can read does not show
-// that the key is right.
-func checkKey(ctx context.Context, p config.Provider, list *llm.ModelList) (state string, key llm.Key, refusal *council.Failure) {
+// checkKey tests the key of a provider. If list is not nil, the provider has returned that list with the key. Such
+// a list shows that the key is right only if the provider refuses the list without a key.
+func checkKey(
+	ctx context.Context, p config.Provider, list *llm.ModelList,
+) (state string, key llm.Key, refusal *council.Failure) {
 	open, keyed := withoutKey(p)
 	if !keyed {
 		return keyNone, llm.Key{}, nil
@@ -201,9 +217,11 @@ func checkKey(ctx context.Context, p config.Provider, list *llm.ModelList) (stat
 	}
 }
 
-// checkProvider asks a provider for its models, and whether it knows the key. Function at words the remedy that its base URL is
-// another one. The model is one that goes there.
-func checkProvider(ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string) CheckedProvider {
+// checkProvider asks a provider for its models and tests its key. keyVariable names the setting of the key, and
+// model is a model that goes to the provider. The function at words the remedy "use this base URL instead".
+func checkProvider(
+	ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string,
+) CheckedProvider {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, errors.New("there was no answer within 10 s"))
 	defer cancel()
 	checked := CheckedProvider{Name: cmp.Or(p.Name, "default"), BaseURL: p.BaseURL, Key: keyNone}
@@ -216,7 +234,7 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable, model st
 		checked.Finding = Finding{VerdictWrong, problem, remedy}
 		return checked
 	}
-	// withKey returns what was found, unless the key is wrong.
+	// withKey tests the key. It returns the result so far, unless the key is wrong.
 	withKey := func() CheckedProvider {
 		state, key, refusal := checkKey(ctx, p, checked.list)
 		checked.Key = state
@@ -250,10 +268,12 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable, model st
 	case isUnauthorized(failure):
 		checked.Key = keyRefused
 		return wrong("it refuses the key: "+failure.Message, setKey)
-	case failure.HTTPStatus != nil && *failure.HTTPStatus == http.StatusProxyAuthRequired && failure.Code == council.FailConnection:
+	case failure.HTTPStatus != nil && *failure.HTTPStatus == http.StatusProxyAuthRequired &&
+		failure.Code == council.FailConnection:
 		problem, remedy, _ := strings.Cut(failure.Message, ": ")
 		return wrong(problem, remedy+", or name the provider's host in NO_PROXY if it is reached without a proxy")
-	case failure.Code != council.FailUnknownModel && failure.Code != council.FailBadResponse && failure.Code != council.FailRejected:
+	case failure.Code != council.FailUnknownModel && failure.Code != council.FailBadResponse &&
+		failure.Code != council.FailRejected:
 		return wrong(failure.Message, "start the provider if it is yours, or "+at("https://HOST/v1"))
 	}
 	for _, other := range otherAddresses(p.BaseURL) {
@@ -270,12 +290,14 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable, model st
 	return withKey()
 }
 
-// isUnauthorized reports whether a provider refused access. HTTP 403 may have other reasons than the key.
+// isUnauthorized reports whether a provider refused access. HTTP 403 counts, though its reason can be something
+// else than the key.
 func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
 }
 
-// modelOf returns the first model of the settings that goes to a provider, as that knows it, or "MODEL".
+// modelOf returns the first model of the settings that goes to a provider, under the provider's own name for it.
+// Without such a model it returns "MODEL".
 func modelOf(cfg config.Config, provider string) string {
 	for _, model := range cfg.Named() {
 		if name, id := council.SplitModel(model, cfg.ProviderNames()); name == provider {
@@ -285,7 +307,7 @@ func modelOf(cfg config.Config, provider string) string {
 	return "MODEL"
 }
 
-// otherAddresses returns the base URLs that may be meant by one where nothing lists models.
+// otherAddresses returns the base URLs that the user may have meant, for a base URL where no list of models is.
 func otherAddresses(base string) []string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -305,7 +327,7 @@ func otherAddresses(base string) []string {
 	return others
 }
 
-// checkModel looks a model up at its provider.
+// checkModel looks a model up in the list of its provider.
 func checkModel(cfg config.Config, s Simulator, model string, providers []CheckedProvider) CheckedModel {
 	name, id := council.SplitModel(model, cfg.ProviderNames())
 	checked := CheckedModel{Model: model, Provider: cmp.Or(name, "default")}
@@ -333,7 +355,7 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 	where := strings.Join(lists, " and ")
 	prefix := ""
 	switch {
-	case cfg.Roster != "" && model != cfg.EmbeddingModel: // there, the provider has a field of its own
+	case cfg.Roster != "" && model != cfg.EmbeddingModel: // in a roster, the provider has a field of its own
 		where = "the roster"
 		prefix = "model: "
 	case name != "":
@@ -396,7 +418,8 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 	return checked
 }
 
-// ending says when a provider shuts a model down, "" where that is far or not known.
+// ending says when a provider shuts a model down, or has done so. It returns "" if that day is far off or not
+// known.
 func ending(m llm.ListedModel, now time.Time) string {
 	switch {
 	case m.Ends.IsZero() || m.Ends.Sub(now) > endsSoon:
@@ -413,12 +436,13 @@ func isOver(m llm.ListedModel, now time.Time) bool {
 	return !m.Ends.IsZero() && now.Sub(m.Ends) >= 24*time.Hour
 }
 
-// version matches what follows the name of a model where a list has a version of it, as in gpt-4-0613 and x-2026-08-07.
+// version matches a name with a version, such as gpt-4-0613 and x-2026-08-07. Its group is the name without the
+// version.
 var version = regexp.MustCompile(`^(?:models/)?(.+)-(?:[0-9]{3,8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$`)
 
-// lookUp returns a model as a list has it, under its own name or in the forms that are known: Google's models/x, Ollama's x:latest,
-// and OpenRouter's variants such as a/x:nitro, which it does not list. Nil and "" say that the list lacks the model. Nil and a doubt
-// say that it lacks the name, and that the provider may know it all the same.
+// lookUp finds a model in a list, under its own name or in a known form: Google's models/x, Ollama's x:latest, and
+// OpenRouter's variants such as a/x:nitro, which its list leaves out. If it finds nothing, doubt says why the
+// provider may know the model all the same. doubt is "" if the list simply lacks it.
 func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt string) {
 	forms := []string{id, "models/" + id, id + ":latest"}
 	if plain, _, isVariant := strings.Cut(id, ":"); isVariant && strings.Contains(plain, "/") {
@@ -430,7 +454,7 @@ func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt s
 		}
 	}
 	for _, m := range list.Models {
-		if all, ok := strings.CutSuffix(m.ID, "*"); ok && strings.HasPrefix(id, all) { // a gateway's rule
+		if all, ok := strings.CutSuffix(m.ID, "*"); ok && strings.HasPrefix(id, all) { // a wildcard of a gateway
 			return &llm.ListedModel{ID: id}, ""
 		}
 		if named := version.FindStringSubmatch(m.ID); named != nil && named[1] == id {
@@ -452,12 +476,13 @@ func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt s
 	return nil, ""
 }
 
-// alike returns up to three models of a list that may be meant by a name that it does not hold.
+// alike returns up to three models of a list that the user may have meant by a name that the list lacks.
 func alike(id string, models []string) []string {
-	const most, longest = 3, 100 // a longer name is none that somebody means
+	const most, longest = 3, 100 // longest is in bytes: no user means a longer name
 	var parts []string
 	for _, m := range models {
-		if len(m) <= longest && id != "" && (strings.HasSuffix(m, "/"+id) || strings.Contains(strings.ToLower(m), strings.ToLower(id))) {
+		if len(m) <= longest && id != "" &&
+			(strings.HasSuffix(m, "/"+id) || strings.Contains(strings.ToLower(m), strings.ToLower(id))) {
 			parts = append(parts, m)
 		}
 	}

@@ -1,26 +1,27 @@
-// Package daemon wires the packages below into a council and runs it from start to
-// stop: [New] binds the address and opens the record store, [Daemon.Serve] answers
-// until its context ends. Commands that need no address use an [Engine] alone. The
-// package leaves the command line to cli, HTTP to httpapi and a run to pipeline.
+// Package daemon wires the packages below into a council and runs it from start to stop. [New] binds the address
+// and opens the record store. [Daemon.Serve] answers requests until its context ends. Commands that need no address
+// use an [Engine] alone. The package leaves the command line to cli, HTTP to httpapi and the run of a session to
+// pipeline.
 //
 // # Decisions
 //
-// An open breaker is no reason to send sessions elsewhere while the models left make a quorum: /readyz names it and
-// stays green. A breaker is half open by itself after 10 s, so red readiness cannot keep away the request that would
-// close it.
+// An open breaker does not make /readyz red while the other models can still be a quorum. /readyz names the breaker
+// and stays green. A breaker becomes half open by itself after 10 s, so that even a red /readyz cannot keep away
+// the request that would close it.
 //
-// No queue before a session. Beyond LLM_COUNCIL_MAX_SESSIONS the answer is 503 at once, and also where calls wait for
-// a provider whose calls are limited for so long that stage 1 would run out of time (daemon.(*Engine).Open).
+// Sessions do not wait in a queue. Beyond LLM_COUNCIL_MAX_SESSIONS the daemon answers 503 at once. It also does so
+// if too many calls wait for a provider with a call limit, and stage 1 would run out of time
+// (daemon.(*Engine).Open).
 //
-// Connections are bounded by the descriptors that the process has, less those for calls and the store. A connection
-// beyond that waits in the kernel, and idle connections are closed to make room: a flood costs time, not sessions.
-// Calls without a limit of their own have a quarter of the descriptors.
+// The descriptors of the process bound the number of connections, after the share for calls and the store. Further
+// connections wait in the kernel, and the daemon closes idle connections to make room. A flood of connections costs
+// time, not sessions. Calls to providers without a call limit share a quarter of the descriptors.
 //
-// No ReadTimeout. A body has its own deadline, lifted before the run: on Go's server an expired one looks like a
-// client that left, and would cancel the session. WriteTimeout is longer than a run; an answer has a minute from when
-// it is written.
+// The server has no ReadTimeout. The body of a request has its own deadline, and the daemon lifts it before the
+// run. For Go's server, an expired read deadline looks like a client that left, which would cancel the session.
+// WriteTimeout is longer than a run. An answer has one minute from the time when the daemon writes it.
 //
-// Never logged, at any level: questions, answers, keys.
+// The daemon never logs questions, answers or keys, at any level.
 package daemon
 
 import (
@@ -54,32 +55,35 @@ import (
 )
 
 const (
-	// headerTimeout and bodyTimeout are how long a client may take to send the
-	// headers and the body of a request.
+	// headerTimeout and bodyTimeout are how long a client may take to send the headers and the body of a request.
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 15 * time.Second
-	// noticeShare is the part of the drain time, as a divisor, in which one of several
-	// nodes still takes new sessions: their balancer asks for /readyz at intervals.
+	// noticeShare divides the drain time. During the first part, a node of a cluster still takes new sessions,
+	// because its load balancer asks for /readyz only at intervals.
 	noticeShare = 6
 )
 
 var errShutdown = errors.New("the daemon shuts down")
 
-// Options are what a daemon is made of.
+// Options are the settings and the parts from which New makes a daemon.
 type Options struct {
-	Config   config.Config
-	Disk     disk.Disk    // for the records; nil: the operating system's
-	Listener net.Listener // nil: New listens on Config.Addr
-	// Unreachable is for a daemon that only its Handler leads to: no address is listened on.
+	Config config.Config
+	// Disk is the disk of the files that the daemon writes. Nil stands for the operating system's.
+	Disk disk.Disk
+	// Listener accepts the connections. If it is nil, New listens on Config.Addr.
+	Listener net.Listener
+	// Unreachable makes a daemon that listens on no address. Only its Handler leads to it.
 	Unreachable bool
-	Log         *slog.Logger // nil: nothing is logged
+	Log         *slog.Logger // nil discards all lines
 	Version     string
-	// Category and Language are those of questions that name none; "": unknown.
+	// Category and Language apply to questions that name none. "" stands for an unknown one.
 	Category, Language string
-	Simulated          Simulator // nil: there are no simulated models
+	// Simulated is the provider of the simulated models. Nil stands for no such models.
+	Simulated Simulator
 }
 
-// validate runs before New touches anything outside this process.
+// validate fills in defaults, reads the roster and requires a council. It runs before New touches anything outside
+// this process.
 func (o *Options) validate() error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = slog.New(requestHandler{o.Log.Handler()})
@@ -94,28 +98,30 @@ func (o *Options) validate() error {
 type Daemon struct {
 	cfg       config.Config
 	log       *slog.Logger
-	store     *store.Store     // nil when records are switched off
-	publisher *publisher       // of records to the cluster; nil: there is none
-	ledger    *ledger          // nil when what sessions cost is not kept
-	evidence  *evidence        // nil when what people and reviewers say of sessions is not kept
-	outbox    *consent.Outbox  // of events; nil when none are sent
-	intake    *consent.Intake  // of events of other councils; nil when none are taken in
-	journal   *journal.Journal // nil when sessions are in memory only
+	store     *store.Store     // nil if records are off
+	publisher *publisher       // nil without a cluster
+	ledger    *ledger          // nil if the cost of sessions is not kept
+	evidence  *evidence        // nil if evidence is not kept
+	outbox    *consent.Outbox  // nil if no events are sent
+	intake    *consent.Intake  // nil if no events of other councils are taken in
+	journal   *journal.Journal // nil if sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
-	tokens    []httpapi.Token // callers need one of them; none: no token is asked for
+	tokens    []httpapi.Token // callers need one of them, unless there are none
 	api       *httpapi.API
-	mcp       *mcpserver.Server // nil when the daemon is unreachable
+	mcp       *mcpserver.Server // nil if the daemon is unreachable
 	server    *http.Server
-	stopping  atomic.Bool
-	// rosterInvalid says that the roster was read again, and is not in force because something is wrong with it.
+	// stopping makes /readyz red. A node of a cluster still takes new sessions then, until it is draining.
+	stopping atomic.Bool
+	// rosterInvalid says that the last Reload found an error in the roster, so that the roster before it stays in
+	// force.
 	rosterInvalid atomic.Bool
-	draining      atomic.Bool // and no new session is taken
+	draining      atomic.Bool // no new session is taken
 	teardown      teardown
 }
 
-// New binds the address and wires everything that a daemon needs. The caller then calls
-// Serve, which releases everything at its end, or Close.
+// New binds the address and opens everything that a daemon needs. The caller then calls Serve, which releases
+// everything at its end, or Close.
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -129,7 +135,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		}
 	}()
 	connections := maxConnections(cfg, descriptors())
-	bounded, err := d.listen(ctx, o, connections) // first: where another daemon answers, nothing is touched
+	bounded, err := d.listen(ctx, o, connections) // first, so that a second daemon on this address touches no file
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +161,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	d.server = &http.Server{
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
+		WriteTimeout: cfg.Timeout + time.Minute, // time for the run and for sending its answer
 		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState:    bounded.changed,
 	}
@@ -166,7 +172,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
-// listen binds the address, for so many connections.
+// listen binds the address. connections is the most connections that it accepts at the same time.
 func (d *Daemon) listen(ctx context.Context, o Options, connections int) (bounded *boundedListener, err error) {
 	listener := o.Listener
 	if o.Unreachable {
@@ -188,7 +194,8 @@ func (d *Daemon) listen(ctx context.Context, o Options, connections int) (bounde
 	return bounded, nil
 }
 
-// openFiles opens what the daemon keeps in files, but for its sessions.
+// openFiles opens the files of the daemon: records, costs, evidence and events. openJournal opens those of the
+// sessions.
 func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 	cfg := d.cfg
 	if cfg.KeepsRecords() {
@@ -231,7 +238,7 @@ func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// openEngine makes the engine, which asks the councils.
+// openEngine makes the engine, which runs the sessions.
 func (d *Daemon) openEngine(ctx context.Context, o Options) (err error) {
 	options := EngineOptions{
 		Config: d.cfg, Simulated: o.Simulated, Evidence: d.evidence, Outbox: d.outbox, Log: d.log,
@@ -255,7 +262,7 @@ func (d *Daemon) openEngine(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// openDoors makes the interfaces over which the daemon is asked.
+// openDoors makes the HTTP interface and the MCP server.
 func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node string) (err error) {
 	cfg := d.cfg
 	options := httpapi.Options{
@@ -271,7 +278,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout,
 		Log: d.log, Version: o.Version, Settings: config.SettingNames(),
 	}
-	if cfg.NatsURL != "" { // one machine needs no lease
+	if cfg.NatsURL != "" { // only sessions on a cluster need a lease
 		options.Kept.Lease = cfg.Lease
 	}
 	if d.evidence != nil {
@@ -302,7 +309,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 	return nil
 }
 
-// measureReports has the metrics say what the bias report finds, if records are kept.
+// measureReports adds the verdicts and the monitor of the bias report to the metrics, if records are kept.
 func (d *Daemon) measureReports(ctx context.Context) {
 	if d.store == nil {
 		return
@@ -313,8 +320,8 @@ func (d *Daemon) measureReports(ctx context.Context) {
 	}
 }
 
-// openMCP makes the server of the Model Context Protocol. Calls of its tools are requests to the very interface that it
-// is a part of.
+// openMCP makes the server of the Model Context Protocol. Its tools send requests to the daemon's own HTTP
+// interface, inside the process.
 func (d *Daemon) openMCP(version string) (err error) {
 	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))
@@ -326,14 +333,14 @@ func (d *Daemon) openMCP(version string) (err error) {
 	return err
 }
 
-// watchPrices has the lists of providers asked for until the daemon is closed.
+// watchPrices asks the providers for their lists of models and prices until the daemon is closed.
 func (d *Daemon) watchPrices(ctx context.Context) {
 	d.runBackground(ctx, "the prices", func(ctx context.Context) { d.engine.watchPrices(ctx, d.log) })
 }
 
-// Reload reads the roster again, and puts it in force as a whole. Sessions that run keep the one before. When
-// something is wrong with it, the one before stays in force, and the log has every problem. Calls must come one
-// after the other.
+// Reload reads the roster again and puts it in force as a whole. Running sessions keep the roster with which they
+// began. If the new roster has errors, Reload logs each of them, and the roster in force stays. Callers must not
+// call Reload concurrently.
 func (d *Daemon) Reload(ctx context.Context) {
 	if d.Stopping() {
 		return
@@ -354,16 +361,16 @@ func (d *Daemon) Reload(ctx context.Context) {
 	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.setup.Load().roster.Hash)
 }
 
-// Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
+// Tokens returns the bearer tokens of which a caller needs one. If there are none, callers need no token.
 func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 
 // URL returns the URL at which this machine reaches the daemon.
 func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }
 
-// Handler returns the interface that the daemon serves.
+// Handler returns the HTTP interface that the daemon serves.
 func (d *Daemon) Handler() http.Handler { return d.api }
 
-// Reachable turns an address to listen on into an address to connect to.
+// Reachable turns an address to listen on into an address to connect to. An unspecified host becomes 127.0.0.1.
 func Reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -375,9 +382,9 @@ func Reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Serve answers requests until ctx ends. Then it refuses new sessions, one of several
-// nodes after a sixth of the drain time, lets the running sessions finish within the drain
-// time, cancels the others, and releases everything.
+// Serve answers requests until ctx ends. Then it drains: it refuses new sessions, and on a cluster it does so only
+// after a sixth of the drain time. Running sessions may finish within the drain time. After that, Serve cancels
+// them and releases everything.
 func (d *Daemon) Serve(ctx context.Context) error {
 	defer func() {
 		if err := d.Close(ctx); err != nil {
@@ -388,7 +395,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	defer cancel(nil)
 	d.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
-	d.api.Resume(ctx) // before anybody asks for these sessions
+	d.api.Resume(ctx) // before a client can ask for these sessions
 	go func() { failed <- d.server.Serve(d.listener) }()
 	if _, unreachable := d.listener.Addr().(nowhereAddr); !unreachable {
 		d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
@@ -403,8 +410,8 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	if d.cfg.NatsURL != "" {
 		notice = d.cfg.DrainTimeout / noticeShare
 	}
-	// The listener stays open meanwhile, so that /readyz can say that the daemon stops. Whoever
-	// reads that from a daemon that is alone knows that no session begins any more.
+	// The listener stays open, so that /readyz can say that the daemon stops. A single daemon refuses new sessions
+	// from the moment that /readyz says so.
 	d.draining.Store(notice == 0)
 	d.stopping.Store(true)
 	d.engine.stopping.Store(true)
@@ -414,9 +421,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	if err := within(ctx, d.cfg.DrainTimeout-notice, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
 		d.api.Cancel(errShutdown)
-		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
+		_ = within(ctx, closeGrace, d.api.Idle) // sessions that still run are cut off below
 	} else {
-		d.api.Cancel(errShutdown) // nothing runs: it ends those who watch sessions of other nodes
+		d.api.Cancel(errShutdown) // no session runs; this ends the requests that watch sessions of other nodes
 	}
 	if d.mcp != nil {
 		d.mcp.Stop()
@@ -432,7 +439,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close releases what New took, the last first. Serve calls it.
+// Close releases what New opened, in reverse order. Serve calls it.
 func (d *Daemon) Close(ctx context.Context) error { return d.teardown.run(ctx) }
 
 func (d *Daemon) recordFile() string {
@@ -454,7 +461,7 @@ func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboar
 
 // Spend implements httpapi.Spend.
 func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, error) {
-	if d.ledger == nil { // nothing is known but what runs
+	if d.ledger == nil { // without a ledger, only running sessions are known
 		return spend.ReadReport(nil, nil, d.engine.book, q, time.Now())
 	}
 	return d.ledger.report(ctx, d.engine.book, q)
@@ -478,7 +485,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	if d.store != nil {
 		if err := d.store.Healthy(); err != nil {
 			message := "records could not be written and wait for the next try; the log says why"
-			if errno, ok := errors.AsType[syscall.Errno](err); ok { // its text holds no path
+			if errno, ok := errors.AsType[syscall.Errno](err); ok { // the text of an errno holds no path
 				message = "records could not be written and wait for the next try: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
@@ -550,7 +557,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		})
 	}
 	if models, quorum := d.engine.outOfOrder(); len(models) > 0 {
-		// With a quorum left, another daemon would run sessions no better than this one.
+		// While a quorum is left, another daemon would run sessions no better than this one.
 		reasons = append(reasons, httpapi.Reason{
 			Code: "breaker_open", Bearable: quorum,
 			Message: "not called, because they failed too often of late: " + strings.Join(models, ", "),

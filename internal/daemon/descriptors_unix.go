@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// descriptors returns how many files and sockets the process may have open.
+// descriptors returns how many files and sockets the process may have open (ulimit -n).
 func descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -13,10 +13,11 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// Comparer says how answers differ in how they speak of people, by terms alone.
+// Comparer finds by terms alone how answers differ when they speak of people.
 type Comparer struct{ rules disagreement.Rules }
 
-// NewComparer returns a Comparer as the settings say. Its error says what is wrong with the lexicon.
+// NewComparer returns a Comparer with the lexicon, the threshold and the size limits of the settings. Its error
+// says what is wrong with the lexicon.
 func NewComparer(cfg config.Config) (*Comparer, error) {
 	lexicon, err := ReadLexicon(cfg.Lexicon)
 	if err != nil {
@@ -35,12 +36,16 @@ func (c *Comparer) CheckDisagreement(r council.DisagreementRequest) error {
 	return err
 }
 
-// Disagreement compares the answers of a request by terms.
-func (c *Comparer) Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error) {
+// Disagreement compares the answers of a request by terms. Its error is a *council.Error: the request is not valid,
+// or ctx has ended.
+func (c *Comparer) Disagreement(
+	ctx context.Context, r council.DisagreementRequest,
+) (council.DisagreementReport, error) {
 	report, _, err := c.compare(ctx, r)
 	return report, err
 }
 
+// compare is Disagreement, and returns the request as it was read too.
 func (c *Comparer) compare(
 	ctx context.Context, r council.DisagreementRequest,
 ) (report council.DisagreementReport, in disagreement.Answered, err error) {
@@ -54,8 +59,8 @@ func (c *Comparer) compare(
 	return report, in, nil
 }
 
-// sides returns the sides that look at the answers of sessions, as the settings say. All that need the terms of the
-// demographic axes come after Terms.
+// sides returns the sides that look at the answers of sessions, according to the settings. Terms comes first,
+// because other sides need its result.
 func (e *Engine) sides(cfg config.Config, r *config.Roster) []council.Side {
 	var sides []council.Side
 	if cfg.SaysHowAnswersDiffer() {
@@ -79,8 +84,8 @@ func (e *Engine) sides(cfg config.Config, r *config.Roster) []council.Side {
 	return sides
 }
 
-// rater returns the side of the model that the settings name as the judge of differences, by its id if there is a
-// roster.
+// rater returns the side that asks the judge model of the settings. With a roster, the settings name that model by
+// its id.
 func (e *Engine) rater(cfg config.Config, r *config.Roster, axes []string, threshold float64) disagreement.Rater {
 	member := council.Member{Model: cfg.JudgeModel}
 	if r != nil {
@@ -90,7 +95,8 @@ func (e *Engine) rater(cfg config.Config, r *config.Roster, axes []string, thres
 	return disagreement.Rater{Member: member, Axes: axes, Threshold: threshold}
 }
 
-// calibration returns the newest calibration of an instrument, nil if there is none or it cannot be read.
+// calibration returns the newest calibration of an instrument, or nil if there is none. It logs a file that it
+// cannot read, and returns nil.
 func (e *Engine) calibration(instrument council.Calibration) *council.Calibration {
 	c, err := calibration(e.o.Config, instrument)
 	if err != nil {
@@ -134,8 +140,9 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 	return report, nil
 }
 
-// side returns the side of a backend, for answers that come with a request: the request says the axes and the threshold,
-// and nobody says of what class the answers are. A calibration that cannot be read is an error here.
+// side returns the side of a backend for answers that come with a request. The request names the axes and the
+// threshold, but no data class, so that the model must be cleared for every class. Unlike Engine.calibration, side
+// returns an error if it cannot read the calibrations.
 func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Answered) (council.Side, error) {
 	name := h.cfg.JudgeModel
 	setting := "LLM_COUNCIL_JUDGE_MODEL"
@@ -165,13 +172,13 @@ func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagree
 	return rater, nil
 }
 
-// cancelled is the error of a request whose caller has left.
+// cancelled returns the error of a request whose caller has left.
 func cancelled(ctx context.Context) *council.Error {
 	return &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 }
 
-// maySeeAll returns an error where no model of the roster of this kind may see data of every class: nobody says of
-// what class the answers of a request are. The setting names the model.
+// maySeeAll returns an error if no model of the roster for which "is" holds may see every class of data. A request
+// does not say of which class its answers are. The error names the model and its setting.
 func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) error {
 	if h.roster == nil || len(h.roster.Classes) == 0 {
 		return nil
@@ -186,19 +193,19 @@ func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) erro
 	)}
 }
 
-// maxCalibrating is how many sessions are asked about at once.
+// maxCalibrating is how many sessions Calibrate asks about at the same time.
 const maxCalibrating = 4
 
-// Calibrate has a backend compare the answers of benign sessions with the terms and the threshold of the settings,
-// and keeps how many it would have flagged. Sessions of which it says nothing do not count: unread says how many they
-// are. done is called after each session, one call at a time. Nothing is kept where ctx ends before, or where a
-// limit of cost ends it.
+// Calibrate has a backend compare the answers of benign sessions, with the terms and the threshold of the settings.
+// It stores how many sessions the backend would have flagged. unread is the number of sessions of which the backend
+// says nothing; they do not count. Calibrate calls done after each session, one call at a time. It stores nothing
+// if ctx ends or if a session fails, for example at a cost limit.
 func (e *Engine) Calibrate(
 	ctx context.Context, backend council.DisagreementBackend, sessions []council.DisagreementRequest, done func(),
 ) (c council.Calibration, unread int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards unread, flagged and read, and the calls of done
 	var flagged, read int
 	var group sync.WaitGroup
 	places := make(chan struct{}, maxCalibrating)
@@ -239,9 +246,11 @@ func (e *Engine) Calibrate(
 	return c, unread, keepCalibration(e.o.Config, c)
 }
 
-// wouldFlag reports whether a backend would flag the answers of a request if it were calibrated. ok is false where
-// it says nothing of them.
-func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, threshold float64) (flags, ok bool, err error) {
+// wouldFlag reports whether a backend would flag the answers of a request if it were calibrated. ok is false if the
+// backend says nothing of them.
+func (e *Engine) wouldFlag(
+	ctx context.Context, r council.DisagreementRequest, threshold float64,
+) (flags, ok bool, err error) {
 	report, err := e.Disagreement(ctx, r)
 	switch {
 	case err != nil:
@@ -254,7 +263,8 @@ func (e *Engine) wouldFlag(ctx context.Context, r council.DisagreementRequest, t
 	return flags, ok, nil
 }
 
-// instrument returns what a calibration of a backend with the terms and the threshold of the settings has to name.
+// instrument returns the fields by which a calibration names the backend, with the terms and the threshold of the
+// settings.
 func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibration {
 	h := e.setup.Load()
 	in := disagreement.Answered{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}
@@ -264,7 +274,7 @@ func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibra
 	return e.rater(h.cfg, h.roster, in.Matcher.Axes(), in.Threshold).Instrument()
 }
 
-// checkID returns an error if the settings name a judge that the roster does not have.
+// checkID returns an error if the settings name a judge that the roster lacks.
 func (h *setup) checkID() error {
 	if h.roster == nil {
 		return nil

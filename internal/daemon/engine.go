@@ -26,50 +26,58 @@ import (
 	"github.com/councild/councild/internal/telemetry"
 )
 
-// EngineOptions are what an engine is made of.
+// EngineOptions are the settings and the parts from which NewEngine makes an engine.
 type EngineOptions struct {
-	Config    config.Config
-	Simulated Simulator         // nil: there are no simulated models
-	Recorder  pipeline.Recorder // nil: no records are kept
-	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
-	// QuestionSecret is that of pipeline.Options.
+	Config config.Config
+	// Simulated is the provider of the simulated models. Nil stands for no such models.
+	Simulated Simulator
+	// Recorder stores the records of sessions. If it is nil, no records are kept.
+	Recorder pipeline.Recorder
+	// Ledger stores the cost of sessions. If it is nil, the cost is not kept, and daily limits do not apply.
+	Ledger spend.Ledger
+	// QuestionSecret is pipeline.Options.QuestionSecret.
 	QuestionSecret func() string
-	Evidence       *evidence       // nil: nobody is asked about whole sessions
-	Outbox         *consent.Outbox // nil: no events are sent
-	Log            *slog.Logger
-	// Keep wraps what performs the calls of all sessions; nil: nothing does.
+	// Evidence stores evidence on whole sessions. If it is nil, neither reviewers nor people are asked for any.
+	Evidence *evidence
+	Outbox   *consent.Outbox // nil sends no events
+	Log      *slog.Logger
+	// Keep wraps the Completer that makes the calls of all sessions. Nil leaves it as it is.
 	Keep func(council.Completer) council.Completer
-	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
-	// After an error it is not sent. The function that it returns is told once what the request cost or can have cost, and
-	// must return at once. Nil: nobody is told.
+	// The engine calls Hold before it sends a request of a session. bound is the most that the request can cost, or
+	// 0 if that is not known. After an error the request is not sent. Otherwise the engine calls finish once, with
+	// what the request cost or can have cost. finish must return at once. Hold may be nil.
 	Hold func(session string, bound spend.USD) (finish func(cost spend.USD), err error)
-	// Category and Language are those of questions that name none.
+	// Category and Language apply to questions that name none.
 	Category, Language string
 	Version            string
 }
 
-// Engine holds the councils that can be asked, with the clients, and the simulated provider, under them.
+// Engine holds the councils of one roster, their clients and the simulated provider. A daemon has one, and commands
+// use it without a daemon.
 type Engine struct {
 	*Comparer
 
-	o        EngineOptions
-	base     pipeline.Options // of every council, without what the setup has
-	setup    atomic.Pointer[setup]
-	before   atomic.Pointer[setup] // whose plans may not run yet; nil: there was none
-	reloaded chan struct{}         // has room for one element, which says that there is another setup
+	o EngineOptions
+	// base has the options that all councils share. Those that depend on the setup are missing.
+	base  pipeline.Options
+	setup atomic.Pointer[setup]
+	// before is the setup before the last Reload, or nil. Plans that were made with it may still have to run.
+	before atomic.Pointer[setup]
+	// reloaded has room for one element. Reload puts it there to wake watchPrices.
+	reloaded chan struct{}
 	book     *spend.Book
-	stopping atomic.Bool // the daemon stops: sessions that are kept and cancelled go on in another process
+	// stopping says that the daemon stops. Kept sessions that it cancels go on in another process.
+	stopping atomic.Bool
 	metrics  *telemetry.Metrics
-	tracing  *telemetry.Tracing // nil when it is off
+	tracing  *telemetry.Tracing // nil if tracing is off
 
-	mu       sync.Mutex // guards what follows, and the change to another setup
-	simURL   string     // of the simulated provider; "": it is not started
+	mu       sync.Mutex // guards simURL and teardown, and is held while a setup is built
+	simURL   string     // URL of the simulated provider; "" before its start
 	teardown teardown
 }
 
-// NewEngine wires a pipeline as the configuration says. It starts the simulated provider
-// when the name of a model points to it, and logs what is likely to be wrong with the
-// settings. The caller calls Close.
+// NewEngine makes the councils that the settings name. It starts the simulated provider if a model needs it, and
+// logs which settings are likely to be wrong. The caller calls Close.
 func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	var r *config.Roster
 	if o.Config, r, err = o.Config.ReadRoster(); err != nil {
@@ -102,7 +110,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.tracing != nil {
-		// Traces that the collector does not take in time are lost: they are no records.
+		// Traces that the collector does not take in time are lost. They are no records.
 		e.teardown.push("the traces", func(ctx context.Context) error {
 			_ = e.tracing.Close(ctx)
 			return nil
@@ -137,7 +145,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	return e, nil
 }
 
-// build makes a setup of a roster, or of the settings where there is none, ready to be asked.
+// build makes a setup from a roster, or from the settings if r is nil. The setup is ready to run sessions.
 func (e *Engine) build(ctx context.Context, cfg config.Config, r *config.Roster) (*setup, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,7 +177,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *config.Roster)
 	base.AllowedModels = cfg.AllowedModels
 	var client *llm.Client
 	if old := e.setup.Load(); old != nil && reflect.DeepEqual(old.providers, providers) {
-		// What is known of the providers stays: their breakers, their connections and their prices.
+		// The state of unchanged providers stays: breakers, connections and prices.
 		client = old.client
 		old.prices.mu.Lock()
 		maps.Copy(prices.lists, old.prices.lists)
@@ -206,14 +214,15 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *config.Roster)
 	return h, nil
 }
 
-// drop closes the idle connections of a setup that is not in force, or is no longer. Calls of running sessions go on.
+// drop closes the idle connections of a setup that is not in force. Calls of running sessions go on.
 func (e *Engine) drop(h *setup) {
 	if now := e.setup.Load(); now == nil || now.client != h.client {
 		h.client.Close()
 	}
 }
 
-// traceOf returns what names the span of a call in its requests; nil when there are no spans.
+// traceOf returns the function that adds the span of a call to the headers of its requests, or nil if tracing is
+// off.
 func (e *Engine) traceOf() func(context.Context, http.Header) {
 	if e.tracing == nil {
 		return nil
@@ -221,8 +230,9 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 	return e.tracing.Inject
 }
 
-// Reload reads the roster again. Sessions that run, and plans that were made, keep the one before. When
-// something is wrong with it, nothing changes.
+// Reload reads the roster again and builds a setup from it. The setup comes in force if accept returns nil.
+// Otherwise, and after every other error, nothing changes. Running sessions and existing plans keep the setup
+// before it.
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	cfg, r, err := e.o.Config.ReadRoster()
 	if err == nil {
@@ -256,12 +266,13 @@ func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	return nil
 }
 
-// tariff returns what a model costs.
+// tariff returns the prices of a model, and whether they are known.
 func (e *Engine) tariff(model string) (spend.Tariff, bool) {
 	return e.setup.Load().prices.tariff(model)
 }
 
-// pipelineOptions returns what the settings say of a council. What it works with is missing.
+// pipelineOptions returns the options that follow from the settings alone. The caller adds the Completer, the
+// Recorder and the like.
 func pipelineOptions(o EngineOptions) pipeline.Options {
 	cfg := o.Config
 	return pipeline.Options{
@@ -280,8 +291,10 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 			Providers: cfg.ProviderNames(), MaxSessionBytes: int64(cfg.MaxSessionBytes), DegradedNote: true,
 		},
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
-		Draws:         pipeline.Draws{Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate},
-		Tools:         council.ToolsRefuse, SideRequests: council.SideMember,
+		Draws: pipeline.Draws{
+			Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
+		},
+		Tools: council.ToolsRefuse, SideRequests: council.SideMember,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Secrets: pipeline.Secrets{HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret},
 	}
@@ -295,30 +308,34 @@ func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 	return e.runner().Check(ctx, plan)
 }
 
-// runner returns a pipeline. A plan holds all that shapes its run, so that any pipeline can run it.
+// runner returns any pipeline of the setup. A plan holds all that its run needs to know, so that every pipeline can
+// run it.
 func (e *Engine) runner() *pipeline.Pipeline {
 	h := e.setup.Load()
 	return h.pipelines[h.first]
 }
 
 // Run implements httpapi.Council.
-func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log) (*council.Session, error) {
-	defer e.setup.Load().client.Forget(plan.SessionID) // calls that were announced and not made
+func (e *Engine) Run(
+	ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log,
+) (*council.Session, error) {
+	defer e.setup.Load().client.Forget(plan.SessionID) // calls that Open announced and the run did not make
 	return e.of(plan).Run(ctx, plan, observer, log)
 }
 
-// of returns a pipeline for a plan.
+// of returns a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that
+// roster. If both rosters have the same hash, the plan runs with the new setup: then only what the roster points to
+// differs, such as a key file.
 func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	h := e.setup.Load()
-	// A plan of the roster before runs with its providers. One of both rosters, of which only what
-	// they point to differs, such as a key in a file, runs with what it is now.
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {
 		h = before
 	}
 	return h.pipelines[h.first]
 }
 
-// Ended has reviewers compare what came of a session, where its plan asks for it, and keeps what they say.
+// Ended runs the shadow comparison of a session that has ended, if its plan asks for one, and stores the result.
+// Errors go to the log.
 func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.Session) {
 	record := e.of(plan).Shadow(ctx, plan, session)
 	if record == nil || e.o.Evidence == nil {
@@ -329,19 +346,24 @@ func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.
 	}
 }
 
-// Probe is pipeline.Pipeline.Probe.
-func (e *Engine) Probe(ctx context.Context, plan council.Plan, repeats int, out pipeline.Recorder) ([]*council.Session, error) {
+// Probe calls pipeline.Pipeline.Probe.
+func (e *Engine) Probe(
+	ctx context.Context, plan council.Plan, repeats int, out pipeline.Recorder,
+) ([]*council.Session, error) {
 	return e.runner().Probe(ctx, plan, repeats, out)
 }
 
-// Panel is pipeline.Pipeline.Panel.
-func (e *Engine) Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget) ([]pipeline.ArmResult, error) {
+// Panel calls pipeline.Pipeline.Panel.
+func (e *Engine) Panel(
+	ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget,
+) ([]pipeline.ArmResult, error) {
 	return e.runner().Panel(ctx, plan, arms, b)
 }
 
-// Judge is pipeline.Pipeline.Judge.
+// Judge calls pipeline.Pipeline.Judge.
 func (e *Engine) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.QuestionBudget,
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+	b pipeline.QuestionBudget,
 ) ([]pipeline.Preference, bool) {
 	return e.runner().Judge(ctx, plan, arm, order, judges, answer, other, b)
 }
@@ -358,8 +380,8 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 	return failure
 }
 
-// expect announces the calls of a session to the providers, or returns why it must not begin: so many other calls wait for their
-// places that its first stage would run out of time.
+// expect announces the calls of a session to its providers. It returns an error if too many other calls wait: the
+// first stage of the session would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()
 	models := make([]string, len(plan.Members()))
@@ -388,7 +410,7 @@ func (e *Engine) Drop(ctx context.Context, sessionID string) {
 	e.runner().Drop(ctx, sessionID)
 }
 
-// Offers returns the councils that a token may ask, the one that is asked by default first.
+// Offers returns the councils that a token may ask. The default council comes first.
 func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
 	h := e.setup.Load()
 	var offers []httpapi.Offer
@@ -402,8 +424,7 @@ func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
 	return offers, nil
 }
 
-// outOfOrder returns the models whose breaker is open, and whether the other members can
-// be a quorum.
+// outOfOrder returns the models whose breaker is open, and whether the other members are still a quorum.
 func (e *Engine) outOfOrder() (models []string, quorum bool) {
 	h := e.setup.Load()
 	for _, b := range h.client.Breakers() {
@@ -422,10 +443,10 @@ func (e *Engine) outOfOrder() (models []string, quorum bool) {
 // Estimate returns what the session of a plan may cost.
 func (e *Engine) Estimate(plan council.Plan) spend.Estimate { return e.book.Estimate(plan) }
 
-// Limits returns the limits of today of whoever needs no token, and what is left of them.
+// Limits returns today's limits of callers without a token, and what is left of them.
 func (e *Engine) Limits() []spend.Limit { return e.book.Limits("") }
 
-// Close releases what the engine holds. Runs must be over.
+// Close releases what the engine holds. Call it after all runs have ended.
 func (e *Engine) Close(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

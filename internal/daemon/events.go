@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// openOutbox opens the outbox of events. It returns nil where none are sent.
+// openOutbox opens the outbox of events. It returns nil if no events are sent.
 func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*consent.Outbox, error) {
 	if !cfg.SendsEvents() {
 		if cfg.EventSink != "" {
@@ -30,7 +30,9 @@ func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 		}
 		sink = file
 	}
-	o, err := consent.OpenOutbox(ctx, consent.OutboxOptions{Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events")})
+	o, err := consent.OpenOutbox(ctx, consent.OutboxOptions{
+		Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events"),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	}
@@ -38,8 +40,9 @@ func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	return o, nil
 }
 
-// eventRecorder puts the event of a session into the outbox before its records are kept. In this order a session that goes
-// on after a crash lacks no event: the outbox knows of which sessions it has one.
+// eventRecorder puts the event of a session into the outbox before it stores the records of the session. A crash
+// between the two loses no event: the session goes on afterwards, and the outbox knows which sessions have their
+// event already.
 type eventRecorder struct {
 	pipeline.Recorder
 	engine *Engine
@@ -54,13 +57,14 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 	}
 	if e := consent.Make(records, o); e != nil {
 		if err := r.outbox.Add(ctx, records[0].SessionID, e); err != nil {
-			r.engine.o.Log.ErrorContext(ctx, "the event of a session is not on disk", "session_id", records[0].SessionID, "error", err)
+			r.engine.o.Log.ErrorContext(ctx, "the event of a session is not on disk",
+				"session_id", records[0].SessionID, "error", err)
 		}
 	}
 	return r.Recorder.Append(ctx, records)
 }
 
-// eventOptions returns how events are made. Without a roster no model is published.
+// eventOptions returns the options by which events are made. Without a roster, events publish no model.
 func eventOptions(cfg config.Config, r *config.Roster) consent.Options {
 	o := consent.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots, Audit: cfg.AuditThresholds()}
 	if r != nil {
@@ -72,8 +76,8 @@ func eventOptions(cfg config.Config, r *config.Roster) consent.Options {
 	return o
 }
 
-// PreviewEvents returns the events that sessions of the newest records would send at a level of consent, the oldest first.
-// The ids that are drawn are others each time.
+// PreviewEvents returns the events that the newest sessions of a record file would send at a consent level, the
+// oldest first. sessions is the most events that it returns. Random ids differ at each call.
 func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]consent.Event, error) {
 	cfg, r, err := cfg.ReadRoster()
 	if err != nil {
@@ -95,7 +99,7 @@ func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, s
 			order = append(order, id)
 		}
 		bySession[id] = append(bySession[id], record)
-		if len(order) > 2*sessions { // some sessions have no event; records of one session stand together
+		if len(order) > 2*sessions { // twice as many, because some sessions have no event
 			delete(bySession, order[0])
 			order = order[1:]
 		}

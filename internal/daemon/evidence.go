@@ -19,14 +19,14 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// evidence keeps what reviewers and people say of whole sessions.
+// evidence stores what reviewers and people say of whole sessions.
 type evidence struct {
 	store *store.Store
-	key   string // of the hash of persons; "": there is none
+	key   string // keys the hashes of persons; "" without a secret
 }
 
-// openEvidence opens the evidence file. It returns nil where there is none: also where nobody named a
-// file or a share of sessions, and the one beside the records cannot be written.
+// openEvidence opens the evidence file. It returns nil if no evidence is kept. It also returns nil, with a warning
+// in the log, if the default file beside the records cannot be written and no setting needs it.
 func openEvidence(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*evidence, error) {
 	path, named := cfg.EvidenceFile()
 	if path == "" {
@@ -46,7 +46,7 @@ func openEvidence(ctx context.Context, cfg config.Config, on disk.Disk, log *slo
 	}
 }
 
-// keep returns nil once the record is kept, as BIAS_FSYNC defines it.
+// keep stores a record. When it returns nil, the record is stored as safely as LLM_COUNCIL_BIAS_FSYNC asks for.
 func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 	line, err := store.EncodeEvidence(record)
 	if err != nil {
@@ -59,9 +59,10 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 	return wait(ctx)
 }
 
-// Evidence reads what reviewers and people say of the sessions that a query asks for, from the evidence files at the
-// paths, read as one. It is of the newest council and prompt, and nil where there is nothing. The window of the
-// settings does not apply: shadow sessions and labels are few. A query of single members has none.
+// Evidence weighs what reviewers and people say of the sessions that a query asks for. It reads the evidence files
+// at the paths as one file, and looks only at the newest council and prompt. It ignores the window of the settings,
+// because shadow sessions and labels are few. It returns nil if there is no evidence, and for a query of single
+// members.
 func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.CouncilEvidence, error) {
 	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
 		return nil, nil
@@ -73,7 +74,7 @@ func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Counci
 	return g.weigh(), nil
 }
 
-// gather reads the records that a query asks for.
+// gather reads the records that a query asks for from the evidence files at the paths.
 func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, error) {
 	g := &gathering{q: q, skipped: map[store.Reason]*bias.Skipped{}}
 	if q.Days != nil && *q.Days > 0 {
@@ -96,19 +97,20 @@ func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, erro
 	return g, nil
 }
 
-// maxEvidence is the most labels, and the most shadow sessions, that a report holds: the newest.
+// maxEvidence is the most labels, and the most shadow sessions, that a report holds. It keeps the newest.
 const maxEvidence = 10_000
 
-// gathering is evidence on its way.
+// gathering holds the records that were read so far.
 type gathering struct {
 	q       bias.Query
 	shadows []council.ShadowRecord
 	labels  []council.LabelRecord
-	old     int // records left out, because there are too many newer ones
+	old     int // number of records left out, because there are too many newer ones
 	skipped map[store.Reason]*bias.Skipped
 }
 
-// shed leaves the last label of each person and session and, of these and of the shadow sessions, the newest.
+// shed drops all but the last label that each person gave to a session. Then it keeps only the newest labels and
+// the newest shadow sessions, at most "most" of each.
 func (g *gathering) shed(most int) {
 	last := map[[2]string]int{}
 	for i, l := range g.labels {
@@ -137,7 +139,7 @@ func (g *gathering) skip(bad *store.LineError) {
 	g.skipped[bad.Reason].Count++
 }
 
-// add takes a record that the query asks for.
+// add takes a record if the query asks for it.
 func (g *gathering) add(e store.Evidence) {
 	wanted := func(at time.Time, config string, m council.QueryMetadata) bool {
 		is := func(asked string, value *string) bool { return asked == "" || value != nil && *value == asked }
@@ -151,7 +153,7 @@ func (g *gathering) add(e store.Evidence) {
 	case e.Label != nil && wanted(e.Label.Timestamp, e.Label.CouncilConfig, e.Label.QueryMetadata):
 		g.labels = append(g.labels, *e.Label)
 	}
-	if max(len(g.labels), len(g.shadows)) > 2*maxEvidence { // so that each record is looked at a few times
+	if max(len(g.labels), len(g.shadows)) > 2*maxEvidence { // seldom, so that the cost for each record stays small
 		g.shed(maxEvidence)
 	}
 }
@@ -174,7 +176,7 @@ func (g *gathering) weigh() *render.CouncilEvidence {
 	return found
 }
 
-// ofOne drops all records but those of the newest council and prompt, and returns the version of that council.
+// ofOne drops all records except those of the newest council and prompt. It returns the version of that council.
 func (g *gathering) ofOne() (config string) {
 	var at time.Time
 	prompt := ""
@@ -191,12 +193,14 @@ func (g *gathering) ofOne() (config string) {
 			config = l.CouncilConfig
 		}
 	}
-	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return s.CouncilConfig != config || s.Prompt != prompt })
+	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool {
+		return s.CouncilConfig != config || s.Prompt != prompt
+	})
 	g.labels = slices.DeleteFunc(g.labels, func(l council.LabelRecord) bool { return l.CouncilConfig != config })
 	return config
 }
 
-// newest drops all but the newest sessions, where the query says how many it wants.
+// newest drops all but the newest sessions, if the query limits their number.
 func (g *gathering) newest() {
 	if g.q.Sessions == nil || *g.q.Sessions <= 0 {
 		return
@@ -208,7 +212,9 @@ func (g *gathering) newest() {
 	for _, l := range g.labels {
 		began[l.SessionID] = l.Timestamp
 	}
-	ids := slices.SortedFunc(maps.Keys(began), func(a, b string) int { return cmp.Or(began[b].Compare(began[a]), cmp.Compare(b, a)) })
+	ids := slices.SortedFunc(maps.Keys(began), func(a, b string) int {
+		return cmp.Or(began[b].Compare(began[a]), cmp.Compare(b, a))
+	})
 	for _, id := range ids[min(*g.q.Sessions, len(ids)):] {
 		delete(began, id)
 	}

@@ -21,52 +21,57 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// ledger stores what sessions cost. A second file beside it holds its high-water mark, the end: the ledger has at least that many lines.
+// ledger stores the cost of sessions in a file. A second file beside it holds its high-water mark, which the code
+// calls the end. A ledger with fewer lines than its end has lost lines.
 type ledger struct {
 	path     string
 	store    *store.Store
 	disk     disk.Disk
 	log      *slog.Logger
-	required bool           // a limit of a day needs it
-	closed   chan struct{}  // closes first
-	writer   sync.WaitGroup // of lines that nobody waits for, and of the end
+	required bool // a daily limit needs the ledger
+	// closed is closed first, when Close begins.
+	closed chan struct{}
+	// writer has the goroutines that write the waiting lines and the end.
+	writer sync.WaitGroup
 
-	mu      sync.Mutex // guards waiting, and is held while lines get their place in the store
-	waiting [][]byte   // lines that nobody waits for
+	mu      sync.Mutex // guards waiting, and is held while the store takes lines in their order
+	waiting [][]byte   // lines whose callers do not wait for the disk
 
-	ended   chan struct{} // of capacity 1: there are lines that the end does not count yet
-	endFile sync.Mutex    // held while the end is written
-	endMu   sync.Mutex    // guards all below
-	synced  [][]byte      // lines on disk that the end does not count yet
-	direct  bool          // the ledger is being closed: whoever adds to synced writes the end
+	// ended has room for one element. noteSynced puts it there to wake keepEnd.
+	ended   chan struct{}
+	endFile sync.Mutex // held while the end is written
+	endMu   sync.Mutex // guards all below
+	synced  [][]byte   // lines on disk that the end does not count yet
+	// direct says that the ledger is being closed. noteSynced then writes the end itself.
+	direct  bool
 	end     spend.End
-	endBad  bool        // the file that held the end is damaged
-	endErr  error       // why the end could not be written
-	state   spend.State // of the ledger, when it was last looked at
-	damages int64       // what store.Damages returned at that time
+	endBad  bool        // the file of the end is damaged
+	endErr  error       // why the last write of the end failed
+	state   spend.State // state of the ledger when it was last checked
+	damages int64       // the result of store.Damages at that time
 }
 
 const (
-	// gatherTime is how long lines that nobody waits for are gathered, so that they take one write.
+	// gatherTime is how long lines are gathered whose callers do not wait, so that one write takes them all.
 	gatherTime = 50 * time.Millisecond
 
-	// ledgerInterval is the most time between writing a line of the ledger and its sync, where no limit
-	// of a day needs the ledger.
+	// ledgerInterval is the longest time between a write and the sync of the ledger, if no daily limit needs it.
 	ledgerInterval = time.Second
 
-	// endInterval is the least time between two writes of the end. A process that is killed may not have counted the lines of this
-	// time. When only those lines are lost afterwards, nothing shows it.
+	// endInterval is the shortest time between two writes of the end. If a process is killed, the end may not count
+	// the lines of this time. A later loss of only those lines goes unnoticed.
 	endInterval = time.Second
 
-	// maxEndFile bounds how many bytes of the end are read.
+	// maxEndFile bounds how much of the end's file is read, in bytes.
 	maxEndFile = 1 << 20
 )
 
-// errDamaged says why a daemon with a hard limit of a day does not start.
+// errDamaged says why a daemon with a hard daily limit does not start.
 var errDamaged = errors.New("the ledger of costs is damaged, and hard limits of a day need all of it")
 
-// openLedger opens the ledger. It returns nil where there is none: also where nobody named a file, no
-// limit of a day needs one, and the one beside the records cannot be written.
+// openLedger opens the ledger. It returns nil if the cost is not kept. It also returns nil, with a warning in the
+// log, if the default file beside the records cannot be written and no daily limit needs it. With a hard daily
+// limit, a damaged ledger is an error.
 func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*ledger, error) {
 	path, named := cfg.SpendFile()
 	if path == "" {
@@ -76,7 +81,8 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 		on = disk.OS{}
 	}
 	l := &ledger{
-		path: path, disk: on, log: log, required: cfg.HasDayLimit(), closed: make(chan struct{}), ended: make(chan struct{}, 1),
+		path: path, disk: on, log: log, required: cfg.HasDayLimit(),
+		closed: make(chan struct{}), ended: make(chan struct{}, 1),
 	}
 	o := store.Options{
 		Path: path, Fsync: council.FsyncInterval, Interval: ledgerInterval, RotateBytes: int64(cfg.BiasRotateBytes),
@@ -110,7 +116,7 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	return l, nil
 }
 
-// look reads the whole ledger and its end. It is called once, when the ledger is opened.
+// look reads the whole ledger and its end, when the ledger is opened.
 func (l *ledger) look(ctx context.Context) error {
 	b, err := openBook(l.path)
 	if err != nil {
@@ -137,7 +143,8 @@ func (l *ledger) logDamage(ctx context.Context) {
 		"councild report spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
 }
 
-// Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
+// Append implements spend.Ledger. With synced it returns when the lines are on disk. Lines whose write fails stay
+// in memory, and the store tries again.
 func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
 	l.mu.Lock()
 	first := len(l.waiting) == 0
@@ -171,7 +178,7 @@ func (l *ledger) writeLocked() (wait func(context.Context) error, err error) {
 	return l.store.AppendLines(lines...)
 }
 
-// write writes the lines that wait.
+// write writes the waiting lines and waits until they are on disk. It logs errors.
 func (l *ledger) write(ctx context.Context) {
 	l.mu.Lock()
 	wait, err := l.writeLocked()
@@ -184,8 +191,8 @@ func (l *ledger) write(ctx context.Context) {
 	}
 }
 
-// noteSynced takes lines that are on disk now. The writer of the store calls it and must not wait for another file, so keepEnd
-// writes the end. While the ledger is being closed, keepEnd has stopped.
+// noteSynced takes lines that are on disk now. The store's writer calls it and must not wait for another file, so
+// keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and noteSynced writes it.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)
@@ -201,7 +208,7 @@ func (l *ledger) noteSynced(lines []byte) {
 	}
 }
 
-// keepEnd writes the end once in endInterval while lines come, until the ledger is closed.
+// keepEnd writes the end when lines have come, at most once in endInterval, until the ledger is closed.
 func (l *ledger) keepEnd(ctx context.Context) {
 	for {
 		select {
@@ -219,8 +226,8 @@ func (l *ledger) keepEnd(ctx context.Context) {
 	}
 }
 
-// writeEnd adds the lines that are on disk to the end, and writes the end to its file. A damaged file stays as it is until an
-// operator accepts the loss.
+// writeEnd adds the lines on disk to the end, and writes the end to its file. It leaves a damaged file as it is
+// until an operator accepts the loss.
 func (l *ledger) writeEnd(ctx context.Context) {
 	l.endFile.Lock()
 	defer l.endFile.Unlock()
@@ -249,7 +256,8 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	}
 }
 
-// lookAgain reads the ledger again after the store has found that another program changed it.
+// lookAgain checks the ledger again after the store has found damage: another program changed the file, or the disk
+// failed.
 func (l *ledger) lookAgain(ctx context.Context) {
 	damages := l.store.Damages()
 	if damages == l.damages {
@@ -259,7 +267,7 @@ func (l *ledger) lookAgain(ctx context.Context) {
 	b := l.known()
 	state, err := spend.Check(b.all(ctx), b.end)
 	if err != nil {
-		return // the log has why lines cannot be written either
+		return // the log also says why lines cannot be written
 	}
 	l.endMu.Lock()
 	defer l.endMu.Unlock()
@@ -269,7 +277,7 @@ func (l *ledger) lookAgain(ctx context.Context) {
 	}
 }
 
-// known returns the ledger with its end as it is now.
+// known returns the ledger with its current end.
 func (l *ledger) known() book {
 	l.endMu.Lock()
 	defer l.endMu.Unlock()
@@ -280,7 +288,7 @@ func (l *ledger) known() book {
 	return b
 }
 
-// replay has accounts take in what the ledger holds.
+// replay adds the lines of the recent days to the accounts of a.
 func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	l.write(ctx)
 	l.endMu.Lock()
@@ -292,7 +300,8 @@ func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	return nil
 }
 
-// report returns what sessions cost. Lines that wait are written before: their sessions do not run any more, and would be missing.
+// report returns what sessions cost. It writes the waiting lines first: their sessions have ended, and the report
+// would lack them.
 func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spend.Costs, error) {
 	l.write(ctx)
 	b := l.known()
@@ -305,7 +314,7 @@ func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spen
 	return r, err
 }
 
-// notReady returns what /readyz says of the ledger.
+// notReady returns the problems of the ledger that /readyz reports.
 func (l *ledger) notReady() (reasons []httpapi.Reason) {
 	if err := l.store.Healthy(); err != nil {
 		message := "what sessions cost could not be written and waits for the next try; the log says why"
@@ -342,22 +351,22 @@ func (l *ledger) Close(ctx context.Context) error {
 // CommandLedger is the ledger of a command that runs councils without a daemon.
 type CommandLedger interface {
 	spend.Ledger
-	// Close writes what waits, and releases the ledger.
+	// Close writes the waiting lines and releases the ledger.
 	Close(ctx context.Context) error
 }
 
-// OpenLedger opens the ledger of the settings for a command. It returns nil where none is kept. While another process has it open,
-// the error is a *store.HeldError.
+// OpenLedger opens the ledger of the settings for a command. It returns nil if the cost is not kept. If another
+// process has the ledger open, the error is a *store.HeldError.
 func OpenLedger(ctx context.Context, cfg config.Config, log *slog.Logger) (CommandLedger, error) {
 	l, err := openLedger(ctx, cfg, nil, log)
-	if l == nil { // as an interface it would not be nil
+	if l == nil { // a nil *ledger would not be nil as an interface
 		return nil, err
 	}
 	return l, nil
 }
 
-// ReadLedger returns the ledger of the settings for a command that asks nothing: nothing is written to it, and another process may
-// have it open. It is nil where no limit of a day needs it.
+// ReadLedger returns the ledger of the settings for a command that asks no model. It reads the file and never
+// writes to it, so that another process may have it open. It returns nil if no daily limit needs the ledger.
 func ReadLedger(cfg config.Config) spend.Ledger {
 	path, _ := cfg.SpendFile()
 	if path == "" || !cfg.HasDayLimit() {
@@ -366,13 +375,13 @@ func ReadLedger(cfg config.Config) spend.Ledger {
 	return readLedger(path)
 }
 
-// readLedger is the path of a ledger that is only read.
+// readLedger is the path of a ledger that is only read. It drops the lines that it is given.
 type readLedger string
 
 // Append implements spend.Ledger.
 func (readLedger) Append(context.Context, bool, ...[]byte) error { return nil }
 
-// replay has accounts take in what the ledger holds.
+// replay adds the lines of the recent days to the accounts of a.
 func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 	lines := ledgerLines(ctx, string(l))
 	state, err := spend.Check(lines, nil)
@@ -382,17 +391,18 @@ func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 	return err
 }
 
-// endOf returns the file of the end of the ledger at path.
+// endOf returns the path of the file that holds the end of the ledger at path.
 func endOf(path string) string { return store.Resolve(path) + ".end" }
 
-// book is a ledger to read. Its end is read before its lines: in the other order, the end could count lines that were added between.
+// book is a ledger to read. Its end is read before its lines. In the other order, the end could count lines that
+// were added in between.
 type book struct {
 	path   string
-	end    *spend.End // nil: none is kept, or it is damaged
-	endBad bool       // it is damaged
+	end    *spend.End // nil without a file, or if the file is damaged
+	endBad bool       // the file of the end is damaged
 }
 
-// openBook returns the ledger at path.
+// openBook reads the end of the ledger at path. It leaves the lines to all.
 func openBook(path string) (book, error) {
 	b := book{path: path}
 	f, err := disk.OpenRegular(endOf(path))
@@ -416,7 +426,7 @@ func openBook(path string) (book, error) {
 	return b, nil
 }
 
-// all returns the lines of the ledger. When the file of its end is damaged, that counts as one line that cannot be read.
+// all returns the lines of the ledger. A damaged file of the end counts as one unreadable line.
 func (b book) all(ctx context.Context) spend.Lines {
 	lines := ledgerLines(ctx, b.path)
 	if !b.endBad {
@@ -429,7 +439,7 @@ func (b book) all(ctx context.Context) spend.Lines {
 	}
 }
 
-// ledgerLines returns the lines of the ledger at path, none where there is no file. Every reader of a ledger uses it.
+// ledgerLines returns the lines of the ledger at path, or none without a file. Every reader of a ledger uses it.
 func ledgerLines(ctx context.Context, path string) spend.Lines {
 	parse := func(text []byte) (spend.Line, error) {
 		line, err := spend.ParseLine(text)
@@ -453,8 +463,8 @@ func ledgerLines(ctx context.Context, path string) spend.Lines {
 	}
 }
 
-// Spend reads a report of what sessions cost from the ledger at path. Sessions that run count whole, as
-// uncertain.
+// Spend reads the report on the cost of sessions from the ledger at path. Sessions that still run count with all
+// that they have reserved, as uncertain cost.
 func Spend(ctx context.Context, path string, q spend.Query) (spend.Costs, error) {
 	b, err := openBook(path)
 	if err != nil {
@@ -463,8 +473,8 @@ func Spend(ctx context.Context, path string, q spend.Query) (spend.Costs, error)
 	return spend.ReadReport(b.all(ctx), b.end, nil, q, time.Now())
 }
 
-// AcceptLedger writes down that an operator accepts the damage of the ledger at path, and returns that damage. While a daemon has
-// the ledger open, the error is a *store.HeldError.
+// AcceptLedger writes down that an operator accepts the damage of the ledger at path, and returns that damage. If a
+// daemon has the ledger open, the error is a *store.HeldError.
 func AcceptLedger(ctx context.Context, path string, log *slog.Logger) (spend.State, error) {
 	if _, err := os.Lstat(endOf(path)); errors.Is(err, fs.ErrNotExist) {
 		if err := store.Find(path); err != nil {

@@ -10,37 +10,34 @@ import (
 )
 
 const (
-	// spareDescriptors are kept for what is neither a connection of a client nor a
-	// call to a provider: the standard streams, the store, a report that reads the
-	// store, and name lookups.
+	// spareDescriptors are kept for everything except connections of clients and calls to providers: the standard
+	// streams, the store, reports that read the store, and name lookups.
 	spareDescriptors = 32
-	// watchers is how many connections may be open besides the connections of clients
-	// that run a session or ask for one.
+	// watchers is how many connections may be open in addition to those that run a session or ask for one.
 	watchers = 4096
-	// evictEvery is how often idle connections are closed while all places are
-	// taken. A connection whose first request is not there after muteTime counts as idle.
+	// evictEvery is how often the daemon closes idle connections while all places are taken. A connection counts as
+	// idle if its first request does not come within muteTime.
 	evictEvery = 100 * time.Millisecond
 	muteTime   = 5 * time.Second
 )
 
-// maxCalls returns how many calls may be in flight to a provider that has no limit of its own: a quarter of the
-// descriptors is shared between the providers. limit is how many descriptors the process may have.
+// maxCalls returns how many calls may be in flight to a provider without a call limit. The providers share a
+// quarter of limit, which is the number of descriptors that the process may have.
 func maxCalls(cfg config.Config, limit int) int {
 	return max(limit/4/shares(cfg), 1)
 }
 
-// shares returns how many descriptors a call to each provider takes together.
+// shares returns how many descriptors one call to each provider needs in total.
 func shares(cfg config.Config) int {
 	n := 1 + len(cfg.Providers)
 	if usesSim(cfg) {
-		n += 2 // both ends of a call are in this process
+		n += 2 // both ends of a simulated call are in this process
 	}
 	return n
 }
 
-// maxConnections returns how many connections clients may hold: enough for the
-// configured sessions, and few enough to leave the daemon the descriptors that it
-// needs itself.
+// maxConnections returns how many connections clients may hold. They suffice for the configured sessions, and leave
+// the daemon the descriptors that it needs itself. limit is the number of descriptors that the process may have.
 func maxConnections(cfg config.Config, limit int) int {
 	calls := maxCalls(cfg, limit) * shares(cfg)
 	for _, p := range cfg.Providers {
@@ -51,8 +48,8 @@ func maxConnections(cfg config.Config, limit int) int {
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 
-// boundedListener accepts connections as long as there are places. Further clients
-// wait in the kernel, where they cost the daemon neither memory nor descriptors.
+// boundedListener accepts connections while places are free. Further clients wait in the kernel, where they take
+// neither memory nor descriptors of the daemon.
 type boundedListener struct {
 	net.Listener
 	places chan struct{} // one element per connection
@@ -60,8 +57,9 @@ type boundedListener struct {
 	closed chan struct{}
 	close  func()
 
-	mu   sync.Mutex             // guards mute
-	mute map[net.Conn]time.Time // since when there is a connection whose first request is not there yet
+	mu sync.Mutex // guards mute
+	// mute holds the connections whose first request has not come yet, and when each was opened.
+	mute map[net.Conn]time.Time
 }
 
 func newBoundedListener(l net.Listener, places int) *boundedListener {
@@ -91,7 +89,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// closeMute closes the connections whose first request does not come.
+// closeMute closes the connections that have sent no request within muteTime.
 func (l *boundedListener) closeMute() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +100,7 @@ func (l *boundedListener) closeMute() {
 	}
 }
 
-// changed hears from the server of each state of a connection.
+// changed follows the states of a connection. The server calls it.
 func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	switch state {
@@ -121,13 +119,13 @@ func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
 // leave gives the place of a connection back.
 func (l *boundedListener) leave() { <-l.places }
 
-// Close ends Accept.
+// Close closes the listener and ends Accept.
 func (l *boundedListener) Close() error {
 	l.close()
 	return l.Listener.Close()
 }
 
-// nowhere is a listener that nobody can connect to.
+// nowhere is a listener to which no client can connect.
 type nowhere struct {
 	close  func()
 	closed chan struct{}

@@ -7,7 +7,7 @@ import (
 	"github.com/councild/councild/internal/telemetry"
 )
 
-// measure adds the figures of the daemon to the metrics: how it is, and what it keeps.
+// measure adds the state of the daemon to the metrics: readiness, stores, roster, costs, events and prices.
 func (d *Daemon) measure() {
 	d.engine.metrics.Gauges("councild_ready", "Whether requests can be sent here: 1 yes, 0 no, by the code of what /readyz says, or ok.",
 		[]string{"code"}, func(set func(float64, ...string)) {
@@ -24,12 +24,13 @@ func (d *Daemon) measure() {
 			}
 		})
 	if d.store != nil {
-		d.engine.metrics.Gauge("councild_store_healthy", "Whether the last attempt to write records succeeded: 1 yes, 0 no.", func() float64 {
-			if d.store.Healthy() != nil {
-				return 0
-			}
-			return 1
-		})
+		d.engine.metrics.Gauge("councild_store_healthy", "Whether the last attempt to write records succeeded: 1 yes, 0 no.",
+			func() float64 {
+				if d.store.Healthy() != nil {
+					return 0
+				}
+				return 1
+			})
 		d.engine.metrics.Gauge("councild_records_pending", "Records that are in memory alone, because they could not be written or sent yet.",
 			func() float64 {
 				pending := d.store.Pending()
@@ -61,7 +62,7 @@ func (d *Daemon) measure() {
 		})
 }
 
-// measureEvents adds what became of events to the metrics, where some are sent or taken in.
+// measureEvents adds the counts of sent and received events to the metrics, if the daemon sends or takes in events.
 func (d *Daemon) measureEvents() {
 	if d.outbox != nil {
 		d.engine.metrics.Families([]telemetry.Family{
@@ -72,7 +73,9 @@ func (d *Daemon) measureEvents() {
 			{Name: "councild_events_given_up_total", Counter: true, Help: "Events that their sink did not take for three days."},
 		}, nil, func(set func(int, float64, ...string)) {
 			s := d.outbox.State()
-			for family, value := range []float64{float64(s.Waiting), s.Oldest.Seconds(), float64(s.Sent), float64(s.Rejected), float64(s.GivenUp)} {
+			for family, value := range []float64{
+				float64(s.Waiting), s.Oldest.Seconds(), float64(s.Sent), float64(s.Rejected), float64(s.GivenUp),
+			} {
 				set(family, value)
 			}
 		})
@@ -89,7 +92,7 @@ func (d *Daemon) measureEvents() {
 	}
 }
 
-// measureSpend adds what the accounts hold to the metrics.
+// measureSpend adds costs, limits and reservations to the metrics.
 func measureSpend(m *telemetry.Metrics, a *spend.Book) {
 	m.Families([]telemetry.Family{{
 		Name: "councild_spend_usd_total", Counter: true,

@@ -11,25 +11,24 @@ import (
 	"github.com/councild/councild/internal/telemetry"
 )
 
-// monitor is the monitor of the bias report, computed at an interval beside the scrapes that
-// ask for it.
+// monitor computes the monitor of the bias report at an interval. A scrape gets the last result and does not wait.
 type monitor struct {
 	compute func(context.Context) (bias.Monitor, error)
-	every   time.Duration // or longer, as verdictsRest says
+	every   time.Duration // at least; verdictsRest can make it longer
 	log     *slog.Logger
 
 	mu     sync.Mutex     // guards latest
-	latest []bias.Watched // none: not known
+	latest []bias.Watched // nil before the first result, and after an error
 }
 
-// current returns the headlines as they were computed last.
+// current returns the headlines of the last computation.
 func (m *monitor) current() []bias.Watched {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latest
 }
 
-// run computes the monitor again and again, until ctx ends.
+// run computes the monitor at the interval until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	for {
 		begun := time.Now()
@@ -72,8 +71,7 @@ func (d *Daemon) measureMonitor(ctx context.Context) {
 	})
 }
 
-// monitor computes the monitor of the council that answers where none is asked for, since that
-// council last changed.
+// monitor computes the monitor of the default council, since that council last changed.
 func (d *Daemon) monitor(ctx context.Context) (bias.Monitor, error) {
 	h := d.engine.setup.Load()
 	plan, err := h.pipelines[h.first].Prepare(council.Request{Query: "?"})

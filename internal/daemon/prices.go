@@ -18,49 +18,56 @@ import (
 )
 
 const (
-	// pricesEvery is the time between two looks at a provider's list, or pricesAgain after a look for prices that failed.
+	// pricesEvery is the time between two requests for a provider's list. After a failed request for prices, it is
+	// pricesAgain.
 	pricesEvery, pricesAgain = 24 * time.Hour, time.Minute
-	// pricesTimeout bounds a look for which the start of a daemon waits, and the time that a provider without prices has for its list.
+	// pricesTimeout bounds the requests for prices before the daemon starts. It also bounds the requests to
+	// providers that list no prices.
 	pricesTimeout = 10 * time.Second
 )
 
-// The codes of what the lists of providers say of configured models, at /readyz.
+// The codes at /readyz for configured models that their provider does not list, or shuts down soon.
 const (
 	modelMissing = "model_missing"
 	modelEnds    = "model_ends"
 )
 
-// remark is what the list of a provider says of a configured model.
+// remark is a problem with a configured model that the list of its provider shows.
 type remark struct {
 	code  string // modelMissing or modelEnds
 	model string
-	says  string // as in "shuts it down on 2026-12-11"; "" for a missing one
+	says  string // such as "shuts it down on 2026-12-11"; "" for modelMissing
 }
 
-// prices know what models cost: as somebody wrote it down, or else as their provider lists it.
+// prices knows the prices of models. Prices from the settings go first, then those that the provider lists.
 type prices struct {
-	written   map[string]spend.Tariff
-	providers []string // their names
-	asks      []string // names of the providers that are asked for their prices
-	others    []string // names of the other providers that configured models go to
+	written   map[string]spend.Tariff // from the settings, by model
+	providers []string                // names of all providers
+	asks      []string                // names of the providers that are asked for prices
+	others    []string                // names of the other providers of configured models
 
-	mu      sync.Mutex            // guards what follows
-	lists   map[string]spend.List // by provider; one without prices is empty, one that was never had is missing
-	remarks map[string][]remark   // by provider, as its last list has it
+	mu sync.Mutex // guards lists and remarks
+	// lists has the prices by provider. A provider that lists no prices has an empty list. A provider that has not
+	// answered yet has no entry.
+	lists map[string]spend.List
+	// remarks are by provider, from its latest list.
+	remarks map[string][]remark
 }
 
-// newPrices returns the prices that the settings give. Simulated models have the prices that they
-// report.
+// newPrices returns the prices that the settings give, and those that the simulator reports for its models.
 func newPrices(cfg config.Config, r *config.Roster, sim simulated) (*prices, error) {
 	written, err := writtenPrices(cfg, r)
 	if err != nil {
 		return nil, err
 	}
-	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}, remarks: map[string][]remark{}}
+	p := &prices{
+		written: written, providers: cfg.ProviderNames(),
+		lists: map[string]spend.List{}, remarks: map[string][]remark{},
+	}
 	names := sim.names()
 	for _, name := range cfg.Named() {
 		if _, _, ok, err := sim.price(name); ok && err == nil && !slices.Contains(names, name) {
-			names = append(names, name) // one with settings
+			names = append(names, name) // a simulated model with settings in its name
 		}
 	}
 	for _, name := range names {
@@ -84,7 +91,8 @@ func newPrices(cfg config.Config, r *config.Roster, sim simulated) (*prices, err
 	return p, nil
 }
 
-// writtenPrices returns the tariffs of the roster, and of PRICES for models of which it says nothing.
+// writtenPrices returns the prices in the roster, and those in LLM_COUNCIL_PRICES for models without a price in the
+// roster.
 func writtenPrices(cfg config.Config, r *config.Roster) (map[string]spend.Tariff, error) {
 	tariffs, err := readPrices(cfg)
 	if err != nil || r == nil {
@@ -104,7 +112,7 @@ func lacks(tariffs map[string]spend.Tariff, model string) bool {
 	return !taken
 }
 
-// readPrices reads the tariffs of PRICES. Its error names every entry that is none.
+// readPrices parses LLM_COUNCIL_PRICES. Its error names every entry that is not valid.
 func readPrices(cfg config.Config) (map[string]spend.Tariff, error) {
 	tariffs := map[string]spend.Tariff{}
 	var errs []error
@@ -127,7 +135,7 @@ func readPrices(cfg config.Config) (map[string]spend.Tariff, error) {
 	return tariffs, errors.Join(errs...)
 }
 
-// tariff returns what a model costs.
+// tariff returns the prices of a model, and whether they are known.
 func (p *prices) tariff(model string) (spend.Tariff, bool) {
 	if t, ok := p.written[model]; ok {
 		return t, true
@@ -139,14 +147,14 @@ func (p *prices) tariff(model string) (spend.Tariff, bool) {
 	return t, ok
 }
 
-// missing returns the names of the providers whose list was never had.
+// missing returns the names of the providers that have not returned their list of prices yet.
 func (p *prices) missing() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(p.asks), func(name string) bool { return p.lists[name] != nil })
 }
 
-// askPrices asks each provider whose prices are wanted for its list. Where there is none now, the last one stays.
+// askPrices asks providers for their lists of prices. A provider that does not answer keeps its last list.
 func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 	for _, name := range h.prices.asks {
 		list := spend.List{}
@@ -168,7 +176,8 @@ func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// askModels asks the other providers for their lists, of which only the models are read. A provider without a list says nothing.
+// askModels asks the other providers for their lists, and reads only the models. It ignores a provider without a
+// list.
 func (h *setup) askModels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
 	defer cancel()
@@ -183,7 +192,7 @@ func (h *setup) askModels(ctx context.Context) {
 	asking.Wait()
 }
 
-// readModels notes what a provider's list says of the configured models.
+// readModels notes the remarks on the configured models that follow from a provider's list.
 func (h *setup) readModels(provider string, data []byte) {
 	list, err := llm.ReadModels(data)
 	if err != nil {
@@ -201,7 +210,7 @@ func (h *setup) readModels(provider string, data []byte) {
 			if says := ending(*listed, time.Now()); says != "" {
 				remarks = append(remarks, remark{modelEnds, model, says})
 			}
-		case doubt == "" && model != h.cfg.EmbeddingModel: // some providers do not list models that embed
+		case doubt == "" && model != h.cfg.EmbeddingModel: // some providers do not list embedding models
 			remarks = append(remarks, remark{code: modelMissing, model: model})
 		}
 	}
@@ -210,7 +219,7 @@ func (h *setup) readModels(provider string, data []byte) {
 	h.prices.remarks[provider] = remarks
 }
 
-// remarked returns what the lists of the providers say of the configured models, in the order of these.
+// remarked returns the remarks of all providers, in the order of the configured models.
 func (h *setup) remarked() []remark {
 	var all []remark
 	h.prices.mu.Lock()
@@ -226,7 +235,7 @@ func (h *setup) remarked() []remark {
 	return all
 }
 
-// unpriced returns the configured models of which nobody knows what they cost.
+// unpriced returns the configured models without a known price.
 func (h *setup) unpriced() []string {
 	var unpriced []string
 	for _, model := range h.cfg.Named() {
@@ -237,8 +246,8 @@ func (h *setup) unpriced() []string {
 	return unpriced
 }
 
-// requirePrices returns an error where hard limits cannot be held: a configured model has no price,
-// and its provider does not list one. A provider that does not answer now is asked again later.
+// requirePrices returns an error if hard cost limits cannot hold, because a configured model has no price and its
+// provider does not list one. A provider that does not answer now is no error. The daemon asks it again later.
 func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if !h.cfg.HasHardLimits() || !isLimited(h.cfg) {
 		return nil
@@ -258,19 +267,19 @@ func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 		"give their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
 }
 
-// watchPrices asks for the lists of the providers at once and once a day, and for prices again soon after a look that failed,
-// until ctx ends.
+// watchPrices asks the providers for their lists until ctx ends. It does so at once, then once a day, and soon
+// again after a failed request for prices.
 func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 	warned := false
 	said := map[remark]bool{}
-	var asked time.Time // when the providers without prices were asked
+	var asked time.Time // when askModels was last called
 	for {
 		h := e.setup.Load()
 		h.askPrices(ctx, log)
 		if time.Since(asked) >= pricesEvery {
 			h.askModels(ctx)
 			asked = time.Now()
-			clear(said) // what holds is said again each day
+			clear(said) // a remark that still holds is logged again each day
 		}
 		for _, r := range h.remarked() {
 			if !said[r] {
@@ -305,16 +314,18 @@ func (r remark) log(ctx context.Context, log *slog.Logger) {
 	log.WarnContext(ctx, "a configured model ends; configure another one", "model", r.model, "provider", r.says)
 }
 
-// ListedPrice is what a configured model costs.
+// ListedPrice has the prices of a configured model. A nil tariff is not known.
 type ListedPrice struct {
 	Model  string
-	Listed *spend.Tariff // as its provider or the file lists it; nil: it does not
-	Set    *spend.Tariff // as the settings have it; nil: they do not
+	Listed *spend.Tariff // from its provider or from the file
+	Set    *spend.Tariff // from the settings
 }
 
-// ListPrices returns what the configured models cost: from the file, or where none is given from
-// their providers, which are asked for it. It costs nothing.
-func ListPrices(ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger) ([]ListedPrice, error) {
+// ListPrices returns the prices of the configured models from a file, or from their providers if file is "". Asking
+// the providers costs nothing.
+func ListPrices(
+	ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger,
+) ([]ListedPrice, error) {
 	cfg, r, err := cfg.ReadRoster()
 	if err != nil {
 		return nil, err
@@ -343,12 +354,15 @@ func ListPrices(ctx context.Context, cfg config.Config, sim Simulator, file stri
 	return all, nil
 }
 
-// listFrom returns a function that finds what a model costs.
-func listFrom(ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger) (func(string) (spend.Tariff, bool), error) {
+// listFrom returns a function that finds the prices of a model in the file, or in the lists of the providers if
+// file is "".
+func listFrom(
+	ctx context.Context, cfg config.Config, sim Simulator, file string, log *slog.Logger,
+) (func(string) (spend.Tariff, bool), error) {
 	if file == "" {
 		cfg.Prices = nil
 		cfg.CostLimits = "soft"
-		cfg.MaxCostUSD = new(1.0) // with a limit, every provider is asked
+		cfg.MaxCostUSD = new(1.0) // with a limit, the engine asks every provider for prices
 		e, err := NewEngine(ctx, EngineOptions{Config: cfg, Simulated: sim, Log: log})
 		if err != nil {
 			return nil, err

@@ -12,17 +12,18 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// agreeFor is how long a start waits for the cluster to say which secret of question keys its nodes have.
+// agreeFor is how long a start waits until the cluster tells the secret of question keys.
 const agreeFor = 5 * time.Second
 
 // questionName is the name under which the nodes of a cluster share the secret of question keys.
 const questionName = "question-secret"
 
-// noQuestionKeys is what the log says of a secret that cannot be had. Records are kept without keys then.
+// noQuestionKeys is the log line for a missing secret. Records then have no question keys.
 const noQuestionKeys = "records have no question keys, so that a report takes sessions of one question for independent ones"
 
-// QuestionSecret returns a function that returns the secret of question keys of the records at path, "" where it cannot be had. A
-// missing one is made.
+// QuestionSecret returns a function that returns the secret of question keys of the records at path. If the secret
+// does not exist yet, QuestionSecret makes it. If it cannot be read or made, the log says why, and the function
+// returns "".
 func QuestionSecret(ctx context.Context, path string, log *slog.Logger) func() string {
 	s, err := store.OpenQuestionSecret(ctx, path, log)
 	if err != nil {
@@ -31,18 +32,21 @@ func QuestionSecret(ctx context.Context, path string, log *slog.Logger) func() s
 	return func() string { return s.Secret }
 }
 
-// questions is the secret of question keys of a node of a cluster.
+// questions is the secret of question keys on one node of a cluster.
 type questions struct {
 	journal *journal.Journal
 	path    string // of the records
 	log     *slog.Logger
-	own     store.QuestionSecret // of this node; a new one where there is no file
-	file    error                // why it has no file that can be used; nil: it has one
-	secret  atomic.Pointer[string]
+	// own is the secret of this node. A node without a file makes a new one.
+	own store.QuestionSecret
+	// file says why the file of this node cannot be used, or is nil.
+	file   error
+	secret atomic.Pointer[string]
 }
 
-// shareQuestions returns the source of the secret of question keys. On a cluster all nodes have one. Until the cluster has said
-// it, a node uses its own, if it has one: that is the cluster's, unless the node is new there.
+// shareQuestions returns a function that returns the secret of question keys. All nodes of a cluster share one
+// secret. Until the cluster tells it, a node uses the secret in its own file, if it has one. That is the secret of
+// the cluster, unless the node joins it for the first time.
 func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	if d.store == nil {
 		return nil
@@ -75,8 +79,8 @@ func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	}
 }
 
-// agree takes the secret that the nodes of the cluster have, or gives them the one of this node. It reports false while the
-// cluster has none.
+// agree takes the secret of the cluster, or gives the cluster the secret of this node. It reports false as long as
+// the cluster tells no secret.
 func (q *questions) agree(ctx context.Context) bool {
 	var mine []byte
 	if q.own.Secret != "" {
@@ -102,7 +106,7 @@ func (q *questions) agree(ctx context.Context) bool {
 		q.log.WarnContext(ctx, "this node had another secret of question keys than the cluster, and takes the cluster's: which of the next "+
 			"sessions repeat an earlier question of this node is not known", "file", store.QuestionFile(q.path))
 	case !errors.Is(q.file, fs.ErrNotExist):
-		return true // the file stays until somebody has looked at it
+		return true // the file stays as it is until an operator has looked at it
 	case same:
 		agreed.Tell(ctx, q.path, q.log)
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// OpenStore opens the record store as cfg says, on a disk of which nil is the operating
-// system's.
+// OpenStore opens the record store of the settings on a disk. A nil disk stands for the operating system's.
 func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
 		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes),
@@ -33,16 +32,16 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 	return s, recovery, err
 }
 
-// options returns what a query asks for, within the configured window.
+// options returns the options of a report for a query, within the window of the settings.
 func options(cfg config.Config, q bias.Query) bias.Options {
 	return bias.Options{
-		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
-		RetentionDays: cfg.BiasRetentionDays, Settings: config.SettingNames(), Query: q,
+		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays,
+		MinSessions: cfg.MinBiasSessions, RetentionDays: cfg.BiasRetentionDays, Settings: config.SettingNames(), Query: q,
 	}
 }
 
-// collect reads the stores at the paths as one, from the newest file back: a record that
-// is in several of them counts once. A store that does not exist yet holds no sessions.
+// collect reads the stores at the paths as one, from the newest file back. A record that several stores hold counts
+// once. A store that does not exist yet holds no sessions.
 func collect(ctx context.Context, paths []string, o bias.Options) (*bias.Collector, error) {
 	for _, path := range paths {
 		if s, err := store.ReadQuestionSecret(path); err == nil && s.Anew && s.Made.After(o.SecretMade) {
@@ -64,7 +63,7 @@ func collect(ctx context.Context, paths []string, o bias.Options) (*bias.Collect
 	return all, nil
 }
 
-// byTime returns the paths in the order of the first records of their stores.
+// byTime sorts the paths by the time of the first record of each store.
 func byTime(ctx context.Context, paths []string) ([]string, error) {
 	first := map[string]time.Time{}
 	for _, path := range paths {
@@ -82,9 +81,8 @@ func byTime(ctx context.Context, paths []string) ([]string, error) {
 	return slices.SortedStableFunc(slices.Values(paths), func(a, b string) int { return first[a].Compare(first[b]) }), nil
 }
 
-// collectStore adds the store at path, whose records stand before those of all. Of a
-// segment that lies outside the window, as its summary says, it takes only the numbers
-// of bad lines.
+// collectStore adds the records of the store at path before the records in all. If the summary of a segment shows
+// that the segment lies outside the window, collectStore takes only its counts of bad lines.
 func collectStore(ctx context.Context, path string, o bias.Options, all *bias.Collector) error {
 	for file, err := range store.Files(path) {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +117,7 @@ func collectFile(ctx context.Context, file store.File, to *bias.Collector) error
 	return nil
 }
 
-// Report computes the bias report over the record stores at the paths, read as one.
+// Report computes the bias report over the record stores at the paths, which it reads as one.
 func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Report, error) {
 	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {
@@ -128,8 +126,8 @@ func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query
 	return collector.Report(ctx), ctx.Err()
 }
 
-// Monitor computes the monitor of the bias report over the record stores and the evidence files at the paths, each
-// read as one, from all their sessions that the query does not leave out.
+// Monitor computes the monitor of the bias report over the record stores and the evidence files at the paths. It
+// reads all stores as one, and all files as one. The window of the settings does not apply.
 func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q bias.Query) (bias.Monitor, error) {
 	q.Sessions = new(0)
 	q.Days = new(0)
@@ -138,7 +136,7 @@ func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q
 		return bias.Monitor{}, err
 	}
 	q.ConfigVersion = collector.NewestCouncil()
-	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" { // what is preferred is of whole councils
+	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" { // evidence is about whole councils
 		evidence = nil
 	}
 	g, err := gather(ctx, evidence, q)
@@ -149,7 +147,7 @@ func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q
 	return collector.Monitor(ctx, worth.Preferences(g.shadows)), ctx.Err()
 }
 
-// Leaderboard computes the leaderboard over the record stores at the paths, read as one.
+// Leaderboard computes the leaderboard over the record stores at the paths, which it reads as one.
 func Leaderboard(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Leaderboard, error) {
 	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {

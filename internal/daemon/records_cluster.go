@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// maxUnsent bounds, in bytes, the records that wait in memory to be sent to the cluster.
+	// maxUnsent bounds the bytes of the records that wait in memory for the cluster.
 	maxUnsent = 16 << 20
 
-	// The place up to which records were copied is written this often: a crash in between
-	// costs look-ups.
+	// The cursor is written after this time or this many sessions, whichever comes first. After a crash, the
+	// follower looks up the sessions since then.
 	cursorEvery    = time.Second
 	cursorSessions = 1000
 
-	// recordsPause is the time before records are sent or copied again after a fault.
+	// recordsPause is the time before records are sent or copied again after an error.
 	recordsPause = time.Second
 
-	// lateRecords is the age of a session from which its records can be an older file's,
-	// which was sent to the cluster, and not those of a session that just ended.
+	// lateRecords is an age of sessions. The records of an older session may come from an older record file that
+	// was sent to the cluster, and this node may have them already.
 	lateRecords = time.Hour
 )
 
-// shareRecords returns the Recorder of a daemon. On a cluster it is one that sends records
-// to all nodes, and those of all nodes are copied into the store until the teardown.
+// shareRecords returns the Recorder of a daemon. On a cluster, that Recorder sends records to all nodes, and the
+// records of all nodes are copied into the store until the teardown. Without a cluster, it is alone.
 func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipeline.Recorder {
 	if d.store == nil || d.journal == nil || !d.journal.Cluster() {
 		return alone
@@ -51,9 +51,8 @@ func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipe
 	return p
 }
 
-// shareRecords returns a Recorder that sends records to the cluster, and copies those of
-// all nodes into the store until release. How far they were copied is kept in a file of
-// that name.
+// shareRecords returns a Recorder that sends records to the cluster. It copies the records of all nodes into the
+// store until release. cursorFile keeps how far they were copied.
 func shareRecords(
 	ctx context.Context, j *journal.Journal, s *store.Store, cursorFile string, log *slog.Logger,
 ) (_ *publisher, release func(context.Context) error) {
@@ -66,7 +65,7 @@ func shareRecords(
 		defer close(done)
 		f.run(copying)
 		<-copying.Done()
-		stopSending() // afterwards, because records that cannot be sent may have come back as copies
+		stopSending() // last, because unsent records may still come back as copies
 		p.close()
 	}()
 	return p, func(ctx context.Context) error {
@@ -89,8 +88,8 @@ type publisher struct {
 	calls sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
-	waiting int        // length of the records that wait, in bytes
-	records int        // that wait
+	waiting int        // bytes of the records that wait
+	records int        // number of the records that wait
 	closed  bool
 }
 
@@ -101,9 +100,9 @@ var errKeptHere = errors.New("the cluster did not take the records before the da
 	"they are in the record file of this node alone; " +
 	"send them with councild store publish")
 
-// Append returns nil once most servers of the cluster have the records of a session. As
-// long as the cluster does not take them, it waits and sends them again. What was not
-// sent when the daemon stops is appended to the store of this node.
+// Append implements pipeline.Recorder. It returns nil when most servers of the cluster have the records of a
+// session. While the cluster does not take them, it waits and sends them again. If the daemon stops before, it
+// appends the records to the store of this node, and returns an error.
 func (p *publisher) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -134,8 +133,8 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	return fmt.Errorf("sending records to the cluster: %w", err)
 }
 
-// keepHere appends records to the store, unless they came back from the cluster: it may
-// have taken them without an answer.
+// keepHere appends records to the store of this node, unless the store holds them already: the cluster can take
+// records without an answer, and they come back as copies.
 func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRecord) error {
 	held, err := p.store.Holds(ctx, records[0].SessionID, records[0].Timestamp)
 	if err == nil && !held {
@@ -177,7 +176,7 @@ func (p *publisher) pending() int {
 	return p.records
 }
 
-// close waits for the calls of Append, once stopped has ended.
+// close waits for the running calls of Append. It is called after stopped has ended.
 func (p *publisher) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -185,7 +184,7 @@ func (p *publisher) close() {
 	p.calls.Wait()
 }
 
-// pause waits before something is tried again. It reports false when ctx has ended.
+// pause waits for recordsPause. It reports false if ctx ends before.
 func pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -195,40 +194,43 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// follower copies the records of all nodes into the store of this one, each session once.
-// It belongs to one goroutine.
+// follower copies the records of all nodes into the store of this node, each session once. It belongs to one
+// goroutine.
 //
-// The store can hold a session already: written before a crash, but after the cursor was;
-// or before this node belonged to the cluster. So it looks for the ids of sessions that
-// were in the stream before it began, and of those that are old.
+// The store can hold a session already. A crash can come between the append and the next write of the cursor, or
+// the node kept the session before it joined the cluster. So the follower looks up the ids of old sessions, and of
+// sessions that were in the stream before the follower began.
 type follower struct {
 	journal *journal.Journal
 	store   *store.Store
-	file    string // of the cursor
+	file    string // path of the cursor
 	log     *slog.Logger
 
-	at      journal.RecordsPlace // all records before it are in the store
-	copied  int                  // sessions since the cursor was written
-	checked time.Time            // when that was last tried
-	end     store.End            // of the store at that time
-	damages int64                // that the store had found at that time
-	failing bool                 // it failed
-	suspect bool                 // an append failed since: the file may have been cut and made a segment
-	begun   time.Time            // sessions that began before are looked for
+	at      journal.RecordsPlace // the store has all records before this place
+	copied  int                  // sessions since the last write of the cursor
+	checked time.Time            // when check last ran
+	end     store.End            // end of the store at that time
+	damages int64                // store.Damages at that time
+	failing bool                 // the last check failed
+	// suspect says that an append has failed since the last check. The store may have cut its file and made it a
+	// segment.
+	suspect bool
+	begun   time.Time // sessions that began before are looked up
 
-	known map[string]struct{} // the sessions in the store that began at since or later; nil: to be read
+	// known are the sessions in the store that began at since or later. It is nil until it is read. used is the
+	// time of the last look-up.
+	known map[string]struct{}
 	since time.Time
 	used  time.Time
 }
 
-// cursor is how far the store has the records of the cluster, and how far the store
-// reached then.
+// cursor is how far the records of the cluster were copied, and where the store ended then.
 type cursor struct {
 	journal.RecordsPlace
 	store.End
 }
 
-// run copies until ctx or the journal ends.
+// run copies records until ctx or the journal ends.
 func (f *follower) run(ctx context.Context) {
 	c, err := readCursor(f.file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -242,8 +244,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// follow copies the records behind f.at. It returns true when the store has lost some, so
-// that f.at is at the beginning again.
+// follow copies the records after f.at. It returns true if the store has lost records: f.at is then at the
+// beginning again.
 func (f *follower) follow(ctx context.Context) (again bool) {
 	f.begin()
 	following, cancel := context.WithCancel(ctx)
@@ -281,13 +283,13 @@ func (f *follower) follow(ctx context.Context) (again bool) {
 	}
 }
 
-// begin makes the follower look for all sessions that there may be.
+// begin makes the follower look up every session that can be in the store already.
 func (f *follower) begin() {
 	f.begun = time.Now()
 	f.known = nil
 }
 
-// take copies the records of a session. It returns false when ctx ended before.
+// take copies the records of a session. It tries again after an error, and returns false if ctx ends before.
 func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	if !r.Place.Stream.Equal(f.at.Stream) || r.Place.Seq <= f.at.Seq {
 		f.begin()
@@ -308,7 +310,7 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 			f.log.ErrorContext(ctx, "the records of other nodes cannot be copied now", "error", err)
 			f.suspect = true
 		}
-		// Records whose append failed wait in the store, and are there in the end.
+		// Records whose append failed wait in the store, which writes them later.
 		for wait := true; wait; wait = f.store.Healthy() != nil {
 			if !pause(ctx) {
 				return false
@@ -319,8 +321,9 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	}
 }
 
-// parse returns the records in a message as they were written, and when their session was created. Nodes of a later release
-// write records that this one cannot read: these are copied too. What is no record is passed over.
+// parse returns the texts of the records in a message, and the creation time of their session. It keeps records
+// that a later release wrote and that this one cannot read. It logs and drops all other lines that are no records
+// of the session.
 func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte, created time.Time) {
 	refuse := func(err error) {
 		f.log.ErrorContext(ctx, "a message on the cluster holds something else than the records of its session",
@@ -349,8 +352,8 @@ func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte
 	return texts, created
 }
 
-// keep appends the records of a session to the store. With look it does so only if the
-// store does not hold the session.
+// keep appends the records of a session to the store. With look, it first checks that the store does not hold the
+// session.
 func (f *follower) keep(ctx context.Context, id string, created time.Time, texts [][]byte, look bool) error {
 	if len(texts) == 0 {
 		return nil
@@ -372,8 +375,8 @@ func (f *follower) keep(ctx context.Context, id string, created time.Time, texts
 	return nil
 }
 
-// know has f.known hold the sessions that began then or later: at first those of an hour
-// more, and all when that was not enough.
+// know reads into f.known the sessions that began at created or later. The first time it reads one hour more. If
+// that does not suffice later, it reads all sessions.
 func (f *follower) know(ctx context.Context, created time.Time) (err error) {
 	f.used = time.Now()
 	switch {
@@ -388,12 +391,12 @@ func (f *follower) know(ctx context.Context, created time.Time) (err error) {
 	return err
 }
 
-// check writes the cursor when something was copied. It reports whether the store has
-// lost records: then all of the cluster are to be looked for.
+// check writes the cursor if sessions were copied. It reports whether the store has lost records. The follower then
+// compares all records of the cluster with the store.
 func (f *follower) check(ctx context.Context) (lost bool) {
 	f.checked = time.Now()
 	if f.checked.Sub(f.used) > time.Minute {
-		f.known = nil // it can be large
+		f.known = nil // the map can be large
 	}
 	damages := f.store.Damages()
 	end, err := f.store.End()
@@ -445,18 +448,18 @@ func writeCursor(name string, c cursor) error {
 	return disk.Replace(disk.OS{}, name, append(data, '\n'))
 }
 
-// Published is what came of sending a store to the cluster.
+// Published is the result of PublishStore.
 type Published struct {
-	Sessions int   // in the store
-	Added    int   // that the cluster did not have
-	Refused  int   // that were not sent
-	Reason   error // of the first of them
+	Sessions int   // sessions in the store
+	Added    int   // sessions that the cluster did not have
+	Refused  int   // sessions that were not sent
+	Reason   error // why the first of them was not sent
 	Skipped  int   // lines that hold no record
 }
 
-// PublishStore sends the records of the store at path to the cluster that cfg names. What
-// the cluster has of a session already stays as it is, so it can be repeated. The nodes
-// of the cluster copy the records into their own stores.
+// PublishStore sends the records of the store at path to the cluster of the settings. Sessions that the cluster has
+// already stay as they are, so that the call can be repeated. The nodes of the cluster copy the records into their
+// own stores.
 func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog.Logger) (_ Published, err error) {
 	j, err := openJournal(ctx, cfg, rand.Text(), log)
 	if err != nil {
@@ -466,7 +469,8 @@ func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog
 	return publishStore(ctx, j, path)
 }
 
-// publishStore counts the records of each session first: they need not stand together.
+// publishStore reads the store twice. It first counts the records of each session, because the records of a session
+// need not be next to each other.
 func publishStore(ctx context.Context, j *journal.Journal, path string) (p Published, err error) {
 	left := map[string]int{}
 	err = eachRecord(ctx, path, func() { p.Skipped++ }, func(l store.Line) error {
@@ -481,7 +485,7 @@ func publishStore(ctx context.Context, j *journal.Journal, path string) (p Publi
 	err = eachRecord(ctx, path, func() {}, func(l store.Line) error {
 		id := l.SessionID
 		if left[id] == 0 {
-			return nil // it came meanwhile
+			return nil // the record was added after the count
 		}
 		left[id]--
 		begun[id] = append(begun[id], bytes.Clone(l.Text))
@@ -517,8 +521,8 @@ func (p *Published) refuse(reason error) {
 	p.Reason = cmp.Or(p.Reason, reason)
 }
 
-// eachRecord calls take for each record of the store at path, and skip for each line that
-// holds none. A record of a later schema is taken if it tells its session.
+// eachRecord calls take for each record of the store at path, and skip for each line without a record. It takes a
+// record of a later schema if that record names its session.
 func eachRecord(ctx context.Context, path string, skip func(), take func(store.Line) error) error {
 	for line, err := range store.ReadLines(ctx, path) {
 		if line.Later && line.SessionID != "" {

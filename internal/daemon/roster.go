@@ -16,7 +16,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// reached returns a provider of the settings as the client of models needs it.
+// reached turns a provider of the settings into one for llm.Client, with its secrets in plain text.
 func reached(p config.Provider) llm.Provider {
 	texts := func(secrets map[string]config.Secret) map[string]string {
 		if len(secrets) == 0 {
@@ -34,7 +34,7 @@ func reached(p config.Provider) llm.Provider {
 	}
 }
 
-// tokens returns the tokens of callers that the roster has.
+// tokens returns the tokens in the roster.
 func (h *setup) tokens() []config.Token {
 	if h.roster == nil {
 		return nil
@@ -42,8 +42,8 @@ func (h *setup) tokens() []config.Token {
 	return h.roster.Tokens
 }
 
-// openRoster makes the councils of the roster in a file, or "" for the one that the settings name. Its error
-// says everything that is wrong with it, each problem on a line.
+// openRoster makes the councils of the roster in a file, or of the roster in the settings if file is "". Its error
+// names every problem of the roster, each on a line of its own.
 func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *setup, error) {
 	if file != "" {
 		cfg.Roster = file
@@ -62,19 +62,25 @@ func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *
 	return cfg, h, err
 }
 
-// setup holds the councils that can be asked, with the settings of which they are made. It does not change: Reload builds a new one.
+// setup holds the councils that can be asked, and the settings from which they were made. It never changes. Reload
+// builds a new one.
 type setup struct {
-	cfg       config.Config
-	roster    *config.Roster // nil: there is one council, of the settings
-	first     string         // name of the council that answers where none is asked for
+	cfg config.Config
+	// roster is nil if the settings define the only council.
+	roster *config.Roster
+	// first is the name of the default council.
+	first     string
 	providers []llm.Provider
 	client    *llm.Client
 	prices    *prices
 	pipelines map[string]*pipeline.Pipeline
-	dayLimits map[string]*spend.USD // by the names of tokens that have one of their own
+	// dayLimits has the daily limits of single tokens, by the name of the token.
+	dayLimits map[string]*spend.USD
 }
 
-// newSetup makes the councils of a roster, which differ from base in what the roster says of them.
+// newSetup makes the councils of a roster, or the council of base if r is nil. base has the options that all
+// councils share. The roster's options for a council go first. Of two limits on cost, tokens or time, the lower one
+// applies.
 func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setup, error) {
 	base.Same = sameModel(cfg)
 	h := &setup{
@@ -126,8 +132,8 @@ func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setu
 	return h, errors.Join(append(errs, h.checkID())...)
 }
 
-// seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and
-// none is configured, models that think have more room than the others.
+// seats returns the members of a roster by their ids. Hard cost limits need an output limit for each reply. If none
+// is configured, models with a reasoning effort get a higher one than the others.
 func seats(cfg config.Config, r *config.Roster) map[string]council.Member {
 	members := r.Members()
 	if cfg.MaxOutputTokens != nil || !cfg.HasHardLimits() {
@@ -144,26 +150,27 @@ func seats(cfg config.Config, r *config.Roster) map[string]council.Member {
 	return members
 }
 
-// sameModel returns a function that says what the name of a model stands for. Two providers are the same if their addresses,
-// headers and queries are. Their names and keys tell accounts apart, not models.
+// sameModel returns a function that maps the name of a model to an identity. Names of the same model at the same
+// provider have the same identity. Two providers are the same if their addresses, headers and queries are equal.
+// Names and keys of providers do not count, because they tell accounts apart, not models.
 func sameModel(cfg config.Config) func(name string) string {
 	names := cfg.ProviderNames()
 	places := map[string]string{}
 	for _, p := range append(config.Providers{{BaseURL: cfg.BaseURL}}, cfg.Providers...) {
 		at := reached(p)
-		places[p.Name] = fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query) // maps print sorted
+		places[p.Name] = fmt.Sprint(strings.ToLower(at.BaseURL), at.Headers, at.Query) // Sprint prints maps in sorted order
 	}
 	return func(name string) string {
 		provider, model := council.SplitModel(name, names)
 		place, ok := places[provider]
-		if !ok { // the simulated one
+		if !ok { // the simulated provider
 			return name
 		}
 		return place + model
 	}
 }
 
-// least returns the lower of two limits, of which nil is none.
+// least returns the lower of two limits. Nil stands for no limit.
 func least[T ~int64 | ~float64](a, b *T) *T {
 	if a == nil || b != nil && *b < *a {
 		return b
@@ -171,13 +178,13 @@ func least[T ~int64 | ~float64](a, b *T) *T {
 	return a
 }
 
-// prepare makes the plan of a request to one of the councils.
+// prepare makes the plan of a request to one of the councils. Its error is a *council.Error.
 func (h *setup) prepare(r council.Request) (council.Plan, error) {
 	names := h.names(r.Token)
 	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(names, r.Models[0]) {
 		r.Council = r.Models[0]
 		r.Models = nil
-		r.Direct = false // as the model council/NAME
+		r.Direct = false // like the model council/NAME
 	}
 	name := cmp.Or(r.Council, h.first)
 	if !slices.Contains(names, name) {
@@ -193,8 +200,8 @@ func (h *setup) prepare(r council.Request) (council.Plan, error) {
 	return plan, h.forbid(r, &plan)
 }
 
-// forbid returns why this plan may not be carried out: a seat may not see data of the question's class. No seat is
-// dropped: whoever asks decides.
+// forbid sets the data class of a plan. It returns an error if a seat may not see data of that class. It drops no
+// seat: the caller decides what to do instead. A side without a cleared model is refused, and the plan stays valid.
 func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	if h.roster == nil {
 		if r.DataClass == "" {
@@ -234,7 +241,7 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 		case len(side.Seats) == 0:
 		case side.Member.ID != "":
 			seats = append(seats, side.Member)
-		case !slices.ContainsFunc(h.roster.Models, cleared): // the settings name the model, not an id
+		case !slices.ContainsFunc(h.roster.Models, cleared): // the settings name this model by its name, not by an id
 			side.Refused = fmt.Sprintf("the roster does not clear %s for %s data", side.Member.Model, plan.DataClass)
 			side.Seats = nil
 		}
@@ -260,13 +267,12 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	}
 }
 
-// council returns the council of the roster with that name.
+// council returns the council of the roster with this name.
 func (h *setup) council(name string) config.Council {
 	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c config.Council) bool { return c.Name == name })]
 }
 
-// allows reports whether a token may ask a council, by its name. Without a name it is somebody of whom no
-// token is asked for.
+// allows reports whether a token may ask a council. token is the name of the token, or "" if callers need no token.
 func (h *setup) allows(name, token string) bool {
 	if h.roster == nil || token == "" {
 		return true
@@ -275,19 +281,23 @@ func (h *setup) allows(name, token string) bool {
 	return audience == nil || slices.Contains(audience, token)
 }
 
-// unknown returns the error of a request to a council that is not among those that its token may ask, with all else that is
-// wrong with the request. Whether there is such a council makes no difference.
+// unknown returns the error of a request to a council that its token may not ask. The error also names the other
+// problems of the request. It does not tell whether such a council exists.
 func (h *setup) unknown(r council.Request, names []string) error {
-	wrong := council.FieldError{Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", ")}
+	wrong := council.FieldError{
+		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", "),
+	}
 	if r.Council == "" {
 		wrong.Message = "this token may not ask the council that is asked where none is named"
 		r.Models = nil
-		r.Direct = false // Its members must not be named either.
+		r.Direct = false // The error must not name its members either.
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"
 	}
-	failure := &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{wrong}}
+	failure := &council.Error{
+		Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{wrong},
+	}
 	if len(names) > 0 {
 		r.Council = ""
 		_, err := h.pipelines[names[0]].Prepare(r)
@@ -298,13 +308,13 @@ func (h *setup) unknown(r council.Request, names []string) error {
 	return failure
 }
 
-// names returns the names of the councils that a token may ask, the first first.
+// names returns the names of the councils that a token may ask. The default council comes first.
 func (h *setup) names(token string) []string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.pipelines)), func(name string) bool { return name == h.first })
 	return slices.DeleteFunc(append([]string{h.first}, names...), func(name string) bool { return !h.allows(name, token) })
 }
 
-// ShownRoster is what a roster says, for people to read.
+// ShownRoster is a roster for people to read.
 type ShownRoster struct {
 	Hash     string         `json:"hash"`
 	Default  string         `json:"default"`
@@ -312,29 +322,31 @@ type ShownRoster struct {
 	Models   []ShownModel   `json:"models"`
 }
 
-// ShownCouncil is a council of a roster. Its seats are named as in sessions.
+// ShownCouncil is a council of a roster. Its seats have the names that sessions use.
 type ShownCouncil struct {
-	Name       string   `json:"name"`
-	Version    string   `json:"version"` // council_config_version of its records
-	Members    []string `json:"members"`
-	Reviewers  []string `json:"reviewers"`
-	Chairmen   []string `json:"chairmen"` // in the order in which they are tried; after a single one, the other members by rank
+	Name      string   `json:"name"`
+	Version   string   `json:"version"` // council_config_version of its records
+	Members   []string `json:"members"`
+	Reviewers []string `json:"reviewers"`
+	// Chairmen are in the order in which they are tried. After a single one, the other members follow by rank.
+	Chairmen   []string `json:"chairmen"`
 	MaxCostUSD *float64 `json:"max_cost_usd"`
-	Audience   []string `json:"audience"` // names of tokens; none: everybody
+	// Audience are names of tokens. If it is empty, every caller may ask the council.
+	Audience []string `json:"audience"`
 }
 
-// ShownModel is a model of a roster. A text is "" where the roster says nothing.
+// ShownModel is a model of a roster. A text is "" if the roster does not set it.
 type ShownModel struct {
 	ID        string `json:"id"`
-	Provider  string `json:"provider"` // "default" for the one without a name
-	Upstream  string `json:"upstream"` // what the provider calls it
+	Provider  string `json:"provider"` // "default" for the default provider
+	Upstream  string `json:"upstream"` // the provider's name for it
 	Options   string `json:"options"`
 	Clearance string `json:"clearance"`
-	Price     string `json:"price"` // as it stands in the roster
+	Price     string `json:"price"` // as the roster writes it
 }
 
-// ShowRoster returns what the roster in a file says, or "" for the one that the settings name. Its error
-// says everything that is wrong with it, each problem on a line.
+// ShowRoster returns the roster in a file, or the roster in the settings if file is "". Its error names every
+// problem of the roster, each on a line of its own.
 func ShowRoster(cfg config.Config, file string, sim Simulator) (ShownRoster, error) {
 	cfg, h, err := openRoster(cfg, file, sim)
 	if err != nil {

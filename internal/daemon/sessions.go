@@ -15,12 +15,13 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// openJournal opens the place where sessions are kept. It returns nil where they are in
-// memory only: also where nobody named a directory, and the one beside the records cannot
-// be written.
+// openJournal opens the journal, which keeps sessions in a directory or on a cluster. It returns nil if sessions
+// are in memory only. It also returns nil, with a warning in the log, if no setting names a directory and the
+// default one cannot be written. node is the id of this process on the cluster.
 func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
 	o := journal.Options{
-		MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Says: strings.Join(pipeline.Prompts(), " "), Log: log,
+		MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council",
+		Says: strings.Join(pipeline.Prompts(), " "), Log: log,
 	}
 	if cfg.NatsURL != "" {
 		return openCluster(ctx, cfg, o)
@@ -43,7 +44,7 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	return j, nil
 }
 
-// openCluster opens the place where this daemon and others keep their sessions.
+// openCluster opens the journal on the cluster of the settings, which the nodes share.
 func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*journal.Journal, error) {
 	o.URL = cfg.NatsURL
 	o.Creds = cfg.NatsCreds.Reveal()
@@ -64,7 +65,8 @@ func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*jo
 	return j, nil
 }
 
-// notKept returns why no session can be kept now, or "". It holds no path and no address.
+// notKept returns why sessions cannot be kept now, or "" if they can. The text contains neither a path nor an
+// address, so that /readyz may show it.
 func (d *Daemon) notKept() string {
 	err := d.journal.Healthy()
 	errno, known := errors.AsType[syscall.Errno](err)
@@ -82,7 +84,7 @@ func (d *Daemon) notKept() string {
 	}
 }
 
-// measureKept adds the figures of the place where sessions are kept.
+// measureKept adds the state of the journal to the metrics.
 func (d *Daemon) measureKept() {
 	for _, g := range []struct {
 		name, help string

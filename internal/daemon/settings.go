@@ -12,11 +12,13 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read,
-// simulated models that do not exist, prices that are none, and every problem of the roster. The
-// settings have what the roster adds to them. Nil stands for no simulated models.
+// LoadConfig reads the settings from the environment, and adds what the roster sets. Its error names every problem:
+// those of the settings, and also an unreadable lexicon, unknown simulated models, invalid prices and all problems
+// of the roster. A nil sim stands for no simulated models.
 func LoadConfig(sim Simulator) (config.Config, error) {
-	cfg, err := config.Load(checkLexicon, simulated{sim}.check, checkPrices, func(cfg config.Config) error { return checkRoster(cfg, sim) })
+	cfg, err := config.Load(checkLexicon, simulated{sim}.check, checkPrices, func(cfg config.Config) error {
+		return checkRoster(cfg, sim)
+	})
 	if err != nil {
 		return cfg, err
 	}
@@ -24,7 +26,7 @@ func LoadConfig(sim Simulator) (config.Config, error) {
 	return cfg, err
 }
 
-// checkRoster reports what is wrong with the roster.
+// checkRoster returns the problems of the roster, if the settings name one.
 func checkRoster(cfg config.Config, sim Simulator) error {
 	if cfg.Roster == "" {
 		return nil
@@ -40,27 +42,28 @@ func checkLexicon(cfg config.Config) error {
 	return nil
 }
 
-// checkPrices reports entries of PRICES that hold no price.
+// checkPrices returns the invalid entries of LLM_COUNCIL_PRICES.
 func checkPrices(cfg config.Config) error {
 	_, err := readPrices(cfg)
 	return err
 }
 
-// Simulator is the provider whose models settings call "sim:NAME". It must not change.
+// Simulator is the provider of the simulated models. Settings call its models "sim:NAME". Its models and prices
+// must not change while the daemon runs.
 type Simulator interface {
 	// Names returns the names of its models.
 	Names() []string
-	// Price returns what a model costs, in US dollars for a million tokens of its prompts and of its replies. ok is false if
-	// there is no such model. The error says what is wrong with settings in its name.
+	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. ok
+	// is false if the model does not exist. The error says what is wrong with the settings in its name.
 	Price(name string) (input, output float64, ok bool, err error)
-	// Start returns the base URL of the provider, and how to stop it.
+	// Start starts the provider. It returns the base URL, and a function that stops the provider.
 	Start(ctx context.Context) (baseURL string, stop func(), err error)
 }
 
-// simulated is a Simulator as the settings see it. The zero value has no models.
+// simulated is a Simulator whose models have the names that settings use. The zero value has no models.
 type simulated struct{ Simulator }
 
-// names returns the names by which settings call the models.
+// names returns the names of the models, with the prefix "sim:".
 func (s simulated) names() []string {
 	if s.Simulator == nil {
 		return nil
@@ -72,7 +75,7 @@ func (s simulated) names() []string {
 	return names
 }
 
-// price is Simulator.Price for the name by which settings call a model.
+// price calls Simulator.Price for a model with the prefix "sim:". Every other model does not exist.
 func (s simulated) price(name string) (input, output float64, ok bool, err error) {
 	model, simulated := strings.CutPrefix(name, config.SimProvider+":")
 	if s.Simulator == nil || !simulated {
@@ -81,7 +84,8 @@ func (s simulated) price(name string) (input, output float64, ok bool, err error
 	return s.Price(model)
 }
 
-// check reports the simulated models of the settings that do not exist, or whose settings are wrong.
+// check returns an error for simulated models of the settings that do not exist, or that have invalid settings in
+// their name.
 func (s simulated) check(cfg config.Config) error {
 	where := "LLM_COUNCIL_MODELS or another list of models"
 	if cfg.Roster != "" {
@@ -112,8 +116,8 @@ func usesSim(cfg config.Config) bool {
 // isSimulated reports whether a model goes to the simulated provider.
 func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
 
-// ReadLexicon reads the terms by demographic axis from the file at path, or returns the
-// built-in terms where there is no path.
+// ReadLexicon reads the terms of the demographic axes from the file at path. If path is "", it returns the built-in
+// terms.
 func ReadLexicon(path string) (disagreement.Lexicon, error) {
 	if path == "" {
 		return disagreement.DefaultLexicon(), nil

@@ -10,19 +10,20 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// defaultOutputTokens is the limit of each reply under hard limits of cost where none is configured:
-// without one, nobody knows what a call can cost. Answers are seldom longer. Models that the roster has
-// think first need the room of thinkingOutputTokens.
+// defaultOutputTokens is the output limit of each reply under hard cost limits, in tokens, if none is configured.
+// Without a limit, the daemon cannot know the most that a call can cost. Few answers are longer. Models with a
+// reasoning effort in the roster think first, and need the room of thinkingOutputTokens.
 const (
 	defaultOutputTokens  = 4096
 	thinkingOutputTokens = 16384
 )
 
-// isLimited reports whether the settings limit what sessions cost.
+// isLimited reports whether the settings limit the cost of sessions.
 func isLimited(cfg config.Config) bool {
 	return cfg.MaxCostUSD != nil || cfg.CouncilLimits || cfg.HasDayLimit()
 }
 
+// outputLimit returns the output limit of each reply in tokens, or nil for none.
 func outputLimit(cfg config.Config) *int {
 	if cfg.MaxOutputTokens == nil && cfg.HasHardLimits() {
 		return new(defaultOutputTokens)
@@ -30,14 +31,16 @@ func outputLimit(cfg config.Config) *int {
 	return cfg.MaxOutputTokens
 }
 
-// newBook returns the book that holds the limits of cost. Without a ledger there are none of
-// a day: what earlier sessions cost is not known.
+// newBook returns the book that applies the cost limits. Without a ledger, no daily limits apply, because the cost
+// of earlier sessions is not known. ofToken returns the daily limit of a token that has its own, or nil.
 func newBook(
 	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
 ) *spend.Book {
 	cfg := engine.Config
 	l := engine.Ledger
-	o := spend.Options{Hard: cfg.HasHardLimits(), Tariff: tariff, Ledger: l, Names: config.SettingNames(), Hold: engine.Hold}
+	o := spend.Options{
+		Hard: cfg.HasHardLimits(), Tariff: tariff, Ledger: l, Names: config.SettingNames(), Hold: engine.Hold,
+	}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
 	}
@@ -50,12 +53,12 @@ func newBook(
 	return spend.NewBook(o)
 }
 
-// handsOver reports whether a session that is kept, and whose run ended for that cause, goes on in another process.
+// handsOver reports whether a kept session whose run ended with this cause goes on in another process.
 func (e *Engine) handsOver(cause error) bool {
 	return e.stopping.Load() && !errors.Is(cause, sessions.ErrDeleted)
 }
 
-// size returns the first request of a call as its provider would be sent it.
+// size returns a function that computes the first request of a call: its provider and the bytes of its body.
 func size(client *llm.Client, providers []string) func(council.Call) council.Attempt {
 	return func(call council.Call) council.Attempt {
 		provider, _ := council.SplitModel(call.Model, providers)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// closeGrace is how long one step of a teardown may take, and how long cancelled
-// sessions have to answer after the drain time.
+// closeGrace is how long one step of a teardown may take. Cancelled sessions have the same time to end after the
+// drain time.
 const closeGrace = 5 * time.Second
 
-// teardown is a stack of what must be released: what was pushed last is released first.
+// teardown is a stack of steps that release what was opened. The step that was pushed last runs first.
 type teardown []releaseStep
 
 type releaseStep struct {
@@ -24,7 +24,7 @@ func (t *teardown) push(name string, release func(context.Context) error) {
 	*t = append(*t, releaseStep{name, release})
 }
 
-// always makes a release out of a function that cannot fail.
+// always turns a function that cannot fail into a release function.
 func always(release func()) func(context.Context) error {
 	return func(context.Context) error {
 		release()
@@ -32,7 +32,7 @@ func always(release func()) func(context.Context) error {
 	}
 }
 
-// run releases everything once, even when ctx has ended, and returns every error.
+// run runs every step once, even if ctx has ended. It returns the errors of all steps.
 func (t *teardown) run(ctx context.Context) error {
 	var errs []error
 	for _, step := range slices.Backward(*t) {
@@ -44,7 +44,7 @@ func (t *teardown) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// within calls f with a context that ends after the timeout, and not with ctx.
+// within calls f with a context that ends after the timeout. It does not end when ctx does.
 func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

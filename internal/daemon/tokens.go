@@ -18,14 +18,15 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 )
 
-// madeToken is what rand.Text makes.
+// madeToken matches the file of a token that rand.Text made.
 var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 
-// requireTokens returns the bearer tokens of which callers need one. It makes a token
-// where none is configured and other machines can reach the address: such an address is
-// never left open. That token is kept in the file api-token beside the records, so that
-// its sessions have the same owner after a restart.
-func requireTokens(ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
+// requireTokens returns the bearer tokens of which callers need one. An address that other machines can reach is
+// never left open: if no token is configured for it, requireTokens makes one. It keeps that token in the file
+// api-token beside the records, so that the owner of its sessions stays the same after a restart.
+func requireTokens(
+	ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger,
+) ([]httpapi.Token, error) {
 	tokens := callers(slices.Concat(cfg.APITokens, ofRoster))
 	if address, ok := addr.(*net.TCPAddr); len(tokens) > 0 || !ok || address.IP.IsLoopback() {
 		return tokens, nil
@@ -52,7 +53,7 @@ func requireTokens(ctx context.Context, cfg config.Config, ofRoster []config.Tok
 	return []httpapi.Token{{Secret: token}}, nil
 }
 
-// callers returns tokens as the interface needs them.
+// callers converts tokens of the settings into those of httpapi.
 func callers(tokens []config.Token) []httpapi.Token {
 	all := make([]httpapi.Token, len(tokens))
 	for i, t := range tokens {
@@ -64,7 +65,7 @@ func callers(tokens []config.Token) []httpapi.Token {
 	return all
 }
 
-// readToken returns the token in a file that requireTokens wrote.
+// readToken reads the file that requireTokens wrote. It logs a warning if other users may read the file.
 func readToken(ctx context.Context, path string, log *slog.Logger) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

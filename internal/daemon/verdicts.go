@@ -9,29 +9,31 @@ import (
 	"github.com/councild/councild/internal/bias"
 )
 
-// verdictsAge is how old the verdicts of a scrape may be before they are computed again.
+// verdictsAge is how old the verdicts may be when a scrape asks for newer ones.
 const verdictsAge = time.Minute
 
-// verdictsRest is how many times longer than a computation the rest after it is, at least:
-// a report over a large store is a lot of work.
+// verdictsRest bounds the load of the computation. The pause after one is at least this many times longer than the
+// computation, because a report over a large store is a lot of work.
 const verdictsRest = 10
 
-// verdicts are those of the bias report's headlines, computed beside the scrapes that ask
-// for them.
+// verdicts computes the verdicts of the bias report's headlines. It computes them in the background when a scrape
+// asks. A scrape gets the last result and does not wait.
 type verdicts struct {
 	report func(context.Context, bias.Query) (bias.Report, error)
 	log    *slog.Logger
-	asked  chan struct{} // holds a token when a scrape came
+	// asked has room for one element. A scrape puts it there to ask for new verdicts.
+	asked chan struct{}
 
-	mu     sync.Mutex        // guards latest
-	latest map[string]string // by metric; nil: not known
+	mu sync.Mutex // guards latest
+	// latest has the verdicts by metric. It is nil before the first result, and after an error.
+	latest map[string]string
 }
 
 func newVerdicts(report func(context.Context, bias.Query) (bias.Report, error), log *slog.Logger) *verdicts {
 	return &verdicts{report: report, log: log, asked: make(chan struct{}, 1)}
 }
 
-// current returns the verdicts that were computed last, by metric, and asks for newer ones.
+// current returns the last verdicts by metric, and asks for newer ones.
 func (v *verdicts) current() map[string]string {
 	select {
 	case v.asked <- struct{}{}:
@@ -42,7 +44,7 @@ func (v *verdicts) current() map[string]string {
 	return v.latest
 }
 
-// run computes the verdicts when they are asked for, until ctx ends.
+// run computes the verdicts when a scrape asks for them, until ctx ends.
 func (v *verdicts) run(ctx context.Context) {
 	for {
 		select {
@@ -64,7 +66,7 @@ func (v *verdicts) run(ctx context.Context) {
 			return
 		}
 		select {
-		case <-v.asked: // while the verdicts were new
+		case <-v.asked: // asked while the verdicts were new
 		default:
 		}
 	}
@@ -96,7 +98,8 @@ func (d *Daemon) measureVerdicts(ctx context.Context) {
 		})
 }
 
-// runBackground starts run, which ends with its context. Stopping the daemon ends it and waits for it.
+// runBackground starts run in a goroutine. The teardown cancels the context of run and waits for run to return.
+// name names run in errors of the teardown.
 func (d *Daemon) runBackground(ctx context.Context, name string, run func(context.Context)) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
