@@ -39,7 +39,7 @@ type askCmd struct {
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
 		"daemon; Ctrl-C cancels it there too, since calls cost money, but leaves a session alone that --follow only " +
@@ -88,7 +88,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 	switch {
 	case c.Quiet:
-		if session.Note != "" { // the standard output may be read by a program
+		if session.Note != "" { // on stderr, because a program may read stdout
 			_, _ = fmt.Fprintln(std.Stderr, session.Note)
 		}
 		_, err = fmt.Fprintln(std.Stdout, strings.TrimSpace(session.Answer))
@@ -100,7 +100,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 }
 
-// checkFollow refuses what cannot go with --follow.
+// checkFollow returns an error for arguments that cannot be combined with --follow.
 func (c askCmd) checkFollow() error {
 	switch {
 	case c.Question != "" || len(c.File) > 0:
@@ -112,7 +112,8 @@ func (c askCmd) checkFollow() error {
 	}
 }
 
-// session runs the council here, or has a daemon run it, or follows a session there. The bill says what it cost.
+// session runs the council in this process, has a daemon run it, or follows a session of a daemon. bill is a line
+// about the cost of the session.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (session *council.Session, bill string, err error) {
@@ -122,7 +123,7 @@ func (c askCmd) session(
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
 		if c.Follow == "" {
 			session, err = d.Ask(ctx, council.Submission{Request: request}, p)
-		} else if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would try for long.
+		} else if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would retry an unknown id for long
 			session, err = d.Watch(ctx, c.Follow, p)
 		}
 		if err == nil && !c.Quiet {
@@ -133,7 +134,8 @@ func (c askCmd) session(
 	return session, bill, err
 }
 
-// explain words the error of a session, which may not have an id yet, for people.
+// explain turns the error of a session into one for the user. id is the id of the session, or "" if it is not known
+// yet.
 func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	if ctx.Err() != nil {
 		return c.explainInterrupt(err, id)
@@ -154,13 +156,13 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	return usageError{errors.New(named.Explain())}
 }
 
-// explainInterrupt is explain for a command that was interrupted.
+// explainInterrupt is explain for a command that a signal interrupted.
 func (c askCmd) explainInterrupt(err error, id string) error {
 	var at string
 	if c.Server != "" {
 		at = " --server " + c.Server
 	}
-	if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // maybe before the first event
+	if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // it can come before the first event
 		id = cancelled.SessionID
 	}
 	switch {
@@ -176,7 +178,7 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 	return interruptedError{err}
 }
 
-// ofFlag words what is wrong with a field of a request as what is wrong with the flag for it.
+// ofFlag turns the problem of a field in a request into the problem of its flag.
 func ofFlag(f council.FieldError) council.FieldError {
 	field, _, _ := strings.Cut(f.Field, "[")
 	if field == "query" {
@@ -189,7 +191,7 @@ func ofFlag(f council.FieldError) council.FieldError {
 	return f
 }
 
-// request returns what is asked.
+// request returns the request for the question, from the arguments, the files and the standard input.
 func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader) (council.Request, error) {
 	r := council.Request{
 		Council:    c.Council,
@@ -228,15 +230,15 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 	return r, nil
 }
 
-// questionTexts are the texts that make up a question.
+// questionTexts collects the texts that make up a question.
 type questionTexts struct {
 	stdin io.Reader
-	max   config.Bytes // of all texts
-	left  int64        // bytes of max that are not used yet
+	max   config.Bytes // limit for all texts together
+	left  int64        // bytes of max that are still free
 	all   []string
 }
 
-// add reads a text from a file; "-" is the standard input. source names it in errors.
+// add reads a text from the file at path, where "-" is the standard input. source names the file in errors.
 func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	in := t.stdin
 	switch {
@@ -269,8 +271,8 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	return nil
 }
 
-// readText reads a text of at most so many bytes, and one more of a longer one. It does not wait
-// for a reader that gives nothing once ctx has ended.
+// readText reads a text of at most "most" bytes. If the text is longer, it returns one byte more. When ctx ends, it
+// returns even if the reader blocks.
 func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	type result struct {
 		text []byte
@@ -289,8 +291,8 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	}
 }
 
-// inProcess runs the council in this process. When a daemon holds the record store,
-// it runs without records. The bill says what it cost.
+// inProcess runs the council in this process. If a daemon holds the record store, the session leaves no records.
+// bill is a line about the cost of the session.
 func (c askCmd) inProcess(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (_ *council.Session, bill string, err error) {
@@ -302,7 +304,7 @@ func (c askCmd) inProcess(
 		log = slog.New(plainLog{func(line string) { p.tell(std.Stderr, line) }})
 	}
 	var recorder pipeline.Recorder
-	var secret func() string // of question keys
+	var secret func() string // returns the secret of question keys
 	var warnings []council.Warning
 	if cfg.KeepsRecords() {
 		s, _, err := daemon.OpenStore(cfg, nil, log) //nolint:contextcheck // a store lives until it is closed
@@ -357,10 +359,10 @@ func (c askCmd) inProcess(
 	return session, billed(session, plan.MaxCostUSD, e.Limits()), nil
 }
 
-// readable returns a council.Error as an error for people, with every field.
+// readable turns a council.Error into an error for the user that names every field. Other errors stay as they are.
 func readable(err error) error {
 	if _, ok := errors.AsType[*client.Error](err); ok {
-		return err // It explains itself.
+		return err // A client.Error explains itself.
 	}
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok {
@@ -369,17 +371,17 @@ func readable(err error) error {
 	return errors.New(e.Explain())
 }
 
-// printAnswer prints the answer, where there is one, and then what printSession prints.
+// printAnswer prints the answer, if the session has one, and then calls printSession.
 func printAnswer(w io.Writer, s *council.Session) error {
 	if s.Answer != "" {
-		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // An error comes with the ranking.
+		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // printSession returns errors of w
 	}
 	return printSession(w, s)
 }
 
-// printSession prints the ranking, and what is missing or doubtful in the session.
+// printSession prints the ranking of a session, and what is missing or doubtful in it.
 func printSession(w io.Writer, s *council.Session) error {
-	var b strings.Builder // writing to it does not fail
+	var b strings.Builder // its writes never fail
 	if len(s.Stage2) > 0 {
 		fmt.Fprintf(&b, "%s\n\n", s.Metadata.Agreement.Sentence)
 	}
@@ -416,8 +418,8 @@ func printSession(w io.Writer, s *council.Session) error {
 	return err
 }
 
-// differences returns a line for each method that flags a difference in how the answers
-// of a session speak of people, or treat them.
+// differences returns a line for each method that flags a difference in how the answers speak of people, or treat
+// them.
 func differences(m council.Metadata) (lines []string) {
 	if d := m.DemographicDisagreement; d != nil && d.Flagged {
 		lines = append(lines, "terms: "+d.Wording)
@@ -431,8 +433,7 @@ func differences(m council.Metadata) (lines []string) {
 	return lines
 }
 
-// auditLine says in one line which flags the audit of a session raises, "" where there is
-// none.
+// auditLine names the flags of an audit in one line. It returns "" if there are none.
 func auditLine(a *council.BiasAudit) string {
 	if a == nil {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// estimate prints what a question would cost. It is a finding when a limit leaves no room for it.
+// estimate prints what a question would cost. It returns a findingError if a cost limit would refuse the question.
 func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request council.Request) error {
 	var e spend.Estimate
 	var err error
@@ -44,8 +44,9 @@ func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request
 	return err
 }
 
-// openLedger opens the ledger for a question that is asked in this process. why says why the question is not counted, "" where it
-// is, or where the log has said so. Under hard limits of a day, no question is asked that is not counted.
+// openLedger opens the ledger for a question that this process asks. If the cost of the question will not be
+// counted, l is nil, and why says the reason, unless the log has said it. With hard daily limits, that is an error
+// instead.
 func openLedger(
 	ctx context.Context, cfg config.Config, log *slog.Logger,
 ) (l daemon.CommandLedger, why string, err error) {
@@ -67,7 +68,8 @@ func openLedger(
 	}
 }
 
-// estimateHere estimates in this process. Of earlier calls it knows what counts against the limits of the day.
+// estimateHere estimates the cost of a question in this process. Of earlier sessions it knows only those in the
+// ledger that count against the daily limits.
 func estimateHere(ctx context.Context, std IO, cfg config.Config, request council.Request) (spend.Estimate, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return spend.Estimate{}, usageError{err}
@@ -90,7 +92,7 @@ func estimateHere(ctx context.Context, std IO, cfg config.Config, request counci
 	return e.Estimate(plan), nil
 }
 
-// billAt asks a daemon what is left of the limits of a session, and returns the line about its cost.
+// billAt returns a line about the cost of a session. It asks the daemon for the limits of the session and of today.
 func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
 	defer cancel()
@@ -104,7 +106,7 @@ func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	return bill
 }
 
-// billed says in a line what a session cost, and what is left of its own limit and of those of today.
+// billed returns a line about the cost of a session, and what is left of its own limit and of today's limits.
 func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	if s == nil {
 		return ""

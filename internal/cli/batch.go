@@ -24,7 +24,7 @@ import (
 	"github.com/councild/councild/internal/trial"
 )
 
-// batchFlags are those of every command that asks the questions of a file.
+// batchFlags are the flags of batch and compare, the commands that ask the questions of a file.
 type batchFlags struct {
 	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
 	Out         string   `help:"File for the results; calls are kept beside it. The same command goes on where it ended." placeholder:"FILE"`
@@ -44,7 +44,7 @@ type batchCmd struct {
 	Records string `help:"Append the records of the reviews to this store, for the bias report." placeholder:"FILE"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (batchCmd) Help() string {
 	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": " +
 		"8, \"grader\": {\"type\": \"number\"}}; reference and grader may be left out. Each reply is kept before it " +
@@ -52,7 +52,7 @@ func (batchCmd) Help() string {
 		"call twice. Results and calls hold texts.\n\n" + exitCodes
 }
 
-// Run asks the questions of a file.
+// Run asks the questions of a file and grades the answers.
 func (c batchCmd) Run(ctx context.Context, std IO) error {
 	b, err := c.begin(ctx, std, c.Records, nil, func(*trial.Plan, asked, council.Plan, []trial.Question) error {
 		return nil
@@ -64,13 +64,13 @@ func (c batchCmd) Run(ctx context.Context, std IO) error {
 	return b.run(ctx, std, c.batchFlags)
 }
 
-// asked is the council of a run, with what its flags say of each question.
+// asked is an engine whose requests use the council of the flags.
 type asked struct {
 	*daemon.Engine
 	flags batchFlags
 }
 
-// Prepare returns the plan of a session of the council that the flags name.
+// Prepare returns the plan of a session with the council, the models and the chairman of the flags.
 func (a asked) Prepare(r council.Request) (council.Plan, error) {
 	r.Council = a.flags.Council
 	r.Models = a.flags.Models
@@ -78,29 +78,33 @@ func (a asked) Prepare(r council.Request) (council.Plan, error) {
 	return a.Engine.Prepare(r)
 }
 
-// begun is a run that is ready to ask.
+// begun is a run that is ready to ask its questions.
 type begun struct {
 	engine    asked
 	calls     *trial.Calls
 	plan      trial.Plan
-	questions []trial.Prepared           // in the order of the plan
-	held      trial.ResultFile           // what was asked before
-	bound     *float64                   // of all questions; nil: nobody knows
-	perCall   int                        // calls of a question
-	over      func(session string) error // as in trial.Options
-	teardown  []func(context.Context) error
+	questions []trial.Prepared // in the order of the plan
+	held      trial.ResultFile // results of an earlier start of the same command
+	// bound is the most that all questions can cost, in US dollars. It is nil if that is not known.
+	bound   *float64
+	perCall int // most calls of one question
+	// over is trial.Options.Over.
+	over     func(session string) error
+	teardown []func(context.Context) error
 }
 
+// close undoes the steps of begin in reverse order.
 func (b *begun) close(ctx context.Context) {
 	for _, step := range slices.Backward(b.teardown) {
 		_ = step(ctx)
 	}
 }
 
-// begin reads the questions and makes everything that the run needs. It may ask the judges beside the council. shape
-// completes the plan.
+// begin reads the questions and opens everything that the run needs. judges are models that the run may ask in
+// addition to the council. shape completes the plan for the command.
 func (c batchFlags) begin(
-	ctx context.Context, std IO, records string, judges []string, shape func(*trial.Plan, asked, council.Plan, []trial.Question) error,
+	ctx context.Context, std IO, records string, judges []string,
+	shape func(*trial.Plan, asked, council.Plan, []trial.Question) error,
 ) (_ *begun, err error) {
 	if c.File == "" || c.Out == "" {
 		return nil, usageError{errors.New("missing flags: --file=FILE, --out=FILE and --max-cost-usd=X are needed")}
@@ -127,7 +131,7 @@ func (c batchFlags) begin(
 	if err != nil {
 		return nil, usageError{err}
 	}
-	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // naming them here allows them
+	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // a judge in the flags is allowed
 	recorder, secret, err := b.openRecords(ctx, std, &cfg, records, c.Simulate)
 	if err != nil {
 		return nil, err
@@ -173,7 +177,7 @@ func (c batchFlags) begin(
 	return b, nil
 }
 
-// inRange reports whether the numbers of the flags can be used.
+// inRange reports whether the numbers of the flags are in their ranges.
 func (c batchFlags) inRange() bool {
 	if c.Seed != nil && (*c.Seed < 0 || *c.Seed > council.MaxSeed) {
 		return false
@@ -181,7 +185,7 @@ func (c batchFlags) inRange() bool {
 	return c.Concurrency >= 1 && c.MaxCostUSD > 0 && !math.IsInf(c.MaxCostUSD, 0)
 }
 
-// questions returns the file of questions and what it holds.
+// questions returns the file of questions, and the questions in it. Its error lists the invalid lines.
 func (c batchFlags) questions() (file []byte, questions []trial.Question, err error) {
 	file, err = os.ReadFile(c.File)
 	if err != nil {
@@ -194,7 +198,7 @@ func (c batchFlags) questions() (file []byte, questions []trial.Question, err er
 	return file, questions, nil
 }
 
-// council returns the settings of the council that is asked, and the simulated models among it.
+// council returns the settings of the council that is asked, and its simulated models.
 func (c batchFlags) council(cfg config.Config) (config.Config, simllm.Provider, error) {
 	sim := simllm.Default()
 	if !c.Simulate {
@@ -202,19 +206,20 @@ func (c batchFlags) council(cfg config.Config) (config.Config, simllm.Provider, 
 	}
 	cfg = simulatedCouncil(cfg, "")
 	cfg.BiasPersistence = false
-	cfg.MaxOutputTokens = new(2048) // for a bound; some of them write long answers
+	cfg.MaxOutputTokens = new(2048) // gives the questions a bound; some models write long answers
 	sim.Models = ableCouncil()
 	return cfg, sim, nil
 }
 
-// openRecords opens the store of records, if there is one, and returns the secret of its question keys.
+// openRecords opens the record store at name, and returns it with the secret of its question keys. It returns nil
+// if name is "".
 func (b *begun) openRecords(
 	ctx context.Context, std IO, cfg *config.Config, name string, simulate bool,
 ) (_ pipeline.Recorder, secret func() string, err error) {
 	if name == "" {
 		return nil, nil, nil
 	}
-	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
+	cfg.BiasConsent = max(cfg.BiasConsent, 1) // the user consents by naming a file
 	kept, err := openOnce(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -224,14 +229,14 @@ func (b *begun) openRecords(
 	return kept, questionSecret(ctx, std, *cfg, name, simulate), nil
 }
 
-// openCalls opens the file of calls, and reads what was asked before.
+// openCalls opens the file of calls, and reads the results of an earlier start of the same command.
 func (b *begun) openCalls(out string, questions []trial.Question) error {
 	calls, err := trial.OpenCalls(out+".calls", b.plan.Hash())
 	if err == nil {
 		b.calls = calls
 		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
-	var mismatch error // it names the settings that differ, which the error of the calls does not
+	var mismatch error // mismatch names the settings that differ, which err does not
 	b.held, mismatch = b.plan.Held(out, questions)
 	if err := cmp.Or(mismatch, err); err != nil {
 		return usageError{fmt.Errorf("--out: %w", err)}
@@ -239,8 +244,8 @@ func (b *begun) openCalls(out string, questions []trial.Question) error {
 	return nil
 }
 
-// ableCouncil returns the simulated council, whose members know the answers to the questions of examples as often as
-// their accuracies say.
+// ableCouncil returns the models of the simulated council. Each answers the example questions right with its own
+// probability.
 func ableCouncil() []simllm.Model {
 	models := instantCouncil()
 	for i, accuracy := range []float64{0.70, 0.65, 0.65, 0.60} {
@@ -249,7 +254,7 @@ func ableCouncil() []simllm.Model {
 	return models
 }
 
-// refused says what is wrong with a file of questions.
+// refused returns the error for a file with invalid lines. It names the first twenty.
 func (c batchFlags) refused(problems []trial.LineProblem) error {
 	const most = 20
 	var lines []string
@@ -262,8 +267,8 @@ func (c batchFlags) refused(problems []trial.LineProblem) error {
 	return fmt.Errorf("--file %s: nothing was asked:\n%s", c.File, strings.Join(lines, "\n"))
 }
 
-// openEngine starts the engine. If the price and the length of each reply are known, it makes the cost limits hard. No other
-// setting changes.
+// openEngine starts the engine. It makes the cost limits hard if the most that a question can cost is known. No
+// other setting changes.
 func (b *begun) openEngine(
 	ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []trial.Question,
 ) error {
@@ -288,7 +293,8 @@ func (b *begun) openEngine(
 	return nil
 }
 
-// measure prepares the questions, adds up what they may cost, and finds what is wrong with any of them before one is asked.
+// measure prepares all questions before the first one is asked, and adds up the most that they can cost. Its error
+// names the questions that are not valid.
 func (b *begun) measure(questions []trial.Question) error {
 	b.bound = new(float64)
 	var problems []string
@@ -327,7 +333,8 @@ func (b *begun) asked() []trial.Question {
 	return questions
 }
 
-// announce says what the run takes. Without leave to start that is all.
+// announce prints how many calls the run takes and the most that it can cost. Unless start is set, it returns an
+// error, so that the run does not start.
 func (b *begun) announce(std IO, start bool) error {
 	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
 		len(b.questions), b.perCall, len(b.questions)*b.perCall)
@@ -350,7 +357,7 @@ func (b *begun) announce(std IO, start bool) error {
 	return nil
 }
 
-// results asks the questions that were not asked yet, and returns what came of all.
+// results asks the questions that have no result yet, and returns all results.
 func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]trial.Result, error) {
 	if b.held.Ended {
 		return b.held.Results, nil
@@ -365,7 +372,7 @@ func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]trial.Resu
 	return out.Results, err
 }
 
-// finish ends the file of results, where it has not ended.
+// finish marks the file of results as complete, if it is not complete yet.
 func (b *begun) finish(name string, results []trial.Result) error {
 	if b.held.Ended {
 		return nil
@@ -373,7 +380,7 @@ func (b *begun) finish(name string, results []trial.Result) error {
 	return trial.Finish(name, b.plan, results)
 }
 
-// run asks the questions, and ends the file of results when all are over.
+// run asks the questions, completes the file of results and prints a summary.
 func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	results, err := b.results(ctx, std, c)
 	if err != nil {
@@ -409,6 +416,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	return err
 }
 
+// ask runs the trial. On a terminal it shows the progress.
 func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, error) {
 	start := time.Now()
 	o := trial.Options{
@@ -428,7 +436,7 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, e
 	return trial.Run(ctx, o)
 }
 
-// stopped returns why a run has not ended, nil where it has.
+// stopped returns a stoppedError that says why a run ended early, or nil if it did not.
 func (b *begun) stopped(out trial.Outcome) error {
 	if out.Stopped == nil {
 		return nil
@@ -457,7 +465,7 @@ func (b *begun) stopped(out trial.Outcome) error {
 		out.Over, len(b.questions), waiting, out.CostUSD, why)}
 }
 
-// dollars says what calls cost.
+// dollars returns the cost of calls as text.
 func dollars(u council.Usage) string {
 	switch {
 	case u.CostUSD == nil:
@@ -469,7 +477,7 @@ func dollars(u council.Usage) string {
 	}
 }
 
-// completerFunc makes a council.Completer of a function.
+// completerFunc makes a function a council.Completer.
 type completerFunc func(context.Context, council.Call) (council.Completion, error)
 
 // Complete implements council.Completer.
@@ -477,15 +485,18 @@ func (f completerFunc) Complete(ctx context.Context, c council.Call) (council.Co
 	return f(ctx, c)
 }
 
-// once is a record store that appends the records of a session once, when its question is over.
+// once is a record store that holds the records of each session only once. It appends them when the question of the
+// session is over.
 type once struct {
 	*store.Store
+	// held are the sessions in the store at the start.
 	held map[string]struct{}
 
 	mu      sync.Mutex // guards waiting
 	waiting map[string][]council.BiasMetricRecord
 }
 
+// openOnce opens the record store at path.
 func openOnce(ctx context.Context, path string) (*once, error) {
 	s, _, err := store.Open(store.Options{Path: path}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -498,7 +509,7 @@ func openOnce(ctx context.Context, path string) (*once, error) {
 	return &once{Store: s, held: held, waiting: map[string][]council.BiasMetricRecord{}}, nil
 }
 
-// Append implements pipeline.Recorder. The records wait until over is called: the session may run again.
+// Append implements pipeline.Recorder. The records wait until over is called, because the session may run again.
 func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -508,7 +519,7 @@ func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) err
 	return nil
 }
 
-// over appends the records of the last run of a session.
+// over appends the records of the last run of a session, unless the store holds the session already.
 func (o *once) over(ctx context.Context, session string) error {
 	o.mu.Lock()
 	records := o.waiting[session]
@@ -517,5 +528,5 @@ func (o *once) over(ctx context.Context, session string) error {
 	if _, ok := o.held[session]; ok {
 		return nil
 	}
-	return o.Store.Append(context.WithoutCancel(ctx), records) // a signal ends the questions that are not over
+	return o.Store.Append(context.WithoutCancel(ctx), records) // also after a signal, because this question is over
 }

@@ -18,7 +18,7 @@ type checkCmd struct {
 	JSON bool `name:"json" help:"Print what was found as JSON."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (checkCmd) Help() string {
 	return "Each provider of the settings is asked for its list of models, for 10 seconds at most, and whether it " +
 		"knows the key where that costs nothing. No model is called, and nothing is paid for. Exit code 1 says that " +
@@ -27,7 +27,7 @@ func (checkCmd) Help() string {
 
 // Run asks the providers for their models and prints what is wrong with the settings.
 func (c checkCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load() // without a look at simulated models, which the table tells
+	cfg, err := config.Load() // simulated models are checked in the table
 	if err != nil {
 		return usageError{err}
 	}
@@ -55,9 +55,9 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 	return err
 }
 
-// checkTable returns what was found as two aligned tables, and what to set below them.
+// checkTable returns the findings as two aligned tables, followed by the remedies.
 func checkTable(c daemon.Checked) string {
-	var b, remedies strings.Builder // writing to them does not fail
+	var b, remedies strings.Builder // their writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	verdict := func(name string, f daemon.Finding) string {
 		if f.Remedy != "" {
@@ -98,7 +98,7 @@ func checkTable(c daemon.Checked) string {
 	return b.String()
 }
 
-// prefixed returns a text behind a title, "" for none.
+// prefixed returns a text after a title, or "" if the text is empty.
 func prefixed(title, text string) string {
 	if text == "" {
 		return ""
@@ -106,8 +106,7 @@ func prefixed(title, text string) string {
 	return title + text
 }
 
-// cell returns a text of somebody else on one line and without control characters, cut where it
-// is long.
+// cell returns a foreign text as one line without control characters. It cuts a long text.
 func cell(text string) string {
 	const most = 300
 	return clip(strings.Join(strings.Fields(visible(text)), " "), most)

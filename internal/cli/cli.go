@@ -1,6 +1,5 @@
-// Package cli is the command line of councild: it turns flags and settings into calls
-// of the packages below, and what they return into text and exit codes. It leaves the
-// wiring and the life of a council to daemon.
+// Package cli is the command line of councild. It turns flags and settings into calls of the packages below, and
+// turns their results into text and exit codes. It leaves the wiring and the life of a council to daemon.
 package cli
 
 import (
@@ -19,12 +18,14 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// IO is what a command is given by its process.
+// IO has the arguments and the streams of the process, and its version.
 type IO struct {
-	Args           []string  // without the program's name
-	Stdin          io.Reader // nil: there is none
+	Args []string // without the name of the program
+	// Stdin may be nil if the process has no standard input.
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Version        string // "": as the Go toolchain recorded it
+	// Version is the version of the program. "" stands for the one that the Go toolchain recorded.
+	Version string
 	// Adjust changes the settings with which serve starts a daemon. Only tests set it.
 	Adjust func(*config.Config)
 }
@@ -34,9 +35,9 @@ const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
-	exitFound       = 3   // the report finds what it was told to fail on, or no limit of cost leaves room for an estimate
-	exitStopped     = 4   // a run of many questions ended early, and the same command goes on
-	ExitInterrupted = 130 // a signal ended the command: 128 and the number of SIGINT, as shells have it
+	exitFound       = 3   // report bias --fail-on has a finding, or ask --estimate has no room in a cost limit
+	exitStopped     = 4   // batch or compare ended early, and the same command continues the run
+	ExitInterrupted = 130 // a signal ended the command; shells use 128 plus the number of SIGINT
 )
 
 // exitCodes explains the exit codes in the help.
@@ -78,7 +79,8 @@ type configCmd struct {
 	Token   tokenCmd      `cmd:"" help:"Make a token for the roster."`
 }
 
-// renamed maps the old names of commands to their new ones. The old names keep working, but help and completion do not have them.
+// renamed maps the old names of commands to their new ones. The old names keep working, but help and completion
+// leave them out.
 func renamed() map[string]string {
 	return map[string]string{
 		"bias-report":    "report bias",
@@ -96,7 +98,7 @@ func renamed() map[string]string {
 	}
 }
 
-// newNames replaces the old name of a command by its new one, and prints the new one on stderr.
+// newNames replaces the old name of a command by its new one, and prints the new name on stderr.
 func newNames(args []string, stderr io.Writer) []string {
 	for old, now := range renamed() {
 		words := strings.Fields(old)
@@ -108,22 +110,23 @@ func newNames(args []string, stderr io.Writer) []string {
 	return args
 }
 
-// usageError is an error of the command line or the environment.
+// usageError is an error in the command line or in the settings.
 type usageError struct{ error }
 
 // interruptedError is the error of a command that a signal ended.
 type interruptedError struct{ error }
 
-// findingError says that a report finds what the command was told to fail on.
+// findingError says that a command found what --fail-on names, or that an estimate does not fit a limit.
 type findingError struct{ error }
 
-// stoppedError says why a run of many questions ended early.
+// stoppedError says why a run of batch or compare ended early.
 type stoppedError struct{ error }
 
-// exited is the exit code with which kong leaves the parser by itself, as after --help.
+// exited is the exit code with which the parser ends the program, for example after --help. Main recovers it from a
+// panic.
 type exited int
 
-// loadConfig reads the settings and the files that they name.
+// loadConfig reads the settings and the files that they name. Its error is a usageError.
 func loadConfig() (config.Config, error) {
 	cfg, err := daemon.LoadConfig(simllm.Default())
 	if err != nil {
@@ -132,8 +135,8 @@ func loadConfig() (config.Config, error) {
 	return cfg, nil
 }
 
-// Main runs one command and returns the exit code of the process. When ctx ends, the
-// command finishes what it must not leave half done, and stops.
+// Main runs one command and returns the exit code of the process. When ctx ends, the command completes what must
+// not stay half done, and stops.
 func Main(ctx context.Context, std IO) (code int) {
 	if std.Version == "" {
 		std.Version = builtVersion()
@@ -152,7 +155,8 @@ func Main(ctx context.Context, std IO) (code int) {
 			"chairman writes the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config "+
 			"lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
+		kong.Vars{"categories": strings.Join(council.Categories(), ", ")},
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}))
 	if err != nil {
 		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
@@ -171,13 +175,13 @@ func Main(ctx context.Context, std IO) (code int) {
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
-		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // It may hold what a model wrote.
+		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // The error may quote a model.
 		return exitCode(ctx, err)
 	}
 	return exitOK
 }
 
-// builtVersion returns the version of the module that the binary was built from.
+// builtVersion returns the version of the module from which the binary was built.
 func builtVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {

@@ -31,7 +31,7 @@ type compareCmd struct {
 	Format    string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (compareCmd) Help() string {
 	return "All arms of a question share the answers of the council's members, and differ only in what they do with " +
 		"them. Nothing is scored before the end. docs/worth.md says how to ask.\n\n" + exitCodes
@@ -65,7 +65,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	return c.write(std, compared)
 }
 
-// compareRows compares the arms of graded rows.
+// compareRows compares the arms of graded rows. It asks nothing.
 func (c compareCmd) compareRows(std IO) error {
 	if c.File != "" || c.Out != "" || c.Finish || len(c.Judges) > 0 || c.Samples != nil || c.Ensemble != "" {
 		return usageError{errors.New("--input takes answers that are graded: " +
@@ -90,9 +90,11 @@ func (c compareCmd) compareRows(std IO) error {
 	return c.write(std, compared)
 }
 
-// write writes a comparison, and returns a findingError where its verdict is one of --fail-on.
+// write prints a comparison. It returns a findingError if --fail-on names its verdict.
 func (c compareCmd) write(std IO, compared render.Comparison) error {
-	if err := writeAs(std.Stdout, c.Format, compared, render.ComparisonCSV, render.ComparisonHTML, render.ComparisonText); err != nil {
+	if err := writeAs(
+		std.Stdout, c.Format, compared, render.ComparisonCSV, render.ComparisonHTML, render.ComparisonText,
+	); err != nil {
 		return err
 	}
 	if slices.Contains(c.FailOn, string(compared.Verdict)) {
@@ -101,6 +103,7 @@ func (c compareCmd) write(std IO, compared render.Comparison) error {
 	return nil
 }
 
+// check returns an error for flags that are out of range or cannot be combined.
 func (c compareCmd) check() error {
 	for _, verdict := range c.FailOn {
 		if verdict != string(worth.DoesNotPay) && verdict != string(worth.Undecided) {
@@ -121,10 +124,10 @@ func (c compareCmd) check() error {
 	return nil
 }
 
-// mayBePositive reports whether a number is above 0 and finite, if it is given.
+// mayBePositive reports whether a number is missing, or finite and above 0.
 func mayBePositive(v *float64) bool { return v == nil || *v > 0 && !math.IsInf(*v, 0) }
 
-// shape completes the plan.
+// shape completes the plan with the arms, the margin and the judges of the flags.
 func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, questions []trial.Question) error {
 	closed := 0
 	for _, q := range questions {
@@ -168,7 +171,8 @@ func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, que
 	return nil
 }
 
-// checkAnswers refuses questions that cannot be compared in this way. closed says how many have a right answer.
+// checkAnswers returns an error if the questions do not fit the flags. closed is the number of questions with a
+// right answer, and all is the number of questions.
 func (c compareCmd) checkAnswers(closed, all int) error {
 	switch {
 	case closed > 0 && closed < all:
@@ -185,7 +189,7 @@ func (c compareCmd) checkAnswers(closed, all int) error {
 	}
 }
 
-// judgeOf returns the seat of a judge. Its maker must have no other seat.
+// judgeOf returns the seat of a judge. It returns an error if a seat of the council has a model of the same maker.
 func judgeOf(engine asked, p trial.Plan, name string) (council.Member, error) {
 	plan, err := engine.Engine.Prepare(council.Request{Query: "?", Models: []string{name}, Direct: true})
 	if err != nil {
@@ -202,7 +206,7 @@ func judgeOf(engine asked, p trial.Plan, name string) (council.Member, error) {
 	return judge, nil
 }
 
-// ensemble completes the plan where an ensemble is among the arms.
+// ensemble adds the model and the number of samples to the plan, if its arms have an ensemble.
 func (c compareCmd) ensemble(p *trial.Plan, session council.Plan) error {
 	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
 		return nil
@@ -223,7 +227,7 @@ func (c compareCmd) ensemble(p *trial.Plan, session council.Plan) error {
 	return nil
 }
 
-// results asks the questions, or returns what was asked of them.
+// results asks the questions and returns all results. With --finish it returns the results so far and asks nothing.
 func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]trial.Result, error) {
 	if !c.Finish {
 		return b.results(ctx, std, c.batchFlags)
@@ -239,7 +243,7 @@ type seatsCmd struct {
 	Format string `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
-// Run says what the errors of the seats of a council have in common.
+// Run prints what the errors of a council's seats have in common.
 func (c seatsCmd) Run(std IO) error {
 	rows, members, graded, err := trial.SeatsOfRows(c.Input)
 	if err == nil && !graded {

@@ -12,14 +12,14 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: ${enum}."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (completionCmd) Help() string {
 	return "bash: put  source <(councild completion bash)  into ~/.bashrc; zsh: write what it prints into the file " +
 		"_councild of a directory of $fpath; fish: councild completion fish > " +
 		"~/.config/fish/completions/councild.fish"
 }
 
-// Run prints the script.
+// Run prints the completion script for a shell.
 func (c completionCmd) Run(std IO, command *kong.Context) error {
 	script := map[string]func([]place) string{
 		"bash": bashCompletion,
@@ -30,16 +30,16 @@ func (c completionCmd) Run(std IO, command *kong.Context) error {
 	return err
 }
 
-// place is a command, or the program itself, and what can stand behind it.
+// place is the program or one of its commands, with the words that can follow it.
 type place struct {
-	path  string // "" for the program, else such as /sessions/list
+	path  string // "" for the program, or a path such as /sessions/list
 	words []word
 }
 
-// word is a command or a flag with its help.
+// word is a command or a flag, with its help.
 type word struct{ text, help string }
 
-// places returns what there is to complete, the program first.
+// places returns the places of a node and all nodes below it, the node first.
 func places(node *kong.Node, path string) []place {
 	here := place{path: path}
 	below := make([]place, 0, len(node.Children))
@@ -55,7 +55,7 @@ func places(node *kong.Node, path string) []place {
 		}
 	}
 	for _, flag := range node.Flags {
-		if flag.Name != "help" { // The program's own, which every command has too.
+		if flag.Name != "help" { // Every command has --help, which is added below.
 			here.words = append(here.words, word{"--" + flag.Name, flag.Help})
 		}
 	}
@@ -63,8 +63,8 @@ func places(node *kong.Node, path string) []place {
 	return append([]place{here}, below...)
 }
 
-// cases returns the places as the cases of a shell's case statement: which paths there are, and
-// the words of each.
+// cases returns the places in the form of a shell's case statement: paths is a pattern of all paths, and words has
+// one case for each path.
 func cases(all []place) (paths, words string) {
 	var known []string
 	var b strings.Builder

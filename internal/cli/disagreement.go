@@ -34,7 +34,7 @@ type disagreeCmd struct {
 	JSON      bool     `name:"json" help:"Print each report as a line of JSON."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (disagreeCmd) Help() string {
 	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": " +
 		"\"a\", \"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is " +
@@ -45,10 +45,10 @@ func (disagreeCmd) Help() string {
 		"of which some use the terms of an axis and others do not."
 }
 
-// compare compares the answers of a request.
+// compare compares the answers of a request, in this process or at a daemon.
 type compare func(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error)
 
-// Run compares answers.
+// Run compares the answers of a session or of each line of a file, or calibrates a backend.
 func (c disagreeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -92,10 +92,10 @@ func (c disagreeCmd) Run(ctx context.Context, std IO) error {
 	return c.lines(ctx, std, cfg, change)
 }
 
-// sessionID is the form of the ids that the daemon gives to sessions.
+// sessionID matches the ids that the daemon gives to sessions.
 var sessionID = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isSession reports whether the input is the id of a session. A file of that name goes first.
+// isSession reports whether the input is the id of a session. If a file has that name, the input is the file.
 func (c disagreeCmd) isSession() bool {
 	if !sessionID.MatchString(c.Input) {
 		return false
@@ -104,14 +104,14 @@ func (c disagreeCmd) isSession() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// at returns how the daemon compares.
+// at returns a compare function that asks a daemon.
 func at(d *client.Client) compare {
 	return func(ctx context.Context, r council.DisagreementRequest) (report council.DisagreementReport, err error) {
 		return report, d.Post(ctx, "/v1/disagreement", r, &report)
 	}
 }
 
-// ofSession returns the request for the answers of a session that has ended.
+// ofSession returns the request that compares the answers of a session. The session must have ended.
 func ofSession(ctx context.Context, d *client.Client, id string) (r council.DisagreementRequest, err error) {
 	session, err := d.Session(ctx, id)
 	if err != nil {
@@ -136,7 +136,7 @@ func ofSession(ctx context.Context, d *client.Client, id string) (r council.Disa
 	return r, nil
 }
 
-// calibrate calibrates a backend, with progress on the standard error.
+// calibrate calibrates a backend, and shows the progress on the standard error.
 func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) error {
 	backend := council.DisagreementBackend(c.Backend)
 	switch {
@@ -144,7 +144,7 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 		return usageError{errors.New("there is no model that embeds: name one in LLM_COUNCIL_EMBEDDING_MODEL")}
 	case backend != council.BackendEmbedding && cfg.JudgeModel == "":
 		return usageError{errors.New("there is no judge: name a model in LLM_COUNCIL_JUDGE_MODEL")}
-	case backend == council.BackendLexicon: // which needs no calibration
+	case backend == council.BackendLexicon: // the lexicon needs no calibration
 		backend = council.BackendJudge
 	}
 	var sessions []council.DisagreementRequest
@@ -185,7 +185,7 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 	return err
 }
 
-// disagreementEngine returns an engine that makes the calls of a backend here.
+// disagreementEngine returns an engine that makes the calls of a backend in this process.
 func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon.Engine, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
@@ -198,7 +198,7 @@ func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon
 	})
 }
 
-// lines compares the answers of each line of the input.
+// lines compares the answers on each line of the input.
 func (c disagreeCmd) lines(
 	ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest),
 ) error {
@@ -226,8 +226,8 @@ func (c disagreeCmd) lines(
 	return all(comparer.Disagreement)
 }
 
-// eachRequest calls do with the request on each line of a file, or of the standard input, that is not blank.
-// Its error names the line.
+// eachRequest calls do with the request on each line of a file that is not blank. The file "-" is the standard
+// input. The error names the line.
 func (disagreeCmd) eachRequest(file string, std IO, do func(council.DisagreementRequest) error) error {
 	in := std.Stdin
 	if file != "-" {
@@ -236,7 +236,7 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 			return usageError{fmt.Errorf("%w: name a file of JSON lines, - for the standard input, "+
 				"or the id of a session", err)}
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // after reading, an error of Close does not matter
 		in = f
 	}
 	if in == nil {
@@ -273,7 +273,7 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 	return nil
 }
 
-// readDisagreement reads the request in one line.
+// readDisagreement parses the request on one line.
 func readDisagreement(line []byte) (r council.DisagreementRequest, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
@@ -284,7 +284,7 @@ func readDisagreement(line []byte) (r council.DisagreementRequest, err error) {
 	return r, err
 }
 
-// report compares the answers of a request and prints what comes of it.
+// report compares the answers of a request and prints the result.
 func (c disagreeCmd) report(ctx context.Context, std IO, compare compare, r council.DisagreementRequest) error {
 	report, err := compare(ctx, r)
 	if err != nil {
@@ -297,7 +297,7 @@ func (c disagreeCmd) report(ctx context.Context, std IO, compare compare, r coun
 	return err
 }
 
-// disagreementText returns a report as text.
+// disagreementText returns a report as text. answers is the number of answers.
 func disagreementText(report council.DisagreementReport, answers int) string {
 	figure := func(x *float64) string {
 		if x == nil {
@@ -306,7 +306,7 @@ func disagreementText(report council.DisagreementReport, answers int) string {
 		return strconv.FormatFloat(*x, 'f', 3, 64)
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
-	var b strings.Builder // writing to it does not fail
+	var b strings.Builder // its writes never fail
 	_, _ = fmt.Fprintf(&b, "%d answers, lexicon %s: %s.\nBaseline disagreement %s.\n",
 		answers, report.Lexicon.Version, report.Wording, figure(report.BaselineDisagreement))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -337,7 +337,8 @@ func disagreementText(report council.DisagreementReport, answers int) string {
 		_, _ = fmt.Fprintf(&b, "%s, %s:\n", cell(found.Model), found.Rule)
 		_, _ = fmt.Fprintln(t, "AXIS\tFLAGGED\tSCORE\tCORRELATION\tP\tQ\tREASON")
 		for _, axis := range found.Axes {
-			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Score), figure(axis.Correlation),
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				axis.Axis, yes[axis.Flagged], figure(axis.Score), figure(axis.Correlation),
 				figure(axis.PValue), figure(axis.QValue), reasonOf(axis.Reason))
 		}
 		_ = t.Flush()

@@ -16,14 +16,14 @@ type eventsCmd struct {
 	Sessions int    `help:"Most sessions to show." default:"5" placeholder:"N"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (eventsCmd) Help() string {
 	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids " +
 		"that are drawn. At levels 0 and 1 there are none. A query hash is there only if the records have one, which " +
 		"takes level 4 when they were made."
 }
 
-// Run prints events.
+// Run prints the events that the newest sessions would send.
 func (c eventsCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {

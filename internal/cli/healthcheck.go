@@ -12,7 +12,7 @@ import (
 
 type healthcheckCmd struct{}
 
-// Run asks the daemon at the configured address whether it is alive.
+// Run asks the daemon at LLM_COUNCIL_ADDR whether it is alive.
 func (healthcheckCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := config.Load()
 	if err != nil {

@@ -14,13 +14,14 @@ type lexiconCmd struct {
 	Check lexiconCheckCmd `cmd:"" help:"Say everything that is wrong with a file of such terms, or how many it has."`
 }
 
-// lexiconFile names the lexicon that a command reads.
+// lexiconFile is the argument that names the lexicon of a command.
 type lexiconFile struct {
 	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, and where that is not set the built-in one."`
 }
 
+// read returns the lexicon of the argument, or of the settings without one.
 func (c lexiconFile) read() (disagreement.Lexicon, error) {
-	cfg, err := config.Load() // without a look at the lexicon that the settings name
+	cfg, err := config.Load() // does not check the lexicon of the settings
 	if err != nil {
 		return disagreement.Lexicon{}, usageError{err}
 	}
@@ -35,13 +36,13 @@ type lexiconPrintCmd struct {
 	lexiconFile
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (lexiconPrintCmd) Help() string {
 	return "Built-in terms that a file extends are printed with its own: what is printed stands for itself. An empty " +
 		"LLM_COUNCIL_LEXICON has the built-in terms alone printed."
 }
 
-// Run prints a lexicon.
+// Run prints a lexicon as JSON.
 func (c lexiconPrintCmd) Run(std IO) error {
 	lexicon, err := c.read()
 	if err != nil {
@@ -54,13 +55,13 @@ type lexiconCheckCmd struct {
 	lexiconFile
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (lexiconCheckCmd) Help() string {
 	return "A lexicon has the form of what councild config lexicon print prints. With \"extend\": true beside its " +
 		"axes, their terms are added to the built-in ones. Exit code 2 says that something is wrong."
 }
 
-// Run checks a lexicon.
+// Run checks a lexicon and prints its size.
 func (c lexiconCheckCmd) Run(std IO) error {
 	lexicon, err := c.read()
 	if err != nil {

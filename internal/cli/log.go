@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// newLog returns a logger that writes text on a terminal, and JSON elsewhere.
+// newLog returns a logger that writes text to a terminal, and JSON to everything else.
 func newLog(w io.Writer, cfg config.Config) *slog.Logger {
 	if isTerminal(w) {
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, NoColor: os.Getenv("NO_COLOR") != ""}))
@@ -18,13 +18,13 @@ func newLog(w io.Writer, cfg config.Config) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
 }
 
-// isTerminal says whether a stream is a terminal.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// width returns how many columns a terminal has, 0 for what is no terminal.
+// width returns how many columns a terminal has, or 0 if w is no terminal.
 func width(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {

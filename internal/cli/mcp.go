@@ -22,14 +22,14 @@ type mcpCmd struct {
 	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: as said above."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (mcpCmd) Help() string {
 	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the " +
 		"daemon at LLM_COUNCIL_ADDR, and where none answers there, it runs the council itself, with its sessions in " +
 		"memory only.\n\n" + exitCodes
 }
 
-// Run serves one client until its input ends.
+// Run serves one MCP client on the standard streams until its input ends.
 func (c mcpCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -50,7 +50,7 @@ func (c mcpCmd) Run(ctx context.Context, std IO) error {
 	return serveMCP(ctx, std, cfg, o, func(err error) error { return explainRefusal(o, err) })
 }
 
-// answers reports whether a daemon answers.
+// answers reports whether a healthy daemon answers.
 func answers(ctx context.Context, o client.Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -62,15 +62,15 @@ func answers(ctx context.Context, o client.Options) bool {
 	return d.Healthy(ctx) == nil
 }
 
-// inProcess runs a daemon in this process that no address leads to. When another process
-// holds the record store, it runs without records.
+// inProcess runs a daemon in this process that listens on no address. If another process holds the record store,
+// sessions leave no records.
 func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
 	cfg.SessionsInMemory = true
 	cfg.NatsURL = ""
-	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
+	cfg.DrainTimeout = 0 // After the client has left, no one fetches the answers of running sessions.
 	o := daemon.Options{
 		Config:      cfg,
 		Simulated:   simllm.Default(),
@@ -104,7 +104,8 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	return serveMCP(ctx, std, cfg, own, nil)
 }
 
-// serveMCP serves one client with a daemon.
+// serveMCP serves one client. Its tools ask the daemon of o. explain turns the errors of that daemon into ones for
+// the user, and may be nil.
 func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, explain func(error) error) error {
 	s, err := mcpserver.New(mcpserver.Options{
 		Daemon:   o,

@@ -9,10 +9,9 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// limitMemory keeps the process within the memory of its container: Go's memory limit
-// becomes nine tenths of the limit of the control group, unless GOMEMLIMIT sets it. Where
-// there is a limit, garbage may grow to four times of what is in use, unless GOGC says
-// how far: that takes less processor time, and close to the limit it is collected earlier.
+// limitMemory keeps the process within the memory of its container. It sets Go's memory limit to nine tenths of the
+// container's limit, unless GOMEMLIMIT sets it. With a limit, it also sets GOGC to 400, unless GOGC is set. The
+// collector then takes less processor time, and works harder only close to the limit.
 func limitMemory(log *slog.Logger) {
 	limit, err := memlimit.Set()
 	if err != nil {

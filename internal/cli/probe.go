@@ -21,7 +21,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// maxCount is the most that a flag may count which a command makes in memory, such as sessions.
+// maxCount bounds the counts in flags, such as sessions or repeats, because a command holds all of them in memory.
 const maxCount = 100_000
 
 type probeCmd struct {
@@ -40,17 +40,16 @@ type runProbeCmd struct {
 	JSON      bool     `name:"json" help:"Print the figures as JSON."`
 }
 
-// probed is what a probe found.
+// probed is the result of a probe.
 type probed struct {
 	Questions int                    `json:"questions"`
 	Repeats   int                    `json:"repeats"`
 	Usage     council.Usage          `json:"usage"`
-	Failed    int                    `json:"failed"` // answers and reviews that did not come back
+	Failed    int                    `json:"failed"` // answers and reviews that are missing
 	Reviewers []bias.SelfConsistency `json:"reviewers"`
 }
 
-// Run has reviewers read the same answers several times, and says how far they agree
-// with themselves.
+// Run has reviewers read the same answers several times, and prints how far they agree with themselves.
 func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -70,7 +69,7 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	} else if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
+	cfg.BiasConsent = max(cfg.BiasConsent, 1) // the user consents by naming a file
 	log := slog.New(slog.DiscardHandler)
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
 		Config:         cfg,
@@ -103,6 +102,7 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	return p.write(std.Stdout, c.Out)
 }
 
+// check returns an error if a number is out of range or --out cannot be used.
 func (c runProbeCmd) check(cfg config.Config) error {
 	if c.Repeats < 2 || c.Repeats > maxCount || c.Sessions < 0 || c.Sessions > maxCount {
 		return usageError{fmt.Errorf("--repeats takes a whole number from 2 to %d, --sessions one from 0 to %[1]d",
@@ -122,8 +122,9 @@ func (c runProbeCmd) check(cfg config.Config) error {
 	return nil
 }
 
-// questionSecret returns the secret of question keys for records in the file out. It is that of the records of sessions where
-// there are some, so that questions are known again in all files. What is simulated has no secret, and is the same again.
+// questionSecret returns a function that returns the secret of question keys for records in the file out. If the
+// settings keep records, it is the secret of those records, so that equal questions have equal keys in all files.
+// Simulated records use a fixed secret.
 func questionSecret(ctx context.Context, std IO, cfg config.Config, out string, simulated bool) func() string {
 	if simulated {
 		return func() string { return "simulated" }
@@ -164,7 +165,7 @@ func (c runProbeCmd) questions() ([]string, error) {
 	return questions, nil
 }
 
-// cost says how many calls the probe makes, and what is known of their cost.
+// cost says how many calls the probe makes, and what is known about their cost.
 func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	members := len(plans[0].Members())
 	reviewers := len(plans[0].Reviewers())
@@ -183,8 +184,7 @@ func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	return text + "Calls that are tried again, and ballots that are asked for once more, come on top.\n"
 }
 
-// probe asks the questions, writes the records to a new file, and computes the figures from
-// that file.
+// probe asks the questions and writes the records to a new file. It then computes the figures from that file.
 func (c runProbeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []council.Plan) (p probed, err error) {
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -217,10 +217,10 @@ func (c runProbeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans 
 	return p, nil
 }
 
-// write writes the figures as text.
+// write prints the figures as text. path is the file of the records.
 func (p probed) write(w io.Writer, path string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\n"+ // errors come with Flush
+	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\n"+ // Flush returns the errors
 		"REVIEWER\tREPEATED\tIDENTICAL\tICC(1)\tWITHIN SD\tTAU-B")
 	for _, r := range p.Reviewers {
 		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
@@ -230,7 +230,8 @@ func (p probed) write(w io.Writer, path string) error {
 		"REVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP\tFIRST OR TIE\tLAST OR TIE")
 	for _, r := range p.Reviewers {
 		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%d\t%d\n",
-			r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue), r.PrimacyTies, r.RecencyTies)
+			r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue),
+			r.PrimacyTies, r.RecencyTies)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -254,6 +255,7 @@ no conflicts here; some papers count them with the conflicts.
 	return err
 }
 
+// figure returns a number with three decimals, or "-" if it is nil.
 func figure(x *float64) string {
 	if x == nil {
 		return "-"
@@ -261,6 +263,7 @@ func figure(x *float64) string {
 	return fmt.Sprintf("%.3f", *x)
 }
 
+// interval returns an estimate with its interval, or without it if that is not known.
 func interval(e stat.Estimate) string {
 	if e.Lower == nil || e.Upper == nil {
 		return figure(e.Value)

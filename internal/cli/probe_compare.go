@@ -19,7 +19,7 @@ type compareProbeCmd struct {
 	JSON    bool   `name:"json" help:"Print the figures as JSON."`
 }
 
-// Run says how each reviewer of two probes changed.
+// Run prints how each reviewer changed between two probes.
 func (c compareProbeCmd) Run(ctx context.Context, std IO) error {
 	earlier, err := probeRecords(ctx, c.Earlier)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c compareProbeCmd) Run(ctx context.Context, std IO) error {
 	return writeChanges(terminal{std.Stdout}, changes)
 }
 
-// probeRecords reads the records of a probe, in one file or several.
+// probeRecords reads the records of a probe. input is a record file or a pattern.
 func probeRecords(ctx context.Context, input string) (iter.Seq[council.BiasMetricRecord], error) {
 	paths, err := recordFiles([]string{input})
 	if err != nil {
@@ -59,10 +59,10 @@ func probeRecords(ctx context.Context, input string) (iter.Seq[council.BiasMetri
 	return slices.Values(records), nil
 }
 
-// writeChanges writes the comparison as text.
+// writeChanges prints the comparison as text.
 func writeChanges(w io.Writer, changes []bias.ProbeChange) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "REVIEWER\tMILDER BY\tQUESTIONS\tWITHIN SD\tICC(1)") // errors come with Flush
+	_, _ = fmt.Fprintln(t, "REVIEWER\tMILDER BY\tQUESTIONS\tWITHIN SD\tICC(1)") // Flush returns the errors
 	both := func(c bias.ProbeChange, of func(*bias.SelfConsistency) *float64) string {
 		text := [2]string{"-", "-"}
 		for i, s := range []*bias.SelfConsistency{c.Earlier, c.Later} {

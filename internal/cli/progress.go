@@ -16,19 +16,22 @@ import (
 	"golang.org/x/term"
 )
 
-// frameTime is the time between two drawings of the seats.
+// frameTime is the time between two frames of the screen.
 const frameTime = 120 * time.Millisecond
 
 // progress shows on a terminal what the members do, and the answer as it arrives.
 type progress struct {
-	steps   io.Writer // each step is a line of it; nil: no terminal, or a screen
-	screen  *screen   // the seats, drawn in place; nil: no terminal that can do so
-	answer  io.Writer // nil: no terminal, or the answer is wanted in another form
-	session string    // the id, once the session has started
+	// steps gets one line for each step. It is nil without a terminal, and if screen is set.
+	steps io.Writer
+	// screen draws the seats in place. It is nil if the terminal cannot do so.
+	screen *screen
+	// answer gets the text of the answer. It is nil without a terminal, and if the user wants another form.
+	answer  io.Writer
+	session string // id of the session, after its start
 	started council.Started
 }
 
-// newProgress returns the progress for two streams. The caller calls close at the end.
+// newProgress returns the progress for the two output streams. The caller calls close at the end.
 func newProgress(stdout, stderr io.Writer) *progress {
 	p := &progress{}
 	if isTerminal(stdout) {
@@ -44,7 +47,7 @@ func newProgress(stdout, stderr io.Writer) *progress {
 	return p
 }
 
-// close takes away what is not final on the screen.
+// close removes the lines of seats that still work.
 func (p *progress) close() {
 	if p.screen != nil {
 		p.screen.close()
@@ -107,7 +110,7 @@ func (p *progress) draw(data any) {
 		p.screen.begin("writes the answer", p.started.Chairman)
 	case council.Delta:
 		if p.answer != nil {
-			p.screen.begin("") // The answer itself shows now that there is life.
+			p.screen.begin("") // The answer itself now shows that the council works.
 		}
 	case council.Restart:
 		why, writer := voided(data)
@@ -119,7 +122,7 @@ func (p *progress) draw(data any) {
 	}
 }
 
-// voided says why the text of the final answer so far is void, and who writes it again.
+// voided says why the text of the final answer so far is void, and who writes the answer again.
 func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
 		return "the text of the answer was interrupted, and is void", "the chairman"
@@ -130,7 +133,7 @@ func voided(r council.Restart) (why, writer string) {
 	return fmt.Sprintf("%s failed: %s; what it wrote is void", r.Model, r.Reason), "another model"
 }
 
-// tell shows a line of text for the user, wherever the progress is shown.
+// tell shows a line to the user: on the screen if there is one, and else on stderr.
 func (p *progress) tell(stderr io.Writer, line string) {
 	if p.screen != nil {
 		p.screen.note(line)
@@ -139,6 +142,7 @@ func (p *progress) tell(stderr io.Writer, line string) {
 	_, _ = fmt.Fprintln(terminal{stderr}, line)
 }
 
+// reviewed says what a reviewer did.
 func reviewed(r council.Review) string {
 	if r.Status == council.OutcomeAbstained {
 		return "declined to rank"
@@ -146,6 +150,7 @@ func reviewed(r council.Review) string {
 	return "reviewed"
 }
 
+// outcome says how a call ended, and after how many seconds. ms are milliseconds.
 func outcome(word string, failure *council.Failure, ms float64) string {
 	if failure != nil {
 		return fmt.Sprintf("failed after %.1f s: %s", ms/1000, failure.Code)
@@ -153,8 +158,8 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
 }
 
-// terminal writes to what may be a terminal, and leaves out control characters: the
-// text of a model could otherwise move the cursor, or worse.
+// terminal writes to a terminal, and leaves out control characters. Otherwise the text of a model could move the
+// cursor or hide other text.
 type terminal struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -163,7 +168,7 @@ func (t terminal) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// visible returns a text without its control characters other than line breaks and tabs.
+// visible returns a text without control characters, except line breaks and tabs.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -173,7 +178,7 @@ func visible(text string) string {
 	}, text)
 }
 
-// seat is one line of a screen: what a model does or has done.
+// seat is one line of the screen: what a model does or has done.
 type seat struct {
 	model, does string
 	begun       time.Time
@@ -182,21 +187,21 @@ type seat struct {
 	failed      bool
 }
 
-// screen draws the seats of a stage on a terminal, one line each, and draws them anew in
-// the same place while they work.
+// screen draws the seats of a stage on a terminal, one line each. It redraws them in the same place while they
+// work.
 type screen struct {
 	out    *os.File
 	colour bool
 	ended  chan struct{}
 	drawer sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows, and out
+	mu    sync.Mutex // guards out and all below
 	seats []seat
 	frame int
-	drawn int // lines that stand on the terminal and are drawn anew
+	drawn int // lines on the terminal that the next frame replaces
 }
 
-// newScreen returns a screen. Its method close ends the goroutine that draws.
+// newScreen returns a screen and starts the goroutine that draws it. The method close ends that goroutine.
 func newScreen(out *os.File) *screen {
 	s := &screen{out: out, colour: os.Getenv("NO_COLOR") == "", ended: make(chan struct{})}
 	s.drawer.Go(func() {
@@ -217,14 +222,14 @@ func newScreen(out *os.File) *screen {
 	return s
 }
 
-// close ends the drawing. The lines of seats that still work are taken away.
+// close ends the drawing and removes the lines of seats that still work.
 func (s *screen) close() {
 	close(s.ended)
 	s.drawer.Wait()
 	s.begin("")
 }
 
-// begin leaves the seats that are over on the terminal as they are, and draws new ones.
+// begin draws new seats. It leaves the lines of finished seats on the terminal, and removes those of the others.
 func (s *screen) begin(does string, models ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +243,7 @@ func (s *screen) begin(does string, models ...string) {
 	s.drawLocked("")
 }
 
-// change says what a seat does now. The next frame shows it.
+// change sets what a seat does now. The next frame shows it.
 func (s *screen) change(model, does string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +254,7 @@ func (s *screen) change(model, does string) {
 	}
 }
 
-// end says what a seat has done, in so many milliseconds.
+// end sets what a seat has done, or how it failed. ms is how many milliseconds it took.
 func (s *screen) end(model, did string, failure *council.Failure, ms float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,16 +272,16 @@ func (s *screen) end(model, did string, failure *council.Failure, ms float64) {
 	s.drawLocked("")
 }
 
-// note writes a line that stays, above the seats.
+// note writes a line that stays on the terminal, above the seats.
 func (s *screen) note(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drawLocked(visible(line) + "\n")
 }
 
-// drawLocked writes a text that stays, and the seats below it, over those that were drawn
-// before. No line is as wide as the terminal, and there are fewer of them than it is high:
-// otherwise they could not be found again.
+// drawLocked writes a text that stays, and below it the seats, over the seats of the last frame. Every line is
+// narrower than the terminal, and the lines are fewer than its rows. Otherwise the next frame could not find them
+// again.
 func (s *screen) drawLocked(stays string) {
 	if stays == "" && s.drawn == 0 && len(s.seats) == 0 {
 		return
@@ -304,7 +309,7 @@ func (s *screen) drawLocked(stays string) {
 	_, _ = s.out.WriteString(b.String())
 }
 
-// line returns a seat as a line of less than so many columns.
+// line returns a seat as a line that is narrower than the given columns.
 func (s *screen) line(seat seat, columns int) string {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	mark := frames[s.frame%len(frames)]
@@ -321,14 +326,14 @@ func (s *screen) line(seat seat, columns int) string {
 		took = seat.took
 	}
 	text := strings.Join(strings.Fields(visible(fmt.Sprintf("%s %s", seat.model, seat.does))), " ")
-	text = clip(fmt.Sprintf(" %5.1fs  %s", took.Seconds(), text), columns-3) // A mark may be two columns wide.
+	text = clip(fmt.Sprintf(" %5.1fs  %s", took.Seconds(), text), columns-3) // The mark can be two columns wide.
 	if !s.colour {
 		return string(mark) + text + "\n"
 	}
 	return fmt.Sprintf("\x1b[%dm%c\x1b[0m%s\n", colour, mark, text)
 }
 
-// clip cuts a text to so many columns, and counts two for a character that may be wide.
+// clip cuts a text to a number of columns. It counts two columns for each character that can be wide.
 func clip(text string, columns int) string {
 	for i, r := range text {
 		columns--
@@ -342,8 +347,7 @@ func clip(text string, columns int) string {
 	return text
 }
 
-// plainLog is a slog.Handler that tells warnings and errors in words, for people who do
-// not look for a log.
+// plainLog is a slog.Handler that shows warnings and errors as plain lines, for users who do not expect a log.
 type plainLog struct{ tell func(line string) }
 
 // Enabled implements slog.Handler.
@@ -364,8 +368,8 @@ func (l plainLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs implements slog.Handler. What all lines of a session have in common says
-// nothing to somebody who asked one question.
+// WithAttrs implements slog.Handler. It drops the attributes, because they are the same for all lines of one
+// question.
 func (l plainLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 // WithGroup implements slog.Handler.

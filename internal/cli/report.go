@@ -21,7 +21,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// recordFile is the flags for the records that a command reads.
+// recordFile has the flags of commands that read records.
 type recordFile struct {
 	Input []string `help:"Record file to read, or a pattern as 'records-*.jsonl' (repeatable, read as one); default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE" sep:"none"`
 
@@ -38,7 +38,7 @@ type recordFile struct {
 	ModelVersion  string `help:"Only records whose reviewer or candidate was served as this version." placeholder:"VERSION"`
 }
 
-// load returns the configuration and the files to read.
+// load returns the settings and the paths of the record stores to read.
 func (f recordFile) load() (config.Config, []string, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -58,7 +58,7 @@ func (f recordFile) load() (config.Config, []string, error) {
 	return cfg, paths, err
 }
 
-// query returns what the flags ask for.
+// query returns the query of the flags.
 func (f recordFile) query() bias.Query {
 	return bias.Query{
 		Sessions:      f.Sessions,
@@ -74,9 +74,9 @@ func (f recordFile) query() bias.Query {
 	}
 }
 
-// recordFiles returns the stores that the inputs name, each once. Of the files that a
-// pattern matches, those that only stand beside a store are left out: closed segments of
-// another match, which are read with it, locks and files half written.
+// recordFiles returns the record stores that the inputs name, each once. An input is a path or a pattern. From the
+// matches of a pattern it leaves out lock files and temporary files, and it replaces closed segments by their
+// store.
 func recordFiles(inputs []string) ([]string, error) {
 	var paths []string
 	for _, input := range inputs {
@@ -99,7 +99,7 @@ func recordFiles(inputs []string) ([]string, error) {
 		matches = slices.DeleteFunc(matches, func(path string) bool {
 			return sidecar.MatchString(path) || store.Find(path) != nil
 		})
-		// With the segments of a store goes its name, even when the file itself is not there.
+		// A segment stands for its store, even if the data file of the store is missing.
 		for i, path := range matches {
 			matches[i] = segmentOf.ReplaceAllString(path, "")
 		}
@@ -117,6 +117,7 @@ var (
 	segmentOf = regexp.MustCompile(`\.[0-9]{6}(\.zst)?$`)
 )
 
+// writeIndented writes a value as indented JSON.
 func writeIndented(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -124,7 +125,7 @@ func writeIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// writeAs writes a document in the form that was asked for: as JSON, or what one of the functions makes of it.
+// writeAs writes a document in a format: json, csv, html or text. The functions make the last three.
 func writeAs[T any](w io.Writer, format string, document T, csv, html, text func(T) []byte) (err error) {
 	switch format {
 	case "json":
@@ -154,8 +155,8 @@ type biasReportCmd struct {
 	Verbose bool     `help:"Show the reviewers' profiles and the positions in full."`
 }
 
-// Run runs the command. Its error is a findingError when something was found that it shall
-// fail on.
+// Run prints the bias report or its monitor. Its error is a findingError if the report has a finding that --fail-on
+// names.
 func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	cfg, paths, err := c.load()
 	if err != nil {
@@ -196,7 +197,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	return nil
 }
 
-// foundIn returns the names of what a report has found, of some kinds.
+// foundIn returns the names of a report's findings of the given kinds.
 func foundIn(r bias.Report, kinds []bias.Kind) (found []string) {
 	for _, m := range r.Metrics {
 		if m.Found() && slices.Contains(kinds, m.Kind) {
@@ -209,7 +210,7 @@ func foundIn(r bias.Report, kinds []bias.Kind) (found []string) {
 	return found
 }
 
-// kinds returns the kinds of metrics on which the command is to fail.
+// kinds returns the kinds of metrics that --fail-on names.
 func (c *biasReportCmd) kinds() ([]bias.Kind, error) {
 	var kinds []bias.Kind
 	for _, word := range c.FailOn {
@@ -228,7 +229,7 @@ func (c *biasReportCmd) kinds() ([]bias.Kind, error) {
 	return kinds, nil
 }
 
-// evidenceFiles returns the evidence files to read.
+// evidenceFiles returns the paths of the evidence files to read. Without flags it is the file of the settings.
 func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 	for _, path := range c.Evidence {
 		if err := store.Find(path); err != nil {
@@ -241,8 +242,7 @@ func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 	return c.Evidence, nil
 }
 
-// monitor prints the monitor. Its error is a findingError when there is an alarm that it shall
-// fail on.
+// monitor prints the monitor. Its error is a findingError if the monitor raises an alarm that --fail-on names.
 func (c *biasReportCmd) monitor(
 	ctx context.Context, std IO, cfg config.Config, paths []string, failOn []bias.Kind,
 ) error {
@@ -264,7 +264,8 @@ func (c *biasReportCmd) monitor(
 		return err
 	}
 	if m.Status == bias.StatusCollecting {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: no alarm yet: %d more sessions are needed, so --fail-on found nothing\n", m.SessionsNeeded)
+		_, _ = fmt.Fprintf(std.Stderr, "councild: no alarm yet: %d more sessions are needed, so --fail-on found nothing\n",
+			m.SessionsNeeded)
 	}
 	if slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Found && slices.Contains(failOn, w.Kind) }) {
 		return findingError{errors.New(m.Headline)}
@@ -272,10 +273,10 @@ func (c *biasReportCmd) monitor(
 	return nil
 }
 
-// day is a time on the command line.
+// day is a point in time on the command line.
 type day struct{ time.Time }
 
-// UnmarshalText reads a day in UTC, or an instant with its offset.
+// UnmarshalText parses a day in UTC, or a time with its offset as in RFC 3339.
 func (d *day) UnmarshalText(text []byte) (err error) {
 	d.Time, err = council.ParseTime(string(text))
 	return err
@@ -286,7 +287,7 @@ type leaderboardCmd struct {
 	Format string `help:"Form of the leaderboard: ${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
-// Run runs the command.
+// Run prints the leaderboard.
 func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	cfg, paths, err := c.load()
 	if err != nil {

@@ -24,13 +24,13 @@ type rosterCheckCmd struct {
 	File string `arg:"" optional:"" help:"Roster; default LLM_COUNCIL_ROSTER."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (rosterCheckCmd) Help() string {
 	return "Nothing is called. Exit code 2 says that something is wrong. councild serve reads its roster " +
 		"again on SIGHUP."
 }
 
-// Run checks a roster.
+// Run checks a roster. Its error names every problem.
 func (c rosterCheckCmd) Run(_ context.Context, std IO) error {
 	shown, err := readRoster(c.File)
 	if err != nil {
@@ -46,7 +46,7 @@ type rosterShowCmd struct {
 	JSON bool   `name:"json" help:"Print it as JSON."`
 }
 
-// Run prints what a roster says.
+// Run prints the councils and models of a roster.
 func (c rosterShowCmd) Run(_ context.Context, std IO) error {
 	shown, err := readRoster(c.File)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c rosterShowCmd) Run(_ context.Context, std IO) error {
 	if c.JSON {
 		return writeIndented(std.Stdout, shown)
 	}
-	var b strings.Builder // writing to it does not fail
+	var b strings.Builder // its writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "COUNCIL\tVERSION\tMEMBERS\tREVIEWERS\tCHAIRMEN\tAUDIENCE")
 	for _, council := range shown.Councils {
@@ -64,14 +64,16 @@ func (c rosterShowCmd) Run(_ context.Context, std IO) error {
 			name += " (default)"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, council.Version, strings.Join(council.Members, ", "),
-			strings.Join(council.Reviewers, ", "), strings.Join(council.Chairmen, ", "), cmp.Or(strings.Join(council.Audience, ", "), "everybody"))
+			strings.Join(council.Reviewers, ", "), strings.Join(council.Chairmen, ", "),
+			cmp.Or(strings.Join(council.Audience, ", "), "everybody"))
 	}
 	_ = t.Flush()
 	b.WriteString("\n")
 	_, _ = fmt.Fprintln(t, "MODEL\tPROVIDER\tUPSTREAM\tOPTIONS\tCLEARANCE\tPRICE")
 	for _, m := range shown.Models {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			m.ID, m.Provider, cell(m.Upstream), cell(cmp.Or(m.Options, "-")), cell(cmp.Or(m.Clearance, "-")), cmp.Or(m.Price, "-"))
+			m.ID, m.Provider, cell(m.Upstream), cell(cmp.Or(m.Options, "-")),
+			cell(cmp.Or(m.Clearance, "-")), cmp.Or(m.Price, "-"))
 	}
 	_ = t.Flush()
 	_, _ = fmt.Fprintf(&b, "\nThe roster's hash is %s.\n", shown.Hash)
@@ -79,9 +81,9 @@ func (c rosterShowCmd) Run(_ context.Context, std IO) error {
 	return err
 }
 
-// readRoster returns what the roster in a file says, or "" for the one of the settings.
+// readRoster returns the roster in a file, or the roster in the settings if file is "".
 func readRoster(file string) (daemon.ShownRoster, error) {
-	cfg, err := config.Load() // without a look at the roster that the settings name
+	cfg, err := config.Load() // does not check the roster of the settings
 	if err != nil {
 		return daemon.ShownRoster{}, usageError{err}
 	}
@@ -96,12 +98,12 @@ type tokenCmd struct {
 	Name string `arg:"" help:"Whose token it is: 1 to 32 letters, digits, - and _."`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (tokenCmd) Help() string {
 	return "The token is printed once and kept nowhere: give it to its user. The roster holds its SHA-256 only."
 }
 
-// Run prints a new token, and what to write in the roster.
+// Run prints a new token, and the lines to write in the roster.
 func (c tokenCmd) Run(std IO) error {
 	if !config.TokenName.MatchString(c.Name) {
 		return usageError{fmt.Errorf("%.64q is no name of a token: write 1 to 32 letters, digits, - and _", c.Name)}

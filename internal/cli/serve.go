@@ -21,7 +21,8 @@ import (
 
 type serveCmd struct{}
 
-// Run runs the daemon. SIGHUP never ends it, neither while it starts nor while it shuts down.
+// Run runs the daemon until ctx ends. SIGHUP makes it read the roster again. SIGHUP never ends the process, not
+// even during the start and the shutdown.
 func (serveCmd) Run(ctx context.Context, std IO) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -73,7 +74,7 @@ type demoCmd struct {
 	Language string `placeholder:"CODE" help:"Of questions that name none: two letters such as en."`
 }
 
-// Run runs a daemon with simulated members, whose records go to a new directory.
+// Run runs a daemon with simulated members. Its records go to a new temporary directory.
 func (c demoCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -91,7 +92,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 		return s.Name == "LLM_COUNCIL_ADDR" && s.Source != config.SourceDefault
 	})
 	cfg.Addr = cmp.Or(c.Addr, cfg.Addr)
-	cfg.APITokens = nil // New makes a token where other machines can reach the address
+	cfg.APITokens = nil // New makes a token if other machines can reach the address
 	o := daemon.Options{
 		Config:    cfg,
 		Simulated: simllm.Default(),
@@ -135,21 +136,21 @@ Ctrl-C stops it.
 
 type showConfigCmd struct{}
 
-// Run prints every setting.
+// Run prints every setting with its value, source and meaning.
 func (showConfigCmd) Run(std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // errors come with Flush
+	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // Flush returns the errors
 	for _, s := range slices.Concat(cfg.Settings(), config.Tracing()) {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(s.Value, "-"), s.Source, s.Meaning)
 	}
 	for _, warning := range cfg.Warnings() {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
 	}
-	if len(cfg.Models) > 0 { // without models, the user only looks up what can be set
+	if len(cfg.Models) > 0 { // without models, the user only looks up the settings
 		if err := cfg.RequireCouncil(); err != nil {
 			_, _ = fmt.Fprintf(std.Stderr, "councild: no council can be run:\n%v\n", err)
 		}

@@ -17,15 +17,15 @@ import (
 	"github.com/councild/councild/internal/doors/client"
 )
 
-// sessionsTimeout is how long a command may wait for the daemon's answer.
+// sessionsTimeout is how long a command waits for one answer of the daemon.
 const sessionsTimeout = 30 * time.Second
 
-// server is the daemon that a command asks.
+// server has the flag that names the daemon to ask.
 type server struct {
 	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: LLM_COUNCIL_ADDR."`
 }
 
-// ask has a client of the daemon do something.
+// ask calls do with a client of the daemon, within sessionsTimeout.
 func (s server) ask(ctx context.Context, do func(context.Context, *client.Client) error) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -36,8 +36,8 @@ func (s server) ask(ctx context.Context, do func(context.Context, *client.Client
 	return asking(ctx, cfg, s.Server, func(d *client.Client) error { return do(bounded, d) })
 }
 
-// asking has a client of the daemon at an address do something, "" for that of the
-// settings. Its error says what to type when no daemon answers there, or when it refuses.
+// asking calls do with a client of the daemon at an address, or of the daemon in the settings if the address is "".
+// If no daemon answers or the daemon refuses, the error says what to type.
 func asking(ctx context.Context, cfg config.Config, address string, do func(*client.Client) error) error {
 	o, err := daemonAt(cfg, address)
 	if err != nil {
@@ -55,7 +55,8 @@ func asking(ctx context.Context, cfg config.Config, address string, do func(*cli
 	return explainRefusal(o, err)
 }
 
-// daemonAt returns how the daemon at an address is called, "" for that of the settings.
+// daemonAt returns the client options for the daemon at an address, or for the daemon in the settings if the
+// address is "".
 func daemonAt(cfg config.Config, address string) (client.Options, error) {
 	address, err := daemonURL(cmp.Or(address, daemon.Reachable(cfg.Addr)))
 	if err != nil {
@@ -68,7 +69,8 @@ func daemonAt(cfg config.Config, address string) (client.Options, error) {
 	return o, nil
 }
 
-// explainRefusal says what to type or to set when no daemon answers, or when it refuses.
+// explainRefusal turns the error of a client into one that says what to type or to set, if no daemon answers or the
+// daemon refuses.
 func explainRefusal(o client.Options, err error) error {
 	address := o.URL
 	if unreachable, ok := errors.AsType[*url.Error](err); ok {
@@ -82,7 +84,7 @@ func explainRefusal(o client.Options, err error) error {
 	}
 	refused, ok := errors.AsType[*client.Error](err)
 	switch {
-	case !ok || refused.Status == 0: // such as a session that failed
+	case !ok || refused.Status == 0: // for example a session that failed
 		return err
 	case refused.Status == http.StatusUnauthorized && o.Token == "":
 		return fmt.Errorf("%w; LLM_COUNCIL_API_TOKENS is not set here: set it to a token of the daemon at %s",
@@ -103,8 +105,8 @@ func explainRefusal(o client.Options, err error) error {
 	}
 }
 
-// daemonURL returns the URL of a daemon without /v1, from how people write it: with or
-// without /v1, a slash at the end, or http:// before a host and a port.
+// daemonURL returns the URL of a daemon without /v1. It accepts a host and a port without http://, and a URL with
+// /v1 or a slash at its end.
 func daemonURL(text string) (string, error) {
 	address := strings.TrimSpace(text)
 	if _, _, err := net.SplitHostPort(address); err == nil && !strings.Contains(address, "/") {

@@ -34,7 +34,7 @@ type listSessionsCmd struct {
 	JSON   bool   `name:"json" help:"Print the list as JSON."`
 }
 
-// Run prints the sessions of a daemon.
+// Run prints the list of a daemon's sessions.
 func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	query := url.Values{}
 	for name, value := range map[string]string{"q": c.Search, "status": c.Status} {
@@ -62,9 +62,9 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	})
 }
 
-// table returns the sessions as a table of at most so many columns, 0 for any number.
+// table returns the sessions as a table. It cuts lines to the given columns, unless that is 0.
 func table(sessions []council.Summary, columns int) string {
-	var b strings.Builder // writing to it does not fail
+	var b strings.Builder // its writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tCREATED\tTOOK\tCOST\tQUESTION")
 	for _, s := range sessions {
@@ -85,7 +85,7 @@ func table(sessions []council.Summary, columns int) string {
 	}
 	var cut strings.Builder
 	for line := range strings.Lines(b.String()) {
-		if characters := []rune(line); len(characters) > columns+1 { // with the line break
+		if characters := []rune(line); len(characters) > columns+1 { // one more for the line break
 			line = string(characters[:max(0, columns-1)]) + "…\n"
 		}
 		cut.WriteString(line)
@@ -100,7 +100,7 @@ type showSessionCmd struct {
 	JSON bool   `name:"json" help:"Print the whole session as JSON."`
 }
 
-// Run prints a session of a daemon.
+// Run prints one session of a daemon.
 func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
 		session, err := d.Session(ctx, c.ID)
@@ -122,7 +122,7 @@ type deleteSessionCmd struct {
 	ID string `arg:"" help:"The session, as councild sessions list names it."`
 }
 
-// Run deletes or cancels a session of a daemon.
+// Run deletes a session of a daemon, or cancels it if it still runs.
 func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
 		deleted, err := d.Delete(ctx, c.ID)
@@ -142,14 +142,14 @@ type acceptSessionsCmd struct {
 	Dir string `help:"Directory of the kept sessions; default sessions in LLM_COUNCIL_DATA_DIR." placeholder:"DIR"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (acceptSessionsCmd) Help() string {
 	return "A daemon that finds a damaged file copies it to a directory damaged-TIME beside the others, with a " +
 		"report, and goes on with what is whole. This command writes down that you accept that. The daemon may run, " +
 		"and notices it within 5 seconds. The copies stay: remove the directory when you do not need them."
 }
 
-// Run writes down that the operator accepts what is damaged.
+// Run writes down that the operator accepts the damage of the kept sessions.
 func (c acceptSessionsCmd) Run(std IO) error {
 	dir := c.Dir
 	if dir == "" {
@@ -168,7 +168,7 @@ func (c acceptSessionsCmd) Run(std IO) error {
 	if err != nil {
 		return err
 	}
-	var text strings.Builder // writing to it does not fail
+	var text strings.Builder // its writes never fail
 	for _, d := range damages {
 		_, _ = fmt.Fprintf(&text, "Accepted: %s.\n", d.Problem())
 	}

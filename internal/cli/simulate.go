@@ -28,8 +28,7 @@ type simulateCmd struct {
 	Language []string `placeholder:"A,B" help:"Languages of the sessions, one after the other: two letters each, such as en,de."`
 }
 
-// Run runs simulated sessions through the real pipeline, over HTTP, and writes
-// their records.
+// Run runs simulated sessions through the real pipeline, over HTTP, and writes their records.
 func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -89,8 +88,8 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	return err
 }
 
-// simulatedCouncil replaces the council and the store of a configuration: four simulated
-// members, records in the given file and nowhere else.
+// simulatedCouncil replaces the council and the store of the settings. The council has four simulated members, and
+// its records go to one file only.
 func simulatedCouncil(cfg config.Config, records string) config.Config {
 	names := func(models []simllm.Model) []string {
 		names := make([]string, len(models))
@@ -115,7 +114,7 @@ func simulatedCouncil(cfg config.Config, records string) config.Config {
 	return cfg
 }
 
-// instantCouncil returns the models of the simulated council, which answer at once.
+// instantCouncil returns the models of the simulated council. They answer at once.
 func instantCouncil() []simllm.Model {
 	models := simllm.Council()
 	for i := range models {
@@ -124,7 +123,7 @@ func instantCouncil() []simllm.Model {
 	return models
 }
 
-// turn returns element i of a list that begins again at its end, "" of an empty one.
+// turn returns element i of a list that starts again after its end. It returns "" if the list is empty.
 func turn(list []string, i int) string {
 	if len(list) == 0 {
 		return ""
@@ -132,8 +131,7 @@ func turn(list []string, i int) string {
 	return list[i%len(list)]
 }
 
-// checkSubjects returns an error unless sessions can have these categories and languages, or
-// none for "".
+// checkSubjects returns an error for an unknown category or language. "" stands for none.
 func checkSubjects(categories, languages []string) error {
 	for _, category := range categories {
 		if category != "" && !slices.Contains(council.Categories(), category) {
@@ -150,7 +148,7 @@ func checkSubjects(categories, languages []string) error {
 	return nil
 }
 
-// newFile returns an error unless path names no file yet.
+// newFile returns an error if a file exists at path.
 func newFile(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: "+

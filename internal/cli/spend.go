@@ -26,7 +26,7 @@ type spendCmd struct {
 	Format string  `help:"Form of the report: ${enum}." enum:"text,json,csv" default:"text"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (spendCmd) Help() string {
 	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running " +
 		"daemon knows more: ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 if the " +
@@ -35,7 +35,7 @@ func (spendCmd) Help() string {
 		"daemon can start. What is lost counts against no limit."
 }
 
-// Run prints what sessions cost, or looks into the ledger.
+// Run prints what sessions cost, or verifies or accepts the ledger.
 func (c spendCmd) Run(ctx context.Context, std IO) error {
 	if c.Days < 0 {
 		return usageError{errors.New("--days takes a whole number, 0 for no limit")}
@@ -68,7 +68,7 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 	return writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Spend)
 }
 
-// noteMissing says on the standard error that there is no ledger.
+// noteMissing says on the standard error that the ledger does not exist.
 func noteMissing(std IO, path string) {
 	if err := store.Find(path); errors.Is(err, fs.ErrNotExist) {
 		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: there is no ledger of costs at %s\n", path)
@@ -123,14 +123,14 @@ type pricesCmd struct {
 	From string `help:"File to read in place of asking the providers: OpenRouter's /models, or LiteLLM's model_prices_and_context_window.json." placeholder:"FILE"`
 }
 
-// Help returns what the help of the command says below its summary.
+// Help returns the details that --help prints below the summary of the command.
 func (pricesCmd) Help() string {
 	return "The prices of the configured models, as of today or of the file's day, each as an entry of a roster and " +
 		"as one of LLM_COUNCIL_PRICES, and where they differ from those that are set. Look at them before you use " +
 		"them: a wrong price overspends in silence."
 }
 
-// Run prints what models cost.
+// Run prints the prices of the configured models.
 func (c pricesCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {

@@ -32,11 +32,12 @@ type storeCmd struct {
 	Simulate simulateCmd `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 }
 
-// storeFile names the record store that a command reads.
+// storeFile has the argument that names a record store.
 type storeFile struct {
 	File string `arg:"" optional:"" help:"Record file to read; default LLM_COUNCIL_BIAS_STORE."`
 }
 
+// path returns the path of the argument, or of the settings without one.
 func (c storeFile) path() (string, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -49,7 +50,7 @@ type verifyCmd struct {
 	storeFile
 }
 
-// Run runs the command. Its error says that a file cannot be read, a summary is wrong, or a
+// Run prints what each file of the store holds. Its error says that a file cannot be read, a summary is wrong, or a
 // line holds no record.
 func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	path, err := c.path()
@@ -61,7 +62,7 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 		return fmt.Errorf("reading the records: %w", err)
 	}
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
+	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // Flush returns the errors
 	var all store.Part
 	skipped := 0
 	unreadable := 0
@@ -114,7 +115,7 @@ type exportCmd struct {
 	Out    string `help:"New file to write to; default the standard output." placeholder:"FILE"`
 }
 
-// Run runs the command.
+// Run writes the records to the standard output or to a new file.
 func (c exportCmd) Run(ctx context.Context, std IO) error {
 	path, err := c.path()
 	if err != nil {
@@ -130,8 +131,7 @@ func (c exportCmd) Run(ctx context.Context, std IO) error {
 	return c.exportTo(ctx, path, f, std.Stderr)
 }
 
-// exportTo is export into a file. Some file systems report only when the file is closed
-// that they could not write it.
+// exportTo exports into a file and closes the file. Some file systems report a failed write only on close.
 func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser, stderr io.Writer) error {
 	if err := errors.Join(c.export(ctx, path, out, stderr), out.Close()); err != nil {
 		return fmt.Errorf("%s is not whole: %w", c.Out, err)
@@ -139,8 +139,8 @@ func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser
 	return nil
 }
 
-// export writes the records of the store at path to out: their lines as they stand in the
-// store, or a table. Below consent level 4 they are without their question keys.
+// export writes the records of the store at path to out, as the lines of the store or as a table. Records below
+// consent level 4 lose their question keys.
 func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Writer) (err error) {
 	buffered := bufio.NewWriter(out)
 	rows := csv.NewWriter(buffered)
@@ -169,7 +169,8 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 		}
 	}
 	if skipped > 0 {
-		_, _ = fmt.Fprintf(stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", skipped)
+		_, _ = fmt.Fprintf(stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n",
+			skipped)
 	}
 	rows.Flush()
 	if err := errors.Join(err, rows.Error(), buffered.Flush()); err != nil {
@@ -178,20 +179,20 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 	return nil
 }
 
-// withoutKey returns a line as it may leave the machine: below consent level 4 without the key of its question.
+// withoutKey returns a line in the form that may leave the machine. Below consent level 4 it has no question key.
 func withoutKey(l store.Line) store.Line {
 	if l.QuestionKey == nil || l.ConsentLevel >= consent.LevelResearch {
 		return l
 	}
 	l.Text = bytes.Replace(l.Text, []byte(`"question_key":"`+*l.QuestionKey+`"`), []byte(`"question_key":null`), 1)
 	if again, err := store.ParseRecord(l.Text); err != nil || again.QuestionKey != nil {
-		// Another program wrote it in another form.
+		// Another program wrote the line, in another form.
 		var fields map[string]json.RawMessage
-		_ = json.Unmarshal(l.Text, &fields) // it was read as a record
+		_ = json.Unmarshal(l.Text, &fields) // the line was parsed as a record before
 		maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool {
 			return strings.EqualFold(name, "question_key")
 		})
-		l.Text, _ = json.Marshal(fields) // it holds valid JSON alone
+		l.Text, _ = json.Marshal(fields) // all values are valid JSON
 	}
 	l.QuestionKey = nil
 	return l
@@ -201,8 +202,8 @@ type publishCmd struct {
 	storeFile
 }
 
-// Run runs the command. Its error says that there is no cluster, that it does not answer,
-// or that sessions could not be sent.
+// Run sends the records to the cluster. Its error says that no cluster is set or answers, or that sessions could
+// not be sent.
 func (c publishCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := config.Load()
 	if err != nil {
@@ -219,7 +220,8 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	_, err = fmt.Fprintf(std.Stdout, "%d sessions: %d are new on the cluster, %d were there already\n",
 		p.Sessions, p.Added, p.Sessions-p.Added-p.Refused)
 	if p.Skipped > 0 {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", p.Skipped)
+		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n",
+			p.Skipped)
 	}
 	if p.Refused > 0 {
 		return fmt.Errorf("%d sessions were not sent; the first: %w", p.Refused, p.Reason)
@@ -227,7 +229,7 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	return err
 }
 
-// header returns the names of the columns of a table of records.
+// header returns the column names of a table of records.
 func header() []string {
 	columns := council.RecordColumns()
 	names := make([]string, len(columns))
@@ -237,9 +239,9 @@ func header() []string {
 	return names
 }
 
-// row returns a record as a row of a table, with the cells of council.RecordColumns. A field that is null or missing is
-// an empty cell. The position is that of the line, also for an old schema. Texts are quoted so that no program for
-// tables takes one for a formula.
+// row returns a record as a row of a table, with the columns of council.RecordColumns. A null or missing field is
+// an empty cell. The position is that of the line, even for an old schema. Texts are quoted, so that no spreadsheet
+// takes one for a formula.
 func row(l store.Line) ([]string, error) {
 	record, err := json.Marshal(l.BiasMetricRecord)
 	if err != nil {
@@ -265,7 +267,7 @@ func row(l store.Line) ([]string, error) {
 	return cells, nil
 }
 
-// cellOf returns the text of a field of a record, which is given by the JSON of its fields.
+// cellOf returns the cell of a column. fields has the fields of the record as JSON.
 func cellOf(c council.RecordColumn, fields map[string]json.RawMessage) (string, error) {
 	if c.Object != "" {
 		object := fields[c.Object]
