@@ -1,4 +1,5 @@
-// Command councild is an LLM council: an HTTP daemon and its command line.
+// Command councild is an LLM council: an HTTP daemon and its command line. It only passes the process to package
+// cli.
 package main
 
 import (
@@ -10,13 +11,13 @@ import (
 	"github.com/councild/councild/internal/cli"
 )
 
-// version is set by the linker for releases.
+// version is the version of a release. The linker sets it.
 var version string
 
 func main() { os.Exit(run(cli.IO{})) }
 
-// run runs one command, with the arguments and streams of the process. The first signal ends its context, and so asks
-// it to stop in good order; a second one does not wait for that.
+// run runs one command with the arguments and streams of the process. The first signal ends the context of the
+// command, so that it stops in good order. A second signal ends the process at once.
 func run(std cli.IO) int {
 	std.Args = os.Args[1:]
 	std.Stdin = os.Stdin
