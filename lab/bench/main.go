@@ -1,13 +1,13 @@
-// Command bench measures councild beside reference programs, in processes of their own.
+// Command bench measures councild against reference programs. Each program is a process of its own.
 //
-// R0 sends the HTTP traffic of sessions with net/http and bytes that were made before. R1
-// sends the same with go-openai and a tuned pool of idle connections: what a program takes
-// that does nothing but call the models. R2 reads records with encoding/json, R3 adds up the
-// bytes of their file. Rounds of all are interleaved, because the same work can take twice as
-// long from one minute to the next, so that only ratios within one run mean anything.
+// R0 sends the HTTP requests of sessions with net/http and with bodies that it made before. R1 sends the same
+// requests with go-openai and a tuned pool of idle connections. It shows the cost of a program that does nothing
+// but call the models. R2 reads records with encoding/json, and R3 adds up the bytes of their file. The rounds of
+// all programs are interleaved, because the speed of a shared machine can halve from one minute to the next. So
+// only ratios within one run mean anything.
 //
-// A session has four members: four answers of 2.0 KB to a prompt of 400 bytes, four reviews
-// of 1.2 KB, one synthesis of 2.0 KB. README.md says what each figure is.
+// A session has four members: four answers of 2.0 KB to a prompt of 400 bytes, four reviews of 1.2 KB and one
+// synthesis of 2.0 KB. README.md says what each figure is.
 package main
 
 import (

@@ -1,8 +1,9 @@
-// Command validate compares the bias report, and the verdicts of package worth, with simulated truth. It computes the report over
-// many simulated data sets, with a planted bias or without any. It counts false verdicts, the intervals that cover the planted
-// effect, and the power to find it, and prints these shares, each beside the bounds that it must keep.
+// Command validate checks the bias report, the monitor and the verdicts of package worth against simulations whose
+// truth is known. It simulates many data sets, with a planted bias or without one, and computes the report over
+// each of them. It counts false verdicts, intervals that cover the planted effect, and planted effects that are
+// found. It prints these shares beside the bounds that they must keep.
 //
-// Package biassim simulates the records, and package bias does all estimation.
+// Package biassim simulates the records, and package bias makes all estimates.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 	"time"
 )
 
-// These are the exit codes beside 0.
+// The exit codes besides 0.
 const (
 	exitFailure = 1 // a figure is out of bounds, or the run was interrupted
 	exitUsage   = 2 // the command line is wrong
@@ -28,7 +29,7 @@ const (
 const maxReplicates = 100_000
 
 func main() {
-	debug.SetGCPercent(400) // data sets are small and many: this saves a sixth of the time
+	debug.SetGCPercent(400) // the data sets are small and many, and this saves a sixth of the time
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -85,7 +86,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// simulate runs the chosen scenarios of the report, or those of comparisons and of the monitor.
+// simulate runs the chosen scenarios of the bias report, or with comparing those of comparisons and of the monitor.
 func simulate(ctx context.Context, progress io.Writer, only *regexp.Regexp, comparing bool, o Options) ([]Figure, error) {
 	if !comparing {
 		return Run(ctx, progress, Matching(only), o)

@@ -12,26 +12,34 @@ import (
 	"github.com/councild/councild/internal/testkit/biassim"
 )
 
-// Scenario is a kind of data set and what is counted on the reports over it.
+// Scenario is a kind of data set, with the lines that are counted on the reports over it. [Run] simulates it.
 type Scenario struct {
-	what     string // the world, or what is planted
+	what     string // the world, or the planted bias
 	members  int
 	sessions int
-	own      bool // own answers are reviewed too
+	own      bool // reviewers also see their own answers
 	order    council.Order
-	pairs    *biassim.Pairs // judgements of pairs by the members, in place of sessions of a council
-	world    biassim.World
-	outside  []string // reviewers that do not answer questions
-	leaving  bool     // members come and go
-	joins    int      // the session before which the last member is not there; 0: it always is
-	// favourOnly says that reviewers may change or have anomalies in this world, so that favours alone are counted.
+	// pairs has judgements of pairs by the members, which replace the sessions of a council.
+	pairs   *biassim.Pairs
+	world   biassim.World
+	outside []string // reviewers that answer no questions
+	leaving bool     // members come and go
+	// joins is the first session of the last member. With 0 it takes part from the beginning.
+	joins int
+	// favourOnly says that only favours are counted, because reviewers of this world may change or have anomalies.
 	favourOnly bool
-	seldom     int  // the first reviewer meets the others in one of so many sessions; 0: in all
-	alone      bool // in the other sessions it is alone; otherwise it is by turns alone and away
-	effects    biassim.Effects
-	seen       *detectable // what is planted instead of effects, if that depends on what reports print
-	percent    int         // of the usual number of data sets; 0 stands for 100
-	lines      []line
+	// seldom says that the first reviewer meets the others in only one of this many sessions. With 0 it meets them
+	// in all.
+	seldom int
+	// alone says that the first reviewer is the only one in the other sessions. Otherwise it is by turns the only
+	// one and missing.
+	alone   bool
+	effects biassim.Effects
+	// seen plants an effect that depends on what reports print. It replaces effects.
+	seen *detectable
+	// percent scales the usual number of data sets. 0 stands for 100.
+	percent int
+	lines   []line
 }
 
 // line is one share of hits among trials, and the bounds between which it must lie.
@@ -74,7 +82,7 @@ const (
 	tableSeen = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
 )
 
-// Matching returns the scenarios whose name matches.
+// Matching returns the scenarios whose name matches, in the order in which they run.
 func Matching(only *regexp.Regexp) []Scenario {
 	return slices.DeleteFunc(scenarios(), func(s Scenario) bool { return !only.MatchString(s.name()) })
 }

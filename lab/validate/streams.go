@@ -34,17 +34,23 @@ const streamSessions = 1000
 // looks returns after how many sessions the monitor is looked at.
 func looks() []int { return []int{bias.MonitorFrom, 150, 200, 300, 400, 500, 600, 800, streamSessions} }
 
-// Stream is a kind of simulated stream of sessions, at which the monitor looks again and again.
+// Stream is a kind of simulated stream of sessions. The monitor looks at it again and again while it grows.
+// [RunStreams] simulates it.
 type Stream struct {
-	data Scenario // without lines
-	// shift is what is planted, in standard deviations of one session's figure of the
-	// affected headline; 0: the effects of data are.
-	shift    float64
-	effect   func(points float64) biassim.Effects // what plants it
-	prefer   float64                              // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
-	affected string                               // the headline that is planted or, where nobody is favoured, may have an effect all the same
-	stop     finding                              // after which nobody looks again
-	lines    []streamLine
+	data Scenario // has no lines
+	// shift is the size of the planted effect, in standard deviations of the affected headline's figure for one
+	// session. With 0, the effects of data are planted.
+	shift float64
+	// effect returns the effects that plant a number of points.
+	effect func(points float64) biassim.Effects
+	// prefer is the share of shadow reviews that prefer the synthesis, 0.1 to 0.9. At 0.5 they prefer neither.
+	prefer float64
+	// affected is the headline with the planted effect. In a world without favour, it is a headline that may have
+	// an effect all the same.
+	affected string
+	// stop ends the looks at a stream.
+	stop  finding
+	lines []streamLine
 }
 
 // finding is what a monitor may find in a stream.
@@ -62,13 +68,13 @@ func (s Stream) name() string {
 	return fmt.Sprintf("streams, %s, %d members", s.data.row(), s.data.members)
 }
 
-// Streams returns the kinds of streams whose name matches.
+// Streams returns the kinds of streams whose name matches, in the order in which they run.
 func Streams(only *regexp.Regexp) []Stream {
 	return slices.DeleteFunc(streams(), func(s Stream) bool { return !only.MatchString(s.name()) })
 }
 
-// RunStreams runs simulated streams whose truth is known, and returns what the monitor made of
-// them. It writes a line to progress when a kind of stream ends.
+// RunStreams simulates streams and returns what the monitor finds in them. It writes a line to progress after each
+// kind of stream. Its error is that of ctx or of progress.
 func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range all {

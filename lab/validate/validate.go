@@ -23,16 +23,19 @@ import (
 
 // Options are the settings of a run.
 type Options struct {
-	Replicates int     // data sets of a scenario, for most scenarios; above 0
-	Seed       uint64  // of the data sets
-	Widen      float64 // every bound is wider by at least this many binomial standard errors; 0 or more
+	// Replicates is the number of data sets of most scenarios. It is above 0.
+	Replicates int
+	// Seed determines the data sets.
+	Seed uint64
+	// Widen makes every bound wider by at least this many binomial standard errors. It is 0 or more.
+	Widen float64
 }
 
-// Figure is one line of a scenario with what was counted.
+// Figure is one line of a scenario, with its counts. [Print] prints it.
 type Figure struct {
 	line
 	hits, trials int
-	low, high    float64 // the line's bounds, widened by its errors
+	low, high    float64 // the bounds of the line, widened
 }
 
 // ok reports whether the share of hits is within bounds. A share without a trial, NaN,
@@ -51,7 +54,7 @@ func (f *Figure) widen(o Options) {
 	f.high = min(1, f.line.high+widening(f.line.high))
 }
 
-// String returns the share in percent, marked where it is out of bounds.
+// String returns the share in percent, with a mark if it is out of bounds.
 func (f Figure) String() string {
 	share := 100 * float64(f.hits) / float64(f.trials)
 	switch {
@@ -64,8 +67,8 @@ func (f Figure) String() string {
 	}
 }
 
-// Run runs scenarios and returns their figures. It writes a line to progress when a
-// scenario ends.
+// Run simulates scenarios and returns their figures. It writes a line to progress after each scenario. Its error is
+// that of ctx or of progress.
 func Run(ctx context.Context, progress io.Writer, scenarios []Scenario, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range scenarios {
@@ -272,8 +275,8 @@ func flatten(metrics []bias.Metric) map[string]bias.Metric {
 	return flat
 }
 
-// Print writes the figures as tables and returns how many are out of bounds. Tables,
-// rows and columns are in the order in which they first occur.
+// Print writes the figures as tables and returns how many are out of bounds. Tables, rows and columns come in the
+// order in which they first occur.
 func Print(w io.Writer, figures []Figure) (outOfBounds int, err error) {
 	var text strings.Builder
 	for _, table := range distinct(figures, func(f Figure) string { return f.table }) {

@@ -36,11 +36,13 @@ const (
 	common = 0.6 // share of the variance of errors that all arms share
 )
 
-// Comparison is a kind of simulated comparison, and what is counted.
+// Comparison is a kind of simulated comparison between a council and other arms, with what is counted. [RunWorth]
+// simulates it.
 type Comparison struct {
 	line
-	world biassim.Graded // its first arm is the council, then ranked and ensemble where there are any, then members
-	few   int            // comparators besides members
+	// world has the council as its first arm. Ranked and ensemble follow if there are any, and then members.
+	world biassim.Graded
+	few   int // number of comparators that are not members
 	count func(c Comparison, questions []biassim.GradedQuestion) (hit bool, tried bool)
 }
 
@@ -48,8 +50,8 @@ func (c Comparison) name() string {
 	return fmt.Sprintf("worth, %s, %s, %s questions", c.table, c.row, c.column)
 }
 
-// RunWorth runs simulated comparisons whose truth is known, and returns what the verdicts and
-// intervals made of them. It writes a line to progress when a kind of comparison ends.
+// RunWorth simulates comparisons and returns how often the verdicts and intervals are right. It writes a line to
+// progress after each kind of comparison. Its error is that of ctx or of progress.
 func RunWorth(ctx context.Context, progress io.Writer, all []Comparison, o Options) ([]Figure, error) {
 	figures := make([]Figure, 0, len(all))
 	for k, c := range all {
@@ -94,7 +96,7 @@ func (c Comparison) run(ctx context.Context, o Options) (Figure, error) {
 	return f, err
 }
 
-// Comparisons returns the kinds of comparisons whose name matches.
+// Comparisons returns the kinds of comparisons whose name matches, in the order in which they run.
 func Comparisons(only *regexp.Regexp) []Comparison {
 	return slices.DeleteFunc(comparisons(), func(c Comparison) bool { return !only.MatchString(c.name()) })
 }
