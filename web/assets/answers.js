@@ -1,5 +1,5 @@
-// The answers of a session: ranked, opened in place with what the reviewers said about
-// each, and two side by side.
+// The answers of a session: in the order of their rank, opened in place with the opinions of the reviewers, and two
+// of them side by side.
 
 import { bar, spent } from "./audit.js";
 import { copyButton, el, lasting, number, table, tame } from "./dom.js";
@@ -10,14 +10,14 @@ export const outcomes = {
   again: "asked again", reviewing: "reviewing",
 };
 
-// seatList is a list of seats, each of which can be opened. A seat is shown from the
-// beginning: what it does, for how long, and its text as it arrives.
+// seatList returns a list of seats. The reader can open each of them. A seat is shown from the start of the
+// session: what it does, for how long, and its text as it arrives.
 export function seatList() {
   const list = el("ul", { class: "seats" });
   const seats = new Map();
   return {
     list, seats,
-    // place makes the seats, which begin at a time of the daemon's clock.
+    // place makes the seats. since says from when their time counts: "session", or null while they do not work yet.
     place: (models, since) => {
       seats.clear();
       list.replaceChildren(...models.map((model) => {
@@ -26,11 +26,11 @@ export function seatList() {
         return s.item;
       }));
     },
-    // order brings the seats into the order of these models.
+    // order sorts the seats by the order of these models.
     order: (models) => {
       const sorted = [...models, ...[...seats.keys()].filter((m) => !models.includes(m))].map((m) => seats.get(m)).filter(Boolean);
       if (sorted.every((s, i) => list.children[i] === s.item)) return;
-      const held = document.activeElement; // an element that is moved loses the focus
+      const held = document.activeElement; // a moved element loses the focus
       list.append(...sorted.map((s) => s.item));
       if (list.contains(held)) held.focus({ preventScroll: true });
     },
@@ -45,7 +45,7 @@ function seat(model, since) {
   const preview = el("span", { class: "preview", dir: "auto" });
   const prose = el("div", { class: "prose" });
   const body = el("div", { class: "inside" }, prose);
-  let latest = null; // the text on its way; it is drawn while the reader looks at it
+  let latest = null; // the text so far; it is drawn only while the seat is open
   const details = el("details", { ontoggle: () => { if (details.open && latest !== null && !s.ended) text.set(latest, false); } }, el("summary", {},
     place, el("span", { class: "model" }, model), share, el("span", { class: "hint" }, state, " ", time), preview), body);
   const item = el("li", {}, details);
@@ -56,7 +56,7 @@ function seat(model, since) {
       state.className = `state ${status}`;
       state.textContent = outcomes[status];
     },
-    // write shows a text that is on its way.
+    // write shows the text so far.
     write: (whole) => {
       if (s.ended) return;
       s.state(whole === "" ? "again" : "writing");
@@ -65,7 +65,7 @@ function seat(model, since) {
       if (details.open) text.set(whole, false);
       preview.textContent = tame(whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200));
     },
-    // end shows what came of the seat.
+    // end shows the result of the seat.
     end: (status, ms, words, ...content) => {
       s.ended = true;
       s.state(status);
@@ -83,7 +83,7 @@ function seat(model, since) {
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
     },
-    // unreached ends a seat of which nothing came, at work or not when the session was stopped.
+    // unreached ends a seat without a result. stopped says that the session was cancelled or interrupted.
     unreached: (stopped) => {
       if (s.ended) return;
       state.className = "state unreached";
@@ -96,7 +96,7 @@ function seat(model, since) {
   return s;
 }
 
-// answerInto fills a seat with a member's answer.
+// answerInto shows a member's answer in its seat.
 export function answerInto(seat, a) {
   if (seat.ended) return; // the same answer arrives more than once
   const hint = el("p", { class: "hint" }, spent(a), a.finish_reason ? ` · ended with “${a.finish_reason}”` : "");
@@ -108,7 +108,7 @@ export function answerInto(seat, a) {
     el("div", { class: "tools" }, copyButton(`Copy the answer of ${a.model}`, () => a.response)), hint);
 }
 
-// reviewInto fills a seat with a reviewer's review: its words, its ballot as a table.
+// reviewInto shows a review in its seat: the words, and the ballot as a table.
 export function reviewInto(seat, r) {
   if (seat.ended) return;
   const ballot = r.parsed_ranking;
@@ -123,7 +123,8 @@ export function reviewInto(seat, r) {
     el("p", { class: "hint" }, spent(r)));
 }
 
-// read takes a review apart, once. Where no ballot was read from JSON, all is prose.
+// read splits a review into its prose and its critiques, and keeps the result. A review without a ballot in JSON is
+// all prose.
 const taken = new WeakMap();
 function read(r) {
   if (!taken.has(r)) {
@@ -133,7 +134,7 @@ function read(r) {
   return taken.get(r);
 }
 
-// ranked says in one line how a reviewer ranked.
+// ranked returns a reviewer's ranking in one line.
 function ranked(r) {
   const names = r.parsed_ranking?.ranking.map((label) => r.label_to_model[label]?.model ?? label) ?? [];
   return names.length ? names.join(" › ") : "";
@@ -141,7 +142,7 @@ function ranked(r) {
 
 const failure = (f) => el("p", { class: "bad" }, `${f.message} (${f.code}${f.http_status ? `, HTTP ${f.http_status}` : ""})`);
 
-// places returns the place of each label on a ballot; labels that tie share one.
+// places returns the place of each label on a ballot. Labels that tie share a place.
 function places(ballot) {
   const found = new Map();
   let last = [];
@@ -155,7 +156,8 @@ function places(ballot) {
 
 const known = (value) => (value == null ? "–" : String(value));
 
-// slate shows the answers that a reviewer saw, in its order, with its ranks and scores.
+// slate shows the answers that a reviewer saw, in the order shown, with the ranks and scores that the reviewer
+// gave.
 function slate(review) {
   const ballot = review.parsed_ranking;
   const shown = Object.entries(review.label_to_model).sort(([, a], [, b]) => a.display_index - b.display_index);
@@ -173,7 +175,7 @@ function slate(review) {
   ];
 }
 
-// opinions shows under an answer what the reviewers said about it.
+// opinions adds to an answer what the reviewers said about it.
 export function opinions(seat, model, reviews) {
   const rows = [];
   for (const r of reviews) {
@@ -193,7 +195,7 @@ export function opinions(seat, model, reviews) {
     el("ul", {}, rows.map((row) => row.node))));
 }
 
-// comparison shows two answers side by side, which the reader chooses.
+// comparison shows two answers side by side. The reader chooses them.
 export function comparison(answers) {
   const pane = (which, chosen) => {
     const text = el("div", { class: "prose", tabindex: "0", role: "region", "aria-label": `The ${which} answer` });

@@ -1,10 +1,9 @@
-// Calls to the daemon, and following the events of a session.
+// Calls to the daemon, and the events of a session.
 
-// A connection without data for this long counts as lost: the daemon sends a comment
-// every 15 s.
+// A connection without data for this long counts as lost. The daemon sends a comment every 15 s.
 const silence = 45_000; // ms
 
-// Problem is what the daemon answers when a call fails (RFC 9457).
+// Problem is the error that the daemon returns when a call fails (RFC 9457).
 export class Problem extends Error {
   constructor(status, body, retryAfter) {
     super(body.detail ?? `the daemon answered ${status}`);
@@ -12,14 +11,14 @@ export class Problem extends Error {
   }
 }
 
-let askToken; // asks the reader for a token; false when the reader gives none
+let askToken; // asks the reader for a token, and returns false if the reader gives none
 
-// onUnauthorized sets the function that asks the reader for a token. Its argument says
-// whether the last token was refused.
+// onUnauthorized sets the function that asks the reader for a token. Its argument says whether the daemon refused
+// the last token.
 export function onUnauthorized(ask) {
   let asking = null;
   askToken = async (used) => {
-    if (used !== token()) return true; // another call has got a new one meanwhile
+    if (used !== token()) return true; // another call has a new token by now
     asking ??= ask(used !== null).finally(() => { asking = null; });
     const given = await asking;
     if (given) sessionStorage.setItem("token", given);
@@ -27,12 +26,12 @@ export function onUnauthorized(ask) {
   };
 }
 
-// The token is kept for this tab only, and is never part of an address.
+// The token is kept for this tab only. It is never part of an address.
 const token = () => sessionStorage.getItem("token");
 
-// call sends a request. A failure is a Problem, or a TypeError when the daemon
-// cannot be reached. Where a token is needed, the reader is asked for one, unless the
-// request is unasked: one that the page sends by itself, time and again.
+// call sends a request. It throws a Problem if the call fails, or a TypeError if the daemon cannot be reached. If
+// the daemon needs a token, call asks the reader for one, except in unasked requests. The page sends those by
+// itself, again and again.
 export async function call(path, { headers = {}, unasked = false, ...options } = {}) {
   for (;;) {
     const used = token();
@@ -50,12 +49,12 @@ export async function get(path, options) {
   return (await call(path, options)).json();
 }
 
-// getAgain is get, but tries again as long as the daemon cannot answer, as tryAgain does.
+// getAgain is get within tryAgain.
 export const getAgain = (path, failed, signal) => tryAgain(() => get(path), failed, signal);
 
-// tryAgain calls a function that asks the daemon, again as long as the daemon cannot answer.
-// It then calls failed, at once and each second, with the seconds until it tries again and
-// the error. It throws when trying again is useless or the signal is aborted.
+// tryAgain calls a function that asks the daemon, and calls it again while the daemon cannot answer. In between it
+// calls failed, at once and each second, with the seconds until the next try and the error. It throws if another
+// try is useless or the signal is aborted.
 export async function tryAgain(ask, failed, signal) {
   for (let failures = 0; ; failures++) {
     let lost;
@@ -69,8 +68,8 @@ export async function tryAgain(ask, failed, signal) {
   }
 }
 
-// countdown waits. It calls left, at once and each second, with the seconds that are
-// left, rounded up, and a function that ends the wait.
+// countdown waits. It calls left, at once and each second, with the seconds that remain, rounded up, and with a
+// function that ends the wait.
 async function countdown(ms, left, signal) {
   let end = Date.now() + ms;
   for (let rest = ms; rest > 0; rest = end - Date.now()) {
@@ -82,15 +81,13 @@ async function countdown(ms, left, signal) {
   }
 }
 
-// isFinal says whether the same call would fail again. Where it would not, there is no
-// connection, the daemon is busy, or a proxy cannot reach it. A 500 is a defect, whose
-// reason the reader has to see.
+// isFinal says whether another try would fail too. Another try can succeed if the connection is lost, the daemon is
+// busy, or a proxy cannot reach the daemon. A 500 is a defect, and the reader has to see its reason.
 export const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
 
-// ask starts a session in the background and returns its id. The request and its key stay
-// in the draft, which keep stores, until the id is here: the same question that is sent
-// again after a lost reply, also by hand and after a reload, is the same session and paid
-// for once. Another question gets another key.
+// ask starts a session in the background and returns its id. The draft holds the request and its key until the id
+// arrives, and keep stores the draft. If the reply is lost, the same question has the same key, even after a
+// reload. So it is the same session and is paid once. Another question gets a new key.
 export async function ask(question, draft, keep) {
   const body = JSON.stringify({ ...question, background: true });
   if (draft.sent?.body !== body) {
@@ -102,7 +99,7 @@ export async function ask(question, draft, keep) {
     try {
       return (await (await call("v1/council", { method: "POST", body, headers })).json()).session_id;
     } catch (error) {
-      if (error.status === 409) { // the key stands for another request: the next try has a new one
+      if (error.status === 409) { // the key belongs to another request, so the next try gets a new one
         draft.sent = null;
         keep();
       }
@@ -112,7 +109,7 @@ export async function ask(question, draft, keep) {
   }
 }
 
-// kept returns what this tab has stored under a name.
+// kept returns the value that this tab stores under a name, or {}.
 export function kept(name) {
   try {
     return JSON.parse(sessionStorage.getItem(name)) ?? {};
@@ -121,13 +118,13 @@ export function kept(name) {
   }
 }
 
-// keep stores something under a name, so that it survives a reload, unless it is too long
-// for the storage.
+// keep stores a value under a name, so that it survives a reload. It drops a value that is too long for the
+// storage.
 export function keep(name, value) {
   try {
     sessionStorage.setItem(name, JSON.stringify(value));
   } catch {
-    sessionStorage.removeItem(name); // what was stored before is not what the reader sees
+    sessionStorage.removeItem(name); // the old value is not what the reader sees now
   }
 }
 
@@ -136,28 +133,27 @@ export function session(id, options) {
   return get(path(id), options);
 }
 
-// remove deletes a session that has ended. One that runs is cancelled.
+// remove deletes a session that has ended, and cancels one that runs.
 export function remove(id) {
   return call(path(id), { method: "DELETE" });
 }
 
-// cancel cancels a session that runs. One that has ended meanwhile stays.
+// cancel cancels a session that runs. It keeps a session that has ended by now.
 export async function cancel(id) {
   if ((await session(id)).status === "running") await remove(id);
 }
 
-// feedback sends what the reader says of a session that has ended.
+// feedback sends the reader's opinion of a session that has ended.
 export function feedback(id, said) {
   return call(`${path(id)}/feedback`, { method: "POST", body: JSON.stringify(said), headers: { "Content-Type": "application/json" } });
 }
 
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
-// follow calls handle once with each event of a session, from the first to the last. It
-// connects again when the connection is lost: until then it calls cut, at once and each
-// second, with true, the seconds until it tries again, and a function that tries at once.
-// It calls cut with false when it is connected. It returns after the last event. It throws
-// when connecting again is useless or the signal is aborted.
+// follow calls handle with each event of a session, in order and once. If the connection is lost, it connects
+// again. Until then it calls cut, at once and each second, with true, the seconds until the next try, and a
+// function that tries at once. When it is connected, it calls cut with false. It returns after the last event. It
+// throws if another try is useless or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {
@@ -193,12 +189,11 @@ export async function follow(id, handle, cut, signal) {
   }
 }
 
-// events reads server-sent events. It leaves out an event that is incomplete when the
-// connection ends. A line is joined once, when its end is here, because one may have
-// megabytes.
+// events reads server-sent events. It drops an event that is incomplete when the connection ends. A line can have
+// megabytes, so its pieces are joined only once, when the line is complete.
 async function* events(body, alive) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = [], event = {}; // rest is the pieces of a line without its end
+  let rest = [], event = {}; // rest has the pieces of an incomplete line
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
@@ -223,8 +218,8 @@ async function* events(body, alive) {
   }
 }
 
-// delay grows from half a second to 15 s. It is random, so that many tabs do not connect
-// again at the same moment. It is at least what the daemon asked for with its refusal.
+// delay returns the ms until the next try. It grows from half a second to 15 s. It is random, so that many tabs do
+// not connect at the same moment. It is never shorter than the Retry-After of the daemon.
 function delay(failures, error) {
   const wait = error?.retryAfter > 0 ? error.retryAfter * 1000 : 0;
   return Math.max(wait, Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2));
@@ -232,21 +227,21 @@ function delay(failures, error) {
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-// request returns what was asked in a session, as it can be asked again.
+// request returns the request of a session, in the form in which it can be sent again.
 export const request = (id) => get(`${path(id)}/request`);
 
-// councils returns the councils that can be asked, the one that is asked by default first,
-// and none where the daemon is too old to say, or does not.
+// councils returns the councils that the reader can ask, the default one first. It returns none if the daemon does
+// not answer, or is too old to list them.
 export function councils() {
   return get("v1/councils", { unasked: true }).then((list) => list.councils, () => []);
 }
 
-let ahead = 0; // ms that the daemon's clock is ahead of this one
+let ahead = 0; // ms by which the daemon's clock is ahead of this one
 
 function notice(date) {
   const difference = Date.parse(date) - Date.now();
   if (Math.abs(difference) > 2000) ahead = difference;
 }
 
-// now returns the time by the daemon's clock, in ms, to a second or two.
+// now returns the time of the daemon's clock in ms, within two seconds.
 export const now = () => Date.now() + ahead;

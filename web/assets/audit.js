@@ -1,27 +1,27 @@
-// What a session says in figures: the ranking, the audit, and what it took.
+// The figures of a session: the ranking, the audit, and its time and cost.
 
 import { count, el, number, seconds, svg, table, usd } from "./dom.js";
 
-// spent says what the answer or the review of a seat took.
+// spent says how much time, how many tokens and what cost a seat's answer or review took.
 export function spent({ attempts, usage, latency_ms: ms }) {
   const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
   return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, costing(usage)].filter(Boolean).join(" · ");
 }
 
-// atLeast marks a figure as a lower bound where some requests did not report theirs.
+// atLeast marks a figure as a lower bound if some requests did not report theirs.
 const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
 
-// cost writes what a usage cost, and costing does where nothing else says that it is a cost.
+// cost writes the cost of a usage. costing also says that the figure is a cost.
 export const cost = (usage) => (usage.cost_usd == null ? "unknown" : atLeast(usage, usd(usage.cost_usd)));
 export const costing = (usage) => (usage.cost_usd == null ? "cost unknown" : cost(usage));
 
-// bar draws a share of 1. The figure stands beside it.
+// bar draws a share from 0 to 1. Its figure stands beside it.
 export function bar(share) {
   return svg("svg", { class: "bar", "aria-hidden": "true" }, svg("rect", { width: "100%", height: "100%", rx: 4 }),
     svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
 }
 
-// share shows a share of the votes, a dash where there is none.
+// share shows a share of the votes, or a dash if it is not known.
 export const share = (value) => (value == null ? "–" : [bar(value), number(value)]);
 
 // standings shows the ranking as a table.
@@ -49,7 +49,7 @@ export function standings({ aggregate_rankings: rows, agreement }) {
   ];
 }
 
-// verdict puts the audit into one sentence.
+// verdict sums up the audit in one sentence.
 export function verdict({ bias_audit: audit }) {
   if (!audit) return "The audit is switched off on this daemon.";
   const length = audit.length_association && `longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}`;
@@ -60,7 +60,7 @@ export function verdict({ bias_audit: audit }) {
     : `Not all was judged: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
 }
 
-// findings puts the audit into words. One session proves nothing, and the text says so.
+// findings puts the audit into words. The text says that one session proves nothing.
 export function findings({ bias_audit: audit, demographic_disagreement: terms }) {
   const out = [];
   if (audit) {
@@ -97,8 +97,8 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
   return out.filter(Boolean);
 }
 
-// differences says what a judge, or the embeddings of the answers, made of how they speak of people. It stands beside the
-// terms, and is known when the session has ended.
+// differences says which differences a judge, or the embeddings of the answers, found in how the answers speak of
+// people. They are known when the session has ended, and stand beside the terms.
 export function differences({ demographic_judgement: judgement, demographic_clustering: clusters }) {
   return [
     judgement && difference(`A judge, ${judgement.model}`, judgement, "no difference in how the answers treat people",
@@ -116,7 +116,8 @@ export function differences({ demographic_judgement: judgement, demographic_clus
   ].flat().filter(Boolean);
 }
 
-// difference shows what one of them found: what is flagged, or why nothing can be, and each axis.
+// difference shows one of these results: the flagged axes or the reason why none can be flagged, and a table of all
+// axes.
 function difference(who, { flagged, reason, axes }, none, caption, columns) {
   const found = flagged ? `flags ${axes.filter((a) => a.flagged).map((a) => a.axis).join(", ")}. A difference may be justified.`
     : reason ?? `found ${none}.`;
@@ -131,7 +132,7 @@ function difference(who, { flagged, reason, axes }, none, caption, columns) {
   ];
 }
 
-// extreme names the reviewers whose scores stand out, which is common by chance.
+// extreme names the reviewers with the lowest or highest scores. By chance, nearly every session has some.
 const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
   : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
 
@@ -140,7 +141,7 @@ const judged = (flag, why) => {
   return flag ? "more than the threshold" : "within the threshold";
 };
 
-// within writes a 95 % interval, where there is one.
+// within writes a 95 % interval, if it is known.
 const within = (low, high) => (low == null ? "" : ` (95 % interval ${number(low)} to ${number(high)})`);
 
 // unkept says why the records are not kept.
@@ -150,7 +151,7 @@ function unkept(warnings) {
   return codes.includes("not_persisted") ? "could not be written" : "not kept";
 }
 
-// totals shows what a session took, and how it was made.
+// totals shows the time, the tokens and the cost of a session, and its seed and versions.
 export function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
   const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));

@@ -1,8 +1,8 @@
-// Functions that build the document. All texts of models pass through here and become
-// text nodes: none of them is parsed as markup.
+// Functions that build the document. All texts of models pass through here and become text nodes. None of them is
+// parsed as markup.
 
-// el makes an HTML element. It leaves out attributes that are false or null. An
-// attribute named on* is a listener. Children are nodes or texts, and null is skipped.
+// el makes an HTML element. It leaves out attributes that are false or null. An attribute named on* is a listener.
+// Children are nodes or texts, and null is skipped.
 export function el(tag, attributes = {}, ...children) {
   return build(document.createElement(tag), attributes, children);
 }
@@ -24,10 +24,10 @@ function build(node, attributes, children) {
   return node;
 }
 
-const mostMarks = 32; // on one letter, or of other characters that have no width
+const mostMarks = 32; // on one letter; characters without a width count too
 
-// tame cuts long runs of marks that combine with the letter before. A browser lays such a run out as one character, which takes
-// time that grows with its square.
+// tame cuts long runs of marks that combine with the letter before. A browser lays out such a run as one character,
+// in time that grows with the square of its length.
 export function tame(text) {
   return text.length > mostMarks ? text.replace(runs, "$1") : text;
 }
@@ -41,7 +41,7 @@ export function number(value, digits = 2) {
   return value.toLocaleString("en", format).replace("-", "−");
 }
 
-// usd writes an amount of US dollars. Small ones keep two figures that count.
+// usd writes an amount of US dollars. Small amounts keep two significant digits.
 export function usd(amount) {
   if (amount == null) return "unknown";
   const digits = amount > 0 && amount < 0.01 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : amount < 1 ? 4 : 2;
@@ -53,13 +53,13 @@ export function seconds(ms) {
   return ms == null ? "–" : `${number(ms / 1000, 1)} s`;
 }
 
-// lasting writes milliseconds as people say them: 41 s, 2 min 5 s.
+// lasting writes milliseconds as a duration, such as 41 s or 2 min 5 s.
 export function lasting(ms) {
   const s = Math.max(0, Math.round(ms / 1000));
   return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
 }
 
-// count writes a number of things: count(2, "ballot") is "2 ballots".
+// count writes a number with its noun: count(2, "ballot") is "2 ballots".
 export function count(n, thing) {
   return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
 }
@@ -69,9 +69,8 @@ export function moment(time) {
   return el("time", { datetime: time }, new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }));
 }
 
-// table makes a table that scrolls by itself where the screen is narrow. A column is
-// {title, cell, numeric}, where cell returns the content for a row. The cells of the
-// first column are the headers of their rows.
+// table makes a table that scrolls by itself on a narrow screen. A column is {title, cell, numeric}, where cell
+// returns the content for a row. The cells of the first column are the headers of their rows.
 export function table(caption, columns, rows) {
   const kind = (column) => (column.numeric ? "numeric" : null);
   return el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
@@ -82,9 +81,8 @@ export function table(caption, columns, rows) {
         el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: kind(c) }, c.cell(row))))))));
 }
 
-// copyButton makes a button that copies a text to the clipboard, and says so. Without a
-// clipboard, as on a page that came over plain HTTP from another machine, it selects the
-// text for the oldest way of copying.
+// copyButton makes a button that copies a text to the clipboard, and says so. A page over plain HTTP from another
+// machine has no clipboard. There the button selects the text and uses the old copy command.
 export function copyButton(label, text) {
   const said = el("span", { class: "copied", role: "status" });
   const button = el("button", {
@@ -108,15 +106,14 @@ export function copyButton(label, text) {
   return el("span", { class: "copying" }, said, button);
 }
 
-// save has the browser keep a blob as a file.
+// save has the browser store a blob as a file.
 export function save(blob, name) {
   const url = URL.createObjectURL(blob);
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-// sendOnEnter has Enter in a field send its form, once however long it is held. Shift and
-// Enter begin a new line.
+// sendOnEnter makes Enter in a field send its form, only once while the key is held. Shift+Enter starts a new line.
 export function sendOnEnter(field, form) {
   field.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -134,16 +131,16 @@ export function problem(error) {
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }
 
-// away returns a function that says in a place that the daemon does not answer, or why it
-// cannot. Its arguments are the seconds until the daemon is asked again, and the error. The
-// seconds are not read out, since they change each second.
+// away returns a function that shows in a place that the daemon does not answer, or why it cannot. Its arguments
+// are the seconds until the next try, and the error. A screen reader does not read the seconds, because they change
+// each second.
 export function away(place) {
   const why = el("span"), left = el("span", { "aria-hidden": "true" });
   const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, why, left));
   return (wait, { body }) => {
     if (!notice.isConnected) place.replaceChildren(notice);
     const reason = body?.detail ? `The daemon cannot answer now: ${body.detail}. ` : "The daemon does not answer. ";
-    if (why.textContent !== reason) why.textContent = reason; // the same is not read out again
+    if (why.textContent !== reason) why.textContent = reason; // a screen reader would read the same text again
     left.textContent = `Trying again in ${wait} s.`;
   };
 }

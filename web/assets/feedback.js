@@ -1,18 +1,18 @@
-// What the reader says of a session that has ended: which of the answers that are open they
-// prefer, and how good the final one is.
+// The reader's opinion of a session that has ended: which of the open answers they prefer, and how good the final
+// answer is.
 
 import { feedback } from "./api.js";
 import { el, problem } from "./dom.js";
 
-// preference returns a form for a session. Its function seen returns the members whose answers
-// are open; draw shows them as choices, and is to be called when they change.
+// preference returns a form for a session. seen returns the members whose answers are open. The form offers them as
+// choices. Call draw when they change.
 export function preference(id, seen) {
   const choices = el("div", { class: "preferences" });
   const said = el("p", { role: "status", class: "hint" });
   const trouble = el("div", { role: "alert" });
   const rating = el("select", { id: "rating" }, el("option", { value: "" }, "not rated"),
     ["1, very poor", "2", "3", "4", "5, excellent"].map((words) => el("option", { value: words[0] }, words)));
-  const radios = new Map(); // by the word that is sent
+  const radios = new Map(); // by the value that is sent
   const radio = (word, words) => {
     if (!radios.has(word)) {
       radios.set(word, el("label", {}, el("input", { type: "radio", name: "preferred", value: word }), ` ${words}`));
@@ -25,7 +25,7 @@ export function preference(id, seen) {
       ...open.map((model) => radio(model, `The answer of ${model}`)), radio("tie", "They are equally good")];
     if (shown.length === choices.children.length && shown.every((label, i) => label === choices.children[i])) return;
     for (const [, label] of radios) if (!shown.includes(label)) label.firstChild.checked = false;
-    const held = document.activeElement; // an element that is moved loses the focus
+    const held = document.activeElement; // a moved element loses the focus
     choices.replaceChildren(...shown);
     if (choices.contains(held)) held.focus({ preventScroll: true });
     hint.hidden = shown.length > 0;

@@ -6,8 +6,7 @@ import { away, el, lasting, moment, problem, seconds } from "./dom.js";
 
 const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
 
-// What the reader searched for last. It is kept, so that the way back from a session
-// leads to the same list.
+// wanted is the reader's last search. It is kept, so that the reader comes back from a session to the same list.
 const wanted = { q: "", status: "" };
 
 // history shows all sessions, with a search.
@@ -46,13 +45,12 @@ export async function history(section, signal) {
   await find();
 }
 
-// list shows the sessions that match a filter, as soon as the daemon answers. Those that
-// run are kept up to date. The title gets the focus when a session was deleted. With
-// pages, a button shows older sessions.
+// list shows the sessions that match a filter, when the daemon answers. It keeps running sessions up to date. The
+// title gets the focus after the reader has deleted a session. With pages, a button loads older sessions.
 export async function list(place, title, signal, filter, pages) {
   const read = (more) => `v1/council?${new URLSearchParams({ ...filter, ...more })}`;
   const again = () => list(place, title, signal, filter, pages);
-  const items = new Map(); // by session
+  const items = new Map(); // by session id
   const rows = el("ul", { class: "sessions" });
   const button = el("button", { type: "button", class: "more" }, "More");
   const show = ({ sessions, more }) => {
@@ -93,7 +91,7 @@ export async function list(place, title, signal, filter, pages) {
   keep(items, () => read({ limit: Math.min(items.size, 1000) }), signal);
 }
 
-// keep counts the time of sessions that run, and shows how they end.
+// keep counts the time of running sessions, and shows how they end.
 function keep(items, path, signal) {
   let ticks = 0;
   const timer = setInterval(async () => {
@@ -105,8 +103,8 @@ function keep(items, path, signal) {
     for (const { s, node } of running) node.querySelector(".took").textContent = elapsed(s);
     if (++ticks % 3 > 0) return;
     const listed = await get(path(), { unasked: true }).catch(() => null);
-    if (listed === null) return; // the next time
-    // One that has left the list, by its end or because others are newer, is asked for by itself.
+    if (listed === null) return; // tries again later
+    // A session leaves the list if it ends or others are newer. Then it is asked for by its id.
     const left = running.map(({ s }) => s.session_id).filter((id) => !listed.sessions.some((s) => s.session_id === id));
     const found = [...listed.sessions, ...await Promise.all(left.map(standing))];
     if (signal.aborted) return;
@@ -125,7 +123,8 @@ function keep(items, path, signal) {
   }, 1000);
 }
 
-// standing says how a session stands, as the list does. What cannot be said now still runs.
+// standing returns the state of one session in the form of the list. If the daemon cannot say it now, the session
+// counts as running.
 async function standing(id) {
   try {
     const { status, metadata } = await session(id, { unasked: true });
@@ -135,7 +134,7 @@ async function standing(id) {
   }
 }
 
-// item shows a session in a list. It calls deleted when the reader has deleted it.
+// item shows a session in a list. It calls deleted after the reader has deleted the session.
 function item(s, deleted) {
   const question = s.query || `Session ${s.session_id}`;
   const button = el("button", {
@@ -150,7 +149,7 @@ function item(s, deleted) {
   return el("li", {}, el("a", { href: `#/session/${s.session_id}` }, question), facts(s), button);
 }
 
-// facts says how a session stands, when it was asked, how long it took and what it cost.
+// facts says in which state a session is, when it was asked, how long it took and what it cost.
 function facts(s) {
   const ended = s.status !== "running";
   return el("span", { class: "hint" },
@@ -161,8 +160,7 @@ function facts(s) {
 
 const elapsed = (s) => `for ${lasting(now() - Date.parse(s.created))}`;
 
-// discard asks whether a session is to be deleted, and deletes it. It returns whether the
-// session is gone.
+// discard asks the reader whether to delete a session, and deletes it. It returns whether the session is gone.
 export async function discard(id, question) {
   const dialog = document.getElementById("delete");
   document.getElementById("delete-question").textContent = question;
@@ -172,7 +170,8 @@ export async function discard(id, question) {
     dialog.showModal();
   });
   if (!sure) return false;
-  await remove(id).catch((error) => (error.status === 404 ? null : Promise.reject(error))); // it is gone already
+  // A 404 says that the session is gone already.
+  await remove(id).catch((error) => (error.status === 404 ? null : Promise.reject(error)));
   for (const name of ["question", "follow-up"]) sessionStorage.removeItem(`${name} ${id}`);
   return true;
 }

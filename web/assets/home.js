@@ -1,4 +1,4 @@
-// The home page: the question form, who is on the council, and the newest sessions.
+// The home page: the question form, the seats of the council, and the newest sessions.
 
 import { ask, councils, getAgain, keep as store, kept } from "./api.js";
 import { away, count, el, lasting, problem, seconds, sendOnEnter, usd } from "./dom.js";
@@ -6,10 +6,10 @@ import { list } from "./history.js";
 
 const $ = (id) => document.getElementById(id);
 
-const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields of one value each
+const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields with one value each
 
-// What a session that is asked again has besides the fields, and how the form says so: null
-// for what is usual.
+// carried are the properties that "ask again" takes from a session and that have no field. Each function returns
+// how the form words the property, or null for its usual value.
 const carried = {
   data_class: (name) => `the data is of the class ${name}`,
   output_schema: () => "the answer has to fit a JSON Schema",
@@ -19,10 +19,10 @@ const carried = {
   on_partial: (choice) => (choice === "refuse" ? "an answer of a part of the council is refused" : null),
 };
 
-let draft = kept("draft"); // the request that the form holds, in the form of POST /v1/council
-let cards = []; // from GET /v1/councils; none until they are known
-let council = null; // the card of the council that is chosen
-let estimating = new AbortController(); // aborted when the form changes, or is left
+let draft = kept("draft"); // the content of the form, in the form of POST /v1/council
+let cards = []; // the answer of GET /v1/councils; empty until it comes
+let council = null; // the card of the chosen council
+let estimating = new AbortController(); // aborted when the form changes or the reader leaves it
 
 // home shows the page.
 export async function home(section, signal) {
@@ -30,26 +30,26 @@ export async function home(section, signal) {
   fill();
   await list($("sessions"), $("sessions-title"), signal, { limit: 5 }, false);
   if (signal.aborted) return;
-  cards = await councils(); // after the list, which asks for a token, and waits for a daemon that is away
+  cards = await councils(); // after the list, which asks for a token and waits for the daemon
   if (signal.aborted) return;
   choose();
-  read(); // what was typed meanwhile
+  read(); // takes what the reader typed meanwhile
   fill();
   estimateSoon();
 }
 
-// again fills the form with what was asked in a session.
+// again fills the form with the request of a session.
 export async function again(section, signal, id) {
   const place = $("ask-problem");
   place.replaceChildren();
   try {
     const asked = await getAgain(`v1/council/${encodeURIComponent(id)}/request`, away(place), signal);
     if (signal.aborted) return;
-    const { query, messages = [], seed, ...same } = asked; // it has a seed of its own
+    const { query, messages = [], seed, ...same } = asked; // the new session gets its own seed
     draft = { ...same, query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1) };
     keep();
     place.replaceChildren();
-    window.history.replaceState(null, "", "#/"); // a reload keeps what the reader changes now
+    window.history.replaceState(null, "", "#/"); // so that a reload keeps the reader's changes
     $("choices").open = true;
   } catch (error) {
     if (signal.aborted) return;
@@ -60,13 +60,13 @@ export async function again(section, signal, id) {
   await shown;
 }
 
-// choose takes the council of the draft, or the one that is asked by default.
+// choose takes the council of the draft, or the default one.
 function choose() {
   council = cards.find(({ name }) => name === draft.council) ?? cards[0] ?? null;
   describe();
 }
 
-// describe says who is on the council, and what a question takes.
+// describe shows the seats of the council, and the usual time and cost of a question.
 function describe() {
   $("council").hidden = council === null;
   if (council === null) return;
@@ -91,7 +91,7 @@ function describe() {
     el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
 
-// fill writes the draft into the form, with the choices that the council gives.
+// fill writes the draft into the form, with the choices of the council.
 function fill() {
   const { members = [], allowed_models: allowed = [], chairman = "", max_cost_usd: limit = null } = council ?? {};
   const chosen = draft.models ?? members;
@@ -106,7 +106,8 @@ function fill() {
       el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
         cost == null ? "" : ` · lately ${usd(cost)}`}`));
   }));
-  // One of several councils is asked as it is, unless a session that is asked again had members of the default one.
+  // With several councils, members can be chosen only when the reader asks a session again that had chosen members
+  // of the default council.
   $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));
   $("chairman-field").hidden = council === null;
   $("models-choice").replaceChildren(...known.map((model) => {
@@ -142,8 +143,7 @@ function fill() {
     }, "Ask without these"));
 }
 
-// read takes the form into the draft. Members that are those of the council, and empty
-// fields, are left out.
+// read takes the form into the draft. It leaves out empty fields, and members that are those of the council.
 function read() {
   for (const name of texts) draft[name] = $(name).value;
   if (!council) return;
@@ -162,7 +162,7 @@ function read() {
 
 const keep = () => store("draft", draft);
 
-// request is the draft, as read has left it, in the form of POST /v1/council.
+// request returns the draft in the form of POST /v1/council. Call read first.
 function request() {
   const { query, messages = [], models, council: name, max_cost_usd: cost } = draft;
   const rest = Object.fromEntries([
@@ -172,12 +172,12 @@ function request() {
   return {
     ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
     ...(name && { council: name }), ...(models && { models }), ...rest,
-    // The daemon refuses what is no number, and says so.
+    // The daemon refuses a text that is no number, with a message for the field.
     ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
   };
 }
 
-// complain shows each problem at its field, and what belongs to none under the form.
+// complain shows each problem at its field, and all others under the form.
 function complain(error) {
   const rest = [];
   let first = null;
@@ -208,7 +208,7 @@ function forgive() {
   for (const field of document.querySelectorAll("#question-form [aria-invalid]")) field.removeAttribute("aria-invalid");
 }
 
-// estimateSoon says what the question would cost, once the form rests.
+// estimateSoon shows what the question would cost, after the reader has paused.
 function estimateSoon() {
   estimating.abort();
   const { signal } = estimating = new AbortController();
@@ -218,20 +218,21 @@ function estimateSoon() {
   }
   setTimeout(() => {
     if (signal.aborted) return;
-    const question = request(); // before the form changes again
-    import("./spend.js").then((spend) => spend.estimate($("estimate"), question, signal), () => {}); // the daemon is away: there is none
+    const question = request(); // now, because the form can change
+    // Without the daemon, no estimate is shown.
+    import("./spend.js").then((spend) => spend.estimate($("estimate"), question, signal), () => {});
   }, 400);
 }
 
 $("question-form").addEventListener("input", (event) => {
   if (event.target.name === "council") {
     draft.council = event.target.value;
-    draft.models = null; // those of the other council, and so is the chairman
+    draft.models = null; // the members and the chairman belong to the other council
     draft.chairman = $("chairman").value = "";
     choose();
     read();
     fill();
-    $("councils-choice").querySelector("input:checked").focus(); // fill has made it anew
+    $("councils-choice").querySelector("input:checked").focus(); // because fill has replaced it
   } else {
     read();
   }
@@ -256,8 +257,8 @@ $("question-form").addEventListener("submit", async (event) => {
   try {
     const id = await ask(request(), draft, keep);
     try {
-      sessionStorage.setItem(`question ${id}`, query); // for the list, and after a reload
-    } catch { /* the question is too long for the storage: the list shows its beginning */ }
+      sessionStorage.setItem(`question ${id}`, query); // the session view shows it, even after a reload
+    } catch { /* the question is too long for the storage; the view asks the daemon for it */ }
     sessionStorage.removeItem("draft");
     draft = {};
     $("choices").open = false;

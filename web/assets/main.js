@@ -1,4 +1,4 @@
-// The page as a whole: the view that the address names, and the token.
+// The page as a whole: it shows the view that the address names, and asks for the token.
 
 import { getAgain, onUnauthorized } from "./api.js";
 import { away, el, problem } from "./dom.js";
@@ -8,13 +8,13 @@ import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// late loads a view of a file when it is opened, with its style. First it waits for the
-// daemon, because not every browser loads a module again that it could not load once.
+// late returns a function that loads a view and its style when the view is opened. It first waits for the daemon,
+// because not every browser loads a module again after a failure.
 const late = (name, file) => async (section, signal, ...given) => {
   if (!document.getElementById("report-style")) {
     const state = el("div");
     section.append(state);
-    await getAgain("healthz", away(state), signal).catch(() => {}); // any answer will do
+    await getAgain("healthz", away(state), signal).catch(() => {}); // every answer shows that the daemon is there
     state.remove();
     if (signal.aborted) return;
     document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
@@ -23,7 +23,7 @@ const late = (name, file) => async (section, signal, ...given) => {
   if (!signal.aborted) await module[name](section, signal, ...given);
 };
 
-// The views, by the first part of the address after the #. Each fills its section.
+// The views by the first part of the address after the #. Each fills its section.
 const views = {
   "": { section: $("ask"), title: "Ask the council", open: home },
   again: { section: $("ask"), title: "Ask again", open: again },
@@ -40,8 +40,8 @@ const missing = {
 
 let left = new AbortController(); // aborted when the reader leaves the view
 
-// show opens the view that the address names. When the reader followed a link, the
-// heading of the view gets the focus. When the page was loaded, the focus stays.
+// show opens the view that the address names. If the reader followed a link, the heading of the view gets the
+// focus. After a page load, the focus stays.
 async function show(event) {
   const [path, query] = location.hash.split("?");
   const [, name = "", id] = path.split("/");
@@ -69,7 +69,7 @@ async function show(event) {
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the part of the address after the # is the view
+  event.preventDefault(); // the address after the # names the view, and must stay
   $("main").focus();
 });
 

@@ -1,21 +1,21 @@
-// Markdown as nodes. markdown-it reads a text into tokens, and the tokens are built into
-// elements here, one by one. No text is ever parsed as markup, so that nothing needs to
-// be sanitised afterwards: an element or an attribute that is not written in this file
-// cannot come out of it. The libraries are loaded when the first text needs them.
+// Markdown as nodes. markdown-it parses a text into tokens, and this module builds an element from each token. It
+// never parses a text as markup, so that nothing needs to be sanitised: only elements and attributes that this file
+// names can come out of it. The libraries are loaded when the first text needs them.
 
 import { copyButton, el } from "./dom.js";
 
-const longest = 1_000_000; // characters; a longer text is shown as it is
+const longest = 1_000_000; // characters; a longer text is shown unformatted
 const slice = 10; // ms of building before the browser gets a turn
 
 let parser = null, loading = null;
 
-// ready loads the parser. Without it, texts are shown as plain paragraphs.
+// ready loads the parser. Until then, texts are shown as plain paragraphs.
 export function ready() {
   loading ??= import("./markdown-it.min.js").then(() => { parser = reader(globalThis.markdownit); }, () => { loading = null; });
   return loading;
 }
 
+// reader returns a parser with the limits and the math of this module. create makes a markdown-it parser.
 function reader(create) {
   const md = create({ html: false, linkify: true, maxNesting: deepest + 6 });
   md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
@@ -23,7 +23,7 @@ function reader(create) {
   md.inline.ruler.before("escape", "math", inlineMath);
   md.block.ruler.before("fence", "math", blockMath, { alt: ["paragraph", "blockquote", "list"] });
   md.block.ruler.before("table", "deep", tooDeep);
-  // Pairing thousands of marks takes time that grows with their square.
+  // The time to pair marks grows with the square of their number.
   const parse = md.inline.parse.bind(md.inline);
   md.inline.parse = (src, parser, env, out) => {
     if (src.length < mostMarks || (src.match(/[*_~$[\]`<\\]|:\/\//g)?.length ?? 0) < mostMarks) {
@@ -35,17 +35,16 @@ function reader(create) {
   return md;
 }
 
-const mostMarks = 3000; // marks of a paragraph; one with more is shown as it is
-const mostMisses = 100; // formulas of a paragraph without an end; behind them no more are looked for
+const mostMarks = 3000; // marks of a paragraph; a paragraph with more is shown unformatted
+const mostMisses = 100; // unclosed formulas of a paragraph; after them, no formula is read
 
-const longestFormula = 1000; // characters; it also bounds the search for the end of one
-const mostLines = 50; // of a formula
+const longestFormula = 1000; // characters; it also bounds the search for the end of a formula
+const mostLines = 50; // lines of a formula
 
-const deepest = 24; // blocks and items around a block
+const deepest = 24; // levels of blocks and items around a block
 
-// inlineMath reads $x$ and \(x\). As in Pandoc, a dollar sign opens a formula only before
-// a character that is no blank, and closes it only behind one and before no digit: "$5
-// and $10" is text.
+// inlineMath reads $x$ and \(x\). As in Pandoc, a dollar sign opens a formula only before a character that is not
+// blank. It closes a formula only after such a character and not before a digit. So "$5 and $10" is text.
 function inlineMath(state, silent) {
   const { src, pos } = state;
   const escaped = src.startsWith("\\(", pos);
@@ -69,8 +68,7 @@ function inlineMath(state, silent) {
   return true;
 }
 
-// blockMath reads $$x$$ and \[x\] that begin a line. As in LaTeX, there is no empty line in
-// a formula.
+// blockMath reads $$x$$ and \[x\] at the start of a line. As in LaTeX, a formula has no empty line.
 function blockMath(state, start, end, silent) {
   const from = state.bMarks[start] + state.tShift[start];
   const opens = state.src.slice(from, from + 2), closes = { $$: "$$", "\\[": "\\]" }[opens];
@@ -95,8 +93,7 @@ function blockMath(state, start, end, silent) {
   return false;
 }
 
-// tooDeep shows the lines of a block inside many others as they are. Without it,
-// markdown-it leaves them out.
+// tooDeep shows the lines of a block inside too many others as plain text. markdown-it would leave them out.
 function tooDeep(state, start, end, silent) {
   if (state.level < deepest) return false;
   if (silent) return true;
@@ -116,20 +113,20 @@ function plainly(text) {
     .filter(Boolean);
 }
 
-// growing draws a text that grows into an element. Blocks that cannot change any more stay
-// as they are; what is behind them is read again, at most once a frame, and less often the
-// longer it takes. A long text is read and built in slices.
+// growing draws a text that grows into an element. Blocks that cannot change any more stay as they are. The rest is
+// parsed again, at most once a frame, and less often if that takes long. A long text is parsed and built in slices.
 export function growing(element) {
   const unread = { at: 0, blocks: 0, level: outermost };
   let text = "", final = false, cost = 0, timer = null, turn = 0;
-  // Where the blocks that stay end: characters, children of the element, and the level of the last heading.
+  // settled is the end of the blocks that stay: in characters, in children of the element, and with the level of
+  // the last heading.
   let settled = unread;
   const draw = async () => {
     timer = null;
     const mine = ++turn, begun = performance.now(), whole = text, env = {};
     if (!parser) await ready();
     if (mine !== turn) return;
-    // A definition of a link may stand behind its use: then all is read again at the end.
+    // A link can be defined after its use. Then the whole text is parsed again at the end.
     if (parser && final && whole.length <= longest && /^[ >]*\[[^\]\n]{1,200}\]:/m.test(whole)) {
       parser.block.parse(whole, parser, env, []);
       settled = unread;
@@ -144,7 +141,7 @@ export function growing(element) {
       const rest = whole.slice(settled.at), part = firstLines(rest, size);
       more = part.length < rest.length;
       const tokens = parser.parse(part, env), end = certain(part, tokens);
-      if (more && end.blocks === 0) { // a block that is longer than this part
+      if (more && end.blocks === 0) { // the block is longer than this part
         size *= 2;
         continue;
       }
@@ -169,7 +166,7 @@ export function growing(element) {
       const whole = given.replaceAll(/\r\n?/g, "\n");
       if (!whole.startsWith(text.slice(0, settled.at))) {
         settled = unread;
-        turn++; // What is being drawn is void.
+        turn++; // The drawing in progress is void.
       }
       text = whole;
       final = isFinal;
@@ -180,18 +177,17 @@ export function growing(element) {
   };
 }
 
-const piece = 16_000; // characters that are read at a time
+const piece = 16_000; // characters that are parsed at a time
 
-// firstLines returns the lines that end in the first characters of a text, or all of it.
+// firstLines returns the complete lines within the first characters of a text, or the whole text.
 function firstLines(text, size) {
   const end = text.length > size ? text.lastIndexOf("\n", size) + 1 : 0;
   return end > 0 ? text.slice(0, end) : text;
 }
 
-// certain returns how many blocks of a text, and of its characters, no further text
-// changes: those before the last block that begins behind an empty line and whose first
-// line is complete. "***" may become bold text of the paragraph above it, and "2" an item
-// of the list above it.
+// certain returns how many blocks, and how many characters, of a text cannot change when the text grows. These are
+// all before the last block that follows an empty line and has a complete first line. Any other block can still
+// join the one above: "***" can become bold text of a paragraph, and "2" an item of a list.
 function certain(text, tokens) {
   const lines = [0];
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) lines.push(at + 1);
@@ -203,13 +199,13 @@ function certain(text, tokens) {
   return { at: 0, blocks: 0 };
 }
 
-// show draws a whole text into an element, in slices.
+// show draws a complete text into an element, in slices.
 export function show(element, text) {
   growing(element).set(text, true);
   return element;
 }
 
-const outermost = 2; // the level of the headings above an answer
+const outermost = 2; // level of the headings above an answer
 
 // blocks yields the top-level nodes of tokens.
 function* blocks(tokens, outline = { level: outermost }) {
@@ -228,8 +224,8 @@ const tags = {
 };
 const directed = new Set(["p", "li", "th", "td"]);
 
-// builder returns a function that builds elements of tokens. The outline holds the level
-// of the last heading: that of the page goes on from its own second level, without a gap.
+// builder returns a function that builds elements from tokens. The outline holds the level of the last heading, so
+// that the headings of a text continue those of the page without a gap.
 function builder(outline) {
   const build = (tokens, nesting = 0) => {
     const root = [], stack = [{ children: root }];
@@ -307,13 +303,13 @@ function builder(outline) {
   return build;
 }
 
-// picture shows an image as a link: the page loads nothing from elsewhere.
+// picture shows an image as a link, because the page loads nothing from other hosts.
 function picture(t) {
   const href = t.attrGet("src");
   return el("a", { href, rel: "noopener nofollow", target: "_blank" }, `Image: ${t.content || href}`);
 }
 
-// code shows a block of code with its language and a button that copies it.
+// code shows a block of code with its language and a copy button.
 function code(text, language) {
   const body = el("code", {}, text);
   if (language) paint(body, text, language.toLowerCase());
@@ -322,30 +318,29 @@ function code(text, language) {
     el("pre", { tabindex: "0", dir: "ltr", role: "region", "aria-label": language ? `Code, ${language}` : "Code" }, body));
 }
 
-const longestCode = 50_000; // characters of code that is highlighted
+const longestCode = 50_000; // characters; longer code is not highlighted
 let highlighter = null;
 
-// paint colours code of a language that the highlighter knows.
+// paint colours code in a language that the highlighter knows.
 async function paint(body, text, language) {
   if (text.length > longestCode) return;
   try {
     highlighter ??= import("./highlight.min.js");
     const { default: hljs } = await highlighter;
     if (!hljs.getLanguage(language)) return;
-    // The tree of tokens is taken in place of the markup that is made from it.
+    // The tree of tokens is used, and not the markup that the highlighter makes from it.
     const tree = hljs.highlight(text, { language, ignoreIllegals: true })._emitter?.rootNode;
     const grow = (node) => (typeof node === "string" ? node
       : el("span", { class: node.scope && `code-${node.scope.split(/[.:]/)[0].replaceAll(/[^a-z_]/g, "")}` }, node.children.map(grow)));
     if (tree) body.replaceChildren(...tree.children.map(grow));
   } catch {
-    highlighter = null; // The code stands there without colours.
+    highlighter = null; // The code stays without colours.
   }
 }
 
 let katex = null;
 
-// formula shows math as MathML, and as it was written until that is loaded, and where it
-// cannot be read.
+// formula shows math as MathML. Until KaTeX is loaded, and if it cannot parse the formula, the source is shown.
 function formula(text, display) {
   const place = el(display ? "div" : "span", { class: display ? "math scroll" : "math", tabindex: display ? "0" : null }, text);
   katex ??= import("./katex.min.js").then(() => globalThis.katex);
@@ -357,8 +352,8 @@ function formula(text, display) {
   return place;
 }
 
-// mathML builds the nodes of KaTeX's tree. KaTeX would set styles, which the policy of the
-// page refuses; of these the frame of \fcolorbox is kept, as a class.
+// mathML builds the nodes of KaTeX's tree. It leaves out the styles of KaTeX, which the page's policy refuses. Only
+// the frame of \fcolorbox is kept, as a class.
 function mathML(node) {
   if ("text" in node) return [node.text];
   if ("character" in node && node.character) return [node.character];
@@ -373,8 +368,7 @@ function mathML(node) {
   return [made];
 }
 
-// plain returns the beginning of a text without its marks, on one line of at most so many
-// characters.
+// plain returns the beginning of a text on one line, without its marks. The line has at most "most" characters.
 export function plain(text, most) {
   const line = text.slice(0, 6 * most)
     .replaceAll(/^ {0,3}(```|~~~).*$/gm, "").replaceAll(/^[\s>]*(#{1,6}|[-*+]|\d{1,9}[.)]) +/gm, "").replaceAll(/^ {0,3}[-*_=|: ]{3,}$/gm, "")
@@ -386,8 +380,8 @@ export function plain(text, most) {
 
 const longestBallot = 20_000; // characters
 
-// withoutBallot takes a review apart: its prose, and the critiques that stand in its
-// ballot, by label. What cannot be told for certain to be the ballot stays in the prose.
+// withoutBallot splits a review into its prose and the critiques in its ballot, by label. A part that is not
+// certainly the ballot stays in the prose.
 export function withoutBallot(text) {
   const fenced = /(?:^|\n) {0,3}```(?:json)?[ \t]*\n([^`]*?)\n? {0,3}```\s*$/i.exec(text.slice(-longestBallot));
   const candidates = fenced ? [[text.slice(-longestBallot).length - fenced.index, fenced[1]]] : [];
@@ -405,14 +399,13 @@ export function withoutBallot(text) {
       if (typeof ballot !== "object" || !ballot || !("ranking" in ballot || "scores" in ballot || "abstain" in ballot)) continue;
       const critiques = new Map(Object.entries(ballot.critiques ?? {}).filter(([, words]) => typeof words === "string"));
       return { prose: text.slice(0, text.length - length).trim(), critiques };
-    } catch { /* it is no JSON */ }
+    } catch { /* not JSON */ }
   }
   return { prose: text, critiques: new Map() };
 }
 
-// about returns what the prose of a review says of the answer with a label, "" where that
-// cannot be told: the paragraphs from one that begins with the label up to one that begins
-// with another.
+// about returns the paragraphs of a review's prose about the answer with a label, or "". They begin with the
+// paragraph that starts with the label, and end before one that starts with another.
 export function about(prose, label) {
   const begins = /^[\s>#*_\d.)-]{0,12}(Response [A-Z]{1,2})\b/;
   let on = false;

@@ -2,13 +2,13 @@
 
 import { el, number, svg } from "./dom.js";
 
-const row = 30, gap = 16; // height of a row, and between the columns, in pixels
-const letter = 7.6; // width of a letter of a label, in pixels
-const least = 260; // width; a narrower place shows the plot smaller
+const row = 30, gap = 16; // height of a row and space between columns, in pixels
+const letter = 7.6; // width of a label's letter, in pixels
+const least = 260; // width in pixels; a narrower place shows the plot scaled down
 
-// plot draws estimates with their intervals over one axis, in the full width of its place.
-// By default the axis is centred on 0. A band shows the effects that are too small to
-// count. On a wide screen a label stands on the row of its dot, on a phone above it.
+// plot draws estimates with their intervals over one axis, as wide as its place. By default the axis is centred on
+// 0. A band shows the effects that are too small to count. On a wide screen a label is on the row of its dot, and
+// on a phone above it.
 export function plot(title, rows, axis) {
   const drawn = rows.filter((r) => r.estimate != null);
   if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");
@@ -29,11 +29,12 @@ export function plot(title, rows, axis) {
   return place;
 }
 
+// draw returns the plot at a width in pixels.
 function draw(title, rows, axis, width) {
   const narrow = width < 640;
   const left = narrow ? gap : Math.min(0.34 * width, 12 + letter * Math.max(...rows.map((r) => r.label.length)));
   const right = narrow || !rows.some((r) => r.note) ? gap : 128;
-  // On a phone a note stands above the labels where it would run into one.
+  // On a phone, notes move above the labels if one of them would overlap its label.
   const above = narrow && rows.some((r) => r.note && (r.label.length + r.note.length + 2) * letter > width - 2 * gap) ? 18 : 0;
   const high = narrow ? row + 20 + above : row;
   const across = width - left - right - 2 * gap;

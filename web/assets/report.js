@@ -1,5 +1,5 @@
-// What many sessions reveal, in words first: the bias report and the leaderboard. Under
-// each plot its figures are folded away as a table.
+// What many sessions reveal: the bias report and the leaderboard. Words come first. Under each plot, a folded table
+// has its figures.
 
 import { call, get, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, save, table } from "./dom.js";
@@ -26,7 +26,7 @@ export async function report(section, signal, _, query) {
     ], evidence(r.evidence), skipped(r.skipped), notMeasured(r.not_measured)));
 }
 
-// leaderboard shows the models ranked over the sessions that a query selects.
+// leaderboard ranks the models over the sessions that a query selects.
 export async function leaderboard(section, signal, _, query) {
   if (query.get("scope") === "events") return eventBoard(section, signal, query);
   const l = await open("leaderboard", "v1/leaderboard", section, signal, query);
@@ -72,7 +72,7 @@ const indicators = {
   reviewer_agreement: { title: "Agreement of reviewers, Kendall’s W", low: 0, high: 1 },
 };
 
-// eventBoard shows what the events of many organisations say of models and of bias.
+// eventBoard shows the figures on models and on bias from the events of many organisations.
 async function eventBoard(section, signal, query) {
   const days = query.get("days") ?? "30";
   section.append(el("p", { class: "tools" }, "Days back:", windows.map((w) => el("a", {
@@ -111,7 +111,7 @@ async function eventBoard(section, signal, query) {
 
 const categories = ["coding", "math", "writing", "reasoning", "knowledge", "other"];
 
-// The choices of each view, as the parameters of its endpoint.
+// The choices of each view. Their names are the parameters of its endpoint.
 const choices = {
   report: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "model_version", "split"],
   leaderboard: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "model_version"],
@@ -123,8 +123,8 @@ const labels = {
   config_version: "Council version", model_version: "Model version", split: "Describe apart by",
 };
 
-// open shows the choices, and returns what the endpoint answers to them, null where it
-// fails: the problem stands under the choices then.
+// open shows the choices, and returns the answer of the endpoint to them. If the call fails, it shows the problem
+// under the choices and returns null.
 async function open(name, path, section, signal, query) {
   query.delete("format"); // the page reads JSON
   const asked = `${path}?${query}`;
@@ -141,8 +141,8 @@ async function open(name, path, section, signal, query) {
   }
 }
 
-// form lets a reader choose what is reported. The choices stand in the address, so that a
-// link shows the same.
+// form lets the reader choose what the report covers. The address has the choices, so that a link shows the same
+// report.
 function form(name, asked, query) {
   const field = (key) => {
     const id = `${name}-${key}`, value = query.get(key) ?? "";
@@ -180,7 +180,7 @@ function form(name, asked, query) {
     }, format.toUpperCase()))), failed);
 }
 
-// matched says which members a part of an id stands for.
+// matched says which members a part of an id matches.
 function matched(filters) {
   return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.left_out
     ? `${f.field} “${f.asked}” leaves out ${count(f.left_out, "record")}${f.present.length ? `, of ${f.present.join(", ")}` : ""}. `
@@ -190,8 +190,7 @@ function matched(filters) {
     : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
 }
 
-// findings says of each headline in a sentence what was found, and what could have been.
-// What stands out comes first.
+// findings says for each headline in a sentence what was found, or what could have been found. Favours come first.
 function findings(metrics) {
   const order = ["favour", "inconclusive", "negligible", "not_identified", "insufficient", "differs", "changed", "association", "alike"];
   const tested = metrics.filter((m) => m.verdict !== null && m.delta != null)
@@ -203,7 +202,7 @@ function findings(metrics) {
         .map((x) => el("li", {}, x.sentence))) : null))));
 }
 
-// folded is a table that is folded away, or not where it is short and the main thing.
+// folded returns a folded table. With shown it is open, for a short table that is the main content.
 function folded(caption, columns, rows, shown) {
   return el("details", { class: "fold", open: Boolean(shown) }, el("summary", {}, "The figures as a table"), table(caption, columns, rows));
 }
@@ -216,8 +215,7 @@ function covered({ window: w, generated_at: at }) {
     w.start ? [", from ", moment(w.start), " to ", moment(w.end)] : null, ". Computed ", moment(at), ".");
 }
 
-// units groups the metrics by unit. Groups with a verdict come before those that only
-// describe.
+// units groups the metrics by unit. Groups with a verdict come before those that only describe.
 function units(metrics) {
   const groups = new Map();
   for (const m of metrics) groups.set(m.unit, [...(groups.get(m.unit) ?? []), m]);
@@ -225,8 +223,8 @@ function units(metrics) {
   return [...groups].sort((a, b) => describes(a) - describes(b));
 }
 
-// measured shows the metrics of one unit, and the members of those that are flagged or
-// only describe. The members of any other headline prove nothing.
+// measured shows the metrics of one unit. It lists the members of metrics that have a finding or only describe. The
+// members of all other headlines prove nothing.
 function measured(unit, metrics) {
   const unfolded = metrics.filter((m) => found(m) || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
@@ -240,12 +238,12 @@ const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " 
 
 const name = (m) => m.topic + (m.subject ? ` (${subject(m)})` : "");
 
-// subject names who or what a figure is about. Places are counted from 1.
+// subject names the subject of a figure, such as a member. Places are counted from 1.
 const subject = (m) => (m.metric_name.startsWith("position") && m.unit !== "of pairs" ? place(m.subject) : m.subject);
 
 const place = (subject) => subject.replace(/^\d+(?= of \d+$|$)/, (n) => `place ${Number(n) + 1}`);
 
-// found says whether there is an effect.
+// found says whether a metric found an effect.
 const found = (m) => ["favour", "differs", "changed", "association"].includes(m.verdict);
 
 const verdicts = {
@@ -278,7 +276,8 @@ function figure(title, metrics, label) {
   ];
 }
 
-// ownScale says how far an effect moves the scores, ends of the scale and all.
+// ownScale says by how many points an effect moves the scores on the reviewers' own scales, where scores cannot
+// pass the ends.
 const ownScale = ({ on_own_scale: points }) => (points == null ? null : `On the reviewers’ own scales, which end: ${number(points)} points`);
 
 function profiles({ reviewers, prior }) {
@@ -339,7 +338,7 @@ function positions(rows) {
     ], rows));
 }
 
-// modelPositions is a table of models by place (ADR-017).
+// modelPositions shows the mean score of each model at each place, as a table.
 function modelPositions(rows) {
   if (!rows?.length) return null;
   const places = [...new Set(rows.map((r) => r.position))].sort((a, b) => a - b);
@@ -379,7 +378,7 @@ const preferences = {
   insufficient: ": too few sessions to tell.",
 };
 
-// evidence says what reviewers and people prefer. Intervals are of 95 %.
+// evidence says what reviewers and people prefer, with 95 % intervals.
 function evidence(e) {
   if (!e) return null;
   const { shadow, people } = e;
@@ -479,7 +478,7 @@ function notMeasured(rows) {
     el("dl", {}, rows.map((n) => el("div", {}, el("dt", {}, n.name.replaceAll("_", " ")), el("dd", {}, n.reason)))));
 }
 
-// chance writes a p or q value as papers do.
+// chance writes a p or q value in the form that papers use.
 const chance = (p) => (p != null && p < 0.001 ? "< 0.001" : number(p, 3));
 
 const interval = (low, high) => (low == null || high == null ? "–" : `${number(low)} to ${number(high)}`);

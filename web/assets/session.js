@@ -1,6 +1,5 @@
-// The view of one session. It is built from the session's events and from what was asked,
-// so that it is the same for a live session, after a reload, for a finished session, and
-// for everybody with the same token.
+// The view of one session. It is built from the events and the request of the session. So it is the same for a live
+// session, after a reload, for a finished session, and for every reader with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
 import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
@@ -17,7 +16,7 @@ const fallbacks = {
 
 const stages = { stage1: "Answers", stage2: "Reviews", stage3: "Final answer" };
 
-// watch shows a session until it is over or the signal is aborted.
+// watch shows a session until it ends or the signal is aborted.
 export async function watch(section, signal, id) {
   const view = layout(section, signal, id);
   ready();
@@ -93,7 +92,8 @@ export async function watch(section, signal, id) {
     }
   };
   view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
-  // What was asked is read beside the events, and again where the daemon cannot say it now. An older daemon never can.
+  // The request is read beside the events, and read again if the daemon cannot return it now. An older daemon never
+  // can.
   const what = () => request(id).catch((error) => (isFinal(error) ? null : Promise.reject(error)));
   let asked = false;
   const cut = (isCut, wait, atOnce) => {
@@ -117,7 +117,7 @@ function layout(section, signal, id) {
   const said = el("p", { role: "status", class: "said", tabindex: "-1" });
   const clock = el("span", { class: "time" }), usual = el("span");
   const waited = el("p", { class: "hint clock", hidden: true }, "Asked ", clock, " ago", usual);
-  const next = el("span", { "aria-hidden": "true" }); // it changes each second
+  const next = el("span", { "aria-hidden": "true" }); // hidden from screen readers, because it changes each second
   const retry = el("button", { type: "button" }, "Try now");
   const line = el("div", { class: "notice", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
     + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
@@ -125,7 +125,7 @@ function layout(section, signal, id) {
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
-      said.focus(); // a button that is disabled loses the focus to the whole page
+      said.focus(); // a disabled button would lose the focus to the page
       stop.disabled = true;
       cancel(id).catch((error) => {
         stop.disabled = false;
@@ -157,8 +157,8 @@ function layout(section, signal, id) {
     el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)),
     compared, choice, further);
 
-  let begun = null; // when the session began, by the daemon's clock; null until that is known
-  let reviewed = 0; // ms from then to the reviews
+  let begun = null; // start of the session by the daemon's clock, in ms; null until it is known
+  let reviewed = 0; // ms from the start to the reviews
   const tick = () => {
     if (begun === null) return;
     for (const time of section.querySelectorAll("[data-since]")) {
@@ -178,13 +178,13 @@ function layout(section, signal, id) {
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
 
-  let keeps = false; // whether the daemon keeps what readers say
+  let keeps = false; // whether the daemon keeps feedback
   // seen returns the members whose answers are open.
   const seen = () => [...new Set([
     ...[...answers.seats].filter(([, s]) => s.item.firstChild.open && s.body.querySelector(".prose")).map(([model]) => model),
     ...[...compared.querySelectorAll("details[open] select")].map((select) => select.value),
   ])].filter((model) => ended?.stage1?.some((a) => a.model === model && a.status === "ok"));
-  // prefer has the reader choose among the answers that are open.
+  // prefer shows a form in which the reader chooses among the open answers.
   const prefer = async () => {
     const { preference } = await import("./feedback.js");
     const { form, draw } = preference(id, seen);
@@ -193,8 +193,8 @@ function layout(section, signal, id) {
     for (const place of [answers.list, compared]) for (const event of ["toggle", "change"]) place.addEventListener(event, draw, true);
   };
 
-  let what; // what was asked; null where the daemon cannot tell, undefined until it is known
-  let ended = null, drawn = false; // the session at its end; whether what can be done with it is shown
+  let what; // the request; null if the daemon cannot return it, undefined until it is known
+  let ended = null, drawn = false; // the session after its end; whether the actions on it are shown
   const view = {
     question: (full) => {
       whole.hidden = full.length <= 240;
@@ -267,7 +267,8 @@ function layout(section, signal, id) {
       text.set(so, isFinal);
     },
     synthesis: (s) => {
-      view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true); // no line of JSON ends the block
+      // No line of JSON can close the block.
+      view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true);
       author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
       steps[2].lastChild.textContent = "written";
     },
@@ -288,7 +289,8 @@ function layout(section, signal, id) {
       }
       figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
         el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${costing(s.metadata.usage.total)}`), totals(s)), bill);
-      import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {}); // without it, the cost stands in the summary
+      // If this fails, the summary still has the cost.
+      import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {});
       figures.hidden = false;
       view.say(`The answer is ${s.status}.`);
       ended = s;
@@ -308,15 +310,16 @@ function layout(section, signal, id) {
       over();
       notices.append(problem(error));
     },
-    // further shows what can be done with a session that has ended.
+    // further shows the actions on a session that has ended.
     further: () => {
       if (!ended || drawn) return;
-      if (ended.answer && !tools.firstChild) { // what was asked may follow, and a button in use must stay
+      // This runs only once. further is called again with the request, and a button in use must stay.
+      if (ended.answer && !tools.firstChild) {
         tools.append(copyButton("Copy the final answer", () => ended.answer),
           download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what)),
           download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2)));
       }
-      if (what === undefined) return; // it follows
+      if (what === undefined) return; // called again with the request
       drawn = true;
       const wanted = keeps && ended.metadata?.label_wanted;
       if (wanted) prefer();
@@ -339,14 +342,14 @@ function layout(section, signal, id) {
   return view;
 }
 
-// part is a section of the view, hidden until there is something in it.
+// part makes a section of the view, hidden until it has content.
 function part(name, title, ...content) {
   const heading = el("h2", {}, title);
   heading.id = `part-${name.toLowerCase()}`;
   return el("section", { "aria-labelledby": heading.id, hidden: true }, heading, content);
 }
 
-// usually says how long sessions of this council took lately.
+// usually says how long the latest sessions of this council took.
 function usually({ sessions, median_ms: median, p90_ms: most }) {
   const round = (ms) => (ms < 60_000 ? Math.ceil(ms / 5000) * 5000 : Math.round(ms / 30_000) * 30_000);
   const [low, high] = [lasting(round(median)), lasting(round(most))];
@@ -361,7 +364,7 @@ function conversation(messages) {
       el("h3", {}, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
 }
 
-// followUp is the form for the next question of the conversation.
+// followUp makes the form for the next question of the conversation.
 function followUp(id, what, answered) {
   const { seed, timeout_seconds: timeout, query, ...same } = what; // the next question has its own seed and time
   const name = `follow-up ${id}`, draft = kept(name), store = () => keep(name, draft);
@@ -375,7 +378,7 @@ function followUp(id, what, answered) {
   const form = el("form", {
     onsubmit: async (event) => {
       event.preventDefault();
-      if (button.disabled) return; // Enter sends the form all the same
+      if (button.disabled) return; // Enter sends the form even so
       button.disabled = true;
       trouble.replaceChildren();
       const earlier = what.messages ?? [{ role: "user", content: query }];
@@ -386,7 +389,7 @@ function followUp(id, what, answered) {
         location.hash = `#/session/${next}`;
       } catch (error) {
         trouble.replaceChildren(problem(error));
-        button.disabled = false; // otherwise the next session takes the place of the form
+        button.disabled = false; // after a success, the next session replaces the form
       }
     },
   }, el("label", { for: "follow-up" }, "A follow-up question"), field, el("div", { class: "row" },
@@ -395,7 +398,7 @@ function followUp(id, what, answered) {
   return form;
 }
 
-// download is a button that saves a text as a file.
+// download makes a button that saves a text as a file.
 function download(label, name, type, text) {
   return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
 }

@@ -1,5 +1,5 @@
-// What questions would cost, what sessions cost, and what is left of the limits. All
-// figures are US dollars. An unknown one is said to be unknown, and is never 0.
+// What questions would cost, what sessions cost, and what is left of the limits. All figures are in US dollars. An
+// unknown figure is called unknown, and is never 0.
 
 import { call, get, getAgain } from "./api.js";
 import { bar, cost } from "./audit.js";
@@ -7,11 +7,11 @@ import { away, count, el, problem, table, usd } from "./dom.js";
 
 const whose = { day: "of today’s limit", token: "of this token’s limit of today" };
 
-// left says what is left of limits.
+// left says how much of each limit is left.
 const left = (limits) => limits.map((l) => `${usd(l.left_usd)} ${whose[l.scope]} of ${usd(l.limit_usd)}`).join(", ");
 
-// estimate says in a place what a question would cost. It leaves the place alone where
-// the signal is aborted, and empties it where the daemon is too old to say.
+// estimate shows in a place what a question would cost. It changes nothing if the signal is aborted, and empties
+// the place if the daemon is too old for estimates.
 export async function estimate(place, question, signal) {
   let said;
   try {
@@ -26,7 +26,8 @@ export async function estimate(place, question, signal) {
   }
   if (signal.aborted) return;
   const now = el("div", {}, said);
-  if (now.textContent !== place.textContent) place.replaceChildren(...now.childNodes); // the same is not read out again
+  // A screen reader would read the same text again.
+  if (now.textContent !== place.textContent) place.replaceChildren(...now.childNodes);
 }
 
 function estimated(e) {
@@ -42,19 +43,18 @@ function estimated(e) {
   ];
 }
 
-// bill says in a place what a session cost, what of it is uncertain, and what is left of
-// the limits of today.
+// bill shows in a place what a session cost, how much of it is uncertain, and what is left of today's limits.
 export async function bill(place, { metadata: { usage, warnings } }, signal) {
   const sum = usage.cost_usd == null ? "What it cost is unknown." : `It cost ${cost(usage.total)}.`;
   const uncertain = warnings.find((w) => w.code === "cost_uncertain");
-  const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon knows none
+  const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon has no limits
   if (signal.aborted) return;
   place.replaceChildren(el("p", {}, sum, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` Left are ${left(limits)}.` : null));
 }
 
 const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
 
-// spend shows what the sessions of some days cost.
+// spend shows the cost of the sessions of the last days.
 export async function spend(section, signal, _, query) {
   const days = query.get("days") ?? "30";
   section.append(form(days));
