@@ -452,7 +452,7 @@ func (b *begun) stopped(out trial.Outcome) error {
 			"the same command with a higher limit goes on",
 			out.Left, could)
 	case trial.StoppedUnknown:
-		why = "nobody tells what the calls cost, so that --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
+		why = "no price is known for the calls, so --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
 	default:
 		why = "it was interrupted: the same command goes on"
 	}

@@ -242,7 +242,7 @@ func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 		err = cfg.RequireCouncil()
 	}
 	if err == nil && cfg.TokenDayLimits != e.o.Config.TokenDayLimits {
-		err = errors.New("LLM_COUNCIL_ROSTER: it begins or ends to limit what tokens may cost a day: start the daemon again for that")
+		err = errors.New("LLM_COUNCIL_ROSTER: it adds or removes daily cost limits of tokens, which needs a restart of the daemon")
 	}
 	if err != nil {
 		return err

@@ -251,7 +251,7 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	l.endErr = err
 	l.endMu.Unlock()
 	if err != nil && before == nil {
-		l.log.ErrorContext(ctx, "how far the ledger of costs reaches could not be written down, and is tried again: "+
+		l.log.ErrorContext(ctx, "the length of the ledger of costs could not be stored, and is tried again: "+
 			"until then it is not noticed when lines of it are taken away", "error", err)
 	}
 }

@@ -166,7 +166,7 @@ func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 			}
 		}
 		if err != nil {
-			log.WarnContext(ctx, "the prices of a provider could not be had", "provider", name, "error", err)
+			log.WarnContext(ctx, "the prices of a provider could not be fetched", "provider", name, "error", err)
 			continue
 		}
 		h.prices.mu.Lock()

@@ -76,7 +76,7 @@ type Stop string
 // The reasons.
 const (
 	StoppedByCap   Stop = "cap"     // the next question may cost more than is left
-	StoppedUnknown Stop = "unknown" // nobody tells what calls cost
+	StoppedUnknown Stop = "unknown" // no price is known for the calls
 	StoppedSignal  Stop = "signal"
 )
 

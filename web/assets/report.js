@@ -104,7 +104,7 @@ async function eventBoard(section, signal, query) {
     el("p", { class: "lead" }, "Over the organisations that send events by consent: the mean of their own means, so that each counts alike."),
     el("p", { class: "hint" }, `A row takes ${b.min_organisations} organisations with ${b.min_sessions} sessions each. `
       + "It changes once a day at most, and only with groups of organisations, so that nobody can tell what one of them sent."),
-    b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few.` : "The events were not looked at yet."),
+    b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few events.` : "The events were not looked at yet."),
     b.models.length ? figure("Models", b.models, (e) => e.model, { low: 0, high: 1 }) : "",
     ...b.bias.map((e) => figure(indicators[e.metric].title, [e], () => "All organisations", indicators[e.metric])));
 }
@@ -187,7 +187,7 @@ function matched(filters) {
       + "Without that filter they count."
     : f.matches.length
     ? `${f.field} “${f.asked}”: ${f.matches.join(", ")}`
-    : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
+    : `${f.field} “${f.asked}” is not in these records. They have: ${f.present.join(", ") || "none"}`))) : "";
 }
 
 // findings says for each headline in a sentence what was found, or what could have been found. Favours come first.
