@@ -1,40 +1,41 @@
-// Package httpapi is councild's HTTP interface: routes, strict decoding, problem
-// documents (RFC 9457), sessions that outlive their request, and their events, which
-// it frames as server-sent events. It leaves every decision about a run to the pipeline,
-// keeping sessions to package sessions, and reading the record store to the daemon.
+// Package httpapi is councild's HTTP interface. It holds the routes, the strict decoding of bodies, problem documents
+// (RFC 9457), sessions that outlive their request, and server-sent events. It leaves every decision about a run to the
+// pipeline, the storage of sessions to package sessions, and the record store to the daemon.
 //
-// OpenAI's interface is package openai, which the daemon mounts with what is in door.go.
-// Only its errors are written here (problem.go): a request can fail before it has a route.
+// Package openai implements OpenAI's interface. The daemon mounts it with the functions in door.go. This package
+// writes only the errors of that interface (problem.go), because a request can fail before it has a route.
 //
 // # Decisions
 //
-// A session in the background, or with an idempotency key, outlives its client. A key says that the client means to
-// come back: only DELETE cancels such a session. Any other ends with the POST that began it, streamed or not. Watching
-// at /events counts for nothing either way.
+// A session in the background, or with an idempotency key, outlives its client. The key says that the client means to
+// come back, so only DELETE cancels such a session. Every other session ends with the POST that began it, whether the
+// POST is streamed or not. Clients that watch at /events neither keep a session alive nor end it.
 //
-// An idempotency key is used up by the session, not by the request. A request that began none may be sent again. A
-// session that was cancelled or failed stays what it is under its key: anything else could pay twice. Deleting the
-// session frees its key.
+// A session uses up its idempotency key, a request does not. If a request began no session, the client may send it
+// again. A session that was cancelled or failed keeps its key, because a second session could cost money again.
+// Deleting the session frees the key.
 //
-// DELETE cancels what runs and deletes what has ended. A client that wants only to cancel asks first whether the
-// session still runs, as client.(*Client).Ask and the page do: it may have ended while the line was cut.
+// DELETE cancels a session that runs and deletes a session that has ended. A client that only wants to cancel first
+// asks whether the session still runs, because it may have ended while the connection was lost. client.(*Client).Ask
+// and the page do so.
 //
-// Sessions belong to the name of a token, and without one to the token: 16 hexadecimal digits of its SHA-256. A name
-// has one token at a time, and keeps its sessions when the token is replaced.
+// Sessions belong to the name of a token. If the token has no name, they belong to the first 16 hexadecimal digits of
+// its SHA-256. A name has one token at a time, and keeps its sessions when the token is replaced.
 //
-// Each token has limits of its own, off by default: sessions at once and sessions a minute. They are made for the
-// configured tokens at start, so that no flood of requests costs memory. What is let in counts, whatever comes of it;
-// what is refused does not.
+// Each token has limits of its own for sessions at once and for sessions in a minute. Both are off by default. The
+// limiters are allocated when the tokens are configured, so a flood of requests costs no memory. An admitted session
+// counts even if it fails. A refused request does not count.
 //
-// Callers share places that are held briefly, for bodies in reading and for reports: a caller gets one only while it
-// holds fewer than are free. The first takes half of them, the next half of what is left, and so on.
+// Callers share the places that are held briefly, for bodies that are being read and for reports. A caller gets a
+// place only while it holds fewer than are free. The first caller can take half of the places, the next one half of
+// the rest, and so on.
 //
-// Open requests share connections and memory in the same way, for as long as they wait (httpapi/open.go). The share is
-// taken before anything begins, so that a refused request can be repeated. /healthz and /readyz take none.
+// Open requests share connections and memory in the same way until they are answered (open.go). A request takes its
+// share before it begins anything, so a client can repeat a refused request. /healthz and /readyz take no share.
 //
-// All problems of a request at once: the form and what Prepare finds in the rest are one answer. It names 20 problems
-// at most and has 64 KiB at most, whatever the request holds. What takes much work to find, Check finds later: it
-// compiles the schema of a request once that has a place, two at a time. Nobody keeps a compiled schema.
+// One answer names all problems of a request, both of its form and of the values that Prepare checks. It names 20
+// problems at most and has 64 KiB at most, whatever the request holds. Check makes the expensive checks afterwards:
+// it compiles the schema of a request that has a place. Compiled schemas are not kept.
 package httpapi
 
 import (
@@ -63,58 +64,63 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// Council prepares and runs sessions; the pipeline satisfies it.
+// Council prepares and runs sessions. The pipeline satisfies it.
 type Council interface {
+	// Prepare returns the plan of a request, or one error with all its cheap problems.
 	Prepare(r council.Request) (council.Plan, error)
-	// Check finds the problems of a plan that take much work to find. The caller takes a place for the session first.
+	// Check makes the expensive checks of a plan. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
+	// Run runs a session to its end and reports its events to observer. log holds the results of an earlier run of
+	// the session, which Run does not pay for again.
 	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log) (*council.Session, error)
 }
 
-// Budget limits what sessions cost; the pipeline satisfies it.
+// Budget limits the cost of sessions. The daemon's engine satisfies it.
 type Budget interface {
-	// Open takes room for a session in the limits of the day, or returns why it must not begin.
+	// Open opens the account of a session, or returns why the session must not begin, such as a used up budget.
 	Open(ctx context.Context, plan council.Plan) *council.Error
-	// Drop gives back what Open took for a session that is not run.
+	// Drop closes the account that Open opened, if the session does not begin after all.
 	Drop(ctx context.Context, sessionID string)
 }
 
-// Daemon is what the interface asks the daemon around it.
+// Daemon answers what the interface asks about the daemon around it.
 type Daemon interface {
 	// Report computes the bias report over the record store.
 	Report(ctx context.Context, q bias.Query) (bias.Report, error)
-	// Evidence computes what reviewers and people say of whole sessions; nil where there is nothing, or the query is
-	// of single members.
+	// Evidence computes what reviewers and people say about whole sessions. It returns nil if they said nothing, or if
+	// the query names a reviewer, a model or a model version.
 	Evidence(ctx context.Context, q bias.Query) (*render.CouncilEvidence, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
-	// NotReady returns the reasons why no session should be sent here, and what else
-	// is wrong. It returns nothing when all is well.
+	// NotReady returns everything that is wrong with the daemon. A reason that is not Bearable means that clients
+	// should send it no sessions. A healthy daemon has no reasons.
 	NotReady() []Reason
-	// Stopping reports whether the daemon is shutting down: it takes over no session of
-	// another one. For a while it may still take new ones.
+	// Stopping reports whether the daemon is shutting down. It then takes over no sessions of other daemons, but may
+	// accept new ones until Draining.
 	Stopping() bool
-	// Draining reports whether the daemon is shutting down and takes no session.
+	// Draining reports whether the daemon is shutting down and accepts no new sessions.
 	Draining() bool
 }
 
-// Reason says what is wrong with the daemon.
+// Reason is something that is wrong with the daemon.
 type Reason struct {
 	Code     string `json:"code"`
 	Message  string `json:"message"`
-	Bearable bool   `json:"-"` // sessions can still be sent here
+	Bearable bool   `json:"-"` // the daemon still accepts sessions
 }
 
 // Token is a bearer token of a caller.
 type Token struct {
-	// Name tells whose the sessions are: they stay with it when its token changes. Without
-	// a name, they are the token's.
+	// Name owns the sessions of the token, and keeps them when the token is replaced. If it is "", the token itself
+	// owns them.
 	Name   string
 	Secret string
-	// SHA256 is the hash of a token whose Secret nobody here knows; such a token has a name. Nil: Secret is given.
+	// SHA256 is the hash of a token whose Secret the daemon does not know. Such a token has a Name. SHA256 is nil if
+	// Secret is set.
 	SHA256 *[sha256.Size]byte
 	Limits Limits
-	May    []council.Right // nil: everything but MayAdmin
+	// May lists the rights of the token. A nil list stands for all rights except MayAdmin.
+	May []council.Right
 }
 
 func (t Token) sum() [sha256.Size]byte {
@@ -131,71 +137,84 @@ func (t Token) owner() sessions.Owner {
 
 // Offer is a council that can be asked.
 type Offer struct {
-	Plan    council.Plan // of a question without choices of its own, which shows what the council is
-	Default bool         // it is asked where a request names none
+	// Plan is the plan of a question without options. It shows the members and settings of the council.
+	Plan    council.Plan
+	Default bool // the council of requests that name none
 }
 
-// Options configure the interface. A field is required unless its comment says what
-// its zero value means.
+// Options configure the interface. A field is required unless its comment says what its zero value means.
 type Options struct {
 	Council Council
-	Budget  Budget // nil: there are no limits of cost
-	Spend   Spend
-	Daemon  Daemon
-	// Comparer compares answers that a caller has.
+	// Budget limits the cost of sessions. If it is nil, cost has no limit.
+	Budget Budget
+	Spend  Spend
+	Daemon Daemon
+	// Comparer compares the answers that a caller sends.
 	Comparer Comparer
-	// Offers returns the councils that a token may ask, by its name, the one that is asked by default
-	// first; nil: there is one.
+	// Offers returns the councils that the token with this name may ask, the default one first. If it is nil, the only
+	// council is the one that Council plans by default.
 	Offers func(token string) ([]Offer, error)
-	Models []string // the configured council
-	// AllowedModels are what a request may name besides the configured ones.
+	// Models are the members of the configured council. Without them there is no council to offer.
+	Models []string
+	// AllowedModels are the models that a request may name in addition to Models.
 	AllowedModels []string
-	MaxQueryBytes int64            // of a question
-	Origins       []string         // whose pages may call the interface from a browser, besides its own
-	Tokens        []Token          // none: everybody may call, by a loopback name
-	MaxSessions   int              // at once; further ones are refused
-	Connections   int              // that clients may hold; 0: no limit
-	Kept          sessions.Options // finished sessions that are kept; zero: none
-	MaxBodyBytes  int64
-	BodyTimeout   time.Duration // how long a client may take to send a body
-	// Ended does what follows a session with a result, once its end is shown; nil: nothing does. Its context ends with
-	// Cancel. The session must not be changed.
-	Ended   func(ctx context.Context, plan council.Plan, session *council.Session)
-	Labels  Labels       // keeps what people say of sessions; nil: nothing is kept
-	Intake  Intake       // takes in events of other councils; nil: none are taken in
-	Metrics http.Handler // serves GET /metrics; nil: there is none
-	MCP     http.Handler // serves POST /mcp; nil: there is none
-	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
-	// returns, Pattern of the request is the pattern of its route, "" where there is none.
+	// MaxQueryBytes is the longest question that the list of councils promises to accept.
+	MaxQueryBytes int64
+	// Origins are the web origins whose pages may call the interface from a browser. Its own page always may.
+	Origins []string
+	// Tokens are the tokens of the callers. Without tokens every caller may call, but only by a loopback name.
+	Tokens []Token
+	// MaxSessions is the most sessions that run at once. The interface refuses more.
+	MaxSessions int
+	// Connections is the most connections that clients can hold. 0 is no limit.
+	Connections int
+	// Kept says which sessions are kept after their end. The zero value keeps none.
+	Kept         sessions.Options
+	MaxBodyBytes int64
+	BodyTimeout  time.Duration // how long a client may take to send a body
+	// Ended is called after the end of each session that has a result, once clients can see the end. It may be nil.
+	// Cancel cancels its context. It must not change the session.
+	Ended func(ctx context.Context, plan council.Plan, session *council.Session)
+	// Labels keeps the feedback of people. If it is nil, the interface accepts no feedback.
+	Labels Labels
+	// Intake keeps the events of other councils. If it is nil, the interface accepts no events.
+	Intake Intake
+	// Metrics serves GET /metrics, and MCP serves POST /mcp. If one is nil, its path answers 404.
+	Metrics http.Handler
+	MCP     http.Handler
+	// Middleware wraps all handlers. It may be nil. When the wrapped handler returns, Request.Pattern is the pattern
+	// of the route, or "" if the request has no route.
 	Middleware func(http.Handler) http.Handler
 	Log        *slog.Logger
 	Version    string
-	Settings   council.SettingNames // for messages
+	// Settings are the names that messages use for settings.
+	Settings council.SettingNames
 }
 
 // API is the HTTP handler.
 type API struct {
 	o           Options
-	callers     atomic.Pointer[[]*caller] // one per token, or one for everybody
+	callers     atomic.Pointer[[]*caller] // one per token, or one if there are no tokens
 	places      chan struct{}             // one element per session that runs
 	taken       int                       // places that Idle holds
 	bodies      *shares                   // places for bodies that are being read
-	reports     *shares                   // places for the reports that the daemon computes now
-	connections *shares                   // places for requests that are open
-	memory      *shares                   // bytes that these hold of their bodies
-	buffers     sync.Pool                 // of *bufio.Writer, for events
-	fields      knownFields               // of bodies
+	reports     *shares                   // places for reports that are being computed
+	connections *shares                   // places for open requests
+	memory      *shares                   // bytes for the bodies of open requests
+	buffers     sync.Pool                 // holds the *bufio.Writer of event streams
+	fields      knownFields               // the fields that bodies may have
 	sessions    *sessions.Store
-	ending      sync.WaitGroup // of the sessions whose end is not shown yet
-	resumed     sync.WaitGroup // of the sessions that Resume goes on with
-	takenOver   atomic.Int64   // how many they are
-	follow      chan struct{}  // one element per session after whose end something is done
+	ending      sync.WaitGroup // counts sessions whose end clients cannot see yet
+	resumed     sync.WaitGroup // counts sessions that Resume started
+	takenOver   atomic.Int64   // how many sessions Resume has started so far
+	follow      chan struct{}  // one element per running call of Options.Ended
 	cancelled   <-chan struct{}
 	cancel      func() // closes cancelled
 	router      *chi.Mux
 }
 
-// New returns the handler of all routes but those that Mount adds. Close releases it.
+// New returns the handler of all routes except those that Mount adds. The caller must call Close in the end. New
+// returns an error if a required option is missing.
 func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Comparer == nil || o.Log == nil ||
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
@@ -212,7 +231,7 @@ func New(o Options) (*API, error) {
 		bodies:      newShares(4 * o.MaxSessions),
 		reports:     newShares(maxReports),
 		connections: newShares(o.Connections - max(o.Connections/keptForHealth, 1)),
-		// A caller alone gets half: enough for the body of each session that may run, and for a call of MCP.
+		// One caller gets half of the memory. That is enough for the bodies of MaxSessions sessions and an MCP call.
 		memory:   newShares(2 * (mcpCall + (o.MaxSessions+mcpCopies)*int(min(o.MaxBodyBytes, manyBytes)))),
 		sessions: sessions.New(o.Kept),
 		buffers:  sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
@@ -222,8 +241,7 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// routes returns the router of the whole interface. A test compares it with
-// openapi.yaml.
+// routes returns the router, without the routes that Mount adds. A test compares all routes with openapi.yaml.
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
 	if a.o.Middleware != nil {
@@ -271,14 +289,14 @@ func (a *API) routes() *chi.Mux {
 	return r
 }
 
-// forCallers returns the routers of routes that need a token, and of those that need the right to ask too.
+// forCallers returns two routers. Requests to private need a token. Requests to asking also need the right to ask.
 func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
 	private = r.With(a.authenticate, a.open)
 	return private, private.With(a.requires(council.MayAsk))
 }
 
-// Close forgets the sessions in memory. No session may run any more but those that
-// Resume has not come to: they are left to another process.
+// Close frees the sessions in memory. No session may run any more. It leaves the sessions that Resume started and that
+// still wait for a place to another process.
 func (a *API) Close(ctx context.Context) error {
 	a.Cancel(context.Canceled)
 	a.resumed.Wait()
@@ -286,17 +304,16 @@ func (a *API) Close(ctx context.Context) error {
 	return nil
 }
 
-// Routes returns the routes, for comparing them with the contract.
+// Routes returns the routes, so that a test can compare them with the contract.
 func (a *API) Routes() chi.Routes { return a.router }
 
 // ServeHTTP serves a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
-// handlerFunc is a handler that leaves its error to the function handler.
+// handlerFunc is an HTTP handler that returns its error instead of writing it.
 type handlerFunc = func(w http.ResponseWriter, r *http.Request) error
 
-// handler turns a function that returns an error into a handler that writes the
-// error as a problem document.
+// handler returns a handler that calls f and writes its error as a problem document.
 func (a *API) handler(f handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := f(w, r); err != nil {
@@ -309,12 +326,12 @@ func (a *API) notFound(_ http.ResponseWriter, r *http.Request) error {
 	return nothing(r, hint(r.URL.Path))
 }
 
-// nothing is the error of a path where nothing is.
+// nothing returns the error for a path that has no route or whose route is switched off.
 func nothing(r *http.Request, remedy string) error {
 	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; " + remedy}
 }
 
-// hint says what a caller may have wanted at a path where nothing is.
+// hint returns the remedy for a path that has no route. It recognises common mistakes.
 func hint(path string) string {
 	if strings.Contains(path, "//") {
 		return "the path has two slashes in a row: give the client a base URL without a slash at its end, " +
@@ -364,7 +381,7 @@ func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {
 
 // Health is the body of GET /healthz.
 type Health struct {
-	Status  string `json:"status"` // "ok"
+	Status  string `json:"status"` // always "ok"
 	Version string `json:"version"`
 }
 

@@ -13,17 +13,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Intake takes in the events that other councils send by consent.
+// Intake keeps the events that other councils send by consent.
 type Intake interface {
-	// Take returns what became of each event of an organisation, once those that are accepted are on disk.
+	// Take returns the outcome of each event of an organisation. By then the accepted events are on disk. The error is
+	// consent.ErrFull if the organisation has sent too much.
 	Take(ctx context.Context, organisation string, events []json.RawMessage) (consent.Taken, error)
-	// Board returns what is published over so many days, one of consent.Windows.
+	// Board returns the leaderboard over the events of the last days. days must be one of consent.Windows.
 	Board(days int) consent.Board
 }
 
 // EventBatch is the body of POST /v1/events.
 type EventBatch struct {
-	Events []json.RawMessage `json:"events"` // each an consent.Event
+	Events []json.RawMessage `json:"events"` // each is a consent.Event
 }
 
 // takeEvents is POST /v1/events.
@@ -62,6 +63,7 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 	return WriteJSON(w, http.StatusOK, taken)
 }
 
+// noEvents returns the error of a daemon that accepts no events.
 func (a *API) noEvents(r *http.Request) error {
 	return nothing(r, "to take events in, set "+a.o.Settings.Of(council.SettingEventsIntake))
 }
@@ -78,7 +80,7 @@ func (a *API) eventBoard(w http.ResponseWriter, r *http.Request, p *parameters) 
 	}
 	window := 30
 	if days != "" {
-		window, _ = strconv.Atoi(days) // it is one of the choices
+		window, _ = strconv.Atoi(days) // choice has checked that it is a number
 	}
 	return WriteJSON(w, http.StatusOK, a.o.Intake.Board(window))
 }

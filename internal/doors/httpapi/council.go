@@ -10,9 +10,8 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// runCouncil is POST /v1/council. The session ends when its client leaves, because
-// every further call would cost money, unless it is in the background or has an
-// idempotency key, with which its client can come back.
+// runCouncil is POST /v1/council. The session ends when its client leaves, because every further call would cost
+// money. A session that is in the background or has an idempotency key continues, because its client can come back.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)
@@ -48,9 +47,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// refusal returns all problems of a request at once: those of its form, and those
-// that Prepare finds in the rest, but not what Check finds. It returns nil where the
-// form is right: begin calls prepare then.
+// refusal returns one error with the problems of the request's form and those that Prepare finds. It does not call
+// Check. It returns nil if the form has no problems, because begin then calls prepare.
 func (a *API) refusal(r *http.Request, p *Problems, request council.Request) error {
 	if p.count > 0 {
 		request.Token = a.label(r)
@@ -60,9 +58,8 @@ func (a *API) refusal(r *http.Request, p *Problems, request council.Request) err
 	return p.err("the request is not valid")
 }
 
-// begin returns the session that a request asks for: the one of its idempotency key,
-// or else a new one. The key stands for body, which is the request as it was decoded. repeat
-// is as in sessions.Start.
+// begin returns the session with the request's idempotency key, or starts a new session. body is the decoded request:
+// begin refuses a key that came with another body before. repeat becomes sessions.Start.Repeat.
 func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat string) (*sessions.Session, error) {
 	start := sessions.Start{Owner: a.owner(r), Background: asked.Background, Repeat: repeat}
 	if err := readKey(r, body, &start); err != nil {
@@ -88,7 +85,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 		return nil, err
 	}
 	start.Plan.Deltas = asked.Stream || asked.Background
-	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // whose streams show the answer alone
+	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // OpenAI's streams show only the final answer
 	start.Plan.Token = asked.Token
 	if a.o.Budget != nil {
 		if failure := a.o.Budget.Open(r.Context(), start.Plan); failure != nil {
@@ -119,8 +116,8 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	return s, nil
 }
 
-// prepare returns the plan of a request that has a place. Each caller has one plan checked at a time, so that nobody waits
-// for many of another caller.
+// prepare returns the checked plan of a request that has a place. It checks one plan of each caller at a time, so that
+// a caller with many requests does not hold up the others.
 func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, error) {
 	plan, err := a.o.Council.Prepare(request)
 	if err != nil || plan.Output == nil {
@@ -136,9 +133,9 @@ func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, e
 	}
 }
 
-// Resume goes on with the sessions that an earlier process left, and from then on with
-// those of other nodes that are dead. Where there are no other nodes, each takes a place
-// as soon as there is one. Otherwise another node may have one.
+// Resume continues the sessions that an earlier process left, and later the sessions of other nodes that die. On a
+// single machine each of them waits for a place. In a cluster Resume takes a session only when a place is free,
+// because another node may have a free place earlier.
 func (a *API) Resume(ctx context.Context) {
 	free := func() { <-a.places }
 	a.sessions.Resume(ctx, sessions.Runner{
@@ -170,8 +167,8 @@ func (a *API) Resume(ctx context.Context) {
 					a.run(ctx, s.Session, s.Plan, free)
 				default:
 					select {
-					case <-s.Done(): // released
-					default: // cancelled: it ends without a place, because it calls nobody
+					case <-s.Done(): // The session was released to another process.
+					default: // The session was cancelled. It ends without a place, because it makes no calls.
 						_, _ = a.carryOut(ctx, s.Session, s.Plan, func() {})
 					}
 				}
@@ -180,8 +177,8 @@ func (a *API) Resume(ctx context.Context) {
 	})
 }
 
-// turn takes a place as soon as there is one. It reports false where ctx ends before. While
-// the daemon stops, nobody gets one: the next daemon goes on with who still waits.
+// turn waits for a place and takes it. It returns false if ctx ends first. While the daemon stops, turn takes no place,
+// because the next daemon continues the sessions that still wait.
 func (a *API) turn(ctx context.Context) bool {
 	select {
 	case a.places <- struct{}{}:
@@ -195,17 +192,17 @@ func (a *API) turn(ctx context.Context) bool {
 	return false
 }
 
-// TakenOver returns how many sessions Resume went on with.
+// TakenOver returns how many sessions Resume has continued so far.
 func (a *API) TakenOver() int64 { return a.takenOver.Load() }
 
-// run carries out a session, and after its end what follows a session.
+// run runs a session to its end, then calls Options.Ended if the session has a result.
 func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
 	a.ending.Add(1)
 	defer a.ending.Done()
 	session, err := a.carryOut(ctx, s, plan, release)
-	select { // the end of a session that is kept is stored before it is shown
+	select { // A kept session is done only when its end is stored.
 	case <-s.Done():
-	case <-ctx.Done(): // cancelled, or another node has the session
+	case <-ctx.Done(): // The session was cancelled, or another node has it.
 		return
 	}
 	if err == nil && a.o.Ended != nil {
@@ -213,14 +210,15 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 	}
 }
 
-// ended does what follows a session until Cancel is called. As many may do so at once as sessions may
-// run: where a provider is too slow for that, nothing follows further sessions.
+// ended calls Options.Ended, and cancels that call when Cancel is called. At most MaxSessions such calls run at once.
+// If a provider is so slow that all of them are busy, ended skips the session.
 func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Session) {
 	select {
 	case a.follow <- struct{}{}:
 		defer func() { <-a.follow }()
 	default:
-		a.o.Log.WarnContext(ctx, "the reviewers are not asked about this session: they still have as many others as may run at once",
+		a.o.Log.WarnContext(ctx,
+			"the reviewers are not asked about this session: they still have as many others as may run at once",
 			"session_id", plan.SessionID)
 		return
 	}
@@ -243,15 +241,15 @@ func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Ses
 	a.o.Ended(ctx, plan, session)
 }
 
-// carryOut carries out a session from its first event to its last. It frees the place of
-// the session before a client learns that the session is over.
+// carryOut runs a session from its first event to its last. It calls release before clients can see the end, so that a
+// client that has its answer finds the place free.
 func (a *API) carryOut(
 	ctx context.Context, s *sessions.Session, plan council.Plan, release func(),
 ) (*council.Session, error) {
 	session, err := a.perform(ctx, plan, s)
 	release()
 	if err = a.finish(ctx, s, session, err); err != nil {
-		// The session cannot be encoded: end it as failed, with the plan alone, which can be.
+		// The session cannot be encoded. End it as failed, with only its plan, which can be encoded.
 		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.ID)
 		session = plan.Session()
 		session.Status = council.StatusFailed
@@ -282,8 +280,8 @@ func (a *API) perform(
 	return a.o.Council.Run(ctx, plan, s, s.Log())
 }
 
-// Wait returns a session at its end, or why it has no result. It ends early when the
-// client is gone, even if the session goes on: the client's connection takes a place.
+// Wait waits for the end of a session and returns the session, or the error that kept it from a result. If the client
+// leaves, Wait returns at once, even if the session continues, because an open request takes a place.
 func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():
@@ -292,7 +290,7 @@ func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 		if clientGone(r) {
 			return nil, &council.Error{Code: council.CodeCancelled, Detail: "the client is gone", SessionID: s.ID}
 		}
-		<-s.Done() // The daemon stops, and the client may still be there.
+		<-s.Done() // The daemon stops. The client may still be connected, so it gets the outcome.
 	}
 	session, failure := s.Result()
 	if failure != nil {
@@ -301,12 +299,13 @@ func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	return session, nil
 }
 
-// clientGone reports whether the client of a request has left. When the daemon itself
-// ends a request, the cause is another.
+// clientGone reports whether the client of a request has left. If the daemon itself ends a request, its context has
+// another cause.
 func clientGone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
-// Idle waits until no session runs, the ends of all are shown, and what follows them is done. It then keeps all places,
-// so that no session begins any more. It is for shutting down.
+// Idle waits until no session runs, clients can see all ends, and all calls of Options.Ended have returned. It keeps
+// every place that it gets, so no session begins afterwards. The daemon calls it to shut down, and may call it again
+// if ctx ended first. Calls must not overlap.
 func (a *API) Idle(ctx context.Context) error {
 	for range cap(a.places) - a.taken {
 		select {
@@ -317,7 +316,7 @@ func (a *API) Idle(ctx context.Context) error {
 		}
 	}
 	ended := make(chan struct{})
-	go func() { // ends with the sessions that have no place any more
+	go func() { // returns when the last session that gave up its place has ended
 		a.ending.Wait()
 		close(ended)
 	}()
@@ -329,8 +328,8 @@ func (a *API) Idle(ctx context.Context) error {
 	}
 }
 
-// Cancel cancels every session that runs, and what follows those that have ended. Sessions that are kept go on
-// elsewhere.
+// Cancel cancels every session that runs and every call of Options.Ended. Another process continues the cancelled
+// sessions that are kept.
 func (a *API) Cancel(cause error) {
 	a.cancel()
 	a.sessions.Cancel(cause)

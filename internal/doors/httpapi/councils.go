@@ -10,46 +10,48 @@ import (
 
 // CouncilList is the body of GET /v1/councils.
 type CouncilList struct {
-	Councils    []CouncilCard `json:"councils"`
-	TakesEvents bool          `json:"takes_events"` // of other councils, so that there is a board over them
+	Councils []CouncilCard `json:"councils"`
+	// TakesEvents says that the daemon accepts events of other councils, and so has a leaderboard over them.
+	TakesEvents bool `json:"takes_events"`
 }
 
 // CouncilCard describes a council that can be asked.
 type CouncilCard struct {
 	Name          string   `json:"name"`    // "default" without a roster
-	Default       bool     `json:"default"` // it is asked where a request names none
+	Default       bool     `json:"default"` // the council of requests that name none
 	Members       []string `json:"members"`
 	Reviewers     []string `json:"reviewers"`
 	Chairman      string   `json:"chairman"`
 	Fallbacks     []string `json:"fallbacks"`
 	AllowedModels []string `json:"allowed_models"`
-	Calls         int      `json:"calls"` // of a question, when nothing fails
+	Calls         int      `json:"calls"` // how many calls a session makes if none fails
 	MaxCostUSD    *float64 `json:"max_cost_usd"`
 	MaxQueryBytes int64    `json:"max_query_bytes"`
 	KeepsSessions bool     `json:"keeps_sessions"` // sessions in the background outlive the daemon
-	KeepsFeedback bool     `json:"keeps_feedback"` // what people say of sessions is kept
-	Lately        *Lately  `json:"lately"`         // null where no session is known
+	KeepsFeedback bool     `json:"keeps_feedback"` // the daemon keeps what people say about sessions
+	Lately        *Lately  `json:"lately"`         // null if no session is known
 }
 
-// Lately is what the newest sessions of a council took, at most [maxLately] of those that
-// this daemon knows and that ended with an answer. Times are in milliseconds.
+// Lately says how long the newest sessions of a council took, and what they cost. It covers at most [maxLately] of the
+// sessions that this daemon knows and that ended with an answer. Times are in milliseconds.
 type Lately struct {
-	Sessions int     `json:"sessions"`
+	Sessions int     `json:"sessions"` // how many sessions it covers
 	MedianMS float64 `json:"median_ms"`
-	P90MS    float64 `json:"p90_ms"`    // 90 % took at most this
-	Stage1MS float64 `json:"stage1_ms"` // medians
+	P90MS    float64 `json:"p90_ms"` // 90 % of the sessions took at most this long
+	// Stage1MS, Stage2MS and Stage3MS are the medians of the three stages.
+	Stage1MS float64 `json:"stage1_ms"`
 	Stage2MS float64 `json:"stage2_ms"`
 	Stage3MS float64 `json:"stage3_ms"`
-	// MedianCostUSD is that of the sessions whose cost is known, null without one. Priced is
-	// how many they are.
+	// MedianCostUSD is the median cost of the sessions whose cost is known, or null if there are none. Priced is the
+	// number of these sessions.
 	MedianCostUSD *float64 `json:"median_cost_usd"`
 	Priced        int      `json:"priced"`
 }
 
-// maxLately is how many sessions count for Lately.
+// maxLately is the most sessions that Lately covers.
 const maxLately = 50
 
-// Offers returns the councils that the caller may ask, the one that is asked by default first.
+// Offers returns the councils that the caller may ask, the default one first. It returns none without models.
 func (a *API) Offers(r *http.Request) ([]Offer, error) {
 	if len(a.o.Models) == 0 {
 		return nil, nil
@@ -92,10 +94,10 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	return WriteJSON(w, http.StatusOK, list)
 }
 
-// allowed returns what a request may name besides the members, reviewers and chairmen of a council.
+// allowed returns the models that a request may name in addition to the members, reviewers and chairmen of a council.
 func (a *API) allowed(plan council.Plan) []string {
 	if plan.CouncilName != "" {
-		return []string{} // whoever wants other models asks another council
+		return []string{} // A request cannot change the models of the roster's councils.
 	}
 	return append([]string{}, a.o.AllowedModels...)
 }
@@ -109,10 +111,12 @@ func modelsOf(members []council.Member) []string {
 	return names
 }
 
+// lately summarises what sessions took. It returns nil if there are none.
 func lately(spent []sessions.Spent) *Lately {
 	if len(spent) == 0 {
 		return nil
 	}
+	// least returns the quantile at share of the known values, such as their median at 0.5, and their number.
 	least := func(share float64, of func(sessions.Spent) *float64) (value *float64, known int) {
 		var values []float64
 		for _, s := range spent {

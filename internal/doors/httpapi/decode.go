@@ -15,10 +15,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// decode reads the request's body, one JSON object of the right media type, within
-// the size limit and in UTF-8, into the struct that v points to. Where open is set,
-// unknown fields have no effect. It returns what does not fit as problems, so that
-// they are reported together with those that Prepare finds.
+// decode reads the body of the request into the struct that v points to. The body must be a JSON object. If open is
+// set, unknown fields have no effect. Values that do not fit become problems, so that one answer can report them
+// together with the problems that Prepare finds. A body that cannot be read at all is an error.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {
@@ -35,11 +34,12 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	return &f.Problems, f.read(body, v)
 }
 
-// readBody returns the request's body, which has the right media type, is within the
-// size limit and is UTF-8. Bodies are held in memory, so there are places for so many
-// of them that sessions never wait for one. Callers share these places: a caller whose
-// bodies do not end leaves some to the others. release gives the place back, once the
-// body is decoded.
+// readBody returns the body of the request. It refuses a wrong media type, a body above the size limit, and text that
+// is not UTF-8.
+//
+// Bodies are held in memory, so only a limited number is read at once. The limit is four times MaxSessions, so that
+// sessions never wait for it. Callers share the places, so a caller whose bodies do not end leaves places to others.
+// The caller of readBody calls release when it has decoded the body.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	if err := mediaType(r); err != nil {
 		return nil, nil, err
@@ -98,8 +98,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	return body, free, nil
 }
 
-// mediaType accepts JSON that is not compressed, and the media type that curl -d sends by itself. A form in
-// a browser could send that too, but not past the check of its origin.
+// mediaType accepts uncompressed JSON, a request without a media type, and the media type that curl -d sends by itself.
+// A form on a web page sends that type too, but sameOrigin refuses it.
 func mediaType(r *http.Request) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return &council.Error{

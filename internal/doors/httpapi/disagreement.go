@@ -7,9 +7,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Comparer says how answers differ in how they speak of people.
+// Comparer measures how differently answers speak about groups of people.
 type Comparer interface {
-	// CheckDisagreement returns what is wrong with a request, nil where nothing is.
+	// CheckDisagreement returns all problems of a request as one error, or nil.
 	CheckDisagreement(r council.DisagreementRequest) error
 	// Disagreement compares the answers of a request.
 	Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error)
@@ -27,7 +27,7 @@ func (a *API) disagreement(w http.ResponseWriter, r *http.Request) error {
 		problems.join(wrong)
 		return problems.err("the request is not valid")
 	}
-	if wrong != nil { // before it counts against a limit
+	if wrong != nil { // An invalid request does not count against a limit.
 		return wrong
 	}
 	request.Token = a.label(r)

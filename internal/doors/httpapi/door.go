@@ -9,14 +9,17 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// A door in a package of its own uses this file. It names its routes, begins sessions with Begin, and shows them in its own form.
+// This file is what a door in another package, such as openai, builds on. Such a door mounts its routes with Mount,
+// begins sessions with Begin, and sends them in its own form.
 
-// Route is a route of such a door. Its callers need a token and have limits, as those of all others.
+// Route is a route of a door in another package. Its callers need a token and have the same limits as all others.
 type Route struct {
-	Method  string
-	Pattern string // as chi has it. PathValue of the request returns what stands for its wildcards.
-	Asks    bool   // it begins sessions, for which a token needs the right to ask
-	Handle  func(w http.ResponseWriter, r *http.Request) error
+	Method string
+	// Pattern is a pattern of chi. Request.PathValue returns the values of its wildcards.
+	Pattern string
+	Asks    bool // the route begins sessions, so its callers need council.MayAsk
+	// Handle answers a request, or returns an error, which is then written in the form that the path calls for.
+	Handle func(w http.ResponseWriter, r *http.Request) error
 }
 
 // Mount adds routes. It must be called before the first request.
@@ -31,27 +34,30 @@ func (a *API) Mount(routes ...Route) {
 	}
 }
 
-// TextList is a list in a body that may also be given as one text.
+// TextList is a list in a body for which a client may also send one string.
 type TextList interface {
+	// SetText sets the list from that string.
 	SetText(text string)
-	Wanted() string // what may be given, for an error
+	// Wanted says in an error what a client may send, such as "a text, or a list of parts".
+	Wanted() string
 }
 
-// Skimmer is an object in a body that is not read where its type or its role says that it holds nothing to read.
+// Skimmer is an object in a body whose other fields are skipped if its type or its role says that they do not matter.
 type Skimmer interface {
-	// Skim gets the type and the role that the object gives, "" for none. It returns true if nothing else of the object is to be read,
-	// and has then kept what it needs of the two.
+	// Skim gets the fields "type" and "role" of the object, or "" for a missing one. If it returns true, the other
+	// fields are not read, and Skim itself has stored what it needs of kind and role.
 	Skim(kind, role string) bool
 }
 
-// Find returns the session of the caller with this id, nil where there is none.
+// Find returns the caller's session with this id, or nil if there is none.
 func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 	return a.sessions.Get(r.Context(), a.owner(r), id)
 }
 
-// Begin begins the session that a body asks for. It reads the body into the struct that body points to; unknown fields have no effect.
-// Then asked returns the submission, adds to p what is wrong with it, and returns an error if there is no such model. A request that
-// has failed before gets the same failure again (replay.go).
+// Begin begins the session that a request asks for. It reads the body into the struct that body points to. Unknown
+// fields have no effect. Then it calls asked, which returns the submission and adds its problems to p. If the body has
+// problems, the fields of an error from asked become problems too. If the same request failed before, Begin may return
+// that failure again (replay.go).
 func (a *API) Begin(
 	w http.ResponseWriter, r *http.Request, body any, asked func(p *Problems) (council.Submission, error),
 ) (*sessions.Session, error) {
@@ -76,10 +82,11 @@ func (a *API) Begin(
 	return s, problems.renamed(err)
 }
 
-// sideHeader says whether a request is a side request, in place of what its text looks like.
+// sideHeader is the header by which a client says whether a request is a side request. It overrides the guess from the
+// text.
 const sideHeader = "Councild-Side-Request"
 
-// side reads the header that says whether a request is a side request.
+// side sets asked.Side from sideHeader, and leaves it as it is if the request has no such header.
 func (p *Problems) side(r *http.Request, asked *council.Request) {
 	value := r.Header.Get(sideHeader)
 	if value == "" {

@@ -15,15 +15,15 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Labels keep what people say of sessions.
+// Labels keeps what people say about sessions.
 type Labels interface {
-	// Keep returns nil once the record is kept, as BIAS_FSYNC defines it.
+	// Keep writes a record. When it returns nil, the record is as safe on disk as BIAS_FSYNC promises.
 	Keep(ctx context.Context, record council.LabelRecord) error
-	// Key is the key of the hash that stands for a person; "": there is none, and nothing can be kept.
+	// Key returns the key for the hash that replaces the name of a person. If it is "", no feedback can be kept.
 	Key() string
 }
 
-// feedback is POST /v1/council/{id}/feedback: what a person says of a session that has ended.
+// feedback is POST /v1/council/{id}/feedback. It keeps what a person says about a session that has ended.
 func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if a.o.Labels == nil {
 		return nothing(r, "to have feedback kept, let bias records be kept ("+a.o.Settings.Of(council.SettingBiasPersistence)+
@@ -92,8 +92,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	return WriteJSON(w, http.StatusCreated, record.Kept)
 }
 
-// saw returns the words in which a person can name what a session shows: the members that answered, and
-// the synthesis.
+// saw returns the names that feedback can use for the answers of a session: the members that answered, and
+// council.ChoiceSynthesis if there is a synthesis.
 func saw(s *council.Session) []string {
 	var words []string
 	for _, answer := range s.Stage1 {
@@ -107,7 +107,7 @@ func saw(s *council.Session) []string {
 	return words
 }
 
-// checkFeedback adds everything that is wrong with what a person says of a session.
+// checkFeedback adds all problems of the feedback on a session to p.
 func checkFeedback(p *Problems, f council.Feedback, s *council.Session) {
 	known := saw(s)
 	unknown := func(field, word string) bool {
@@ -135,7 +135,7 @@ func checkFeedback(p *Problems, f council.Feedback, s *council.Session) {
 	}
 }
 
-// checkRated is checkFeedback for one that prefers no answer.
+// checkRated adds the problems of feedback that prefers no answer.
 func checkRated(p *Problems, f council.Feedback, s *council.Session) {
 	switch {
 	case f.Rating != nil:
@@ -148,14 +148,14 @@ func checkRated(p *Problems, f council.Feedback, s *council.Session) {
 	}
 }
 
-// others returns what the person saw besides what they prefer, sorted.
+// others returns the answers that the person saw and did not prefer, sorted.
 func others(f council.Feedback) []string {
 	over := slices.DeleteFunc(slices.Clone(f.Over), func(word string) bool { return word == f.Preferred })
 	slices.Sort(over)
 	return append([]string{}, slices.Compact(over)...)
 }
 
-// label returns what is kept of a feedback, but for its time and person.
+// label returns the record of feedback. The caller adds the time, the person, and the category and language.
 func label(f council.Feedback, s *council.Session) council.LabelRecord {
 	meta := s.Metadata
 	record := council.LabelRecord{
@@ -193,7 +193,7 @@ func label(f council.Feedback, s *council.Session) council.LabelRecord {
 	return record
 }
 
-// placesOf returns the places that a review gives to some models.
+// placesOf returns the places that a review gives to these models. The best place is 0.
 func placesOf(review council.Review, models []string) map[string]int {
 	places := map[string]int{}
 	for place, group := range review.ParsedRanking.Groups() {

@@ -17,17 +17,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Problems holds the first maxNamed problems of a request, and how many there are. A
-// hostile request can hold a problem every three bytes.
+// Problems holds the first maxNamed problems of a request, and counts the rest. A hostile request can have a problem in
+// every three bytes.
 type Problems struct {
 	named []council.FieldError
-	count int
-	sum   [sha256.Size]byte // of the body of a request to one of OpenAI's doors
-	// Rename returns the place in the body that a place in council.Request stands for; nil: they are the same.
+	count int               // all problems, also those in named
+	sum   [sha256.Size]byte // the hash of the body, if decode ignored unknown fields
+	// Rename returns the place in the body for a place in council.Request, such as "response_format.schema" for
+	// "output_schema". If it is nil, the places are the same.
 	Rename func(place string) string
 }
 
-// Add adds a problem at a place in the body.
+// Add adds a problem at a place in the body, such as "messages[2].role". fix tells the caller what to send instead.
 func (p *Problems) Add(field, message, fix string) {
 	p.count++
 	if len(p.named) < maxNamed {
@@ -35,8 +36,8 @@ func (p *Problems) Add(field, message, fix string) {
 	}
 }
 
-// join adds what err says about fields that are not among the problems yet. A field
-// that could not be read would be reported as missing a second time.
+// join adds the field errors of err. It skips the fields that already have a problem: Prepare reports a field that
+// could not be read as missing.
 func (p *Problems) join(err error) {
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok || p.count > len(p.named) { // Problems that are not named cannot be compared.
@@ -67,15 +68,15 @@ func (p *Problems) renamed(err error) error {
 	return &known
 }
 
-// About reports whether a named problem is about a place in a body. A problem with
-// messages is about the question too.
+// About reports whether one of the named problems is about this place, a part of it, or what it is a part of. A problem
+// with messages is also about query, because the last message is the question.
 func (p *Problems) About(place string) bool {
 	return slices.ContainsFunc(p.named, func(n council.FieldError) bool {
 		return within(place, n.Field) || within(n.Field, place) || place == "query" && n.Field == "messages"
 	})
 }
 
-// Full reports whether further problems are counted alone, so that they need no words.
+// Full reports whether there are maxNamed problems. Further ones are only counted, so they need no text.
 func (p *Problems) Full() bool { return len(p.named) == maxNamed }
 
 // within reports whether a place in a body is inside another one, or the same.
@@ -84,7 +85,7 @@ func within(place, other string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// err returns the problems as one error, nil when there are none.
+// err returns the problems as one error, or nil if there are none.
 func (p *Problems) err(detail string) error {
 	if p.count == 0 {
 		return nil
@@ -92,17 +93,16 @@ func (p *Problems) err(detail string) error {
 	return &council.Error{Code: council.CodeInvalid, Detail: detail + more(p.count-len(p.named)), Fields: p.named}
 }
 
-// form reads a JSON object into a struct. It is stricter than encoding/json: a field
-// may stand only once, and must be spelt as in its json tag. What does not fit is left
-// out of the struct and becomes a problem.
+// form reads a JSON object into a struct. It is stricter than encoding/json: an object may have a field only once, and
+// its name must match the json tag exactly. A value that does not fit becomes a problem and does not reach the struct.
 type form struct {
 	Problems
 	open  bool   // unknown fields have no effect
-	path  []step // the place in the object that is being read
+	path  []step // the place that is being read
 	known *knownFields
 }
 
-// step is a field of an object or, without a name, an element of a list.
+// step is one step of a path: a field of an object or, if name is "", an element of a list.
 type step struct {
 	name  string
 	index int
@@ -111,12 +111,12 @@ type step struct {
 // knownField is a field of a struct.
 type knownField struct {
 	name   string
-	number int // its number among the fields of the struct
-	index  []int
+	number int   // counts the fields of the struct from 0
+	index  []int // as in reflect.StructField
 }
 
-// knownFields are the fields of the structs that requests are read into, by their names in
-// lower case. The zero value holds none yet. It is safe for concurrent use.
+// knownFields caches the fields of the structs that requests are read into. Their keys are the names in lower case. The
+// zero value is an empty cache. It is safe for concurrent use.
 type knownFields struct {
 	mu     sync.Mutex // guards byType
 	byType map[reflect.Type]map[string]knownField
@@ -144,7 +144,7 @@ func (k *knownFields) of(t reflect.Type) map[string]knownField {
 // read reads body, which must be one JSON object, into the struct that v points to.
 func (f *form) read(body []byte, v any) error {
 	var whole json.RawMessage
-	// No other error is possible, so that whatever passes is valid JSON.
+	// json.RawMessage accepts every valid JSON, so no other error is possible.
 	if wrong, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &whole)); ok {
 		return &council.Error{
 			Code: council.CodeMalformed,
@@ -164,7 +164,7 @@ func (f *form) read(body []byte, v any) error {
 	return nil
 }
 
-// value reads one JSON value into v. A null counts as not given.
+// value reads one JSON value into v. It treats null like a missing field.
 func (f *form) value(v reflect.Value, data []byte) {
 	if string(data) == "null" {
 		return
@@ -187,7 +187,8 @@ func (f *form) value(v reflect.Value, data []byte) {
 	}
 }
 
-// text reads a JSON text into v. It returns false where the type of v, or an escape in the text, needs more.
+// text reads a JSON string into v. It returns false if v is neither a string nor a TextList, or if a string has
+// escapes, which encoding/json must decode.
 func (f *form) text(v reflect.Value, data []byte) bool {
 	switch kind := v.Kind(); {
 	case kind == reflect.Slice:
@@ -206,8 +207,8 @@ func (f *form) text(v reflect.Value, data []byte) bool {
 	return true
 }
 
-// skim reports whether an object is a Skimmer that needs no more than its type and its role. The other fields of such an object
-// cannot be refused then.
+// skim reports whether v is a Skimmer that needs only the type and role of the object. The other fields of the object
+// are then not checked either.
 func skim(v reflect.Value, object []byte) bool {
 	into, ok := reflect.TypeAssert[Skimmer](v.Addr())
 	if !ok {
@@ -218,7 +219,7 @@ func skim(v reflect.Value, object []byte) bool {
 		switch {
 		case value[0] != '"':
 		case name == "type" && kind == "":
-			_ = json.Unmarshal(value, &kind) // It is valid.
+			_ = json.Unmarshal(value, &kind) // The value is a valid string.
 		case name == "role" && role == "":
 			_ = json.Unmarshal(value, &role)
 		}
@@ -257,11 +258,10 @@ func (f *form) object(v reflect.Value, data []byte) {
 	}
 }
 
-// maxList is the most elements of a list that is a field of the whole object. No
-// sensible request comes near it.
+// maxList is the most elements of a list that is a field of the outermost object. No sensible request comes near it.
 const maxList = 1000
 
-// list reads a JSON array into a slice. It only counts an array that is too long.
+// list reads a JSON array into a slice. If the array is longer than maxList, list only counts its elements.
 func (f *form) list(v reflect.Value, data []byte) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	if len(f.path) == 1 {
@@ -288,8 +288,8 @@ func (f *form) list(v reflect.Value, data []byte) {
 	}
 }
 
-// refuse adds a problem at the place that is being read, or at the end of the steps
-// from there. It calls words only if the problem is named.
+// refuse adds a problem at the place that is being read, or at the place that the steps lead to from there. It calls
+// words only if the problem is named.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	if f.Full() {
 		f.count++
@@ -299,8 +299,8 @@ func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	f.Add(f.place(steps...), message, fix)
 }
 
-// place returns the place that is being read, or the end of the steps from there, as
-// in messages[2].role.
+// place returns the place that is being read, or the place that the steps lead to from there, such as
+// "messages[2].role".
 func (f *form) place(steps ...step) string {
 	var b strings.Builder
 	for _, s := range slices.Concat(f.path, steps) {
@@ -317,13 +317,13 @@ func (f *form) place(steps ...step) string {
 	return b.String()
 }
 
-// found names a JSON value in an error.
+// found says in an error what kind of value a client sent.
 func found(data []byte) string {
 	names := map[byte]string{'{': "an object", '[': "a list", '"': "a text", 't': "true", 'f': "false"}
 	return cmp.Or(names[data[0]], "this number")
 }
 
-// wanted names what fits into a type. Other types do not occur in a request.
+// wanted says in an error what fits a type. It knows all types that occur in a request.
 func wanted(t reflect.Type) string {
 	types := map[reflect.Type]string{
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
@@ -340,7 +340,7 @@ func wanted(t reflect.Type) string {
 	return cmp.Or(types[t], kinds[t.Kind()])
 }
 
-// members yields the names and values of a JSON object that is valid.
+// members yields the names and values of a valid JSON object.
 func members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for rest := bytes.TrimSpace(object[1 : len(object)-1]); len(rest) > 0; {
@@ -349,7 +349,7 @@ func members(object []byte) iter.Seq2[string, []byte] {
 			value, rest = cut(rest, ',')
 			name := string(quoted[1 : len(quoted)-1])
 			if strings.Contains(name, `\`) {
-				_ = json.Unmarshal(quoted, &name) // It is valid.
+				_ = json.Unmarshal(quoted, &name) // The name is a valid string.
 			}
 			if !yield(name, value) {
 				return
@@ -358,7 +358,7 @@ func members(object []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// elements yields the elements of a JSON array that is valid.
+// elements yields the elements of a valid JSON array.
 func elements(array []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for rest := bytes.TrimSpace(array[1 : len(array)-1]); len(rest) > 0; {
@@ -370,8 +370,8 @@ func elements(array []byte) iter.Seq[[]byte] {
 	}
 }
 
-// cut splits valid JSON at the first separator that is in no string, object or array.
-// It returns the part before it without blanks around it.
+// cut splits valid JSON at the first separator outside of strings, objects and arrays. It trims the blanks around the
+// part before the separator. If there is no separator, before is all of data.
 func cut(data []byte, separator byte) (before, after []byte) {
 	depth := 0
 	for i := 0; i < len(data); i++ {

@@ -11,12 +11,11 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// maxKey bounds the length of an Idempotency-Key.
+// maxKey is the most bytes of an Idempotency-Key.
 const maxKey = 255
 
-// readKey sets the key of the header Idempotency-Key, and the digest of what the key
-// stands for: the decoded request and its path. Blanks and the order of fields make no
-// difference to the digest.
+// readKey sets start.Key from the header Idempotency-Key, and start.Digest to a hash of the path and the decoded
+// request. Because the request is decoded, blanks and the order of fields do not change the digest.
 func readKey(r *http.Request, request any, start *sessions.Start) error {
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) == 0 {
@@ -42,7 +41,7 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 	return nil
 }
 
-// checkDigest refuses a key that stands for another request.
+// checkDigest returns an error if the session s was begun with the same key by another request.
 func checkDigest(s *sessions.Session, start sessions.Start) error {
 	if s.Digest == start.Digest {
 		return nil

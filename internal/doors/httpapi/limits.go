@@ -12,26 +12,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits are those of one token.
+// Limits are the limits of one token.
 type Limits struct {
-	Sessions  *int // that run at once; nil: as many as there are places
-	PerMinute *int // sessions in a minute, and at once; nil: no limit
+	// Sessions is the most sessions of the token that run at once. If it is nil, Options.MaxSessions is the only limit.
+	Sessions *int
+	// PerMinute is the most sessions that the token may begin in a minute. All of them may begin at once. nil is no
+	// limit.
+	PerMinute *int
 }
 
-// caller is who calls with a token: its limits and its rights. There is one for each token, so
-// that no flood of requests makes more, or one for everybody, without a token.
+// caller holds the limits and rights of a token. There is one for each token, or a single one if there are no tokens,
+// so that a flood of requests allocates none.
 type caller struct {
-	token    *Token // nil: no token is asked for
+	token    *Token // nil if there are no tokens
 	sum      [sha256.Size]byte
 	owner    sessions.Owner
 	label    string
 	sessions chan struct{} // one element per session that runs
 	rate     *rate.Limiter
-	labels   *rate.Limiter // feedback: each is a line that reports read
+	labels   *rate.Limiter // limits feedback, because every report reads all of it
 	checks   chan struct{} // one element while a plan of the caller is checked
 }
 
-// A caller may send so much feedback at once, and in a day.
+// These are the most pieces of feedback that a caller may send at once, and in a day.
 const (
 	labelsAtOnce = 100
 	labelsPerDay = 1000
@@ -61,7 +64,7 @@ func newCaller(t *Token, places int) *caller {
 	return c
 }
 
-// may reports whether the caller has a right. Without tokens everybody has all of them.
+// may reports whether the caller has a right. Without tokens every caller has all rights.
 func (c *caller) may(right council.Right) bool {
 	switch {
 	case c.token == nil:
@@ -73,8 +76,8 @@ func (c *caller) may(right council.Right) bool {
 	}
 }
 
-// SetTokens replaces the tokens of callers. A token that stays as it was keeps what it has used of its
-// limits. Requests and sessions that were let in go on.
+// SetTokens replaces the tokens of callers. A token whose secret, name and limits did not change keeps what it has
+// used of its Limits. Requests that have passed authentication continue, and so do running sessions.
 func (a *API) SetTokens(tokens []Token) {
 	var before []*caller
 	if callers := a.callers.Load(); callers != nil {
@@ -99,9 +102,8 @@ func (a *API) SetTokens(tokens []Token) {
 	a.callers.Store(&all)
 }
 
-// admit takes a place for a session, or refuses at once: a queue would only hide that
-// the daemon is full. An admitted session counts against the rate, whatever comes of
-// it, a refused one does not.
+// admit takes a place for a session, or returns an error at once, because a queue would only hide that the daemon is
+// full. An admitted session counts against the token's sessions in a minute, even if it fails. A refused one does not.
 func (a *API) admit(r *http.Request) (release func(), err error) {
 	if a.o.Daemon.Draining() {
 		return nil, &council.Error{

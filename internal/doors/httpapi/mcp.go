@@ -6,8 +6,7 @@ import (
 	"net/http"
 )
 
-// mcp is POST /mcp: the Model Context Protocol over streamable HTTP, which Options.MCP
-// speaks. It checks the messages itself.
+// mcp is POST /mcp, the Model Context Protocol over streamable HTTP. Options.MCP checks and answers the messages.
 func (a *API) mcp(w http.ResponseWriter, r *http.Request) error {
 	if a.o.MCP == nil {
 		return nothing(r, "this daemon runs inside a command")
@@ -16,7 +15,7 @@ func (a *API) mcp(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release() // in favour of the memory that the call keeps until its end
+	release() // The call keeps its body until it ends, so the body counts as memory from here on.
 	if err := a.keep(r, mcpCall+mcpCopies*len(body)); err != nil {
 		return err
 	}

@@ -21,11 +21,11 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// maxRequestID bounds the length of an X-Request-Id that is taken over.
+// maxRequestID is the most bytes of a client's X-Request-Id. A longer one is replaced.
 const maxRequestID = 128
 
-// route sets the pattern of a request's route where the Middleware looks for it: the
-// handlers below have copies of the request.
+// route sets Request.Pattern for Options.Middleware. It must do so here, because the handlers below it get copies of
+// the request.
 func route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -33,8 +33,8 @@ func route(next http.Handler) http.Handler {
 	})
 }
 
-// identify gives the request its id, from X-Request-Id or a new one, and sets it and
-// the common headers on the response.
+// identify gives the request its id, which is its X-Request-Id or a new one. It sets the id and the common headers on
+// the response.
 func (a *API) identify(next http.Handler) http.Handler {
 	common := http.Header{
 		"X-Content-Type-Options":       {"nosniff"},
@@ -55,8 +55,8 @@ func (a *API) identify(next http.Handler) http.Handler {
 	})
 }
 
-// shareWithOrigins lets pages of the configured origins read the interface (CORS, the
-// Fetch standard), and answers the questions that browsers ask before they call it.
+// shareWithOrigins lets pages of the configured origins call the interface, as the Fetch standard defines for CORS. It
+// also answers the preflight requests of browsers.
 func (a *API) shareWithOrigins(next http.Handler) http.Handler {
 	if len(a.o.Origins) == 0 {
 		return next
@@ -74,7 +74,7 @@ func (a *API) shareWithOrigins(next http.Handler) http.Handler {
 			"Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-			// Those that were asked for: SDKs send headers of their own.
+			// Allow all requested headers, because SDKs send headers of their own.
 			h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
 			h.Set("Access-Control-Max-Age", "600")
 			w.WriteHeader(http.StatusNoContent)
@@ -96,6 +96,7 @@ func (a *API) recover(next http.Handler) http.Handler {
 	})
 }
 
+// panicked answers a request whose handler panicked. http.ErrAbortHandler is no defect: it goes on to the server.
 func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
@@ -109,15 +110,17 @@ func (a *API) logPanic(ctx context.Context, where string, v any) {
 		"where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
-// unreadTimeout is how long a client may take to send a body that nobody reads, such as that of a request that is
-// refused. Go's server waits for its end.
+// unreadTimeout is how long a client may take to send a body that no handler reads, such as the body of a refused
+// request. Go's server waits for the end of such a body.
 const unreadTimeout = time.Second
 
-// maxUnread is the most bytes of the body of a request that is no POST.
+// maxUnread is the most bytes that a GET, DELETE or other request without a use for its body may send.
 const maxUnread = 64 << 10
 
-// limitBodyTime gives the client unreadTimeout to send its body. readBody gives it BodyTimeout, and removes the deadline
-// when the body is there, because the server reads on to notice a client that leaves. Only a POST has a body that is read.
+// limitBodyTime gives the client unreadTimeout to send its body. readBody extends that to BodyTimeout. It removes the
+// deadline when it has the body, because the server keeps reading to notice that a client leaves.
+//
+// Only the body of a POST is used. limitBodyTime itself reads the body of any other request to its end.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Body != http.NoBody {
@@ -143,19 +146,19 @@ func (a *API) limitBodyTime(next http.Handler) http.Handler {
 	})
 }
 
-// sameOrigin refuses requests that a page of another origin makes a browser send
-// here, but for methods that only read.
+// sameOrigin refuses requests that a browser sends for a page of another origin. It accepts the methods that only read.
 func (a *API) sameOrigin(next http.Handler) http.Handler { return a.checkOrigin(next, false) }
 
-// sameOriginForReading refuses such requests with any method: the page could not read
-// the answer, but making it is work.
+// sameOriginForReading refuses requests of other origins with any method. The page could not read the answer to a GET,
+// but the daemon would do the work for it.
 func (a *API) sameOriginForReading(next http.Handler) http.Handler { return a.checkOrigin(next, true) }
 
+// checkOrigin is sameOrigin or, if alsoReading is set, sameOriginForReading.
 func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range a.o.Origins {
 		if err := protection.AddTrustedOrigin(origin); err != nil {
-			// The configuration was checked.
+			// This cannot happen, because the configuration has checked the origins.
 			a.o.Log.Error("an origin cannot be trusted", "origin", origin, "error", err)
 		}
 	}
@@ -178,8 +181,8 @@ func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 // callerKey is the context's key for the caller of a request.
 type callerKey struct{}
 
-// callerOf returns the caller of a request that authenticate let pass. Any other request is nobody's:
-// it has the limits of the first caller.
+// callerOf returns the caller of a request. A request that did not pass authenticate has no caller of its own, so
+// callerOf returns the first one.
 func (a *API) callerOf(r *http.Request) *caller {
 	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
 		return c
@@ -187,9 +190,9 @@ func (a *API) callerOf(r *http.Request) *caller {
 	return (*a.callers.Load())[0]
 }
 
-// authenticate lets a request pass that carries one of the tokens. Without tokens,
-// the daemon must be called by a loopback name: otherwise a page whose own name points
-// here (DNS rebinding) would count as the same origin.
+// authenticate lets a request pass if it carries one of the tokens. If there are no tokens, the request must call the
+// daemon by a loopback name. Otherwise a page whose own name resolves to this machine (DNS rebinding) would count as
+// the same origin.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		callers := *a.callers.Load()
@@ -218,7 +221,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// requires lets a request pass whose caller has a right.
+// requires lets a request pass if its caller has this right.
 func (a *API) requires(right council.Right) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
@@ -234,8 +237,8 @@ func (a *API) requires(right council.Right) func(http.Handler) http.Handler {
 	}
 }
 
-// holderOf returns the caller whose token an Authorization header carries, or nil. It compares the
-// hashes of all tokens, so that the time taken tells nothing about them.
+// holderOf returns the caller whose token an Authorization header carries, or nil. It always compares the hashes of all
+// tokens, so that its duration tells a client nothing about them.
 func holderOf(callers []*caller, authorization string) *caller {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -252,19 +255,19 @@ func holderOf(callers []*caller, authorization string) *caller {
 	return callers[number]
 }
 
-// isLoopback reports whether a Host header names the machine that it is sent on.
+// isLoopback reports whether a Host header is localhost or a loopback address.
 func isLoopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil { // There is no port.
 		name = strings.Trim(host, "[]")
 	}
-	name = strings.TrimSuffix(name, ".") // the root of all names
+	name = strings.TrimSuffix(name, ".") // "localhost." is a full name for the same host.
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// holder returns what tells apart the callers that share places: the token or, where
-// none is asked for, the address.
+// holder returns the key under which shares counts the places of a caller. It is the owner of the token or, if the
+// request has no token, the address of the client.
 func (a *API) holder(r *http.Request) any {
 	if c, ok := r.Context().Value(callerKey{}).(*caller); ok && c.token != nil {
 		return c.owner
@@ -276,9 +279,9 @@ func (a *API) holder(r *http.Request) any {
 	return host
 }
 
-// label names the caller's token in what is said of costs; "" where no token is asked for.
+// label returns the name of the caller's token in the ledger, in reports of cost and in other records. It is "" if
+// there are no tokens.
 func (a *API) label(r *http.Request) string { return a.callerOf(r).label }
 
-// owner returns the owner of a request's sessions: its token's, or everybody where
-// there are no tokens.
+// owner returns the owner of the caller's sessions. Without tokens all callers share the owner "".
 func (a *API) owner(r *http.Request) sessions.Owner { return a.callerOf(r).owner }

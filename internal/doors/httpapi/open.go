@@ -8,35 +8,36 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// A request that is open takes a connection and memory, for minutes where it waits for a session. Callers share both: a
-// caller with thousands of watchers, or of calls that wait, leaves places to the others. /healthz and /readyz take no place.
+// An open request takes a connection and memory. If it waits for a session, that can last minutes. Callers share both
+// resources, so a caller with thousands of open requests leaves places to the others. /healthz and /readyz take none.
 
 const (
-	// keptForHealth says how many connections open requests leave free: one in sixteen.
+	// keptForHealth says that one connection in sixteen stays free for /healthz and /readyz.
 	keptForHealth = 16
-	// manyConnections stands for "no limit". manyBytes stands for every larger limit of bodies.
+	// manyConnections replaces a missing limit of connections. manyBytes replaces a larger MaxBodyBytes in the
+	// calculation of the shared memory, which would overflow.
 	manyConnections, manyBytes = 1 << 30, 1 << 30
-	// mcpCall is about how many bytes a call of MCP takes while it waits, without its body. mcpCopies is how many
-	// copies of its body the SDK keeps.
+	// mcpCall is about how many bytes an MCP call takes while it waits, without its body. mcpCopies is how many copies
+	// of the body the SDK keeps.
 	mcpCall, mcpCopies = 128 << 10, 4
 )
 
-// openRequest is what a request takes while it is open. Its context has it.
+// openRequest records the shares that a request takes while it is open. It is a value in the context of the request.
 type openRequest struct {
 	caller any
-	free   []func() // gives back what it takes
+	free   []func() // each gives one share back
 }
 
 // openKey is the context's key for the openRequest.
 type openKey struct{}
 
-// Inside returns a context for a request that this process itself makes for a request that is open. It takes nothing of
-// its own: otherwise a call that was let in could be refused in the middle.
+// Inside returns a context for an internal request, which this process makes to answer an open request. An internal
+// request takes no shares. Otherwise it could be refused in the middle of an admitted call.
 func Inside(ctx context.Context) context.Context {
 	return context.WithValue(ctx, openKey{}, (*openRequest)(nil))
 }
 
-// open takes a place for a request until it is answered, or refuses it.
+// open takes a connection for a request until the request is answered, or refuses the request.
 func (a *API) open(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if _, inside := r.Context().Value(openKey{}).(*openRequest); inside {
@@ -63,7 +64,7 @@ func (a *API) open(next http.Handler) http.Handler {
 	})
 }
 
-// keep takes memory for an open request until it is answered, or refuses it.
+// keep takes memory for an open request until the request is answered, or returns why it is refused.
 func (a *API) keep(r *http.Request, bytes int) error {
 	o, _ := r.Context().Value(openKey{}).(*openRequest)
 	if o == nil {

@@ -17,25 +17,25 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// pagePolicy lets the page run its own files and call this daemon, and nothing
-// else. With trusted types the browser refuses to parse a text as markup.
+// pagePolicy is the Content-Security-Policy of the page. It lets the page load its own files and call this daemon, and
+// nothing else. Trusted types make the browser refuse to parse a string as markup.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
 	"'none'"
 
-// pageFile is a file of the page as it is sent.
+// pageFile is a file of the page, ready to be sent.
 type pageFile struct {
-	plain, packed []byte // packed with gzip, nil where that makes it no smaller
+	plain, packed []byte // packed is compressed with gzip. It is nil if that is not smaller.
 	etag          string
 }
 
-// pageFiles returns the files of the page by their paths.
+// pageFiles returns the files of the page by their URL paths.
 var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknoglobals // they never change
 	files := map[string]pageFile{}
 	for dir, path := range map[string]string{".": "/", "assets": "/assets/", "vendor": "/assets/"} {
 		entries, err := fs.ReadDir(web.Files, dir)
 		if err != nil {
-			panic(err) // They are part of the program.
+			panic(err) // This cannot happen, because the files are embedded in the program.
 		}
 		for _, entry := range entries {
 			if entry.IsDir() {
@@ -59,7 +59,7 @@ var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknogl
 	return files
 })
 
-// page is GET /, and GET /assets/{name} for the files that the page loads.
+// page is GET / and GET /assets/{name}. The first is the page, the second serves the files that it loads.
 func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	path := "/"
 	if asset := chi.URLParam(r, "name"); asset != "" {
@@ -83,8 +83,9 @@ func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	// A browser keeps the page, but asks for its ETag first: another daemon may have another page.
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", `"`+etag+`"`)
-	media := "text/plain; charset=utf-8" // licences
-	switch ext := filepath.Ext(path); {  // The tables of the machine are not asked: they may say something else.
+	// The media types do not come from package mime, because its table depends on the machine.
+	media := "text/plain; charset=utf-8" // the licences
+	switch ext := filepath.Ext(path); {
 	case path == "/":
 		media = "text/html; charset=utf-8"
 	case ext == ".js":

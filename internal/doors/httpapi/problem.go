@@ -18,13 +18,13 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// meaning is what a code is in HTTP.
+// meaning is the HTTP status of a code, and the title of its problem document.
 type meaning struct {
 	status int
 	title  string
 }
 
-// meaningOf returns what a code is in HTTP. It is the only such table.
+// meaningOf returns the HTTP status and the title of a code. An unknown code is an internal error.
 func meaningOf(code council.Code) meaning {
 	table := map[council.Code]meaning{
 		council.CodeMalformed:            {http.StatusBadRequest, "The request cannot be read"},
@@ -44,7 +44,7 @@ func meaningOf(code council.Code) meaning {
 		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer fits the schema"},
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
 		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
-		// SDKs repeat a request after most other statuses.
+		// After most other statuses, SDKs would repeat a request whose session was cancelled.
 		council.CodeCancelled:   {http.StatusBadRequest, "The session was cancelled"},
 		council.CodeInterrupted: {http.StatusServiceUnavailable, "The session was interrupted"},
 		council.CodeDeadline:    {http.StatusGatewayTimeout, "Out of time"},
@@ -52,8 +52,8 @@ func meaningOf(code council.Code) meaning {
 	return cmp.Or(table[code], meaning{http.StatusInternalServerError, "Internal error"})
 }
 
-// coded returns err as its caller may see it. An error without a code is a defect of
-// councild: its text is for the log only.
+// coded returns err in a form that callers may see. An error without a code is a defect of councild, so its text goes
+// only to the log.
 func coded(err error) *council.Error {
 	if e, ok := errors.AsType[*council.Error](err); ok {
 		return e
@@ -68,14 +68,13 @@ func coded(err error) *council.Error {
 const (
 	// maxNamed is the most problems that an error answer names.
 	maxNamed = 20
-	// maxText is the most bytes of one text in an error answer, or shortText where all
-	// texts together have more than maxTexts. JSON takes at most six bytes for one, so
-	// that an answer has less than 64 KiB.
+	// maxText is the most bytes of one text in an error answer. If all texts together have more than maxTexts, the limit
+	// is shortText. JSON encodes one byte in at most six, so an answer stays below 64 KiB.
 	maxText, shortText, maxTexts = 1 << 10, 150, 10_000
 )
 
-// bounded returns an error with texts of bounded length: some repeat what the caller
-// sent.
+// bounded returns a copy of an error that names at most maxNamed problems, in texts of limited length. The limits are
+// needed because some texts repeat what the caller sent.
 func bounded(e *council.Error) *council.Error {
 	b := *e
 	b.Fields = slices.Clone(e.Fields[:min(len(e.Fields), maxNamed)])
@@ -98,7 +97,7 @@ func bounded(e *council.Error) *council.Error {
 	return &b
 }
 
-// more says how many problems are not named.
+// more returns the end of a detail, which says that n more problems are not named. It is "" if n is not positive.
 func more(n int) string {
 	if n <= 0 {
 		return ""
@@ -106,7 +105,7 @@ func more(n int) string {
 	return fmt.Sprintf("; at least %d more problems are not named", n)
 }
 
-// shorten cuts a text to at most limit bytes, at the end of a rune.
+// shorten cuts a text to at most limit bytes, between two runes. A text that is cut ends in "...".
 func shorten(text string, limit int) string {
 	const mark = "..."
 	if len(text) <= limit {
@@ -115,7 +114,7 @@ func shorten(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
 }
 
-// problem returns the document of an error.
+// problem returns the problem document (RFC 9457) of an error.
 func problem(ctx context.Context, e *council.Error) council.Problem {
 	e = bounded(e)
 	m := meaningOf(e.Code)
@@ -136,11 +135,11 @@ func problem(ctx context.Context, e *council.Error) council.Problem {
 	return p
 }
 
-// writeProblem answers with an error.
+// writeProblem answers with an error in the form of the request's door, and logs an error that is not a refusal.
 func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
-	// A refusal is no failure, and under overload there are many.
+	// Refusals are not logged: they are no failures, and an overloaded daemon makes many.
 	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable ||
 		e.Code == council.CodeCancelled {
 		level := slog.LevelError
@@ -169,14 +168,14 @@ type ChatError struct {
 	Error council.OpenAIError `json:"error"`
 }
 
-// speaksOpenAI reports whether a request came to the OpenAI interface. It looks at the path, because a request can fail before it has
-// a route.
+// speaksOpenAI reports whether a request came to OpenAI's interface. It looks at the path, because a request can fail
+// before it has a route.
 func speaksOpenAI(r *http.Request) bool {
 	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
 		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses"
 }
 
-// OpenAIError returns an error in OpenAI's shape.
+// OpenAIError returns an error in OpenAI's shape. That shape has room for one field, so the message lists all fields.
 func OpenAIError(e *council.Error) ChatError {
 	e = bounded(e)
 	body := council.OpenAIError{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
@@ -185,7 +184,7 @@ func OpenAIError(e *council.Error) ChatError {
 	} else if status >= http.StatusInternalServerError {
 		body.Type = "server_error"
 	}
-	for i, f := range e.Fields { // these are few
+	for i, f := range e.Fields { // at most maxNamed
 		if i == 0 {
 			body.Param = &f.Field
 		}
@@ -197,12 +196,12 @@ func OpenAIError(e *council.Error) ChatError {
 	return ChatError{body}
 }
 
-// setProblemHeaders adds the headers that say what a client should do about an error.
+// setProblemHeaders adds the headers that tell a client whether, when and how to send the request again.
 func setProblemHeaders(h http.Header, r *http.Request, e *council.Error) {
 	if e.Code == council.CodeUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="councild"`)
 	}
-	if e.Paid > 0 || e.Code == council.CodeOverBudget { // OpenAI's SDKs obey it
+	if e.Paid > 0 || e.Code == council.CodeOverBudget { // OpenAI's SDKs obey this header.
 		h.Set("X-Should-Retry", "false")
 	}
 	if replayed := e.Paid > 0 && speaksOpenAI(r); e.RetryAfter > 0 && !replayed {
@@ -210,12 +209,13 @@ func setProblemHeaders(h http.Header, r *http.Request, e *council.Error) {
 	}
 }
 
-// WriteJSON answers with v.
+// WriteJSON answers with v as JSON. If it returns an error, it has sent nothing.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return write(w, status, "application/json", v)
 }
 
-// write encodes v to a buffer first: a status that was sent cannot be taken back.
+// write answers with v as JSON of this media type. It encodes v into a buffer first, because it cannot take back a
+// status that was sent.
 func write(w http.ResponseWriter, status int, media string, v any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -230,10 +230,9 @@ func write(w http.ResponseWriter, status int, media string, v any) error {
 // responseTimeout is how long a client may take to read a response.
 const responseTimeout = time.Minute
 
-// send writes a whole response. It ignores errors: they mean that the client is gone
-// or does not read.
+// send writes a whole response. It ignores errors, because they mean that the client is gone or does not read.
 func send(w http.ResponseWriter, status int, media string, body []byte) {
-	// Otherwise the server's own holds.
+	// If the deadline cannot be set, the server's own deadline applies.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout))
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -13,13 +13,12 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// SDKs of OpenAI's interface send a request that failed again by themselves: openai-node twice, the AI SDK
-// twice, also streams that fail before any text, and LangChain six times. Neither a header nor a status stops
-// all of them, and each repeat would be a session of its own. So the same bytes get the same failure for a
-// while, and nothing is paid.
+// The SDKs of OpenAI's interface repeat a failed request by themselves: openai-node twice, the AI SDK twice, and
+// LangChain six times. The AI SDK also repeats a stream that fails before any text. No header and no status stops all
+// of them, and each repetition would start and pay for a session. So for a while the same bytes get the same failure.
 
-// repeatKey stands for a request to one of OpenAI's doors: its owner, its path and its body. A request
-// with an Idempotency-Key has none: the key says which requests are the same.
+// repeatKey returns a hash of the owner, the path and the body of a request to OpenAI's interface. It returns "" if the
+// request has an Idempotency-Key, because that key already says which requests are the same.
 func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 	if _, keyed := r.Header["Idempotency-Key"]; keyed {
 		return ""
@@ -28,8 +27,8 @@ func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replayed returns the session that an earlier request with the same key ended in, nil where a new one
-// may begin. It says so in a header, and a failure in its detail too.
+// replayed returns the ended session of an earlier request with the same repeatKey, or nil if a new session may begin.
+// It tells the client by the header Councild-Replayed, and also in the detail of a failure.
 func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*sessions.Session, error) {
 	s, err := a.sessions.Repeated(r.Context(), key)
 	if s == nil || err != nil {
@@ -46,12 +45,13 @@ func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*ses
 	return s.Failed(&again), nil
 }
 
-// failureOf returns why a session has no result, as its caller may see it.
+// failureOf returns why a session has no result, in a form that its caller may see. A cancelled session gets a detail
+// that says who cancelled it and how much was paid.
 func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *council.Session, err error) *council.Error {
 	failure := *coded(err)
 	failure.SessionID = s.ID
 	if session == nil && failure.Code == council.CodeInternal {
-		failure.Paid = max(failure.Paid, 1) // A panic took the count along.
+		failure.Paid = max(failure.Paid, 1) // A panic lost the number of paid calls. At least one may be paid.
 	}
 	if failure.Code != council.CodeCancelled || session == nil {
 		return &failure
@@ -73,7 +73,7 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 	return &failure
 }
 
-// paidFor says how many calls were paid, and what they cost as far as that is known.
+// paidFor returns a phrase for messages that says how many calls were paid, and what they cost if that is known.
 func paidFor(calls int, u council.Usage) string {
 	if calls == 0 {
 		return "before any call was paid"

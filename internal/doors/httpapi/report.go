@@ -19,8 +19,7 @@ import (
 // maxReports is the most reports, leaderboards and estimates that are computed at once: each keeps a core busy.
 const maxReports = 8
 
-// boundReports refuses a report beyond [maxReports]. A single caller gets half of the
-// places.
+// boundReports limits the reports that are computed at once to [maxReports]. A single caller gets half of the places.
 func (a *API) boundReports(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		release, err := a.placeForReport(r)
@@ -33,7 +32,7 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 	})
 }
 
-// placeForReport takes a place for a report, or refuses at once.
+// placeForReport takes a place for a report. If none is free, it returns an error at once.
 func (a *API) placeForReport(r *http.Request) (release func(), err error) {
 	release, ok := a.reports.take(a.holder(r), 1)
 	if !ok {
@@ -45,7 +44,7 @@ func (a *API) placeForReport(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// records returns which records are asked for.
+// records returns the query for the records that the parameters ask for.
 func (p *parameters) records() bias.Query {
 	return bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
@@ -55,7 +54,7 @@ func (p *parameters) records() bias.Query {
 	}
 }
 
-// language returns a language code, "" when none is given.
+// language returns the language code of the query, or "" if it has none.
 func (p *parameters) language() string {
 	value := p.get("language")
 	if value != "" && !council.IsLanguage(value) {
@@ -121,7 +120,7 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// mediaTypes are the media types of the forms a report has.
+// mediaTypes are the media types that a report can have, by the value of the parameter format.
 //
 //nolint:gochecknoglobals // a constant table
 var mediaTypes = map[string]string{
@@ -131,7 +130,7 @@ var mediaTypes = map[string]string{
 // sendForm sends a report or a leaderboard in a form other than JSON.
 func sendForm(w http.ResponseWriter, format string, body []byte) error {
 	if format == "html" {
-		// The page brings its own style, and neither needs nor gets anything else.
+		// The page contains its own style. The browser loads nothing else for it.
 		w.Header().Set("Content-Security-Policy",
 			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 	}
@@ -139,26 +138,25 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 	return nil
 }
 
-// parameters reads the query of a URL. All problems of the query are one error, which
-// err returns. newParameters makes it.
+// parameters reads the query of a URL and collects its problems. newParameters makes one. Each method that reads a
+// parameter makes its name known. After the last one, err returns all problems.
 type parameters struct {
 	Problems
 	r     *http.Request
-	query url.Values // of r
-	known []string   // the parameters that were read, whether they are given or not
+	query url.Values
+	known []string // the names that were read, whether the query has them or not
 }
 
 func newParameters(r *http.Request) *parameters {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	p := &parameters{r: r, query: query}
-	if err != nil { // The pairs with an error are not in query.
+	if err != nil { // query has only the pairs without an error.
 		p.Add("query", err.Error(), "write & between parameters, and in their values ; as %3B and % as %25")
 	}
 	return p
 }
 
-// get returns the value of a parameter, the last where it is given several times;
-// an empty one counts as not given.
+// get returns the value of a parameter, or "" if it is missing. If the query has several values, get returns the last.
 func (p *parameters) get(name string) string {
 	p.known = append(p.known, name)
 	values := p.query[name]
@@ -168,7 +166,7 @@ func (p *parameters) get(name string) string {
 	return values[len(values)-1]
 }
 
-// count returns a number of something, nil when it is not given.
+// count returns a parameter that is a whole number of at least 0. It returns nil if the parameter is missing.
 func (p *parameters) count(name string) *int {
 	value := p.get(name)
 	if value == "" {
@@ -182,7 +180,8 @@ func (p *parameters) count(name string) *int {
 	return &n
 }
 
-// choice returns the value of a parameter that is one of known, "" when it is not given.
+// choice returns the value of a parameter that must be one of known, or "" if it is missing. fix introduces the list of
+// known values in an error.
 func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
 	if value != "" && !slices.Contains(known, value) {
@@ -191,7 +190,8 @@ func (p *parameters) choice(name, fix string, known []string) string {
 	return value
 }
 
-// time returns a day, or an instant with its offset; the zero time when it is not given.
+// time returns a parameter that is a day in UTC or a time with its offset. It returns the zero time if the parameter is
+// missing.
 func (p *parameters) time(name string) time.Time {
 	value := p.get(name)
 	if value == "" {
@@ -205,8 +205,8 @@ func (p *parameters) time(name string) time.Time {
 	return t
 }
 
-// format returns the form that is wanted, one of known: by format, or else the
-// first that the Accept header names. The first one known is the default.
+// format returns the form of the answer, which is one of known. The parameter format chooses it, otherwise the Accept
+// header does. The default is the first of known.
 func (p *parameters) format(known ...string) string {
 	if value := p.choice("format", "use", known); value != "" {
 		return value
@@ -218,8 +218,8 @@ func (p *parameters) format(known ...string) string {
 	return known[slices.Index(media, accepted(p.r, media...))]
 }
 
-// accepted returns the media type, one of known, that the Accept header names
-// first; the first one known is the default.
+// accepted returns the first media type in the Accept header that is one of known. The default is the first of known.
+// It ignores the weights of the header.
 func accepted(r *http.Request, known ...string) string {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		media, _, _ := mime.ParseMediaType(part)
@@ -233,8 +233,8 @@ func accepted(r *http.Request, known ...string) string {
 	return known[0]
 }
 
-// err returns all problems as one error, by parameter; nil without any. It comes when
-// all parameters have been read: others are refused.
+// err returns all problems as one error, sorted by parameter, or nil if there are none. It must be called after all
+// parameters were read, because it refuses the others as unknown.
 func (p *parameters) err() error {
 	for _, name := range slices.Sorted(maps.Keys(p.query)) {
 		if !slices.Contains(p.known, name) {

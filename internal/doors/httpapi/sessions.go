@@ -16,10 +16,10 @@ import (
 // SessionList is the body of GET /v1/council.
 type SessionList struct {
 	Sessions []council.Summary `json:"sessions"` // the newest first
-	More     bool              `json:"more"`     // there are older ones
+	More     bool              `json:"more"`     // older sessions match too
 }
 
-// maxListed is the most sessions of one list, and how many there are by default.
+// maxListed is the most sessions in one list. It is also the default limit.
 const maxListed = 1000
 
 // listSessions is GET /v1/council.
@@ -60,8 +60,8 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	return WriteJSON(w, http.StatusOK, SessionList{found[:n], n < len(found)})
 }
 
-// request is GET /v1/council/{id}/request: what was asked, in the form that POST
-// /v1/council takes.
+// request is GET /v1/council/{id}/request. It returns the request of the session in the form that POST /v1/council
+// takes.
 func (a *API) request(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.find(r)
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *API) session(w http.ResponseWriter, r *http.Request) error {
 	return sendSession(w, s)
 }
 
-// sendSession sends a session as far as it is known.
+// sendSession sends a session. If the session runs, it sends what is known so far.
 func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	body, err := s.JSON()
 	if err != nil {
@@ -89,8 +89,7 @@ func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	return nil
 }
 
-// deleteSession is DELETE /v1/council/{id}: it cancels a session that runs, and forgets
-// one that has ended.
+// deleteSession is DELETE /v1/council/{id}. It cancels a session that runs, and deletes a session that has ended.
 func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.find(r)
 	if err != nil {
@@ -109,7 +108,8 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unstored is the error of a session that cannot be deleted or cancelled.
+// unstored returns the error for a session that cannot be deleted or cancelled because the journal cannot be written.
+// what is the participle for the message, such as "deleted".
 func unstored(s *sessions.Session, what string, err error) error {
 	return &council.Error{
 		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
@@ -117,7 +117,7 @@ func unstored(s *sessions.Session, what string, err error) error {
 	}
 }
 
-// events is GET /v1/council/{id}/events.
+// events is GET /v1/council/{id}/events. The stream begins after the event that the header Last-Event-ID names.
 func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.find(r)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find returns the caller's session that the path names.
+// find returns the caller's session with the id in the path. If there is none, it returns an error.
 func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	id := chi.URLParam(r, "id")
 	if s, err := a.Find(r, id); s != nil || err != nil {

@@ -2,20 +2,19 @@ package httpapi
 
 import "sync"
 
-// shares are places that callers share: a caller that takes many leaves some for the
-// others. A caller gets a place only while it holds fewer than are free, so that the
-// first caller takes half of them, the next one half of the rest, and so on.
-// newShares makes them.
+// shares are places that callers share, so that a caller that takes many leaves some to the others. A caller gets a
+// place only while it holds fewer than are free. So the first caller can take half of the places, the next one half of
+// the rest, and so on. newShares makes them.
 type shares struct {
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the other fields
 	free int
-	held map[any]int // places by caller, without callers that hold none
+	held map[any]int // places by caller. Callers that hold none have no entry.
 }
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }
 
-// take gives a caller n places, which release gives back. ok is false if the caller
-// cannot have n places now.
+// take takes n places for a caller. ok is false, and release nil, if the caller cannot have n places now. Otherwise
+// release gives them back. It must be called once.
 func (s *shares) take(caller any, n int) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

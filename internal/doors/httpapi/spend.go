@@ -9,18 +9,19 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Spend says what sessions cost and may cost.
+// Spend reports the cost of past sessions and estimates that of future ones.
 type Spend interface {
 	// Spend reads a report from the ledger.
 	Spend(ctx context.Context, q spend.Query) (spend.Costs, error)
-	// Estimate returns what the session of a plan may cost.
+	// Estimate returns what the session with this plan is expected to cost, and the most that it can cost.
 	Estimate(plan council.Plan) spend.Estimate
 }
 
-// spendDays is how many days GET /v1/spend looks back when it is not told.
+// spendDays is how many days GET /v1/spend looks back by default.
 const spendDays = 30
 
-// spend is GET /v1/spend. A token sees what its own sessions cost, and with the right to it those of all.
+// spend is GET /v1/spend. A token sees the cost of its own sessions. With council.MayAdmin it sees that of all
+// sessions.
 func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r)
 	q := spend.Query{
@@ -51,8 +52,8 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// estimate is POST /v1/council/estimate: what the same body would cost at POST /v1/council. It takes a place, because to
-// check a schema is work.
+// estimate is POST /v1/council/estimate. It returns what the same body would cost at POST /v1/council. It takes a place
+// for a report, because it takes much work to check a schema.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)

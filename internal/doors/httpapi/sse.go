@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// heartbeat is the time after which a comment keeps proxies from closing a
-	// silent connection.
+	// heartbeat is the longest silence on a stream. After that the daemon sends a comment, so that proxies do not close
+	// the connection.
 	heartbeat = 15 * time.Second
-	// writeTimeout is the time that a client has for taking maxWrite bytes before
-	// its connection is closed. Nothing is kept for it meanwhile: it reads the
-	// session's log.
+	// writeTimeout is how long a client may take to read maxWrite bytes. After that the daemon closes its connection.
+	// A slow client costs no memory, because its stream reads from the log of the session.
 	writeTimeout = 30 * time.Second
-	maxWrite     = 64 << 10
+	// maxWrite is a number of bytes. A stream also has a buffer of this size.
+	maxWrite = 64 << 10
 )
 
-// streamEntries sends the entries of a session behind a position as server-sent
-// events. The id of an event is the position behind it.
+// streamEntries sends the entries of a session after a position as server-sent events, until the session ends. The id
+// of an event is the position after it.
 func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, behind sessions.Position) {
 	a.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		page, more := s.Entries(behind)
@@ -34,7 +34,7 @@ func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.
 	})
 }
 
-// writeEntry writes an entry as an event. An error stays in out.
+// writeEntry writes an entry as a server-sent event. Errors stay in out until its next flush.
 func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
 	head := behind.Append(append(out.AvailableBuffer(), "id: "...))
 	head = append(append(append(head, "\nevent: "...), e.Type...), "\ndata: "...)
@@ -43,10 +43,9 @@ func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
 	_, _ = out.WriteString("\n\n")
 }
 
-// Stream calls send, which writes what there is to be sent, again each time that
-// the channel it returned is closed. It ends when that channel is nil, or when the
-// client is gone or does not read. A panic ends the connection: what has been sent
-// cannot become an error document.
+// Stream sends server-sent events. It calls send, which writes all events that are ready and returns a channel. When
+// that channel is closed, Stream calls send again. It returns when the channel is nil, or when the client is gone or
+// does not read. If send panics, Stream cuts the connection, because an error document cannot follow what was sent.
 func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -59,7 +58,7 @@ func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufi
 		}
 	}()
 	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead { // for which there is nothing to wait
+	if r.Method == http.MethodHead { // A response to HEAD has no body.
 		return
 	}
 	paced := &pacedWriter{w: w, controller: http.NewResponseController(w)}
@@ -86,16 +85,17 @@ func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufi
 	}
 }
 
-// pacedWriter writes to a client that has writeTimeout for taking each maxWrite
-// bytes. After an error it writes nothing more.
+// pacedWriter writes to a client, which has writeTimeout to read each maxWrite bytes. After an error it writes nothing
+// more.
 type pacedWriter struct {
 	w          io.Writer
 	controller *http.ResponseController
-	left       int // bytes that may be written until the deadline that is set; 0: none is set
-	err        error
+	// left is how many bytes may be written before the current deadline. It is 0 if no deadline is set.
+	left int
+	err  error
 }
 
-// Write implements io.Writer. What it wrote may lie in buffers until the next flush.
+// Write implements io.Writer. The bytes may stay in buffers until the next flush.
 func (p *pacedWriter) Write(data []byte) (int, error) {
 	rest := data
 	for len(rest) > 0 && p.begin() {
@@ -110,7 +110,7 @@ func (p *pacedWriter) Write(data []byte) (int, error) {
 	return len(data) - len(rest), p.err
 }
 
-// flush sends what was written. Without anything it still sends the headers.
+// flush sends the written bytes. If there are none, it still sends the headers of the response.
 func (p *pacedWriter) flush() error {
 	if p.begin() {
 		p.left = 0
@@ -119,7 +119,7 @@ func (p *pacedWriter) flush() error {
 	return p.err
 }
 
-// begin sets a deadline, unless one is set. It reports whether there was no error yet.
+// begin sets a deadline, unless one is set. It returns false after an error.
 func (p *pacedWriter) begin() bool {
 	if p.left == 0 && p.err == nil {
 		p.left = maxWrite
