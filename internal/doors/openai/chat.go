@@ -13,8 +13,7 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// ChatRequest is what is read of the body of POST /v1/chat/completions. Fields that are
-// not known have no effect.
+// ChatRequest is the body of POST /v1/chat/completions. Other fields in a body have no effect.
 type ChatRequest struct {
 	Model         string         `json:"model"`
 	Messages      []ChatMessage  `json:"messages"`
@@ -24,10 +23,11 @@ type ChatRequest struct {
 	Metadata      *ChatMetadata  `json:"metadata,omitempty"`
 	EndUser
 	Sampling
-	MaxTokens           *float64        `json:"max_tokens,omitempty"` // as Sampling; so is the next
+	// MaxTokens and MaxCompletionTokens have no effect, but wrong values are refused.
+	MaxTokens           *float64        `json:"max_tokens,omitempty"`
 	MaxCompletionTokens *float64        `json:"max_completion_tokens,omitempty"`
 	ResponseFormat      *ResponseFormat `json:"response_format,omitempty"`
-	// What follows asks for what a council cannot give. Tools that need not be called may be ignored.
+	// A council does not support the remaining fields. It refuses them, but it may ignore tools if none must be called.
 	N                *int64          `json:"n,omitempty"`
 	Tools            json.RawMessage `json:"tools,omitempty"`
 	ToolChoice       json.RawMessage `json:"tool_choice,omitempty"`
@@ -39,16 +39,16 @@ type ChatRequest struct {
 	WebSearchOptions json.RawMessage `json:"web_search_options,omitempty"`
 }
 
-// EndUser names the person for whom a program asks.
+// EndUser names the person for whom a program asks. If both fields are set, SafetyIdentifier counts.
 type EndUser struct {
-	User             string `json:"user,omitempty"`              // OpenAI's older name of the next
-	SafetyIdentifier string `json:"safety_identifier,omitempty"` // goes before User
+	User             string `json:"user,omitempty"` // OpenAI's older name for SafetyIdentifier
+	SafetyIdentifier string `json:"safety_identifier,omitempty"`
 }
 
-// maxEndUser bounds the bytes of the name of a person.
+// maxEndUser is the most bytes that the name of a person may have.
 const maxEndUser = 256
 
-// addUser adds the person to what the council is asked.
+// addUser sets the person of r, and refuses names that are too long.
 func (e EndUser) addUser(r *council.Request, p *httpapi.Problems) {
 	r.User = cmp.Or(e.SafetyIdentifier, e.User)
 	const message, fix = "the name is longer than 256 bytes", "give a shorter one, such as a hash"
@@ -58,12 +58,13 @@ func (e EndUser) addUser(r *council.Request, p *httpapi.Problems) {
 	})
 }
 
-// Sampling tunes the sampling of one model, and has no effect. Its values are checked, because OpenAI refuses wrong ones.
+// Sampling holds the sampling options of a single model. They have no effect on a council. checkSampling checks them,
+// because OpenAI refuses wrong values.
 type Sampling struct {
-	Temperature      *float64 `json:"temperature,omitempty"` // 0 to 2
-	TopP             *float64 `json:"top_p,omitempty"`       // 0 to 1
-	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
-	PresencePenalty  *float64 `json:"presence_penalty,omitempty"` // -2 to 2, as the one before
+	Temperature      *float64 `json:"temperature,omitempty"`       // 0 to 2
+	TopP             *float64 `json:"top_p,omitempty"`             // 0 to 1
+	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"` // -2 to 2
+	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`  // -2 to 2
 }
 
 // checkSampling refuses values that are out of range.
@@ -86,51 +87,51 @@ func (s Sampling) checkSampling(p *httpapi.Problems) {
 	}
 }
 
-// checkLimit refuses a limit of tokens that is below 1. Some programs send -1 for no limit.
+// checkLimit refuses a token limit below 1. It accepts -1, because some programs send that for no limit.
 func checkLimit(p *httpapi.Problems, field string, tokens *float64) {
 	if tokens != nil && *tokens < 1 && *tokens != -1 {
 		p.Add(field, "the number is out of range", "give 1 or more, or leave "+field+" out: it has no effect")
 	}
 }
 
-// StreamOptions are those of a ChatRequest.
+// StreamOptions are the options of a streamed completion.
 type StreamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
+	IncludeUsage bool `json:"include_usage"` // the last chunk holds the usage
 }
 
-// ChatMetadata is what a ChatRequest says for the records. Other keys have no effect.
+// ChatMetadata is the metadata that goes into the bias records. Other keys have no effect.
 type ChatMetadata struct {
-	Category string `json:"category,omitempty"` // as in council.Request
-	Language string `json:"language,omitempty"`
+	Category string `json:"category,omitempty"` // council.Request.Category
+	Language string `json:"language,omitempty"` // council.Request.Language
 }
 
-// ResponseFormat is that of a ChatRequest.
+// ResponseFormat says which form the answer of a chat completion must have.
 type ResponseFormat struct {
 	Type       string      `json:"type"`                  // "text", "json_object" or "json_schema"
-	JSONSchema *JSONSchema `json:"json_schema,omitempty"` // of "json_schema"
-	// Schema is where other providers have the schema, also that of "json_object".
+	JSONSchema *JSONSchema `json:"json_schema,omitempty"` // holds the schema for "json_schema"
+	// Schema is the field that other providers use for the schema. It also gives "json_object" a schema.
 	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
-// JSONSchema is a schema for the answer.
+// JSONSchema is a JSON Schema that the answer must fit.
 type JSONSchema struct {
 	Name   string          `json:"name,omitempty"`
 	Schema json.RawMessage `json:"schema,omitempty"`
-	Strict bool            `json:"strict,omitempty"` // as in council.Format
+	Strict bool            `json:"strict,omitempty"` // council.Format.Strict
 }
 
-// The types of a format.
+// These are the values of ResponseFormat.Type.
 const (
 	formatText   = "text"
 	formatObject = "json_object"
 	formatSchema = "json_schema"
 )
 
-// anyObject is the schema of "json_object".
+// anyObject is the schema for "json_object" if the request has no schema.
 const anyObject = `{"type":"object"}`
 
-// ask adds a format to what the council is asked. place is where the format stands in the body,
-// and inside where its schema stands.
+// ask sets the output format of r, and adds its problems to p. kind is the type of the format. For the problems, place
+// is where the body has the format, and inside is where it has the object with the schema.
 func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, inside string) {
 	switch kind {
 	case "", formatText:
@@ -151,8 +152,8 @@ func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, in
 	}
 }
 
-// bodyPlace returns the place in the body of what is wrong with a field of council.Request. messages is where the
-// conversation stands in the body, and format where the format does that it asks for.
+// bodyPlace returns the place in the body for a field of council.Request, so that problems name the field that the
+// caller sent. messages is the place of the conversation in the body, and format the place of the output format.
 func bodyPlace(field, messages, format string, talk conversation) string {
 	if place, ok := talk.place(field, messages); ok {
 		return place
@@ -178,10 +179,10 @@ func bodyPlace(field, messages, format string, talk conversation) string {
 type ChatMessage struct {
 	Role    string      `json:"role"`
 	Content ChatContent `json:"content"`
-	Refusal string      `json:"refusal,omitempty"` // of an assistant that had no content
+	Refusal string      `json:"refusal,omitempty"` // what an assistant wrote in place of Content
 }
 
-// ChatContent is the parts of a message. A text counts as one part.
+// ChatContent holds the parts of a message. If a client sends one string instead, it becomes one part.
 type ChatContent []ChatPart
 
 // SetText implements httpapi.TextList.
@@ -190,7 +191,7 @@ func (c *ChatContent) SetText(text string) { *c = ChatContent{{Type: "text", Tex
 // Wanted implements httpapi.TextList.
 func (c *ChatContent) Wanted() string { return "a text, or a list of parts" }
 
-// Skim implements httpapi.Skimmer for the messages of tools.
+// Skim implements httpapi.Skimmer. It skips the content of messages that tools wrote.
 func (c *ChatMessage) Skim(_, role string) bool {
 	if !foreign("", role) {
 		return false
@@ -199,7 +200,7 @@ func (c *ChatMessage) Skim(_, role string) bool {
 	return true
 }
 
-// Skim implements httpapi.Skimmer for parts that are no text.
+// Skim implements httpapi.Skimmer. It skips the content of parts that are not text.
 func (c *ChatPart) Skim(kind, _ string) bool {
 	if _, ok := (ChatPart{Type: kind}).text(); ok || kind == "" {
 		return false
@@ -212,13 +213,13 @@ func (c *ChatPart) Skim(kind, _ string) bool {
 type ChatPart struct {
 	Type    string `json:"type"`
 	Text    string `json:"text"`
-	Refusal string `json:"refusal,omitempty"` // of the type "refusal"
+	Refusal string `json:"refusal,omitempty"` // set in place of Text if Type is "refusal"
 }
 
-// request returns what the council is asked, and adds to p all that it cannot be.
+// request returns the council's request, and adds to p everything in c that a council does not support.
 func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
-	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // as other servers have it: drawn at random
+	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // On other servers -1 means a random seed.
 		r.Seed = nil
 	}
 	schemaPlace := "response_format.json_schema"
@@ -247,7 +248,10 @@ func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
 		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
-		{len(c.Messages) == 0 && !p.About("messages"), "messages", "there is no message", "give at least the user's question"},
+		{
+			len(c.Messages) == 0 && !p.About("messages"), "messages", "there is no message",
+			"give at least the user's question",
+		},
 	})
 	items := make([]ResponseItem, len(c.Messages))
 	for i, m := range c.Messages {
@@ -258,19 +262,20 @@ func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	return r
 }
 
-// askTools notes in r that the request offers tools: the council's policy refuses or ignores them. A choice that requires a call is
-// refused here. With the choice "none" no tool would be called, so that there is nothing to ignore.
+// askTools sets r.Tools if the request offers tools, so that the council's policy refuses or ignores them. It refuses a
+// choice that requires a call. If the choice is "none", no tool would be called, so there is nothing to ignore.
 func askTools(
-	p *httpapi.Problems, r *council.Request, field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
+	p *httpapi.Problems, r *council.Request,
+	field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
 ) {
 	var mode string
 	if given(choice) && json.Unmarshal(choice, &mode) != nil {
 		var object struct {
 			Type    string `json:"type"`
-			Mode    string `json:"mode"` // of a response
+			Mode    string `json:"mode"` // where Responses has the mode
 			Allowed struct {
 				Mode string `json:"mode"`
-			} `json:"allowed_tools"` // of a chat completion
+			} `json:"allowed_tools"` // where chat completions have the mode
 		}
 		mode = "named"
 		if json.Unmarshal(choice, &object) == nil {
@@ -293,7 +298,7 @@ func askTools(
 	}
 }
 
-// asked returns what the council is asked by the name of a model and the metadata.
+// asked returns a council.Request with the members that the model name asks for, and with the metadata.
 func asked(model string, m *ChatMetadata) (r council.Request) {
 	if m != nil {
 		r.Category = m.Category
@@ -306,7 +311,7 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	return r
 }
 
-// refusal is what a request may ask for, and a council cannot give.
+// refusal is a problem for a field that a council does not support. It applies only if is is true.
 type refusal struct {
 	is                  bool
 	field, message, fix string
@@ -320,21 +325,21 @@ func refuse(p *httpapi.Problems, all []refusal) {
 	}
 }
 
-// given reports whether a field says anything.
+// given reports whether a raw field holds a value other than null, [] and {}.
 func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
 }
 
-// unreadable refuses a part of what is asked by its type, unless it was not even read.
+// unreadable refuses a part or item of the type is, unless its place already has a problem.
 func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
 	if p.Full() {
-		p.Add("", "", "") // which is only counted
+		p.Add("", "", "") // A further problem is only counted.
 	} else if place := place(); !p.About(place) {
 		p.Add(place, fmt.Sprintf("a council reads text, not %q", is), fix)
 	}
 }
 
-// chat is POST /v1/chat/completions: a session, whose answer is the completion.
+// chat is POST /v1/chat/completions. It runs a session, and answers with the session's answer as a completion.
 func (d door) chat(w http.ResponseWriter, r *http.Request) error {
 	var c ChatRequest
 	s, err := d.api.Begin(w, r, &c, func(p *httpapi.Problems) (council.Submission, error) {
@@ -361,7 +366,8 @@ func (d door) chat(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.WriteJSON(w, http.StatusOK, whole)
 }
 
-// noteLine returns what stands behind the answer of a session, where people see nothing else of it.
+// noteLine returns the session's note as a line to append to the answer. Chat programs show people nothing else of a
+// session.
 func noteLine(s *council.Session) string {
 	if s.Note == "" {
 		return ""
@@ -369,7 +375,7 @@ func noteLine(s *council.Session) string {
 	return "\n\n(" + s.Note + ")"
 }
 
-// completion returns the completion that a session is, or a chunk of it.
+// completion returns a completion, or a chunk of one, for a session. object says which of the two it is.
 func (c ChatRequest) completion(s *sessions.Session, object string, choices ...ChatChoice) Chat {
 	return Chat{
 		ID: "chatcmpl-" + s.ID, Object: object, Created: s.Created.Unix(), Model: c.Model,
@@ -382,19 +388,20 @@ type Chat struct {
 	ID      string       `json:"id"`
 	Object  string       `json:"object"`  // "chat.completion" or "chat.completion.chunk"
 	Created int64        `json:"created"` // Unix seconds
-	Model   string       `json:"model"`   // as asked for
-	Choices []ChatChoice `json:"choices"` // one; none in the chunk with the usage
-	// Usage is the sum over all calls of the session; null when no provider told it.
-	Usage   *ChatUsage   `json:"usage"`
-	Council *ChatCouncil `json:"council,omitempty"` // at the end
+	Model   string       `json:"model"`   // the model of the request
+	Choices []ChatChoice `json:"choices"` // one choice, but none in the chunk with the usage
+	// Usage is the sum over all calls of the session. It is null if no provider reported its usage.
+	Usage *ChatUsage `json:"usage"`
+	// Council is set in a whole completion and in the last chunk with a choice.
+	Council *ChatCouncil `json:"council,omitempty"`
 }
 
 // ChatChoice is the one choice of a Chat.
 type ChatChoice struct {
-	Index        int         `json:"index"`             // 0
-	Message      *ChatAnswer `json:"message,omitempty"` // of a completion
-	Delta        *ChatDelta  `json:"delta,omitempty"`   // of a chunk
-	FinishReason *string     `json:"finish_reason"`     // null but for the end
+	Index        int         `json:"index"`             // always 0
+	Message      *ChatAnswer `json:"message,omitempty"` // set in a completion
+	Delta        *ChatDelta  `json:"delta,omitempty"`   // set in a chunk
+	FinishReason *string     `json:"finish_reason"`     // null in all chunks before the last
 }
 
 // ChatAnswer is the message of a completion.
@@ -405,7 +412,7 @@ type ChatAnswer struct {
 
 // ChatDelta is the piece of the message in a chunk.
 type ChatDelta struct {
-	Role    string  `json:"role,omitempty"` // in the first chunk
+	Role    string  `json:"role,omitempty"` // set in the first chunk
 	Content *string `json:"content,omitempty"`
 }
 
@@ -414,12 +421,12 @@ type ChatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
-	// Cost is in US dollars, as in council.TotalUsage; null when nobody knows it.
+	// Cost is council.TotalUsage.CostUSD, in US dollars. It is null if it is not known.
 	Cost    *float64 `json:"cost"`
-	Partial bool     `json:"partial,omitempty"` // as in council.Usage
+	Partial bool     `json:"partial,omitempty"` // council.Usage.Partial
 }
 
-// ChatCouncil is what else a session is about. All of it is at
+// ChatCouncil holds the data of a session that OpenAI's form has no place for. The whole session is at
 // GET /v1/council/{session_id}.
 type ChatCouncil struct {
 	SessionID   string                `json:"session_id"`
@@ -439,7 +446,7 @@ func chatCouncil(s *council.Session) *ChatCouncil {
 	}
 }
 
-// chatUsage returns what all calls consumed, nil when it is not known.
+// chatUsage returns what all calls consumed together, or nil if that is not known.
 func chatUsage(s *council.Session) *ChatUsage {
 	total := s.Metadata.Usage.Total
 	if total.InputTokens == nil || total.OutputTokens == nil {
@@ -451,8 +458,8 @@ func chatUsage(s *council.Session) *ChatUsage {
 	}
 }
 
-// chatFinish returns why the answer ended. A synthesis is whole; a model that
-// answered alone may have ended at its token limit.
+// chatFinish returns why the answer ended. The reason is "length" if a single model answered and reached its token
+// limit. Otherwise it is "stop", because a synthesis is always whole.
 func chatFinish(s *council.Session) *string {
 	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil &&
 		*s.Stage1[0].FinishReason == "length" {

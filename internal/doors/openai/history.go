@@ -8,22 +8,23 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 )
 
-// A conversation holds what earlier models, tools and people left in it, and a council reads text alone. Only the last
-// message of the user is held to that: whatever else a client cannot take back must never end the chat. So earlier turns lose
-// what a council cannot read, and the session has a warning.
+// A conversation can hold images, tool calls and other parts from earlier turns, but a council reads only text. Only
+// the user's last message must be text. A client cannot change earlier turns, so they must never end the chat. They
+// lose the parts that a council cannot read, and the session has a warning.
 
-// conversation is what a council reads of the messages of a client.
+// conversation is the part of a client's messages that a council reads.
 type conversation struct {
 	messages []council.Message
-	places   []int // index of each in the client's list; instructions: it stands elsewhere
+	// places holds the index of each message in the client's list, or instructions.
+	places   []int
 	warnings []council.Warning
 }
 
-// instructions is the place of a message that is not in the list.
+// instructions stands for the index of a message that comes from the field "instructions" and not from the list.
 const instructions = -1
 
-// place returns the place in the body of what is wrong with a message, or with all of them. list is the name of
-// the client's list.
+// place returns the place in the body for a place in council.Request that begins with "messages[". list is the name of
+// the client's list. ok is false for any other place.
 func (c conversation) place(field, list string) (place string, ok bool) {
 	var i int
 	if n, err := fmt.Sscanf(field, "messages[%d]", &i); n == 0 || err != nil || i >= len(c.places) {
@@ -35,8 +36,9 @@ func (c conversation) place(field, list string) (place string, ok bool) {
 	return fmt.Sprintf("%s[%d]%s", list, c.places[i], field[strings.IndexByte(field, ']')+1:]), true
 }
 
-// side reports whether a chat program asks for itself, such as for a title or tags. Such a request has one message of the user,
-// which begins as Open WebUI's do. The same words in a chat are somebody's question.
+// side reports whether this is a side request: a chat program asks for its own use, such as for a title or tags. A side
+// request has a single message of the user, which begins with the words that Open WebUI uses. In a longer conversation
+// the same words are a question of the user.
 func (c conversation) side() bool {
 	question := -1
 	for i, m := range c.messages {
@@ -51,8 +53,9 @@ func (c conversation) side() bool {
 	return question >= 0 && strings.HasPrefix(strings.TrimLeft(c.messages[question].Content, " \t\r\n"), "### Task:")
 }
 
-// readConversation returns what a council reads of a client's list of messages. It adds to p what cannot be read in the last message of
-// the user or behind it.
+// readConversation returns the conversation in a client's list of messages. list is the name of the list, and system
+// holds further instructions or is "". It adds problems to p for parts that a council cannot read in the user's last
+// message or after it.
 func readConversation(p *httpapi.Problems, list string, items []ResponseItem, system string) (c conversation) {
 	last := lastQuestion(items)
 	if system != "" {
@@ -87,7 +90,7 @@ func readConversation(p *httpapi.Problems, list string, items []ResponseItem, sy
 	return c
 }
 
-// lastQuestion returns the index of the user's last message, -1 where there is none.
+// lastQuestion returns the index of the user's last message, or -1 if there is none.
 func lastQuestion(items []ResponseItem) int {
 	last := len(items) - 1
 	for last >= 0 && (items[last].foreign() || items[last].Role != council.RoleUser) {
@@ -96,7 +99,8 @@ func lastQuestion(items []ResponseItem) int {
 	return last
 }
 
-// askLast makes the last message the question of a conversation that has nothing but instructions: programs ask so.
+// askLast turns the last message into the question if the conversation has only instructions. Some programs ask in this
+// way.
 func (c *conversation) askLast() {
 	for _, m := range c.messages {
 		if m.Role != council.RoleSystem {
@@ -108,7 +112,7 @@ func (c *conversation) askLast() {
 	}
 }
 
-// ask adds the conversation to what the council is asked.
+// ask puts the conversation and its warnings into r.
 func (c conversation) ask(r *council.Request) {
 	r.Messages = c.messages
 	r.Side = c.side()
@@ -116,21 +120,22 @@ func (c conversation) ask(r *council.Request) {
 }
 
 func (c *conversation) add(text, role string, place int) {
-	if role == "developer" { // OpenAI's newer name
+	if role == "developer" { // OpenAI's newer name for system
 		role = council.RoleSystem
 	}
 	c.messages = append(c.messages, council.Message{Role: role, Content: text})
 	c.places = append(c.places, place)
 }
 
-// foreign reports whether an item is nothing that somebody said: what a model thought, or a call of a tool and what came of it.
+// foreign reports whether an item is not a message of a person or a model. It may hold the reasoning of a model, the
+// call of a tool, or the result of such a call.
 func (i ResponseItem) foreign() bool { return foreign(i.Type, i.Role) }
 
 func foreign(kind, role string) bool {
 	return kind != "" && kind != itemMessage && kind != itemReference || role == roleTool || role == roleFunction
 }
 
-// kind names a foreign item.
+// kind returns the name of a foreign item for messages. It is the type of the item, or the role if it has no own type.
 func (i ResponseItem) kind() string {
 	if i.Type == "" || i.Type == itemMessage {
 		return i.Role
@@ -138,7 +143,7 @@ func (i ResponseItem) kind() string {
 	return i.Type
 }
 
-// The types of an item that holds a message, and the roles of messages that tools write.
+// These are the types of items that are messages, and the roles of messages that tools write.
 const (
 	itemMessage   = "message"
 	itemReference = "item_reference"
@@ -146,7 +151,7 @@ const (
 	roleFunction  = "function"
 )
 
-// text returns the text of a part, and whether it is one of text.
+// text returns the text of a part. ok is false if the part is not text.
 func (c ChatPart) text() (text string, ok bool) {
 	switch c.Type {
 	case "text", "input_text", "output_text":
@@ -158,7 +163,7 @@ func (c ChatPart) text() (text string, ok bool) {
 	}
 }
 
-// readQuestion returns the text of the last message of the user, and refuses parts of it that are no text.
+// readQuestion returns the text of the user's last message, and refuses its other parts.
 func readQuestion(p *httpapi.Problems, m ChatMessage, place func() string) string {
 	var text strings.Builder
 	for i, part := range m.Content {
@@ -172,12 +177,13 @@ func readQuestion(p *httpapi.Problems, m ChatMessage, place func() string) strin
 	return text.String()
 }
 
-// reduction counts what the members do not see of earlier turns.
+// reduction counts the parts and items of earlier turns that the members do not see.
 type reduction struct {
-	counts map[string]int // by kind
+	// counts has the keys toolCalls and otherParts, and the texts that replace a part, such as "[image]".
+	counts map[string]int
 }
 
-// shown returns the text that replaces a part of this type in an earlier turn, "" where the part is left out.
+// shown returns the text that replaces a part of this type in an earlier turn, or "" if the part is left out.
 func shown(kind string) string {
 	switch kind {
 	case "image_url", "input_image", "image", "output_image":
@@ -193,11 +199,11 @@ func shown(kind string) string {
 	}
 }
 
-// read returns the text of a message of an earlier turn.
+// read returns the text of an earlier message. It replaces parts that are not text, or leaves them out.
 func (r *reduction) read(m ChatMessage) string {
 	var text strings.Builder
 	text.WriteString(m.Refusal)
-	apart := false // what comes next begins a line
+	apart := false // the next text begins on a new line
 	for _, part := range m.Content {
 		read, ok := part.text()
 		if !ok {
@@ -216,7 +222,8 @@ func (r *reduction) read(m ChatMessage) string {
 	return text.String()
 }
 
-// leftOut counts what is left out. The reasoning of a model does not count: models are not shown their own either.
+// leftOut counts a part or item that is left out. Reasoning does not count, because even the model that wrote it would
+// not be shown it.
 func (r *reduction) leftOut(kind string) {
 	switch {
 	case kind == "reasoning", kind == "thinking":
@@ -228,13 +235,13 @@ func (r *reduction) leftOut(kind string) {
 	}
 }
 
-// What is left out, in words.
+// These are the keys of reduction.counts for what is left out. The warning shows them.
 const (
 	toolCalls  = "calls of tools and their results"
 	otherParts = "other items and parts"
 )
 
-// String says what the members do not see of earlier turns, "" if they see all.
+// String returns the warning about what the members do not see of earlier turns, or "" if they see everything.
 func (r *reduction) String() string {
 	var parts []string
 	for _, what := range []string{"[image]", "[file]", "[audio]", "[video]"} {

@@ -1,14 +1,16 @@
-// Package openai is OpenAI's interface: chat completions, Responses and the list of models. It reads what OpenAI's clients send, and
-// shows a session in the form that they read. It leaves tokens, limits, strict reading and beginning a session to package httpapi.
+// Package openai implements OpenAI's interface: chat completions, Responses and the list of models. It turns the
+// requests of OpenAI's clients into sessions, and sends sessions in the form that these clients read. It leaves tokens,
+// limits, the decoding of bodies and the start of sessions to package httpapi.
 //
 // # Decisions
 //
-// A chat completion is a session like any other, made from its events and its result. What was streamed cannot be
-// taken back: a chairman that is lost in the middle of its answer ends the stream with an error, and the session goes
-// on to the whole answer.
+// A chat completion is a session like any other. This package builds it from the session's events and result. Text that
+// was streamed cannot be taken back. So if the chairman fails in the middle of its answer, the stream ends with an
+// error, and the session continues until it has a whole answer.
 //
-// Old history never ends a chat. A client sends earlier turns again and cannot take them back. Only the last message
-// of the user is refused for what it holds; history.go leaves the rest out or names it, with a warning.
+// Old history never ends a chat, because a client sends earlier turns again and cannot change them. Only the user's
+// last message is refused if it holds something that a council cannot read. In earlier messages history.go leaves such
+// parts out or names them, and adds a warning.
 package openai
 
 import (
@@ -26,10 +28,10 @@ import (
 // door answers the requests of the interface.
 type door struct {
 	api     *httpapi.API
-	started time.Time // when the models are said to be made
+	started time.Time // shown as the creation time of all models
 }
 
-// Routes returns the routes of the interface, for api to mount.
+// Routes returns the routes of the interface. The caller passes them to api.Mount.
 func Routes(api *httpapi.API) []httpapi.Route {
 	d := door{api: api, started: time.Now()}
 	return []httpapi.Route{
@@ -40,9 +42,10 @@ func Routes(api *httpapi.API) []httpapi.Route {
 	}
 }
 
-// councilModel is the model name of the configured council. "/" and members behind
-// it name other ones: two or more, by commas, a council of these; one, that model
-// alone; the name of a council of the roster, that council.
+// councilModel is the model name of the default council. Other model names begin with councilModel and a slash:
+//   - council/a,b is a council of the members a and b.
+//   - council/a is the model a alone, without reviews.
+//   - council/name is the council with this name in the roster.
 const councilModel = "council"
 
 // ModelList is the body of GET /v1/models.
@@ -51,15 +54,15 @@ type ModelList struct {
 	Data   []ModelCard `json:"data"`
 }
 
-// ModelCard is a model that chat completions offer.
+// ModelCard is a model that a client can ask for.
 type ModelCard struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`  // "model"
-	Created int64  `json:"created"` // Unix seconds: when this daemon started
+	Created int64  `json:"created"` // when this daemon started, in Unix seconds
 	OwnedBy string `json:"owned_by"`
 }
 
-// models is GET /v1/models: the councils, and each member of the default one alone.
+// models is GET /v1/models. It lists the councils and each single member of the default council.
 func (d door) models(w http.ResponseWriter, r *http.Request) error {
 	cards, err := d.cards(r)
 	if err != nil {
@@ -71,7 +74,7 @@ func (d door) models(w http.ResponseWriter, r *http.Request) error {
 // model is GET /v1/models/{id}.
 func (d door) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("*")
-	if plain, err := url.PathUnescape(id); err == nil && r.URL.RawPath != "" { // chi then routes by the escaped path
+	if plain, err := url.PathUnescape(id); err == nil && r.URL.RawPath != "" { // chi has matched the escaped path
 		id = plain
 	}
 	cards, err := d.cards(r)
@@ -86,7 +89,8 @@ func (d door) model(w http.ResponseWriter, r *http.Request) error {
 	return noModel(id)
 }
 
-// cards returns the models that chat completions offer by name.
+// cards returns the models that the caller can ask for by name: the default council first, then the councils of the
+// roster, then the members of the default council.
 func (d door) cards(r *http.Request) ([]ModelCard, error) {
 	offers, err := d.api.Offers(r)
 	if err != nil {
@@ -123,7 +127,7 @@ func (d door) cards(r *http.Request) ([]ModelCard, error) {
 	return cards, nil
 }
 
-// knownModel refuses the name of a model that is not there.
+// knownModel returns an error if a model name is not that of a council. Whether its members exist is checked later.
 func knownModel(name string) error {
 	if name == councilModel || strings.HasPrefix(name, councilModel+"/") {
 		return nil

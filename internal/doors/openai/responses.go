@@ -13,20 +13,21 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// ResponseRequest is what is read of the body of POST /v1/responses. Fields that are not known
-// have no effect.
+// ResponseRequest is the body of POST /v1/responses. Other fields in a body have no effect.
 type ResponseRequest struct {
 	Model        string        `json:"model"`
 	Input        ResponseInput `json:"input"`
 	Instructions string        `json:"instructions,omitempty"`
 	Stream       bool          `json:"stream,omitempty"`
 	Metadata     *ChatMetadata `json:"metadata,omitempty"`
-	Store        *bool         `json:"store,omitempty"` // false: later requests do not refer to the answer
+	// Store is false if the client will not refer to the answer in later requests. nil stands for true.
+	Store *bool `json:"store,omitempty"`
 	EndUser
 	Sampling
-	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"` // as Sampling
+	// MaxOutputTokens has no effect, but wrong values are refused.
+	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"`
 	Text            *ResponseText `json:"text,omitempty"`
-	// What follows asks for what a council cannot give. Tools that need not be called may be ignored.
+	// A council does not support the remaining fields. It refuses them, but it may ignore tools if none must be called.
 	Tools              json.RawMessage `json:"tools,omitempty"`
 	ToolChoice         json.RawMessage `json:"tool_choice,omitempty"`
 	Include            json.RawMessage `json:"include,omitempty"`
@@ -36,11 +37,12 @@ type ResponseRequest struct {
 	Background         bool            `json:"background,omitempty"`
 	TopLogprobs        *int64          `json:"top_logprobs,omitempty"`
 
-	Stores bool `json:"-"` // later requests can refer to the answer; set once the session has begun
+	// Stores says that later requests can refer to the answer. It is set when the session has begun.
+	Stores bool `json:"-"`
 }
 
-// ResponseInput is the messages of a ResponseRequest. A text counts as one message of the
-// user.
+// ResponseInput holds the messages of a ResponseRequest. If a client sends one string instead, it becomes a message of
+// the user.
 type ResponseInput []ResponseItem
 
 // SetText implements httpapi.TextList.
@@ -53,7 +55,7 @@ func (i *ResponseInput) SetText(text string) {
 // Wanted implements httpapi.TextList.
 func (i *ResponseInput) Wanted() string { return "a text, or a list of messages" }
 
-// Skim implements httpapi.Skimmer for foreign items.
+// Skim implements httpapi.Skimmer. It skips the content of foreign items.
 func (i *ResponseItem) Skim(kind, role string) bool {
 	if !foreign(kind, role) {
 		return false
@@ -63,30 +65,30 @@ func (i *ResponseItem) Skim(kind, role string) bool {
 	return true
 }
 
-// ResponseItem is one message of a ResponseInput, or what stands for one.
+// ResponseItem is one item of a ResponseInput: a message, a reference to a message, or a foreign item.
 type ResponseItem struct {
-	Type string `json:"type,omitempty"` // "message", "item_reference", left out, or of a foreign item
-	ID   string `json:"id,omitempty"`   // of a message that an earlier response has
+	Type string `json:"type,omitempty"` // "message", "item_reference", "" or the type of a foreign item
+	ID   string `json:"id,omitempty"`   // names a message of an earlier response
 	ChatMessage
 }
 
-// refers reports whether the item stands for a message of an earlier response.
+// refers reports whether the item is a reference to a message of an earlier response.
 func (i ResponseItem) refers() bool {
 	return i.Type == itemReference || i.Type == "" && i.ID != "" && i.Role == "" && i.Content == nil
 }
 
-// ResponseText is the form of the text that a ResponseRequest asks for, or that a Response has.
+// ResponseText holds the output format that a ResponseRequest asks for, or that a Response has.
 type ResponseText struct {
 	Format TextFormat `json:"format"`
 }
 
-// TextFormat is the form of the text of a response.
+// TextFormat is the output format of a response.
 type TextFormat struct {
-	Type string `json:"type"` // the same values as in ResponseFormat
+	Type string `json:"type"` // has the values of ResponseFormat.Type
 	JSONSchema
 }
 
-// request returns what the council is asked, and adds to p all that it cannot be.
+// request returns the council's request, and adds to p everything in c that a council does not support.
 func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	var talk conversation
@@ -99,7 +101,10 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 		c.Text.Format.ask(&r, p, c.Text.Format.Type, "text.format", "text.format")
 	}
 	refuse(p, []refusal{
-		{bytes.Contains(c.Include, []byte("logprobs")), "include", "a council has no token probabilities", "leave include out"},
+		{
+			bytes.Contains(c.Include, []byte("logprobs")), "include", "a council has no token probabilities",
+			"leave include out",
+		},
 		{
 			c.PreviousResponseID != "", "previous_response_id", "responses are not kept to be gone on with",
 			"send the whole conversation as input",
@@ -107,7 +112,10 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 		{given(c.Conversation), "conversation", "conversations are not kept", "send the whole conversation as input"},
 		{given(c.Prompt), "prompt", "there are no stored prompts", "send the text as instructions or input"},
 		{c.Background, "background", "responses are not kept to be fetched", `use POST /v1/council with "background": true`},
-		{c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities", "leave top_logprobs out"},
+		{
+			c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities",
+			"leave top_logprobs out",
+		},
 		{len(c.Input) == 0 && !p.About("input"), "input", "there is no input", "give at least the user's question"},
 	})
 	talk = readConversation(p, "input", c.Input, c.Instructions)
@@ -115,12 +123,13 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 	return r
 }
 
-// maxReferences is the most messages of earlier responses that a request may refer to.
+// maxReferences is the most items of a request that may refer to earlier responses.
 const maxReferences = 100
 
-// resolve puts the answers of earlier sessions of the caller in place of the items that refer to them.
+// resolve replaces each item that refers to an earlier response by the answer of that session. It returns an error if
+// the caller has no such session.
 func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) error {
-	answers := map[string]string{} // by id
+	answers := map[string]string{} // by message id
 	references := 0
 	for i, item := range c.Input {
 		if !item.refers() {
@@ -157,7 +166,7 @@ func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) 
 	return nil
 }
 
-// answerOf returns the answer of the caller's session that has a message, "" where there is none.
+// answerOf returns the answer of the caller's session with this message id, or "" if there is no such answer.
 func (d door) answerOf(r *http.Request, message string) (string, error) {
 	id, ok := strings.CutPrefix(message, "msg_")
 	if !ok {
@@ -173,7 +182,7 @@ func (d door) answerOf(r *http.Request, message string) (string, error) {
 	return "", nil
 }
 
-// respond is POST /v1/responses: a session, whose answer is the response.
+// respond is POST /v1/responses. It runs a session, and answers with the session's answer as a response.
 func (d door) respond(w http.ResponseWriter, r *http.Request) error {
 	var c ResponseRequest
 	s, err := d.api.Begin(w, r, &c, func(p *httpapi.Problems) (council.Submission, error) {
@@ -184,7 +193,7 @@ func (d door) respond(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Stores = (c.Store == nil || *c.Store) && s.Found()
-	// The session holds the question. These are repeated in the response.
+	// The session holds the question, so keep only the fields that the response repeats.
 	c = ResponseRequest{
 		Model:        c.Model,
 		Stream:       c.Stream,
@@ -204,28 +213,28 @@ func (d door) respond(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.WriteJSON(w, http.StatusOK, c.ended(s, session))
 }
 
-// Response is the answer to POST /v1/responses, in OpenAI's shape. What a council does not
-// have is null.
+// Response is the answer to POST /v1/responses, in OpenAI's form. Fields that do not apply to a council are null.
 type Response struct {
-	ID                 string                `json:"id"`         // "resp_" and the id of the session
-	Object             string                `json:"object"`     // "response"
-	CreatedAt          int64                 `json:"created_at"` // Unix seconds
-	Status             string                `json:"status"`     // "in_progress", "completed", "incomplete" or "failed"
-	Model              string                `json:"model"`      // as asked for
-	Output             []ResponseMessage     `json:"output"`     // one; none before the end
-	Usage              *ResponseUsage        `json:"usage"`      // the sum over all calls; null when no provider told it, and before the end
+	ID        string            `json:"id"`         // "resp_" and the id of the session
+	Object    string            `json:"object"`     // "response"
+	CreatedAt int64             `json:"created_at"` // Unix seconds
+	Status    string            `json:"status"`     // "in_progress", "completed", "incomplete" or "failed"
+	Model     string            `json:"model"`      // the model of the request
+	Output    []ResponseMessage `json:"output"`     // one message, but none before the end
+	// Usage is the sum over all calls. It is null before the end, and if no provider reported its usage.
+	Usage              *ResponseUsage        `json:"usage"`
 	Error              *ResponseError        `json:"error"`
 	IncompleteDetails  *ResponseIncompletion `json:"incomplete_details"`
 	Instructions       *string               `json:"instructions"`
 	Metadata           ChatMetadata          `json:"metadata"`
 	PreviousResponseID *string               `json:"previous_response_id"`
-	Store              bool                  `json:"store"` // later requests can refer to the message
+	Store              bool                  `json:"store"` // says that later requests can refer to the message
 	Temperature        *float64              `json:"temperature"`
 	TopP               *float64              `json:"top_p"`
 	Text               ResponseText          `json:"text"`
 	ParallelToolCalls  bool                  `json:"parallel_tool_calls"`
-	ToolChoice         string                `json:"tool_choice"` // "auto"
-	Tools              []string              `json:"tools"`       // none
+	ToolChoice         string                `json:"tool_choice"` // always "auto"
+	Tools              []string              `json:"tools"`       // always empty
 	Council            *ChatCouncil          `json:"council,omitempty"`
 }
 
@@ -233,7 +242,7 @@ type Response struct {
 type ResponseMessage struct {
 	ID      string         `json:"id"`     // "msg_" and the id of the session
 	Type    string         `json:"type"`   // "message"
-	Status  string         `json:"status"` // as of the Response
+	Status  string         `json:"status"` // the status of the Response
 	Role    string         `json:"role"`   // "assistant"
 	Content []ResponsePart `json:"content"`
 }
@@ -242,20 +251,20 @@ type ResponseMessage struct {
 type ResponsePart struct {
 	Type        string   `json:"type"` // "output_text"
 	Text        string   `json:"text"`
-	Annotations []string `json:"annotations"` // none
-	Logprobs    []string `json:"logprobs"`    // none
+	Annotations []string `json:"annotations"` // always empty
+	Logprobs    []string `json:"logprobs"`    // always empty
 }
 
-// ResponseUsage is what a session consumed. OpenAI's details of it are null: the sum over the
-// providers of a council has none.
+// ResponseUsage is what a session consumed. OpenAI's details are null, because a sum over several providers has no such
+// details.
 type ResponseUsage struct {
 	InputTokens        int64     `json:"input_tokens"`
 	InputTokensDetails *struct{} `json:"input_tokens_details"`
 	OutputTokens       int64     `json:"output_tokens"`
 	OutputDetails      *struct{} `json:"output_tokens_details"`
 	TotalTokens        int64     `json:"total_tokens"`
-	Cost               *float64  `json:"cost"`              // as in ChatUsage
-	Partial            bool      `json:"partial,omitempty"` // as in council.Usage
+	Cost               *float64  `json:"cost"`              // ChatUsage.Cost
+	Partial            bool      `json:"partial,omitempty"` // ChatUsage.Partial
 }
 
 // ResponseError is why a Response failed.
@@ -269,6 +278,7 @@ type ResponseIncompletion struct {
 	Reason string `json:"reason"` // "max_output_tokens"
 }
 
+// These are the values of Response.Status.
 const (
 	responseRuns       = "in_progress"
 	responseCompleted  = "completed"
@@ -276,7 +286,7 @@ const (
 	responseFailed     = "failed"
 )
 
-// response returns a response with this status, and without an answer.
+// response returns a response with this status and without an answer.
 func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	r := Response{
 		ID:         "resp_" + s.ID,
@@ -302,7 +312,7 @@ func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	return r
 }
 
-// ended returns the response that a session is.
+// ended returns the response for a session that has ended with an answer.
 func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Response {
 	r := c.response(s, responseCompleted)
 	if *chatFinish(session) == "length" {
@@ -341,14 +351,14 @@ func responsePart(text string) ResponsePart {
 type responseStream struct {
 	*textStream
 	request ResponseRequest
-	number  int // of the next event
-	text    []byte
+	number  int    // the SequenceNumber of the next event
+	text    []byte // the answer so far
 }
 
-// responseEvent is an event of a stream of a response. Each type has some of the fields.
+// responseEvent is one event of a streamed response. Each type of event uses some of the fields.
 type responseEvent struct {
 	Type           string           `json:"type"`
-	SequenceNumber int              `json:"sequence_number"` // from 0
+	SequenceNumber int              `json:"sequence_number"` // counts from 0
 	Response       *Response        `json:"response,omitempty"`
 	ItemID         string           `json:"item_id,omitempty"`
 	OutputIndex    *int             `json:"output_index,omitempty"`
@@ -360,8 +370,7 @@ type responseEvent struct {
 	Logprobs       *[]string        `json:"logprobs,omitempty"`
 }
 
-// newResponseStream returns a stream that begins with the response as it is before the
-// session.
+// newResponseStream returns a stream that begins with an empty response in progress.
 func newResponseStream(s *sessions.Session, request ResponseRequest) *textStream {
 	t := &responseStream{textStream: newTextStream(s), request: request}
 	t.textStream.event = t.event
@@ -371,7 +380,7 @@ func newResponseStream(s *sessions.Session, request ResponseRequest) *textStream
 	return t.textStream
 }
 
-// next sends an event.
+// next adds an event to out, with the next number.
 func (t *responseStream) next(name string, e responseEvent) {
 	e.Type = name
 	e.SequenceNumber = t.number
@@ -380,12 +389,12 @@ func (t *responseStream) next(name string, e responseEvent) {
 	t.send(e)
 }
 
-// ofItem sends an event about the one message.
+// ofItem adds an event about the message of the response.
 func (t *responseStream) ofItem(name string, item ResponseMessage) {
 	t.next(name, responseEvent{OutputIndex: new(0), Item: &item})
 }
 
-// ofPart sends an event about its one text.
+// ofPart adds an event about the text of the message.
 func (t *responseStream) ofPart(name string, e responseEvent) {
 	e.ItemID = "msg_" + t.s.ID
 	e.OutputIndex = new(0)
@@ -393,6 +402,7 @@ func (t *responseStream) ofPart(name string, e responseEvent) {
 	t.next(name, e)
 }
 
+// event adds the events of a response for one event of the session.
 func (t *responseStream) event(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Delta:
@@ -400,7 +410,7 @@ func (t *responseStream) event(e council.Event) {
 	case council.Restart:
 		t.fail(t.lost(data))
 	case *council.Session:
-		if !t.sent { // there was nothing to write while it ran
+		if !t.sent { // The session had no deltas, so send the whole answer now.
 			t.write(data.Answer)
 		}
 		if line := noteLine(data); line != "" {
@@ -419,7 +429,7 @@ func (t *responseStream) event(e council.Event) {
 	}
 }
 
-// write sends a piece of the answer.
+// write adds a piece of the answer. Before the first piece it adds the events that begin the message.
 func (t *responseStream) write(text string) {
 	empty := responsePart("")
 	if !t.sent {
@@ -431,7 +441,7 @@ func (t *responseStream) write(text string) {
 	t.ofPart("response.output_text.delta", responseEvent{Delta: &text, Logprobs: &empty.Logprobs})
 }
 
-// fail sends why there is no answer.
+// fail adds the event that says why there is no answer.
 func (t *responseStream) fail(e *council.Error) {
 	failed := t.request.response(t.s, responseFailed)
 	failed.Error = &ResponseError{Code: e.Code, Message: httpapi.OpenAIError(e).Error.Message}

@@ -13,15 +13,15 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// textStream is the form in which a door of OpenAI's sends a session: the chairman's text as
-// it arrives, and what comes before it as comments.
+// textStream sends a session as server-sent events in OpenAI's form. It sends the chairman's text as it arrives, and
+// the progress before that as comments.
 type textStream struct {
 	s       *sessions.Session
-	out     bytes.Buffer // what is to be sent
+	out     bytes.Buffer // bytes that wait to be sent
 	encoder *json.Encoder
-	event   func(e council.Event) // adds an event to out
-	sent    bool                  // some of the answer
-	void    bool                  // an error has ended the stream before the session
+	event   func(e council.Event) // adds an event of the session to out
+	sent    bool                  // some of the answer was sent
+	void    bool                  // an error has ended the stream before the session ended
 }
 
 func newTextStream(s *sessions.Session) *textStream {
@@ -31,14 +31,14 @@ func newTextStream(s *sessions.Session) *textStream {
 	return t
 }
 
-// send adds data, as JSON, to out.
+// send adds data to out as JSON.
 func (t *textStream) send(data any) {
 	t.out.WriteString("data: ")
-	_ = t.encoder.Encode(data) // The session it comes from was encoded before.
+	_ = t.encoder.Encode(data) // This cannot fail, because the session was encoded before.
 	t.out.WriteByte('\n')
 }
 
-// comment reports progress, which no client shows.
+// comment adds the progress of the session as a comment. It keeps the connection busy, and no client shows it.
 func (t *textStream) comment(e council.Event) {
 	model := ""
 	switch data := e.Data.(type) {
@@ -52,7 +52,8 @@ func (t *textStream) comment(e council.Event) {
 	fmt.Fprintf(&t.out, ": %s %s\n\n", e.Type, model)
 }
 
-// lost is the error of a stream whose text so far is void: what was sent cannot be taken back.
+// lost marks the stream as void and returns its error. The chairman starts its answer again, but text that was sent
+// cannot be taken back.
 func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
 	why := "the chairman failed in the middle of the answer; the whole one, by somebody else, "
@@ -66,21 +67,23 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 	}
 }
 
-// streamText sends a session in the form of t.
+// streamText sends the events of t's session as t formats them, until the session or the stream ends.
 func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
 	s := t.s
 	defer func() {
-		if !t.void { // Otherwise the session keeps running: its owner may fetch it later.
+		if !t.void { // The session of a void stream keeps running, because its owner may fetch it later.
 			s.Leave(context.Cause(r.Context()))
 		}
 	}()
 	behind := sessions.Position{}
-	again := r.Header.Get("Idempotency-Key") != "" // The session may have run, for a client that comes back.
+	// With a key, the client may have come back to a session that already has events.
+	again := r.Header.Get("Idempotency-Key") != ""
 	d.api.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
 		behind = next
-		_, _ = t.out.WriteTo(out) // what the stream begins with; an error comes with the next flush
-		void := 0                 // in such a session: the last restart; the text before it need not be sent
+		_, _ = t.out.WriteTo(out) // Send the beginning of the stream. Stream sees an error when it flushes.
+		// void is the index of the last restart. A client that comes back does not need the text before it.
+		void := 0
 		for i, e := range events {
 			if again && e.Type == council.EventRestart {
 				void = i
@@ -92,7 +95,7 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 				continue
 			}
 			t.event(e)
-			_, _ = t.out.WriteTo(out) // now, because a client that comes late is sent all events at once
+			_, _ = t.out.WriteTo(out) // A late client gets all events at once, and t.out must not hold them all.
 			if t.void {
 				return nil
 			}
@@ -105,11 +108,11 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 type chatStream struct {
 	*textStream
 	request ChatRequest
-	delta   Chat   // the chunk of a piece of the answer
-	text    string // the piece in it
+	delta   Chat   // the chunk that is sent for each piece of the answer
+	text    string // the piece that delta points to
 }
 
-// newChatStream returns a stream that begins with the chunk for the role.
+// newChatStream returns a stream that begins with the chunk that names the role.
 func newChatStream(s *sessions.Session, request ChatRequest) *textStream {
 	t := &chatStream{textStream: newTextStream(s), request: request}
 	t.textStream.event = t.event
@@ -118,6 +121,7 @@ func newChatStream(s *sessions.Session, request ChatRequest) *textStream {
 	return t.textStream
 }
 
+// event adds the chunks for one event of the session.
 func (t *chatStream) event(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Delta:
