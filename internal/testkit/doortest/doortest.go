@@ -1,5 +1,6 @@
-// Package doortest is for tests of the doors. It serves the interface with a real pipeline, simulated models and a daemon that says what
-// a test wants.
+// Package doortest runs a server for tests of the doors. The server has the routes of httpapi and openai, a real
+// pipeline, simulated models, and a fake daemon whose answers the test sets. It has no record store, no ledger on disk
+// and no journal: package daemontest runs a whole daemon.
 package doortest
 
 import (
@@ -31,19 +32,19 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Daemon is the daemon around the interface. A nil function stands for a
-// daemon in good health.
+// Daemon is a fake of the daemon around the interface. Each function that is nil stands for a healthy daemon without
+// records.
 type Daemon struct {
 	Reports   func(bias.Query) (bias.Report, error)
 	Evidences func(bias.Query) (*render.CouncilEvidence, error)
 	Boards    func(bias.Query) (bias.Leaderboard, error)
 	Reasons   func() []httpapi.Reason
-	Drains    atomic.Bool
+	Drains    atomic.Bool // what Stopping and Draining return
 
-	SpendFails atomic.Bool // Spend returns an error
+	SpendFails atomic.Bool // makes Spend return an error
 }
 
-// Spend returns a report in which nothing is empty.
+// Spend implements httpapi.Spend. No part of its report is empty. The query must name a token.
 func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, error) {
 	if d.SpendFails.Load() {
 		return spend.Costs{}, errors.New("no disk")
@@ -56,11 +57,13 @@ func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Costs, error) 
 		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
 	}
 	lost := map[string]spend.USD{"2026-11-21": spend.Dollar}
-	end := &spend.End{Lines: 3, Days: lost, Accepted: []spend.Acceptance{{At: time.Now().UTC(), Missing: 1, MissingUSD: lost}}}
+	end := &spend.End{
+		Lines: 3, Days: lost, Accepted: []spend.Acceptance{{At: time.Now().UTC(), Missing: 1, MissingUSD: lost}},
+	}
 	return spend.ReadReport(broken, end, a, q, time.Now())
 }
 
-// Estimate returns one in which nothing is empty.
+// Estimate implements httpapi.Spend. Every model except birch has a price.
 func (d *Daemon) Estimate(plan council.Plan) spend.Estimate { return d.accounts().Estimate(plan) }
 
 func (d *Daemon) accounts() *spend.Book {
@@ -104,9 +107,10 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 
 func (d *Daemon) rules() disagreement.Rules {
 	return disagreement.Rules{
-		Terms: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000, HasJudge: true,
-		HasEmbedding: true,
-		Settings:     config.SettingNames(),
+		Terms:     disagreement.NewMatcher(disagreement.DefaultLexicon()),
+		Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000,
+		HasJudge: true, HasEmbedding: true,
+		Settings: config.SettingNames(),
 	}
 }
 
@@ -116,7 +120,7 @@ func (d *Daemon) CheckDisagreement(r council.DisagreementRequest) error {
 	return err
 }
 
-// Disagreement implements httpapi.Comparer.
+// Disagreement implements httpapi.Comparer. It panics if the question is "panic".
 func (d *Daemon) Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error) {
 	in, err := d.rules().Read(r)
 	if err != nil {
@@ -149,24 +153,24 @@ func (d *Daemon) Stopping() bool { return d.Drains.Load() }
 // Draining implements httpapi.Daemon.
 func (d *Daemon) Draining() bool { return d.Drains.Load() }
 
-// Server is the interface over a real pipeline and a simulated provider.
+// Server serves the interface with a real pipeline and a simulated provider.
 type Server struct {
 	*httptest.Server
 	API    *httpapi.API
 	Daemon *Daemon
-	Log    *bytes.Buffer
+	Log    *bytes.Buffer // JSON lines. Read it only while the server logs nothing.
 	Sim    *simllm.Running
 }
 
-// Generous returns options that keep whatever a test makes.
+// Generous returns options under which the server keeps every session of a test.
 func Generous() sessions.Options {
 	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}
 }
 
-// Secret is a token.
+// Secret is a valid secret for a token.
 const Secret = "a-token-of-sixteen-and-more"
 
-// Tokens returns tokens without names.
+// Tokens returns tokens with these secrets and without names.
 func Tokens(secrets ...string) (tokens []httpapi.Token) {
 	for _, s := range secrets {
 		tokens = append(tokens, httpapi.Token{Secret: s})
@@ -174,8 +178,9 @@ func Tokens(secrets ...string) (tokens []httpapi.Token) {
 	return tokens
 }
 
-// Start starts a server. The council is amber, birch, cedar; dune and the models
-// given are allowed.
+// Start starts a server, which ends with the test. The council has the members amber, birch and cedar. Requests may
+// also name dune and the given models. All models answer without latency. Each mutate changes the options before the
+// server starts.
 func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options, *pipeline.Options)) *Server {
 	t.Helper()
 	all := slices.Concat(simllm.Council(), models)
@@ -198,7 +203,8 @@ func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	s := &Server{Daemon: &Daemon{}, Log: &bytes.Buffer{}, Sim: sim}
 	log := slog.New(slog.NewJSONHandler(s.Log, nil))
 	p := pipeline.Options{
-		Completer: client, Log: log, Lineup: pipeline.Lineup{Models: []string{"amber", "birch", "cedar"}, MaxModels: 4}, MaxQueryBytes: 1 << 18,
+		Completer: client, Log: log,
+		Lineup: pipeline.Lineup{Models: []string{"amber", "birch", "cedar"}, MaxModels: 4}, MaxQueryBytes: 1 << 18,
 		Limits: council.Limits{Timeout: time.Minute}, Draws: pipeline.Draws{Order: council.OrderBalanced},
 		Rules: council.Rules{Audit: &council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}},
 	}
@@ -245,8 +251,8 @@ func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	return s
 }
 
-// Call sends a request with a JSON body, or none, and returns the response with
-// its body read. Headers are pairs of name and value.
+// Call sends a request and returns the response and its body. body is JSON, or "" for none. headers are pairs of a name
+// and a value.
 func (s *Server) Call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	if body == "" {
@@ -255,7 +261,7 @@ func (s *Server) Call(t *testing.T, method, path, body string, headers ...string
 	return s.Send(t, method, path, strings.NewReader(body), headers...)
 }
 
-// Stalled sends a request whose body begins and never ends.
+// Stalled sends a request whose body begins but does not end before the response.
 func (s *Server) Stalled(t *testing.T, method, path string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -264,7 +270,7 @@ func (s *Server) Stalled(t *testing.T, method, path string, headers ...string) (
 	return s.Send(t, method, path, reader, headers...)
 }
 
-// Send is Call with a body of any length.
+// Send is Call with a body that comes from a reader.
 func (s *Server) Send(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
@@ -289,9 +295,11 @@ func (s *Server) Send(t *testing.T, method, path string, body io.Reader, headers
 	return resp, data
 }
 
-// AskForProblem sends a request that must fail, and checks the form of the
-// problem.
-func (s *Server) AskForProblem(t *testing.T, method, path, body string, headers ...string) (*http.Response, council.Problem) {
+// AskForProblem sends a request that must fail, and checks the form of the problem document. It reports a wrong form as
+// an error of the test.
+func (s *Server) AskForProblem(
+	t *testing.T, method, path, body string, headers ...string,
+) (*http.Response, council.Problem) {
 	t.Helper()
 	resp, data := s.Call(t, method, path, body, headers...)
 	var p council.Problem
@@ -321,7 +329,7 @@ func (s *Server) AskForProblem(t *testing.T, method, path, body string, headers 
 	return resp, p
 }
 
-// MustFail is AskForProblem for a request whose status and code are known.
+// MustFail is AskForProblem that also checks the status and the code.
 func (s *Server) MustFail(
 	t *testing.T, status int, code council.Code, method, path, body string, headers ...string,
 ) (*http.Response, council.Problem) {
@@ -336,11 +344,12 @@ func (s *Server) MustFail(
 	return resp, p
 }
 
-// Watch returns all events of a session, at its end.
+// Watch waits for the end of a session and returns its stream of events.
 func (s *Server) Watch(t *testing.T, id string, headers ...string) []byte {
 	t.Helper()
 	resp, data := s.Call(t, "GET", "/v1/council/"+id+"/events", "", headers...)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %s", resp.StatusCode, data)
 	}
 	return data
