@@ -18,16 +18,15 @@ import (
 	"time"
 )
 
-// Balancer is a proxy in front of several daemons. It gives each request to the next
-// daemon whose /readyz is green, over a connection of its own. Only a connection that is
-// refused makes it try another one: no request is sent twice.
+// Balancer is a proxy in front of several daemons. It sends each request to the next daemon that is ready, over a new
+// connection. It tries another daemon only if the connection is refused, so it sends no request twice.
 type Balancer struct {
 	URL string
 
-	mu    sync.Mutex // guards all below
-	nodes []string   // addresses, each a host and a port
-	ready []string   // those of nodes that are ready
-	next  int        // index in ready, modulo its length
+	mu    sync.Mutex // guards the other fields
+	nodes []string   // the addresses of all daemons, each a host and a port
+	ready []string   // the nodes that are ready
+	next  int        // the index in ready for the next request, modulo the length of ready
 }
 
 // readyEvery is how often a Balancer asks for /readyz.
@@ -44,11 +43,12 @@ func NewBalancer(tb testing.TB) *Balancer {
 			r.Out.URL.Host = "daemons"
 			r.Out.Host = r.In.Host
 		},
-		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // of connections that a daemon cuts
+		Transport: transport, FlushInterval: -1,
+		ErrorLog: log.New(io.Discard, "", 0), // Daemons that a test kills cut connections.
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Otherwise the server closes the body of a request with the first bytes of its answer,
-		// now and then before the transport has seen the end of that body.
+		// By default the server closes the body of a request when it sends the first bytes of the response. Sometimes
+		// that is before the transport has seen the end of the body.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(w, r)
 	}))
@@ -73,8 +73,8 @@ func NewBalancer(tb testing.TB) *Balancer {
 	return b
 }
 
-// Set makes the daemons at these URLs those of the Balancer. Each gets requests from the
-// time on at which it is found to be ready.
+// Set replaces the daemons behind the Balancer by the daemons at these URLs. A daemon gets requests when the Balancer
+// has seen that it is ready.
 func (b *Balancer) Set(urls ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +84,7 @@ func (b *Balancer) Set(urls ...string) {
 	}
 }
 
-// Wait waits until so many daemons are ready.
+// Wait waits until exactly n daemons are ready.
 func (b *Balancer) Wait(tb testing.TB, n int) {
 	tb.Helper()
 	Until(tb, func() bool {

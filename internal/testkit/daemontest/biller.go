@@ -20,27 +20,30 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Biller is a provider of [Members] that bills each accepted request at its maximum. Each byte of the body counts
-// as a token, and the output as long as the request allows. It keeps its own count.
+// Biller is a provider of [Members] that bills each accepted request at its maximum. It bills each byte of the body as
+// one token, and the most output that the request allows. It adds up its own bills, so that a test can compare them
+// with the ledger.
 type Biller struct {
 	URL    string
-	Prices string        // for LLM_COUNCIL_PRICES
-	Delay  time.Duration // before each reply
-	Thinks int64         // output tokens of each reply that its completion_tokens leave out; 0: none
+	Prices string        // the value for LLM_COUNCIL_PRICES
+	Delay  time.Duration // how long each reply takes
+	// Thinks is the number of reasoning tokens in each reply, which completion_tokens does not include. They are billed
+	// as output.
+	Thinks int64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the other fields
 	tariff spend.Tariff
-	rng    *rand.Rand // decides which requests fail; nil: none
+	rng    *rand.Rand // decides which requests fail. If it is nil, none fails.
 	billed spend.USD
-	by     map[string]spend.USD // by payer; "": of questions that name none
-	asked  int
+	by     map[string]spend.USD // bills by payer, or by "" if the question names no payer
+	asked  int                  // the number of requests
 }
 
-// payer matches a name in a question, under which the bills of its session are counted.
+// payer matches the name in a question under which the Biller adds up the bills of the session.
 var payer = regexp.MustCompile(`payer-[a-z0-9-]+`)
 
-// Bill starts a Biller. With a seed other than 0, a tenth of the requests each is refused, fails, and
-// is cut off.
+// Bill starts a Biller, which ends with the test. If seed is not 0, about one request in ten is refused with 429, one
+// in ten fails with 502, and one in ten is cut off. Only refused requests are not billed.
 func Bill(tb testing.TB, seed uint64) *Biller {
 	tb.Helper()
 	sim, err := simllm.New(simllm.Options{Models: Members()})
@@ -71,6 +74,7 @@ func Bill(tb testing.TB, seed uint64) *Biller {
 	return b
 }
 
+// answer bills a request and answers it as the simulated provider does, but with the usage that it bills.
 func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, r *http.Request) {
 	tb.Helper()
 	raw, err := io.ReadAll(r.Body)
@@ -105,9 +109,9 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d`, len(raw), body.MaxTokens)
 	total := int64(len(raw)) + body.MaxTokens + b.Thinks
 	switch {
-	case b.Thinks > 0 && len(raw)%2 == 0: // as Gemini reports them
+	case b.Thinks > 0 && len(raw)%2 == 0: // Gemini reports reasoning tokens only in the total.
 		usage += fmt.Sprintf(`,"total_tokens":%d`, total)
-	case b.Thinks > 0: // as xAI does
+	case b.Thinks > 0: // xAI also reports them in a field of their own.
 		usage += fmt.Sprintf(`,"total_tokens":%d,"reasoning_tokens":%d`, total, b.Thinks)
 	case outcome%2 == 0:
 		usage += fmt.Sprintf(`,"cost":%v`, cost)
@@ -127,7 +131,8 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 	_, _ = w.Write(bytes.Join([][]byte{text[:at], text[end:]}, []byte(usage)))
 }
 
-// bill counts a request, and decides what becomes of it.
+// bill counts a request and returns its outcome, a number from 0 to 9. It adds the cost to the bills unless the outcome
+// is refused.
 func (b *Biller) bill(payer string, cost spend.USD, refused int) (outcome int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +161,7 @@ func (b *Biller) Billed() (sum spend.USD, requests int) {
 	return b.billed, b.asked
 }
 
-// Ledger reads all of the ledger at path, as a command does.
+// Ledger reads the whole ledger at path, as the command spend does.
 func Ledger(tb testing.TB, path string) spend.Costs {
 	tb.Helper()
 	r, err := daemon.Spend(tb.Context(), path, spend.Query{})

@@ -1,6 +1,6 @@
-// Package daemontest is for tests: it runs a whole daemon, or asks one that runs
-// elsewhere, over real HTTP, with simulated providers on ports of their own. It holds
-// what the tests of several packages need, and leaves to each what it asks.
+// Package daemontest helps tests to run a whole daemon, or to call a daemon in another process, over real HTTP. It also
+// runs simulated providers on ports of their own, and a proxy in front of several daemons. The tests of several
+// packages share it. Each test decides what it asks and checks.
 package daemontest
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// Log is a log that is written and read at the same time.
+// Log collects log lines. It can be written and read at the same time.
 type Log struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -43,7 +43,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// String returns what was logged so far.
+// String returns the log so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,9 @@ func (l *Log) String() string {
 // prefix begins the names of the variables that hold settings.
 const prefix = "LLM_COUNCIL_"
 
-// variables returns variables, named in full, on top of what every test needs: a free port, a record file of its own and four
-// simulated members. Variables of the environment are empty, which counts as unset.
+// variables returns the variables that a test sets, with their full names. env replaces the defaults of every test: a
+// free port, a record file of its own and four simulated members. Other LLM_COUNCIL_ variables of the environment
+// become empty, which counts as unset.
 func variables(tb testing.TB, env map[string]string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
@@ -74,8 +75,9 @@ func variables(tb testing.TB, env map[string]string) map[string]string {
 	return all
 }
 
-// Roster writes a roster with one council, whose keys are YAML, over models that their ids name.
-// It returns the variables that put it in place of MODELS.
+// Roster writes a roster with the given models and one council named main. keys are the keys of the council in YAML,
+// such as "{members: [a, b]}". Each model has its own id as its name. Roster returns the variables that replace MODELS
+// by the roster.
 func Roster(tb testing.TB, keys string, models ...string) map[string]string {
 	tb.Helper()
 	var text strings.Builder
@@ -91,7 +93,8 @@ func Roster(tb testing.TB, keys string, models ...string) map[string]string {
 	return map[string]string{"MODELS": "", "ROSTER": path}
 }
 
-// Setenv sets LLM_COUNCIL_ variables, named without the prefix, on top of what every test needs. A parallel test must not call it.
+// Setenv sets the LLM_COUNCIL_ variables in env, whose names lack the prefix, and the defaults of every test. A
+// parallel test must not call it.
 func Setenv(tb testing.TB, env map[string]string) {
 	tb.Helper()
 	for name, value := range variables(tb, env) {
@@ -99,10 +102,11 @@ func Setenv(tb testing.TB, env map[string]string) {
 	}
 }
 
-// environment is held while Load changes the variables of the process, which parallel tests share.
+// environment guards the variables of the process while Load changes them, because parallel tests share them.
 var environment sync.Mutex
 
-// Load returns the settings that Setenv would make, adjusted. Afterwards the variables are what they were.
+// Load returns the settings that a daemon would read after Setenv, changed by the adjust functions. It restores the
+// variables, so parallel tests may call it.
 func Load(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) config.Config {
 	tb.Helper()
 	environment.Lock()
@@ -116,7 +120,7 @@ func Load(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) 
 				_ = os.Unsetenv(name)
 			}
 		}()
-		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // likewise
+		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // a parallel test must not call Setenv
 			tb.Fatal(err)
 		}
 	}
@@ -132,14 +136,16 @@ func Load(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) 
 
 // Caller sends requests to a daemon.
 type Caller struct {
-	Base   string       // of every URL, without a slash at its end
-	Token  string       // "": none is sent
-	Client *http.Client // nil: every request has a connection of its own
+	Base   string       // the beginning of every URL, without a slash at its end
+	Token  string       // the bearer token, or "" to send none
+	Client *http.Client // If it is nil, every request has a connection of its own.
 }
 
-// Send sends a request, whose headers are pairs of name and value, and returns the
-// response with its body read. A body is JSON, unless a header says otherwise.
-func (c Caller) Send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+// Send sends a request and returns the response and its body. headers are pairs of a name and a value. The body of the
+// request is JSON unless a header says otherwise.
+func (c Caller) Send(
+	ctx context.Context, method, path, body string, headers ...string,
+) (*http.Response, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +173,7 @@ func (c Caller) Send(ctx context.Context, method, path, body string, headers ...
 	return resp, data, err
 }
 
-// Call is Send for a request that must have an answer. It returns status and body.
+// Call sends a request and returns the status and the body of the response. The test fails if there is no response.
 func (c Caller) Call(tb testing.TB, method, path, body string, headers ...string) (int, []byte) {
 	tb.Helper()
 	resp, data, err := c.Send(tb.Context(), method, path, body, headers...)
@@ -177,7 +183,7 @@ func (c Caller) Call(tb testing.TB, method, path, body string, headers ...string
 	return resp.StatusCode, data
 }
 
-// Ask runs a session that must answer 200.
+// Ask runs a session and returns it. The test fails if the status is not 200.
 func (c Caller) Ask(tb testing.TB, body string) (s council.Session) {
 	tb.Helper()
 	status, data := c.Call(tb, "POST", "/v1/council", body)
@@ -190,29 +196,31 @@ func (c Caller) Ask(tb testing.TB, body string) (s council.Session) {
 	return s
 }
 
-// Daemon is a daemon in this process.
+// Daemon is a daemon that runs in this process.
 type Daemon struct {
 	Caller
 	*daemon.Daemon
 	Config config.Config
 	Log    *Log
-	Stop   context.CancelFunc // asks it to stop
-	served chan error
+	Stop   context.CancelFunc // asks the daemon to stop, and does not wait
+	served chan error         // gets the error of Serve
 }
 
-// Start starts a daemon with these settings, adjusted. It is stopped with the test.
+// Start starts a daemon with the settings that Load returns. The daemon stops at the end of the test.
 func Start(tb testing.TB, env map[string]string, adjust ...func(*config.Config)) *Daemon {
 	tb.Helper()
 	return StartOn(tb, nil, env, adjust...)
 }
 
-// StartOn is Start with the records on a disk of its own; nil is the operating system's.
+// StartOn is Start with a given disk for the records. nil stands for the disk of the operating system.
 func StartOn(tb testing.TB, on disk.Disk, env map[string]string, adjust ...func(*config.Config)) *Daemon {
 	tb.Helper()
-	return StartWith(tb, daemon.Options{Config: Load(tb, env, adjust...), Disk: on, Simulated: simllm.Default(), Version: "test"})
+	return StartWith(tb, daemon.Options{
+		Config: Load(tb, env, adjust...), Disk: on, Simulated: simllm.Default(), Version: "test",
+	})
 }
 
-// Options returns the options of a daemon with the settings of the environment.
+// Options returns the options of a daemon that takes its settings from the environment, which Setenv sets.
 func Options(tb testing.TB) daemon.Options {
 	tb.Helper()
 	cfg, err := config.Load()
@@ -222,8 +230,8 @@ func Options(tb testing.TB) daemon.Options {
 	return daemon.Options{Config: cfg, Simulated: simllm.Default(), Version: "test"}
 }
 
-// StartWith starts a daemon with these options, but a log of its own. It is stopped
-// with the test.
+// StartWith starts a daemon with these options, but replaces the log by Daemon.Log. The daemon stops at the end of the
+// test.
 func StartWith(tb testing.TB, o daemon.Options) *Daemon {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
@@ -240,14 +248,14 @@ func StartWith(tb testing.TB, o daemon.Options) *Daemon {
 	return d
 }
 
-// End stops the daemon and waits for it.
+// End stops the daemon and waits until it has stopped. It may be called again.
 func (d *Daemon) End(tb testing.TB) {
 	tb.Helper()
 	d.Stop()
 	if err := <-d.served; err != nil {
 		tb.Error(err)
 	}
-	d.served <- nil // for the next call
+	d.served <- nil // so that the next call of End returns too
 }
 
 // Records reads the daemon's record store.
@@ -271,7 +279,7 @@ func Records(tb testing.TB, path string) []council.BiasMetricRecord {
 	return records
 }
 
-// Events decodes a stream of events, which must have been read to its end.
+// Events decodes a complete stream of events. The test fails if the stream is damaged or empty.
 func Events(tb testing.TB, stream []byte) []council.Event {
 	tb.Helper()
 	var events []council.Event
@@ -287,14 +295,13 @@ func Events(tb testing.TB, stream []byte) []council.Event {
 	return events
 }
 
-// Texts adds up the texts of a session as they arrive.
+// Texts joins the pieces of a session's texts as they arrive.
 type Texts struct {
-	Answers map[string]string // by member; nil while no piece of one has come
-	Final   string
+	Answers map[string]string // the answers so far, by member. It is nil before the first piece.
+	Final   string            // the final answer so far
 }
 
-// Take takes in the next event. The error says of an event with a whole text that its pieces
-// were others.
+// Take adds the next event. It returns an error if the event holds a whole text that differs from the joined pieces.
 func (x *Texts) Take(e council.Event) error {
 	whole := ""
 	pieces := ""
@@ -325,7 +332,7 @@ func (x *Texts) Take(e council.Event) error {
 	return nil
 }
 
-// Missing names the stage, the model and the code of everything that a session lacks.
+// Missing returns the stage, the model and the code of each degradation of a session.
 func Missing(s council.Session) []string {
 	var missing []string
 	for _, d := range s.Degradation {
@@ -334,7 +341,7 @@ func Missing(s council.Session) []string {
 	return missing
 }
 
-// Until waits for something that happens by itself, for at most a minute.
+// Until waits until happened returns true. The test fails after a minute.
 func Until(tb testing.TB, happened func() bool) {
 	tb.Helper()
 	for start := time.Now(); !happened(); <-time.After(time.Millisecond) {
@@ -344,7 +351,7 @@ func Until(tb testing.TB, happened func() bool) {
 	}
 }
 
-// Provider starts a provider of the given models on a port of its own.
+// Provider starts a simulated provider of the given models on a port of its own. It ends with the test.
 func Provider(tb testing.TB, models ...simllm.Model) *simllm.Running {
 	tb.Helper()
 	sim, err := simllm.Start(tb.Context(), simllm.Options{Models: models})
@@ -355,7 +362,7 @@ func Provider(tb testing.TB, models ...simllm.Model) *simllm.Running {
 	return sim
 }
 
-// Members are four models, a to d, that answer at once.
+// Members returns four models, named a to d, that answer without latency.
 func Members() []simllm.Model {
 	var models []simllm.Model
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -370,8 +377,8 @@ func Quick(tb testing.TB) string {
 	return Provider(tb, Members()...).URL()
 }
 
-// Held starts a provider with two models. The one named "quick" answers at once, the
-// one named "waiting" tells arrived of each question and answers after release.
+// Held starts a provider with two models. The model "quick" answers at once. The model "waiting" sends to arrived when
+// a question arrives, and answers it after the test calls release.
 func Held(tb testing.TB) (url string, arrived chan struct{}, release func()) {
 	tb.Helper()
 	arrived = make(chan struct{}, 64)
@@ -390,8 +397,8 @@ func Held(tb testing.TB) (url string, arrived chan struct{}, release func()) {
 	return sim.URL(), arrived, release
 }
 
-// Fault logs what a row of docs/faults.md was measured as, in the form that
-// tools/faults.sh reads.
+// Fault logs the measured result of one row of docs/faults.md, in the form that tools/faults.sh reads. row is a name
+// such as "F22". promised repeats the promise of that row. format and args are the result.
 func Fault(tb testing.TB, row, promised, format string, args ...any) {
 	tb.Helper()
 	tb.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)
