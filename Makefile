@@ -1,4 +1,4 @@
-# make help lists what there is to make.
+# make help lists the targets.
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools/go.mod
@@ -7,12 +7,14 @@ IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 ROUNDS  ?= 9
-# The packages that only compute. They are tested without the race detector, which makes them five to ten times as slow.
+# PURE are the packages that only compute. They are tested without the race detector, which would make their tests five
+# to ten times as slow.
 PURE := $(addprefix internal/,anonymize bias calls config disagreement ranking render stage2 stage3 stat \
 	testkit/biassim testkit/growth llm/thinking worth)
-# The paths of all others.
+# RACED are the paths of all other packages.
 RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...))
-# So many packages are tested at once: one more than processors, because the slowest mostly wait.
+# PACKAGES is how many packages are tested at once. It is one more than the number of processors, because the slowest
+# tests mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
 .PHONY: help run demo build check test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
@@ -29,10 +31,11 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-# A process under the race detector sleeps for a second at its end unless GORACE says otherwise, and the tests start hundreds.
 check: ## Run the tests that take a second at most, for whoever is working: two minutes.
 	$(GO) test -short ./...
 
+# The tests start hundreds of processes. Under the race detector each would sleep for a second before it exits, so
+# GORACE shortens that.
 test: export COUNCILD_TESTS = all
 test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
@@ -48,7 +51,7 @@ browser:
 promtool:
 	@tools/promtool.sh
 
-# npm writes this file last, so an installation that was cut off is done again.
+# npm writes this file last, so make repeats an installation that was interrupted.
 e2e/node_modules/.package-lock.json: e2e/package-lock.json
 	npm --prefix e2e ci
 	@touch $@

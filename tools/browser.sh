@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sees to it that there is a browser for the tests of the page. Where this runs as root
-# on a system with apt, Chromium's headless shell is installed, with which they take half
-# the time, or else Chromium where no browser is found.
+# Makes sure that there is a browser for the tests of the page. As root on a system with
+# apt it installs Chromium's headless shell, which halves the time of these tests. If that
+# fails and no other browser is found, it installs Chromium.
 set -euo pipefail
-shell=/usr/lib/chromium/chromium-headless-shell # e2e/main_test.go takes it where it is there
-# The names and places that chromedp looks for.
+shell=/usr/lib/chromium/chromium-headless-shell # e2e/main_test.go prefers it to any other browser.
+# found reports whether a browser has one of the names and paths that chromedp looks for.
 found() {
 	local name
 	for name in headless_shell headless-shell chromium chromium-browser google-chrome google-chrome-stable google-chrome-beta \

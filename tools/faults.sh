@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the test of every row of docs/faults.md, TestFaultF01 and so on in whichever
-# package, and prints what each measured against what is promised. It fails when a
-# row fails or has no test.
+# Runs the test of every row of docs/faults.md, in all packages. The test of row F01 is
+# TestFaultF01. The script prints the measured result of each row beside its promise. It
+# fails if a test fails or a row has no test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)
@@ -27,6 +27,6 @@ awk '
 	}
 ' docs/faults.md "$log" || passed=false
 if ! $passed; then
-	grep -vE '^(=== |PASS|ok |testing: warning|\? )|^ *--- PASS|: fault F' "$log" >&2 || true # what is not routine
+	grep -vE '^(=== |PASS|ok |testing: warning|\? )|^ *--- PASS|: fault F' "$log" >&2 || true # Only the lines that explain the failure are left.
 	exit 1
 fi

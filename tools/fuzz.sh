@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the repository, each for the time given (default 10s).
-# Each package is built once, and its program runs for one target after the other: go
-# test would link it again for each. Up to Go 1.26 a run can end with "context deadline
-# exceeded" and nothing found, when its time is over in the middle of an input
-# (go.dev/issue/75804): that alone is no failure. By default Go spends up to a minute on
-# making each interesting input smaller, which where goroutines take part is most of the
-# time.
+# Fuzzes every target of the repository, each for the time in $1 (10s by default).
+#
+# The script builds each package once and runs that program for each target, because
+# go test would link it again each time.
+#
+# Up to Go 1.26 a run can end with "context deadline exceeded" although it found nothing,
+# if its time ends in the middle of an input (go.dev/issue/75804). The script does not
+# count that as a failure.
+#
+# By default Go spends up to a minute to make each interesting input smaller. For targets
+# with goroutines that would be most of the time, so -test.fuzzminimizetime limits it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-10s}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 module=$(go list -m -f '{{.Path}}')
-cache=$(go env GOCACHE)/fuzz/$module # where go test keeps the inputs that are interesting
+cache=$(go env GOCACHE)/fuzz/$module # go test keeps the interesting inputs here.
 targets=0 package=
 while IFS=: read -r file target; do
 	if [ "$package" != "$(dirname "$file")" ]; then

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds the image from the Dockerfile and runs it as README.md says, where there
-# is neither a Docker engine nor an image registry: with buildah, podman and runc,
-# on stand-ins for the base images that are made here under the Dockerfile's own
-# names. It needs root, and on Debian: apt-get install buildah podman runc busybox-static curl
+# Builds the image from the Dockerfile and runs it as README.md says. The test needs
+# neither a Docker engine nor an image registry. It uses buildah, podman and runc, and
+# makes stand-ins for the base images under the names in the Dockerfile. It must run as
+# root. On Debian, install its tools with:
+# apt-get install buildah podman runc busybox-static curl
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +37,7 @@ say() { printf 'ok   %s\n' "$*"; }
 go_image=$(sed -n 's/^ARG GO_IMAGE=//p' Dockerfile)
 base_image=$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)
 
-# The build stage: a shell, the Go toolchain, and what TLS needs.
+# The stand-in for the build stage has a shell, the Go toolchain and the root certificates.
 stand_in=$(buildah from scratch)
 root=$(buildah mount "$stand_in")
 mkdir -p "$root"/{bin,tmp,etc/ssl/certs,usr/local}
@@ -48,7 +49,7 @@ buildah umount "$stand_in" >/dev/null
 buildah config --env PATH=/usr/local/go/bin:/bin --env GOTOOLCHAIN=local --env HOME=/tmp "$stand_in"
 buildah commit --format docker --quiet "$stand_in" "$go_image" >/dev/null
 
-# The final stage: nothing but the user.
+# The stand-in for the final stage has only the user.
 stand_in=$(buildah from scratch)
 root=$(buildah mount "$stand_in")
 mkdir -p "$root/etc"
@@ -69,7 +70,7 @@ inspect '{{.Docker.Config.Volumes}}' | grep -q /data || fail "no volume"
 inspect '{{.Docker.Config.Healthcheck}}' | grep -q healthcheck || fail "no health check"
 say "built: $(podman image inspect --format '{{.Size}}' councild) bytes, user 65532, volume /data, health check"
 
-# Lower limits may be set without the rights that podman's own would need.
+# podman's default limits are higher than this process may set, so set lower ones.
 port=$((20000 + RANDOM % 20000))
 mkdir "$work/data" && chown 65532:65532 "$work/data"
 podman run --detach --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --name "$name" --network host \

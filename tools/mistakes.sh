@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds councild, makes the mistakes of new users with it, against a simulated provider on
-# this machine, and prints each command with what is said and the exit code. It fails when a
-# message does not name what is wrong and what to type.
+# Builds councild and repeats the mistakes of new users with it, against a simulated
+# provider on this machine. It prints each command with its output and its exit code. It
+# fails if a message does not name the problem and the remedy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

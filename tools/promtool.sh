@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sees to it that there is a promtool for the tests of deploy/prometheus: one in the PATH, or
-# the one of Debian's package in tools/bin. The package is unpacked, not installed, because
-# installing it would start a Prometheus server.
+# Makes sure that there is a promtool for the tests of deploy/prometheus. If there is none in
+# the PATH, the script takes it from Debian's package prometheus and puts it into tools/bin.
+# It unpacks the package and does not install it, because that would start a server.
 set -euo pipefail
 cd "$(dirname "$0")"
 command -v promtool >/dev/null || [ -x bin/promtool ] && exit

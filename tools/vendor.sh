@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Fetches the libraries of the page from npm again, each with its licence, and checks
-# them against web/vendor/SHA256SUMS. To take another version, change it here, run this
-# with "write" behind it, and look at what changed.
+# Downloads the page's libraries and their licences from npm, and checks them against
+# web/vendor/SHA256SUMS. To use another version, change it below, run the script with the
+# argument "write", and review the changes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# take PACKAGE@VERSION NAME FILE takes a file of a package, and its licence.
+# take PACKAGE@VERSION NAME FILE copies a file of a package and the licence to web/vendor.
 take() {
 	local archive
 	archive=$(npm pack --silent --pack-destination "$work" "$1")

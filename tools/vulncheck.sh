@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities in code that councild calls. VULNDB names the
-# database, also as a directory (file:///path, a copy of vuln.go.dev). Without it
-# nothing is checked and nothing fails: a finding is a failure, a missing network
-# is not.
+# Looks for known vulnerabilities in the code that councild calls. VULNDB is the URL of
+# the database, by default https://vuln.go.dev. It may be a local copy, as file:///path.
+# A vulnerability makes the script fail. If the database cannot be reached, the script
+# says so, checks nothing and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 db=${VULNDB:-https://vuln.go.dev}
