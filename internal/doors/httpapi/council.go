@@ -20,7 +20,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if streamed && submission.Background {
-		problems.Add("background", "the session is to be streamed and to go on in the background",
+		problems.Add("background", "a session is either streamed or runs in the background, and this asks for both",
 			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
 	}
 	if err := a.refusal(r, problems, submission.Request); err != nil {
@@ -152,7 +152,7 @@ func (a *API) Resume(ctx context.Context) {
 		},
 		Run: func(s sessions.Resumed, release func()) {
 			a.takenOver.Add(1)
-			a.o.Log.InfoContext(ctx, "going on with a session of an earlier daemon", "session_id", s.ID)
+			a.o.Log.InfoContext(ctx, "continuing a session of an earlier daemon", "session_id", s.ID)
 			ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 			s.Begin(cancel)
 			if s.Cancelled {

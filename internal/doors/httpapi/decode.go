@@ -48,7 +48,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	if !ok {
 		return nil, nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many requests of this caller are being read as may at once; try again in a moment",
+			Detail: "this caller has as many unread requests as it may have; try again in a moment",
 		}
 	}
 	defer func() {

@@ -118,7 +118,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	default:
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many sessions run as may at once; try again in a " +
+			Detail: "the limit of sessions that run at once is reached; try again in a " +
 				"moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
 		}
 	}
@@ -128,7 +128,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		<-a.places
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: time.Second,
-			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise max_sessions of the token in the roster",
+			Detail: "this token has as many running sessions as it may have; wait for one to end, or raise max_sessions of the token in the roster",
 		}
 	}
 	release = func() {

@@ -49,7 +49,7 @@ func (a *API) open(next http.Handler) http.Handler {
 		if !ok {
 			return &council.Error{
 				Code: council.CodeUnavailable, RetryAfter: time.Second,
-				Detail: "as many requests of this caller are open as may at once, and this one began nothing: " +
+				Detail: "this caller has as many open requests as it may have, and this one began nothing: " +
 					"end some that watch or wait for a session, and try again",
 			}
 		}

@@ -38,7 +38,7 @@ func (a *API) placeForReport(r *http.Request) (release func(), err error) {
 	if !ok {
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many reports of this caller are being computed as may at once; try again in a moment",
+			Detail: "this caller has as many unfinished reports as it may have; try again in a moment",
 		}
 	}
 	return release, nil

@@ -113,7 +113,7 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 func unstored(s *sessions.Session, what string, err error) error {
 	return &council.Error{
 		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
-		Detail: "the session cannot be " + what + " now, because where it is kept cannot be written; try again later",
+		Detail: "the session cannot be " + what + " now, because its log cannot be written; try again later",
 	}
 }
 

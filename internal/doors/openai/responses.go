@@ -106,7 +106,7 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 			"leave include out",
 		},
 		{
-			c.PreviousResponseID != "", "previous_response_id", "responses are not kept to be gone on with",
+			c.PreviousResponseID != "", "previous_response_id", "responses are not kept, so none can be continued",
 			"send the whole conversation as input",
 		},
 		{given(c.Conversation), "conversation", "conversations are not kept", "send the whole conversation as input"},
