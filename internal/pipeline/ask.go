@@ -11,15 +11,14 @@ import (
 	"github.com/councild/councild/internal/stage1"
 )
 
-// maxRetryAfter is the longest wait that a caller is told: some providers name dates
-// that are years away.
+// maxRetryAfter is the longest wait that an error tells its caller. Some providers name dates that are years away.
 const maxRetryAfter = time.Hour
 
-// answerPause is the least time between two pieces of one member's answer. Nine members that
-// write at once then make fewer events than one chairman does, and each still looks alive.
+// answerPause is the least time between two pieces of one member's answer. With this pause, nine members that write at
+// the same time cause fewer events than one chairman, and a client still sees each of them write.
 const answerPause = 250 * time.Millisecond
 
-// take takes the answers that a stage gives, and the reviews of them, if there are any.
+// take uses the answers that the plan of the stage holds, and their reviews if it holds any, in place of calls.
 func (r *run) take(stage council.StagePlan) *council.Error {
 	for _, m := range stage.Seats {
 		if text, ok := stage.Given[m.ID]; ok {
@@ -29,7 +28,8 @@ func (r *run) take(stage council.StagePlan) *council.Error {
 	}
 	if quorum := Quorum(r.plan.Rules.Quorum, len(stage.Seats)); len(r.authors) < quorum {
 		return &council.Error{
-			Code: council.CodeNoQuorum, Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
+			Code:   council.CodeNoQuorum,
+			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
 		}
 	}
 	if given := stage.Reviews; given != nil {
@@ -40,7 +40,7 @@ func (r *run) take(stage council.StagePlan) *council.Error {
 	return nil
 }
 
-// ask has the seats of a stage answer, and judges the quorum.
+// ask asks the seats of a stage for their answers. It returns an error if fewer than a quorum answer.
 func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(stage.Seats))
@@ -50,7 +50,8 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	case r.plan.Direct() && r.plan.Deltas:
 		r.voidText(stage.Seats)
 		o.OnDelta = func(member, text string) {
-			if !r.state.Answered(member) { // JSON that landed is read again, and was shown
+			// A reply in JSON that landed is validated again. The client has already seen it.
+			if !r.state.Answered(member) {
 				r.observe(council.EventDelta, council.Delta{Text: text})
 			}
 		}
@@ -123,8 +124,8 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	return r.stop(ctx)
 }
 
-// retryAfter returns after what time the lacking number of failed members may answer,
-// at most maxRetryAfter. It is 0 when too few of their providers name a time.
+// retryAfter returns how long to wait until as many failed members as the quorum lacks may answer. It is at most
+// maxRetryAfter, and 0 if too few of their providers name a time.
 func (r *run) retryAfter(lacking int) time.Duration {
 	var seconds []float64
 	for _, a := range r.session.Stage1 {

@@ -11,9 +11,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// endOf returns the time from the start of a run to the deadline of a stage. Time
-// that a stage does not use is left to the next one. The last stage ends a little before the
-// time budget does, so that the fallback answer still comes in time.
+// endOf returns the time from the start of a run to the deadline of a stage. The next stage may use the time that a
+// stage leaves. The last stage ends a little before the time budget does, so that the fallback answer is still in time.
 func endOf(plan council.Plan, stage council.Stage) time.Duration {
 	last := plan.Timeout - min(time.Second, plan.Timeout/20)
 	for _, s := range plan.Stages {
@@ -29,13 +28,14 @@ func FirstStage(plan council.Plan) time.Duration { return endOf(plan, council.St
 
 // until returns a context that ends at the deadline of the stage.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, r.start.Add(endOf(r.plan, stage)), errors.New("the time for "+string(stage)+" ran out"))
+	return context.WithDeadlineCause(
+		ctx, r.start.Add(endOf(r.plan, stage)), errors.New("the time for "+string(stage)+" ran out"),
+	)
 }
 
-// stragglerContext returns a context for the calls of a stage with n seats. It ends at
-// the deadline of the stage, or with ErrCut after the grace for stragglers. The grace
-// begins when delivered has been told of enough good outcomes for a quorum, or began when
-// an earlier process of the run was told of them.
+// stragglerContext returns a context for the calls of a stage with n seats. The caller calls delivered with each
+// outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace for stragglers is over.
+// The grace begins with the outcome that completes a quorum, which may have landed in an earlier process of the run.
 func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
@@ -46,8 +46,10 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	grace := *r.plan.Rules.StragglerGrace
 	quorum := Quorum(r.plan.Rules.Quorum, n)
 	ctx, cut := context.WithCancelCause(ctx)
-	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
-	wait := r.plan.Timeout // until the grace begins: the stage is over then
+	cause := fmt.Errorf(
+		"%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace),
+	)
+	wait := r.plan.Timeout // Before a quorum the timer has no effect: the stage ends earlier.
 	earlier := r.state.Delivered(stage)
 	if len(earlier) >= quorum {
 		wait = earlier[quorum-1] + grace - time.Since(r.start)
@@ -68,8 +70,7 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	}
 }
 
-// Quorum returns how many of n seats are enough. The setting 0 stands for more than
-// half of them.
+// Quorum returns how many of n seats must deliver. The setting 0 stands for more than half of them.
 func Quorum(setting, n int) int {
 	if setting > 0 {
 		return min(setting, n)
@@ -77,8 +78,8 @@ func Quorum(setting, n int) int {
 	return n/2 + 1
 }
 
-// stopwatch starts to measure a stage. The returned function writes its milliseconds, of
-// which earlier processes may have taken a part or all.
+// stopwatch starts to measure a stage. The returned function writes the milliseconds that the stage took, including the
+// time in earlier processes of the run.
 func (r *run) stopwatch(stage council.Stage, ms *float64) (stop func()) {
 	start := time.Since(r.start)
 	if earlier, ok := r.state.Began(stage); ok {

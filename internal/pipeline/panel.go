@@ -16,50 +16,56 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// ArmKind says what an arm does in place of the council.
+// ArmKind says how an arm answers in place of the council.
 type ArmKind string
 
 // The kinds of arms that make calls of their own.
 const (
-	ArmSynthesis ArmKind = "synthesis" // the chairman reads the answers: no reviews, no standings
-	ArmPlacebo   ArmKind = "placebo"   // as the council, but reviews and standings are of other answers
-	ArmEnsemble  ArmKind = "ensemble"  // one model answers several times, then a synthesis of these answers
+	// ArmSynthesis gives the chairman the answers without reviews and standings.
+	ArmSynthesis ArmKind = "synthesis"
+	// ArmPlacebo gives the chairman the council's reviews and standings, but each belongs to another answer.
+	ArmPlacebo ArmKind = "placebo"
+	// ArmEnsemble asks one model several times, and gives the chairman these answers.
+	ArmEnsemble ArmKind = "ensemble"
 )
 
-// Arm is another way to answer a question than the council's. Its calls belong to a session of its own, named
-// after the plan's with "-" and the kind behind it.
+// Arm is a way to answer a question that a trial compares with the council. Its calls belong to a session of its own.
 type Arm struct {
-	Kind  ArmKind
-	Model council.Member // of an ensemble
-	// Samples is how often an ensemble asks its model, 2 or more. Seeded gives each request a seed of its own, for
-	// models that would answer all of them alike.
+	Kind ArmKind
+	// Model is the model that an ensemble asks.
+	Model council.Member
+	// Samples is how often an ensemble asks its model. It is 2 or more.
 	Samples int
-	Seeded  bool
+	// Seeded gives each request of an ensemble a seed of its own, for models that would otherwise repeat one answer.
+	Seeded bool
 }
 
-// Session returns the id of the arm's session at a question.
+// Session returns the id of the arm's session for a question: the id of the council's session, "-" and the kind.
 func (a Arm) Session(council string) string { return council + "-" + string(a.Kind) }
 
-// ArmResult is what an arm made of a question. Session holds what was paid for also where there is a Failure.
+// ArmResult is the result of an arm for one question. Session holds the calls that were paid for, even if Failure is
+// set.
 type ArmResult struct {
 	Kind    ArmKind
 	Session *council.Session
 	Failure *council.Error
 }
 
-// QuestionBudget says what the sessions of a question may cost, and what was answered before.
+// QuestionBudget says how much the sessions of a question may cost, and which of their calls earlier runs paid for.
 type QuestionBudget struct {
-	// Limit returns the most that a session may cost, in US dollars, when it begins; nil: the plan says it.
+	// Limit returns the most that a session may cost, in US dollars. It is called when the session begins. With a nil
+	// Limit, the limit of the plan holds.
 	Limit func(sessionID string) float64
-	// Landed returns the calls of a session that were answered before, which count against its limit; nil: none were.
+	// Landed returns the calls of a session that landed in earlier runs. They count against its limit. With a nil
+	// Landed, there are none.
 	Landed func(sessionID string) []council.Landed
 }
 
-// Panel runs the council of a plan, and then each arm over the same answers of the members, so that the arms differ
-// only in what they do with them. An arm has the time of a session.
+// Panel runs the council of a plan, and then each arm. All but an ensemble use the council's answers of the members, so
+// that they differ only in how they use them. Each arm has the time budget of a session.
 //
-// A failed council has its *council.Error in the result of the kind "". An error is a *council.Error of CodeCancelled:
-// ctx has ended.
+// The first result is the council's, and its kind is "". If the council or an arm fails, its result has the failure.
+// Panel itself returns an error, a *council.Error with CodeCancelled, only if ctx ends.
 func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b QuestionBudget) ([]ArmResult, error) {
 	results := make([]ArmResult, 0, 1+len(arms))
 	for i := -1; i < len(arms); i++ {
@@ -81,13 +87,15 @@ func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b Q
 		}
 		results = append(results, result)
 		if ctx.Err() != nil {
-			return results, &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
+			return results, &council.Error{
+				Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx),
+			}
 		}
 	}
 	return results, nil
 }
 
-// open is Open for a session with a budget, of which the plan gets the limit.
+// open begins the account of a session with a budget, and sets the plan's cost limit from the budget.
 func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b QuestionBudget) (*spend.Account, *council.Error) {
 	if b.Limit != nil {
 		if plan.MaxCostUSD = new(b.Limit(plan.SessionID)); *plan.MaxCostUSD <= 0 {
@@ -101,16 +109,19 @@ func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b QuestionBudge
 	return account, failure
 }
 
-// JudgeSession returns the id of the session in which judges compare an arm with the council, in order 0 or 1.
+// JudgeSession returns the id of the session in which judges compare an arm with the council. The order is 0 or 1, as
+// in [Pipeline.Judge].
 func JudgeSession(council, arm string, order int) string {
 	return fmt.Sprintf("%s-judge-%s-%d", council, arm, order+1)
 }
 
-// Judge has judges compare the council's answer with that of another arm, blind, once each: in order 0 the first judge
-// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. It
-// returns what each judge said, and reports short where a limit of cost kept it from a call.
+// Judge asks each judge once which of two answers is better, the council's or that of another arm. The judges do not
+// learn who wrote which. In order 0 the first judge reads the council's answer first, the second judge reads it second,
+// and so on in turns. In order 1 it is the reverse. Judge returns what each judge said. short is true if a cost limit
+// prevented a call.
 func (p *Pipeline) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b QuestionBudget,
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+	b QuestionBudget,
 ) (verdicts []Preference, short bool) {
 	plan.SessionID = JudgeSession(plan.SessionID, arm, order)
 	if plan.MarkerKey != "" {
@@ -130,13 +141,16 @@ func (p *Pipeline) Judge(
 	return verdicts, short
 }
 
-// Preference is what a judge said of the council's answer and another one.
+// Preference is the opinion of one judge about the council's answer and another one.
 type Preference struct {
-	First bool     // it saw the council's answer first
-	Value *float64 // 1 where that is better, 0 where the other is, .5 for neither; nil: the reply was no judgement
+	// First says that the judge read the council's answer first.
+	First bool
+	// Value is 1 if the judge prefers the council's answer, 0 if it prefers the other, and 0.5 for neither. It is nil
+	// if the reply says none of these.
+	Value *float64
 }
 
-// armPlan returns the plan of an arm on the session of the council, or why there is none.
+// armPlan returns the plan of an arm after the council's session, or the reason why the arm cannot run.
 func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (council.Plan, *council.Error) {
 	plan.SessionID = arm.Session(plan.SessionID)
 	plan.Sides = nil
@@ -163,7 +177,7 @@ func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (c
 	return plan, nil
 }
 
-// permuted returns the reviews and standings of a session, with each answer in the place of another one.
+// permuted returns the reviews and standings of a session, but each author takes the place of another one.
 func permuted(seed int64, held *council.Session) *council.GivenReviews {
 	var authors []string
 	for _, a := range held.Stage1 {
@@ -188,7 +202,7 @@ func permuted(seed int64, held *council.Session) *council.GivenReviews {
 	return given
 }
 
-// samples returns the seats of an ensemble.
+// samples returns the seats of an ensemble, one for each request to its model.
 func (p *Pipeline) samples(arm Arm) []council.Member {
 	seats := make([]council.Member, arm.Samples)
 	for i := range seats {

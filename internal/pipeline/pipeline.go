@@ -1,20 +1,20 @@
 // Package pipeline runs one council from question to answer. [Pipeline.Prepare]
-// validates and completes a request before anything is paid for; [Pipeline.Run]
-// runs the stages in order, splits the time and money budget over them, judges
-// the quorum, and builds the Session and its records. Every front door calls
-// these two.
+// validates and completes a request before anything is paid for. [Pipeline.Run]
+// runs the stages in order and splits the time and money budget over them. It
+// decides whether there is a quorum, and builds the Session and its records.
+// Every front door calls these two.
 //
-// It leaves HTTP to httpapi, the calls themselves to a council.Completer, and how
-// records are stored to a Recorder.
+// The package leaves HTTP to httpapi, the calls themselves to a
+// council.Completer, and the storage of records to a Recorder.
 //
 // # Decisions
 //
-// Randomness and ids come in as values. The seed in a session replays its labels and orders, byte for byte, on every
-// platform and release; golden files hold that.
+// Randomness and ids come in as values. The seed of a session reproduces its labels and orders, byte for byte, on every
+// platform and in every release. Golden files test this.
 //
-// A panic ends what it happened in. In a seat it is that seat's failure, in an observer, the append or a part of a
-// report that session's or request's. Every observer hears how a session ends, so that nothing stays counted as
-// running.
+// A panic fails only the part in which it happens. A panic in a seat fails that seat. A panic in an observer, in the
+// append of records or in a part of a report fails that session or request. Every observer is told how a session ends,
+// so that no session stays counted as running.
 package pipeline
 
 import (
@@ -40,74 +40,86 @@ type Recorder interface {
 	Append(ctx context.Context, records []council.BiasMetricRecord) error
 }
 
-// Options configure a Pipeline. Fields whose zero value is not named have none
-// that is valid.
+// Options configure a Pipeline. A field must be set unless its comment says what its zero value means.
 type Options struct {
 	Completer council.Completer
-	Recorder  Recorder // nil: no records are kept
-	// Holds reports whether the Recorder holds records of a session whose plan was made
-	// at that time. It is asked before a session that was taken over appends its own, and
-	// again after an error, unless that is fs.ErrClosed: the Recorder is closed. Nil is for a
-	// Recorder that appends the records of a session once at most.
+	Recorder  Recorder // If it is nil, no records are kept.
+	// Holds reports whether the Recorder already holds records of a session whose plan was made at the given time.
+	// A session that was taken over calls Holds before it appends its own records. It repeats the call after an
+	// error, unless the error is fs.ErrClosed, which means that the Recorder is closed. Holds may be nil if the
+	// Recorder never appends the records of a session twice.
 	Holds func(ctx context.Context, sessionID string, created time.Time) (bool, error)
-	// Book has the accounts of the sessions. Nil stands for one of which no session has limits but its own.
+	// Book has the accounts of the sessions. With a nil Book, each session has only its own limits.
 	Book *spend.Book
-	// Size returns the first request of a call, as Completer would send it. It is needed for sessions that are kept.
+	// Size returns the first request of a call, as Completer would send it. Kept sessions need it.
 	Size func(call council.Call) council.Attempt
-	// HandsOver reports whether a session that is kept, and whose run ended for that cause, goes on in another process. Nil: none
-	// does.
+	// HandsOver reports whether another process continues a kept session whose run ended for the given cause. With a
+	// nil HandsOver, no process does.
 	HandsOver func(cause error) bool
-	Observer  council.Observer // of every session; nil: none
-	Log       *slog.Logger
-	Version   string               // of councild
-	Settings  council.SettingNames // for messages
+	// Observer observes every session, besides the observer that Run is given. It may be nil.
+	Observer council.Observer
+	Log      *slog.Logger
+	Version  string // the version of councild
+	// Settings names the settings in messages.
+	Settings council.SettingNames
 
 	Lineup
-	council.Limits // of a session whose request has none of its own
+	council.Limits // A request can only lower them for its session.
 	council.Rules
-	Sides         []council.Side // that look at the answers while the council goes on
+	// Sides look at the answers while the council continues. There may be none.
+	Sides         []council.Side
 	MaxQueryBytes int64
 	Draws
-	Category string // of questions that name none; "": unknown
-	Language string // of questions that name none; "": unknown
+	// Category and Language are those of questions that do not name their own. "" means unknown.
+	Category string
+	Language string
 
-	Tools        council.ToolsPolicy // of requests that offer tools; "": council.ToolsRefuse
-	SideRequests string              // who answers side requests: council.SideMember, council.SideCouncil or a model; "": council.SideMember
+	// Tools says what happens to requests that offer tools. "" means council.ToolsRefuse.
+	Tools council.ToolsPolicy
+	// SideRequests says who answers side requests: council.SideMember, council.SideCouncil or the name of a model. ""
+	// means council.SideMember.
+	SideRequests string
 
-	ConfigVersion string // "": the review prompt's version
+	// ConfigVersion begins council_config_version of the records. "" means the version of the review prompt.
+	ConfigVersion string
 	Secrets
 
-	// Validations bounds the work on schemas of callers; nil: this pipeline shares its places with no other.
+	// Validations bounds the work on schemas of callers. With nil, this pipeline has bounds of its own.
 	Validations *Validations
 
-	// NewID and NewSeed are replaced in tests; nil is the real thing.
+	// NewID and NewSeed are replaced in tests. With nil, ids are new UUIDs and seeds are random.
 	NewID   func() string
 	NewSeed func() int64
 }
 
 // Lineup says who is asked.
 type Lineup struct {
-	// Council is the name of the council in the roster. With it Seats has the member that each of the
-	// names below stands for, and Hash tells councils apart in ConfigVersion. "": there is no roster, and
-	// the names are models.
+	// Council is the name of the council in the roster. If it is set, Seats has the member for each of the names below,
+	// and Hash tells councils apart in council_config_version. If it is "", there is no roster, and the names below are
+	// models.
 	Council string
 	Seats   map[string]council.Member
 	Hash    func(members, reviewers []council.Member) string
-	// Same says what the name of a model stands for: two names of one model at one provider stand for the same. Nil stands
-	// for a function that returns the name.
+	// Same returns the same text for two names of one model at one provider. With a nil Same, every name is a model of
+	// its own.
 	Same func(model string) string
 
-	Models            []string
-	Chairman          string   // "": the first model
-	ChairmanFallbacks []string // nil: the other members by rank
-	Reviewers         []string // nil: the members
-	AllowedModels     []string // models that a request may name besides the configured ones
-	MaxModels         int
+	Models []string
+	// Chairman is the first model if it is "".
+	Chairman string
+	// ChairmanFallbacks write if the chairman fails. If there are none, the other members do, by rank.
+	ChairmanFallbacks []string
+	// Reviewers are the members if it is empty.
+	Reviewers []string
+	// AllowedModels are models that a request may name besides the configured ones.
+	AllowedModels []string
+	MaxModels     int
 }
 
-// Secrets keys what records hold of questions.
+// Secrets has the keys with which records hash questions.
 type Secrets struct {
-	HashSecret string // keys query_hash; required for consent 4
+	// HashSecret keys query_hash. Consent 4 requires it.
+	HashSecret string
 	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
 	// no question_key.
 	QuestionSecret func() string
@@ -115,10 +127,13 @@ type Secrets struct {
 
 // Draws says what is drawn for a session.
 type Draws struct {
-	Order      council.Order
-	RandomSeed *int64  // nil: every session draws its own seed
-	ShadowRate float64 // share of sessions for Shadow, 0 to 1
-	LabelRate  float64 // share of sessions of which people are asked what they prefer, 0 to 1
+	Order council.Order
+	// RandomSeed and the question give the seed of a session. With nil, every session draws its own seed.
+	RandomSeed *int64
+	// ShadowRate is the share of sessions for Shadow, 0 to 1.
+	ShadowRate float64
+	// LabelRate is the share of sessions, 0 to 1, for which people are asked which answer they prefer.
+	LabelRate float64
 }
 
 func (o Options) validate() error {
@@ -155,20 +170,21 @@ func (o Options) named() []string {
 type Pipeline struct {
 	o       Options
 	allowed map[string]bool
-	rules   council.Rules    // of the plans that it makes
-	made    council.Versions // likewise
+	rules   council.Rules    // the rules of its plans
+	made    council.Versions // the versions of its plans
 }
 
 // maxValidations is how many schemas are compiled, and how many replies are validated, at once.
 const maxValidations = 2
 
-// Validations are places for the work on schemas of callers, for all pipelines of a process. NewValidations makes them.
+// Validations limits how much work all pipelines of a process do at once on schemas of callers. NewValidations makes
+// it.
 type Validations struct {
-	schemas chan struct{} // one element per schema that Check compiles
-	replies chan struct{} // one element per reply that is validated, with its schema
+	schemas chan struct{} // one element for each schema that Check compiles now
+	replies chan struct{} // one element for each reply that is validated now
 }
 
-// New returns a Pipeline, or every reason why o describes none.
+// New returns a Pipeline, or an error with every reason why the options are not valid.
 func New(o Options) (*Pipeline, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -219,10 +235,10 @@ func New(o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// NewValidations returns the places in which the pipelines of one process compile schemas and validate replies.
+// NewValidations returns the Validations that the pipelines of one process share.
 func NewValidations() *Validations {
 	return &Validations{schemas: make(chan struct{}, maxValidations), replies: make(chan struct{}, maxValidations)}
 }
 
-// newID returns a UUID of version 7: ids of later sessions sort behind.
+// newID returns a UUID of version 7, so that the ids of later sessions sort behind those of earlier ones.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -14,10 +14,10 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// Prepare turns a request into a Plan: it applies the defaults, validates
-// everything but what Check does, and fixes the session's id and seed. No call is made.
-// The error is a *council.Error that lists every problem at once: CodeForbidden when the
-// only problem is a model that may not be named, else CodeInvalid.
+// Prepare turns a request into a Plan. It applies the defaults, validates the request, and fixes the session's id and
+// seed. It makes no call, and leaves the schema of the request to [Pipeline.Check]. The error is a *council.Error that
+// lists all problems. Its code is CodeForbidden if all of them are models that the request may not name, and otherwise
+// CodeInvalid.
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings, council: p.o.Council}
 	plan := council.Plan{
@@ -91,7 +91,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	return plan, nil
 }
 
-// choose takes over what a request chooses for its session.
+// choose applies the fields of a request that change its session: order, on_partial, limits, category and language.
 func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) {
 	if !plan.Order.Known() {
 		v.add("order", fmt.Sprintf("%q is not an order", r.Order), "use "+council.OrderChoices)
@@ -104,7 +104,10 @@ func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) 
 	switch asked := r.TimeoutSeconds; {
 	case asked == nil:
 	case *asked <= 0:
-		v.add("timeout_seconds", "the time budget is not positive", "give a number of seconds above 0, or leave the field out")
+		v.add(
+			"timeout_seconds", "the time budget is not positive",
+			"give a number of seconds above 0, or leave the field out",
+		)
 	case *asked < plan.Timeout.Seconds():
 		plan.Timeout = time.Duration(*asked * float64(time.Second))
 	}
@@ -114,11 +117,14 @@ func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) 
 		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(council.Categories(), ", "))
 	}
 	if r.Language != "" && !council.IsLanguage(r.Language) {
-		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")
+		v.add(
+			"language", fmt.Sprintf("%q is not a language code", r.Language),
+			"use two lower-case letters of ISO 639-1, such as en",
+		)
 	}
 }
 
-// seed returns the seed of a session. Zero stands for one that cannot be used.
+// seed returns the seed of a session. It returns 0 after it has noted a seed that is out of range.
 func (p *Pipeline) seed(v *validation, r council.Request, plan council.Plan) int64 {
 	switch drawn := r.Seed == nil || *r.Seed == -1; {
 	case drawn && p.o.RandomSeed != nil:
@@ -126,20 +132,24 @@ func (p *Pipeline) seed(v *validation, r council.Request, plan council.Plan) int
 	case drawn:
 		return p.o.NewSeed()
 	case *r.Seed < 0 || *r.Seed > council.MaxSeed:
-		v.add("seed", "the seed is out of range", fmt.Sprintf("give a whole number from 0 to %d, or -1 for one that is drawn", int64(council.MaxSeed)))
+		v.add(
+			"seed", "the seed is out of range",
+			fmt.Sprintf("give a whole number from 0 to %d, or -1 for one that is drawn", int64(council.MaxSeed)),
+		)
 	default:
 		return *r.Seed
 	}
 	return 0
 }
 
-// tools says what comes of the tools that a request offers.
+// tools warns of the tools that a request offers, or refuses the request, as Options.Tools says.
 func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
 	switch {
 	case r.Tools == "":
 	case p.o.Tools == council.ToolsIgnore:
 		plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
-			Code: council.WarnToolsIgnored, Message: "the request offers tools: a council calls none, and the models were not told of them",
+			Code:    council.WarnToolsIgnored,
+			Message: "the request offers tools: a council calls none, and the models were not told of them",
 		})
 	default:
 		v.add(r.Tools, "a council calls no tools", fmt.Sprintf("leave %s out, or write tools: ignore for the council in the roster (%s): it "+
@@ -159,7 +169,7 @@ func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.
 	return alone
 }
 
-// version returns council_config_version of the records of a council with these members and reviewers.
+// version returns the council_config_version that records of a council with these members and reviewers have.
 func (p *Pipeline) version(members, reviewers []council.Member) string {
 	if p.o.Council == "" {
 		return p.o.ConfigVersion
@@ -183,9 +193,9 @@ func output(v *validation, r council.Request) *council.Format {
 	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
 }
 
-// Check compiles the caller's schema of a plan, if there is one. That takes up to 40 MB and a fifth of a second: take a place
-// for the session first. Two schemas are compiled at once. Check waits for its turn until ctx ends. The error is a
-// *council.Error.
+// Check compiles the caller's schema of a plan, if there is one. This needs up to 40 MB and 0.2 seconds, so a front
+// door first takes a place for the session. At most maxValidations schemas are compiled at once, and Check waits for
+// its turn until ctx ends. The error is a *council.Error.
 func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 	if plan.Output == nil {
 		return nil
@@ -204,13 +214,13 @@ func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 	return nil
 }
 
-// The form of the name of an output schema, as OpenAI has it.
+// The name of an output schema has the form that OpenAI requires.
 const (
 	maxOutputName     = 64
 	outputNameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 )
 
-// conversation returns the messages that the members get.
+// conversation validates the question of a request, and returns the messages that the members get.
 func (p *Pipeline) conversation(v *validation, r council.Request) []council.Message {
 	var messages []council.Message
 	switch {
@@ -253,7 +263,7 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 	return messages
 }
 
-// members returns the seats of a run.
+// members validates the models that a request names, and returns the seats of the members.
 func (p *Pipeline) members(v *validation, models []string, direct bool) []council.Member {
 	if models == nil {
 		return p.seats(p.o.Models)
@@ -279,7 +289,8 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 	return p.seats(models)
 }
 
-// seats gives every model, or id of the roster, its member.
+// seats returns the member for each name, which is a model or an id of the roster. A name that stands there twice gets
+// two seats.
 func (p *Pipeline) seats(names []string) []council.Member {
 	members := make([]council.Member, len(names))
 	count := map[string]int{}
@@ -295,8 +306,9 @@ func (p *Pipeline) seats(names []string) []council.Member {
 	return members
 }
 
-// twins returns the seats of one model and who reviews. No model judges its own answers, and each reviews once. If too few
-// ballots were left, all seats would review: then it returns no twins, and judge is true.
+// twins returns the seats that share a model, and the reviewers. No model judges its own answers, and each model
+// reviews once. If that would leave too few ballots, all seats review and twins judge each other. It then returns no
+// twins, and judge is true.
 func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twins, once []council.Member, judge bool) {
 	twins = council.TwinsOf(slices.Concat(members, reviewers), p.o.Same)
 	once = twins.Once(reviewers)
@@ -309,7 +321,7 @@ func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twi
 	return twins, once, false
 }
 
-// twinsJudge warns that seats of one model judge each other's answers.
+// twinsJudge returns the warning that seats of one model judge each other's answers.
 func twinsJudge() council.Warning {
 	return council.Warning{
 		Code: council.WarnTwinsJudge, Message: "seats of one model judge each other's answers, and models favour their own: without them, " +
@@ -317,14 +329,14 @@ func twinsJudge() council.Warning {
 	}
 }
 
-// chairmen returns the members that may write, each model once: a model that failed is
-// not asked again as its own fallback.
+// chairmen returns the members that may write, and each model only once. A model that failed is not asked again as its
+// own fallback.
 func (p *Pipeline) chairmen(names []string) []council.Member {
 	return slices.DeleteFunc(p.seats(names), func(m council.Member) bool { return m.ID != council.ModelOf(m.ID) })
 }
 
-// lower returns the lower of the configured limit and the one of the request's field;
-// a nil limit is none. The field takes a positive number of the kind given.
+// lower returns the lower one of the configured limit and the limit that the request asks for. A nil limit is no limit.
+// field names the field of the request, and kind says which numbers it takes, such as "a whole number".
 func lower[T int64 | float64](v *validation, field, kind string, configured, asked *T) *T {
 	if asked != nil && *asked <= 0 {
 		v.add(field, "the limit is not positive", "give "+kind+" above 0, or leave the field out")
@@ -338,9 +350,9 @@ func lower[T int64 | float64](v *validation, field, kind string, configured, ask
 // validation collects the problems of a request.
 type validation struct {
 	settings council.SettingNames
-	council  string // its name in the roster; "": there is none
+	council  string // its name in the roster, or "" without a roster
 	fields   []council.FieldError
-	invalid  bool // there is another problem than a forbidden model
+	invalid  bool // set if there is another problem than a forbidden model
 }
 
 func (v *validation) add(field, message, fix string) {
@@ -367,7 +379,9 @@ func (v *validation) err() error {
 	case v.invalid:
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: v.fields}
 	case len(v.fields) > 0:
-		return &council.Error{Code: council.CodeForbidden, Detail: "the request names a model that may not be used", Fields: v.fields}
+		return &council.Error{
+			Code: council.CodeForbidden, Detail: "the request names a model that may not be used", Fields: v.fields,
+		}
 	default:
 		return nil
 	}

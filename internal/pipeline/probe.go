@@ -9,20 +9,23 @@ import (
 )
 
 // Probe measures how far the reviewers agree with themselves (ADR-015, phase 2).
-// It asks the members once, freezes their answers, and has the reviewers read them in
-// as many rounds as repeats says. The orders are drawn as for a session, and reversed
-// from one round to the next. Nothing is counted or synthesised. The number of calls is
-// len(plan.Members()) + repeats * len(plan.Reviewers()), without repairs.
+// It asks the members once, and then has the reviewers read the same answers in as
+// many rounds as repeats says. The orders are drawn as for a session, and reversed
+// from one round to the next. Probe neither counts ballots nor writes a synthesis.
+// It makes len(plan.Members()) + repeats * len(plan.Reviewers()) calls, and more if
+// replies are repaired or sides make calls of their own.
 //
-// Each round is a session of its own, named after the plan's with "-1", "-2", ...
-// behind it, with the whole time and money budget of one. How alike the answers are is
-// measured once. The records of a round carry the
-// plan's session id as block_id and go to out, never to the pipeline's Recorder.
+// Each round is a session of its own. Its id is that of the plan with "-1", "-2" and
+// so on behind it, and it has the whole time and money budget of a session. The sides
+// of the plan look at the answers once. The records of a round carry the plan's
+// session id as block_id and go to out, never to the pipeline's Recorder.
 //
-// It returns the session of the answers and one for each round. An error is a
-// *council.Error as from Run, which is CodeNoQuorum for fewer than two answers too, or
-// the error of out.
-func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
+// Probe returns the session of the answers and one session for each round. An error
+// is the error of out, or a *council.Error as from Run. Its code is CodeNoQuorum also
+// if there are fewer than two answers.
+func (p *Pipeline) Probe(
+	ctx context.Context, plan council.Plan, repeats int, out Recorder,
+) ([]*council.Session, error) {
 	plan.Sides = slices.DeleteFunc(slices.Clone(plan.Sides), func(s council.SidePlan) bool { return !s.Records })
 	asked := p.newRun(plan, nil)
 	asked.block = &plan.SessionID
@@ -78,7 +81,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	return sessions, nil
 }
 
-// reversed returns the slates in reversed order, labelled anew.
+// reversed returns the slates with their answers in reversed order. The labels keep their order.
 func reversed(slates []council.Slate) []council.Slate {
 	turned := make([]council.Slate, len(slates))
 	for i, slate := range slates {

@@ -19,11 +19,10 @@ import (
 // keepsRecords reports whether the session leaves records.
 func (r *run) keepsRecords() bool { return r.p.o.Recorder != nil && r.plan.Rules.Consent > 0 }
 
-// persist starts to append the session's records, as soon as all sides that annotate them are done.
-// endRecords is called when everything else is done: it waits for the records, at most
-// appendTimeout, and notes the outcome in the session. Records that take longer are still written,
-// and the log says how that ended. A goroutine that waits so long holds the records, and nothing else
-// of the session.
+// persist starts a goroutine that appends the session's records when the sides that annotate them are done. The run
+// calls endRecords when everything else is done. endRecords waits for the append, at most appendTimeout, and notes the
+// outcome in the session. An append that takes longer continues, and the log says how it ends. Its goroutine holds only
+// the records, so that the rest of the session can be freed.
 func (r *run) persist(ctx context.Context) {
 	if !r.keepsRecords() || len(r.session.Stage2) == 0 {
 		return
@@ -46,7 +45,7 @@ func (r *run) persist(ctx context.Context) {
 	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { // ends when Append returns, at the latest soon after the Recorder is closed
+	go func() { // It ends when Append returns, at the latest soon after the Recorder is closed.
 		sides.annotate(records, members)
 		var err error
 		if failure := protect(log, func() { err = appendOnce(ctx, records) }); failure != nil {
@@ -85,22 +84,22 @@ func (r *run) persist(ctx context.Context) {
 	}
 }
 
-// endRecords waits for the records that persist has begun to append.
+// endRecords waits for the append that persist has started, if it has.
 func (r *run) endRecords() {
 	if r.endAppend != nil {
 		r.endAppend()
 	}
 }
 
-// The pauses before it is asked again whether the Recorder holds the records of a session.
+// The pauses between two calls of Options.Holds double from the first to the longest.
 const (
 	minHoldsPause = 100 * time.Millisecond
 	maxHoldsPause = 10 * time.Second
 )
 
-// holds reports whether the Recorder holds records of a session that was taken over. While that
-// cannot be told, it asks again, until the Recorder is closed: the records of a session are lost
-// if they are not appended, and count twice if they are appended twice.
+// holds reports whether the Recorder holds records of a session that was taken over. After an error it asks again,
+// until the Recorder is closed. It must not guess: records that are not appended are lost, and records that are
+// appended twice count twice.
 func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, created time.Time) (bool, error) {
 	for pause := minHoldsPause; ; pause = min(2*pause, maxHoldsPause) {
 		held, err := p.o.Holds(ctx, id, created)
@@ -108,18 +107,20 @@ func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, creat
 			return held, err
 		}
 		if pause == minHoldsPause {
-			log.WarnContext(ctx, "the session's records wait: it cannot be told whether an earlier daemon has written them", "error", err)
+			log.WarnContext(
+				ctx, "the session's records wait: it cannot be told whether an earlier daemon has written them", "error", err,
+			)
 		}
 		time.Sleep(pause)
 	}
 }
 
-// records returns one record for each candidate on the slate of each reviewer, and the member ids of
-// both.
+// records returns one record for each candidate on the slate of each reviewer. members has the ids of the reviewer and
+// the candidate of each record.
 func (r *run) records() (records []council.BiasMetricRecord, members [][2]string) {
 	metadata := r.queryMetadata()
 	lengths := r.lengths()
-	spent := map[string]council.Spent{} // for the answers
+	spent := map[string]council.Spent{} // for the answers, by author
 	for _, a := range r.session.Stage1 {
 		spent[a.Model] = a.Spent
 	}
@@ -137,7 +138,8 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 			model, maker := identify(shown.Member)
 			members = append(members, [2]string{v.Model, shown.Member})
 			records = append(records, council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
+				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created,
+				ConsentLevel:  r.plan.Rules.Consent,
 				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash, QuestionKey: questionKey,
@@ -155,7 +157,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 	return records, members
 }
 
-// lengths returns the lengths of the answers in characters, by member.
+// lengths returns how many characters each answer has, by member.
 func (r *run) lengths() map[string]int {
 	lengths := make(map[string]int, len(r.answers))
 	for member, text := range r.answers {
@@ -164,11 +166,11 @@ func (r *run) lengths() map[string]int {
 	return lengths
 }
 
-// identities returns a function that says the identity in records and the maker of a member or reviewer with an
-// id. The identity is the model, so that moving to a roster begins no new series, with "#2", "#3" behind it
-// for further seats of the same model.
+// identities returns a function that returns, for the id of a member or reviewer, its identity in records and its
+// maker. The identity is the model, so that records from before and after the move to a roster belong together. Further
+// seats of a model have "#2", "#3" and so on behind it.
 func (r *run) identities() func(id string) (identity, maker string) {
-	if r.plan.CouncilName == "" { // the ids are the identities
+	if r.plan.CouncilName == "" { // without a roster, the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
 	}
 	identities := map[string]string{}
@@ -196,7 +198,7 @@ func find[K comparable, V any](m map[K]V, key K) *V {
 	return nil
 }
 
-// ballotStatus says what came of a review.
+// ballotStatus returns the status of a review in records.
 func ballotStatus(v council.Review) council.BallotStatus {
 	switch {
 	case v.Error != nil && v.Error.Code == council.FailCut:
@@ -204,7 +206,7 @@ func ballotStatus(v council.Review) council.BallotStatus {
 	case v.Status == council.OutcomeOK && v.ParsedRanking.Partial(len(v.Slate)):
 		return council.BallotPartial
 	default:
-		return council.BallotStatus(v.Status) // each outcome of a review is a ballot status too
+		return council.BallotStatus(v.Status) // Each outcome of a review is a ballot status too.
 	}
 }
 
@@ -214,8 +216,8 @@ func (r *run) queryMetadata() council.QueryMetadata {
 	}
 }
 
-// tokenBucket returns the size of the question in prompt tokens, as counted by the
-// provider of the first member, in configured order, that reports them.
+// tokenBucket returns the size class of the question in prompt tokens. The count comes from the first member, in
+// configured order, whose provider reports it. It is nil if no provider does.
 func (r *run) tokenBucket() *string {
 	for _, a := range r.session.Stage1 {
 		if a.Status == council.OutcomeOK && a.Usage.InputTokens != nil {
@@ -225,10 +227,9 @@ func (r *run) tokenBucket() *string {
 	return nil
 }
 
-// queryHash returns 16 hex digits of an HMAC-SHA-256 over the whole question, by which
-// sessions with the same question are recognised. It is nil below ADR-018's consent
-// level 4, and in a process without the secret, which goes on with the session of one that
-// has it.
+// queryHash returns 16 hex digits of an HMAC-SHA-256 over the whole question, so that records of the same question can
+// be recognised. It is nil below consent level 4 of ADR-018. It is also nil if this process continues the session of
+// another one and does not have its secret.
 func (r *run) queryHash() *string {
 	if r.plan.Rules.Consent < 4 || r.p.o.HashSecret == "" {
 		return nil
@@ -236,8 +237,8 @@ func (r *run) queryHash() *string {
 	return new(anonymize.KeyedHash(r.p.o.HashSecret, r.plan.Question()))
 }
 
-// questionKey returns the same kind of hash at every level of consent, keyed with the secret of the record store. It is nil while that
-// secret is not known.
+// questionKey returns a hash like queryHash, but at every consent level, and keyed with the secret of the record store.
+// It is nil while that secret is not known.
 func (r *run) questionKey() *string {
 	if r.p.o.QuestionSecret == nil {
 		return nil

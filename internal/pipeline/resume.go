@@ -12,16 +12,16 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// Prompts returns the versions of the prompts that this process has.
+// Prompts returns the versions of the prompts that this version of councild can send.
 func Prompts() []string {
 	return []string{stage2.PromptVersion, stage3.PromptVersion, withSchema, runlog.Prompt}
 }
 
-// withSchema is the version of the chairman's prompt where the caller gave a schema.
+// withSchema is the version of the chairman's prompt if the caller gave a schema.
 const withSchema = stage3.PromptVersion + "+" + calls.SchemaPromptVersion
 
-// Needs returns the versions of the prompts of each stage that is left in a run. A process that has them can go on with
-// the run, whatever its settings are.
+// Needs returns the versions of the prompts that the remaining stages of a run need. left has these stages. A process
+// that has the prompts can continue the run, whatever its settings are.
 func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 	for _, stage := range plan.Stages {
 		if stage.Prompt != "" && slices.Contains(left, stage.Kind.Stage()) {
@@ -31,7 +31,8 @@ func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 	return prompts
 }
 
-// keep connects the run to its log. leave ends the run's context.
+// keep connects the run to its log. The calls of the run then ask the log first. If the log or the process cannot
+// continue the run, its next call fails, and leave ends its context.
 func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept = kept
 	r.left = ctx.Done()
@@ -52,13 +53,17 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	}
 	r.calls.May = func(ctx context.Context, call *council.Call) *council.Failure {
 		switch {
-		case call.Stage.IsSide(): // the session does without it
+		case call.Stage.IsSide(): // The session can end without its sides.
 			if last || kept.MayCall(ctx) != nil {
-				return &council.Failure{Code: council.FailInterrupted, Message: "not called: this daemon may begin no call of the session"}
+				return &council.Failure{
+					Code: council.FailInterrupted, Message: "not called: this daemon may begin no call of the session",
+				}
 			}
 			return nil
-		case last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
-			return &council.Failure{Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session"}
+		case last && call.Stage == council.Stage3: // The best answer can take the place of the synthesis.
+			return &council.Failure{
+				Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session",
+			}
 		case last:
 			return interrupt(errors.New("the run may begin no call"))
 		default:
@@ -87,8 +92,8 @@ func (r *run) stored(ctx context.Context) {
 	}
 }
 
-// voidText voids the text that an earlier process left unfinished, before a writer
-// begins again.
+// voidText tells clients to drop the text that an earlier process left unfinished. It is called before a writer begins
+// again.
 func (r *run) voidText(writers []council.Member) {
 	if shown, ended := r.state.Text(); shown {
 		writer := writers[min(ended, len(writers)-1)]
@@ -96,13 +101,14 @@ func (r *run) voidText(writers []council.Member) {
 	}
 }
 
-// voidAnswers is voidText for the members whose answers did not land: what an earlier
-// process has shown of them may not be stored, so the log cannot say who wrote.
+// voidAnswers tells clients to drop the unfinished answers of members. An earlier process may have shown pieces of
+// answers without storing them, so the log does not say who wrote. That is why every member without a landed answer is
+// voided.
 func (r *run) voidAnswers() {
 	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return
 	}
-	for _, m := range r.plan.Members() { // the log holds the answers of the others: observe leaves these out
+	for _, m := range r.plan.Members() { // observe leaves out the members whose answers landed.
 		r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: m.ID, Reason: council.FailInterrupted})
 	}
 }

@@ -14,23 +14,26 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// review has the seats of a stage review the answers: orders, ballots, standings, audit, records. A single answer is not
-// reviewed.
+// review has the seats of a stage review the answers. It draws the slates, counts and audits the ballots, and starts to
+// append the records. A single answer is not reviewed.
 func (r *run) review(ctx context.Context, stage council.StagePlan) *council.Error {
 	slates := r.draw()
 	r.slate = slates.Canonical
 	r.rank(ctx, stage.Seats, slates)
-	if ctx.Err() == nil { // otherwise reviews may be missing, and no records are kept
+	if ctx.Err() == nil { // After the end of ctx, reviews may be missing. Then no records are kept.
 		r.persist(ctx)
 	}
 	return r.stop(ctx)
 }
 
-// rank reads the ballots and adds them up.
+// rank has the reviewers read their slates, counts the ballots, and adds the findings of sides that belong to the
+// tally.
 func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anonymize.Slates) {
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
-	if len(r.authors) >= 2 && !slices.ContainsFunc(slates.Reviewer, func(s council.Slate) bool { return !slices.Equal(s, slates.Canonical) }) {
+	if len(r.authors) >= 2 && !slices.ContainsFunc(slates.Reviewer, func(s council.Slate) bool {
+		return !slices.Equal(s, slates.Canonical)
+	}) {
 		meta.LabelToModel = slates.Canonical.LabelToModel()
 	}
 	if len(r.authors) >= 2 {
@@ -42,14 +45,14 @@ func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anony
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 	}
 	r.endTally()
-	if tally := r.state.Tally(); tally != nil { // sides of this process may find something else
+	if tally := r.state.Tally(); tally != nil { // Sides of this process may have found something else.
 		meta.Tally = *tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
 }
 
-// draw returns what the reviewers are shown. If members failed and too few ballots would be left, twins judge each other. The
-// reviewers stay the same: the cost limits of the session were checked for these.
+// draw returns the slates that the reviewers are shown. If members failed and too few ballots would be left, twins
+// judge each other. The reviewers stay the same, because the cost limits of the session were checked for these.
 func (r *run) draw() anonymize.Slates {
 	r.twins = r.plan.TwinsAmong(r.authors)
 	return anonymize.Draw(anonymize.Options{
@@ -58,8 +61,8 @@ func (r *run) draw() anonymize.Slates {
 	})
 }
 
-// read has the reviewers read their slates. It turns the ballots that count into votes,
-// and says what is missing.
+// read has the reviewers read their slates. It turns the ballots that count into votes, and notes reviewers that failed
+// or abstained as degradation.
 func (r *run) read(ctx context.Context, reviewers []council.Member, slates []council.Slate) {
 	if r.twins == nil && r.plan.Twins.Meet(r.authors, reviewers) {
 		w := twinsJudge()
@@ -75,7 +78,7 @@ func (r *run) read(ctx context.Context, reviewers []council.Member, slates []cou
 	o := stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair}
 	stage := stage2.Prepare(in, o)
 	r.calls.Announce(ctx, stage.Calls)
-	if r.block == nil { // the sides of a probe have looked at the answers already
+	if r.block == nil { // In a probe, the sides have already looked at the answers.
 		r.beginSides(ctx)
 	}
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(reviewers))
@@ -108,16 +111,18 @@ func (r *run) read(ctx context.Context, reviewers []council.Member, slates []cou
 	r.warnOfFastestOnly(council.Stage2)
 }
 
-// Vote returns the ballot of a review as a vote on members. Answers of the reviewer's twins are left out.
+// Vote returns the ballot of a review as a vote on members. It leaves out the answers of the reviewer's twins.
 func Vote(v council.Review, twins council.Twins) ranking.Vote {
 	groups := v.ParsedRanking.Groups()
-	vote := ranking.Vote{Reviewer: v.Model, Shown: make([]string, 0, len(v.Slate)), Places: make([][]string, 0, len(groups))}
+	vote := ranking.Vote{
+		Reviewer: v.Model, Shown: make([]string, 0, len(v.Slate)), Places: make([][]string, 0, len(groups)),
+	}
 	for _, shown := range v.Slate {
 		if shown.Member == v.Model || !twins.Own(v.Model, shown.Member) {
 			vote.Shown = append(vote.Shown, shown.Member)
 		}
 	}
-	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // the places are parts of it
+	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // Each element of Places is a part of it.
 	for _, group := range groups {
 		for _, label := range group {
 			ranked = append(ranked, v.LabelToModel[label].Model)
@@ -131,7 +136,8 @@ func Vote(v council.Review, twins council.Twins) ranking.Vote {
 func (r *run) tally() {
 	meta := &r.session.Metadata
 	o := ranking.Options{
-		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.plan.Rules.PartialBallots,
+		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(),
+		Policy: r.plan.Rules.PartialBallots,
 	}
 	result := ranking.Tally(o)
 	meta.AggregateRankings = result.Standings
@@ -144,7 +150,8 @@ func (r *run) tally() {
 			r.p.o.Settings.Of(council.SettingPartialBallots))
 	}
 	if slices.ContainsFunc(r.session.Stage2, func(v council.Review) bool { return len(v.Slate) == 1 }) {
-		r.warn(council.WarnOneCandidate, "a reviewer that has one answer to read cannot rank: two members cannot rank each other")
+		r.warn(council.WarnOneCandidate,
+			"a reviewer that has one answer to read cannot rank: two members cannot rank each other")
 	}
 	if r.plan.Rules.Audit != nil {
 		meta.BiasAudit = new(bias.Audit(r.auditInput()))
@@ -152,8 +159,8 @@ func (r *run) tally() {
 	}
 }
 
-// asked returns how many reviewers were asked to review each candidate, those of its own
-// model not counted.
+// asked returns how many reviewers were asked to review each candidate. It does not count reviewers of the candidate's
+// own model.
 func (r *run) asked() map[string]int {
 	asked := map[string]int{}
 	for _, v := range r.session.Stage2 {
@@ -166,7 +173,7 @@ func (r *run) asked() map[string]int {
 	return asked
 }
 
-// auditInput returns the session's scores as the audit wants them.
+// auditInput returns the scores of the session in the form that the audit takes.
 func (r *run) auditInput() bias.AuditInput {
 	in := bias.AuditInput{
 		Order: r.plan.Order, Twins: r.twins, Thresholds: *r.plan.Rules.Audit, Chars: r.lengths(),
@@ -179,7 +186,8 @@ func (r *run) auditInput() bias.AuditInput {
 			in.Shown[v.Model] = append(in.Shown[v.Model], shown.Member)
 			if score, ok := scores[shown.Label]; ok {
 				in.Scores = append(in.Scores, bias.Score{
-					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: r.twins.Own(v.Model, shown.Member), Value: score,
+					Reviewer: v.Model, Candidate: shown.Member, Position: position,
+					Own: r.twins.Own(v.Model, shown.Member), Value: score,
 				})
 			}
 		}
@@ -187,7 +195,7 @@ func (r *run) auditInput() bias.AuditInput {
 	return in
 }
 
-// shown returns how many answers were shown in reviews, each counted once for each.
+// shown returns how many answers all slates have together.
 func shown(reviews []council.Review) (n int) {
 	for _, v := range reviews {
 		n += len(v.Slate)
@@ -195,12 +203,12 @@ func shown(reviews []council.Review) (n int) {
 	return n
 }
 
-// scoresOf returns the scores of a review. Only a ballot that counts has any.
+// scoresOf returns the scores of a review. A review without a ballot that counts has none.
 func scoresOf(v council.Review) map[council.Label]float64 {
 	return cmp.Or(v.ParsedRanking, &council.Ballot{}).Scores
 }
 
-// markers returns what makes the markers of the prompts of a stage.
+// markers returns the function that makes the markers in the prompts of a stage, for each seat.
 func (r *run) markers(stage council.Stage) func(seat string) anonymize.Markers {
 	key := r.plan.MarkerKey
 	if key != "" {

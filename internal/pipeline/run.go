@@ -35,35 +35,39 @@ type run struct {
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
 	answers map[string]string       // by author
-	twins   council.Twins           // Seats whose answers count as each other's own ones. It is nil if there are none.
-	votes   map[string]ranking.Vote // by reviewer, of the ballots that count
-	block   *string                 // block_id of the records; nil outside a probe
-	kept    *runlog.Log             // nil when the run is not kept
-	state   *runlog.State           // what the log of the run said when this process began with it; nothing where the run is not kept
-	left    <-chan struct{}         // closed when a run that is kept has been cancelled; nil for any other
+	twins   council.Twins           // seats of one model, whose answers count as each other's own
+	votes   map[string]ranking.Vote // the ballots that count, by reviewer
+	block   *string                 // block_id of the records, nil outside a probe
+	kept    *runlog.Log             // nil if the run is not kept
+	// state is what the log of the run said when this process began with it. It is empty if the run is not kept.
+	state *runlog.State
+	// left is closed when a kept run is cancelled. It is nil if the run is not kept.
+	left <-chan struct{}
 
-	slate     council.Slate // the canonical order of the answers; nil: it is not drawn
-	endAppend func()        // waits for the records; nil: there are none
+	slate     council.Slate // the canonical order of the answers, nil until it is drawn
+	endAppend func()        // waits for the append of the records, nil without records
 	sides     []*side
-	reviewed  chan struct{} // closed by endYield, when sides that yield to reviewers may go on
+	reviewed  chan struct{} // closed by endYield. Sides that yield to reviewers then continue.
 	endYield  func()
 
-	mu       sync.Mutex // makes the observers' calls come one at a time; guards broken
+	mu       sync.Mutex // serialises the calls of the observers, and guards broken
 	observer council.Observer
-	broken   *council.Error // why the session cannot go on: something panicked
+	broken   *council.Error // set after the panic of an observer, which ends the session
 }
 
 // Run carries out a plan and reports each step to the observer, which may be nil.
-// It returns the session together with an error too: what was paid for can be read.
-// The error is a *council.Error: CodeNoQuorum, CodeDeadline or CodePartialRefused;
-// CodeCancelled when ctx ended first, which cancels all calls in flight; CodeInterrupted
-// where kept says that the run must end, and where a *council.Error of that code is the
-// cause of ctx's end; or CodeInternal after a panic.
+// It returns the session even with an error, so that the caller can read what was
+// paid for. The error is a *council.Error. Its code is CodeInternal after a panic,
+// CodeCancelled if ctx ended first, or the code with which a stage failed, such as
+// CodeNoQuorum, CodeDeadline or CodePartialRefused. It is CodeInterrupted if kept
+// says that the run must end, or if that code is in the cause of the end of ctx. The
+// end of ctx cancels all calls in flight.
 //
-// With kept the run can be gone on with: it asks nothing that landed again, observes no
-// event again that the log holds, and its times go on. The Observer of the Options is an
-// exception: it is told of each start. When ctx ends, such a run observes nothing more but
-// its end. Without kept the run is not kept.
+// If kept is not nil, another process can continue the run from its log. A continued
+// run makes no call again that landed, reports no event again that the log holds, and
+// adds to the times of earlier processes. Only the start is reported again, and only
+// to the Observer of the Options. After the end of ctx, a kept run reports nothing but
+// its own end.
 func (p *Pipeline) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, kept *runlog.Log,
 ) (*council.Session, error) {
@@ -75,7 +79,8 @@ func (p *Pipeline) Run(
 		defer leave(nil)
 		failure = r.keep(ctx, kept, leave)
 	}
-	r.log.InfoContext(ctx, "session started", "members", len(plan.Members()), "reviewers", len(plan.Reviewers()), "order", plan.Order)
+	r.log.InfoContext(ctx, "session started",
+		"members", len(plan.Members()), "reviewers", len(plan.Reviewers()), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
 		Chairman: plan.Chairmen()[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
@@ -87,26 +92,28 @@ func (p *Pipeline) Run(
 	r.stored(ctx)
 	r.closeAccount(ctx)
 	r.finish(failure)
-	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members()), "answers", len(r.authors),
-		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
+	r.log.InfoContext(ctx, "session finished",
+		"status", r.session.Status, "members", len(plan.Members()), "answers", len(r.authors),
+		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted,
+		"total_ms", r.session.Metadata.Timing.TotalMS)
 	if failure != nil {
 		failure.SessionID = plan.SessionID
 		failure.Paid = r.account.Paid()
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}
-	r.observe(council.EventDone, r.session) // a panic of an observer is logged and changes nothing any more
+	r.observe(council.EventDone, r.session) // From here on, the panic of an observer is only logged.
 	return r.session, nil
 }
 
-// Open begins the account of a session, or returns why it must not begin. Run does the same: a front
-// door opens it to refuse a session at once.
+// Open begins the account of a session, or returns why the session must not begin. Run uses an account that is open
+// already. A front door calls Open before Run, to refuse a session at once.
 func (p *Pipeline) Open(ctx context.Context, plan council.Plan) *council.Error {
 	_, failure := p.o.Book.Open(ctx, p.o.Book.Opening(plan))
 	return failure
 }
 
-// open begins the account of the session.
+// open begins the account of the session, or finds the one that [Pipeline.Open] has begun.
 func (r *run) open(ctx context.Context) *council.Error {
 	account, failure := r.p.o.Book.Open(ctx, r.p.o.Book.Opening(r.plan))
 	if failure != nil {
@@ -117,16 +124,17 @@ func (r *run) open(ctx context.Context) *council.Error {
 	return nil
 }
 
-// Drop ends the account of a session that was opened and is not run.
+// Drop ends the account of a session that Open has begun and that Run will not run.
 func (p *Pipeline) Drop(ctx context.Context, sessionID string) {
 	if account := p.o.Book.Account(sessionID); account != nil {
 		account.Close(ctx, false)
 	}
 }
 
-// closeAccount ends the account of the session. The client may be gone: what it cost is known all the same.
+// closeAccount ends the account of the session. It also records the cost if the client has left and ctx has ended.
 func (r *run) closeAccount(ctx context.Context) {
-	continues := r.kept != nil && !r.kept.Last && ctx.Err() != nil && r.p.o.HandsOver != nil && r.p.o.HandsOver(context.Cause(ctx))
+	continues := r.kept != nil && !r.kept.Last && ctx.Err() != nil &&
+		r.p.o.HandsOver != nil && r.p.o.HandsOver(context.Cause(ctx))
 	warnings := r.account.Close(context.WithoutCancel(ctx), continues)
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, warnings...)
 }
@@ -134,16 +142,17 @@ func (r *run) closeAccount(ctx context.Context) {
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 	state := &runlog.State{}
-	_ = state.Read(plan) // nothing is there to be read
+	_ = state.Read(plan) // It cannot fail, because the state has no entries.
 	reviewed := make(chan struct{})
 	return &run{
 		p: p, plan: plan, start: time.Now(), account: spend.Nothing(), calls: p.newCalls(plan), session: plan.Session(),
-		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
+		log: p.o.Log.With("session_id", plan.SessionID), observer: observer,
+		answers: map[string]string{}, votes: map[string]ranking.Vote{},
 		state: state, reviewed: reviewed, endYield: sync.OnceFunc(func() { close(reviewed) }),
 	}
 }
 
-// newCalls returns the calls of the session of a plan that is not kept. They have no account yet.
+// newCalls returns the calls of a plan's session. They have no log, and no account from which they could be paid.
 func (p *Pipeline) newCalls(plan council.Plan) *calls.Calls {
 	return &calls.Calls{
 		Session: plan.SessionID, Provider: p.o.Completer, Size: p.o.Size, Account: spend.Nothing(), Settings: p.o.Settings,
@@ -151,14 +160,16 @@ func (p *Pipeline) newCalls(plan council.Plan) *calls.Calls {
 	}
 }
 
-// costWarnings says which calls may have been paid twice, and which limits could not be enforced in full.
+// costWarnings warns of calls that may have been paid twice, and of limits that could not be enforced in full.
 func (r *run) costWarnings() []council.Warning {
 	var w []council.Warning
 	if repeated := r.calls.Repeated(); repeated != "" {
 		w = append(w, council.Warning{
 			Code: council.WarnTakenOver,
-			Message: fmt.Sprintf("the session was taken over from a daemon that was gone: these calls of %s may have been paid twice: %s",
-				r.state.Open(), repeated),
+			Message: fmt.Sprintf(
+				"the session was taken over from a daemon that was gone: these calls of %s may have been paid twice: %s",
+				r.state.Open(), repeated,
+			),
 		})
 	}
 	cost, tokens := r.account.Unknown()
@@ -177,8 +188,8 @@ func (r *run) costWarnings() []council.Warning {
 	return w
 }
 
-// protect does work. A panic in it is logged and returned as an error, so that it
-// ends one session and not the daemon.
+// protect calls work. It logs a panic of work and returns it as an error, so that the panic ends one session and not
+// the daemon.
 func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -194,8 +205,8 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 
 // perform performs the stages of the plan in their order. It returns why there is no result, or nil.
 func (r *run) perform(ctx context.Context) *council.Error {
-	defer r.endSides()   // they look at the answers while reviewers and chairman work
-	defer r.endRecords() // also when the session fails: its reviews were paid for
+	defer r.endSides()   // Sides look at the answers while reviewers and the chairman work.
+	defer r.endRecords() // A session that fails leaves records too, because its reviews were paid for.
 	for _, stage := range r.plan.Stages {
 		failure := r.stop(ctx)
 		if failure == nil {
@@ -211,7 +222,7 @@ func (r *run) perform(ctx context.Context) *council.Error {
 	return nil
 }
 
-// performOne performs one stage.
+// performOne performs one stage. It returns the error that ends the run, or nil.
 func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.Error {
 	switch stage.Kind {
 	case council.KindAnswers:
@@ -227,8 +238,8 @@ func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.
 	}
 }
 
-// stop returns why the run must not go on, or nil. The reasons are a panic, a caller
-// that has left, and a degraded result that the request refuses.
+// stop returns why the run must not continue, or nil. The reasons are a panic, a caller that has left, an interruption
+// of a kept run, and a degraded result that the request refuses.
 func (r *run) stop(ctx context.Context) *council.Error {
 	r.mu.Lock()
 	broken := r.broken
@@ -244,7 +255,8 @@ func (r *run) stop(ctx context.Context) *council.Error {
 	}
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
 		e := &council.Error{
-			Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result",
+			Code:   council.CodePartialRefused,
+			Detail: "part of the council is missing, and the request refuses a degraded result",
 		}
 		for _, d := range r.session.Degradation {
 			e.Fields = append(e.Fields, council.FieldError{
@@ -256,7 +268,7 @@ func (r *run) stop(ctx context.Context) *council.Error {
 	return nil
 }
 
-// finish fills in the status and the figures of the whole run.
+// finish sets the status, the note, the warnings, the usage and the times of the whole run.
 func (r *run) finish(failure *council.Error) {
 	s := r.session
 	switch {
@@ -286,8 +298,8 @@ func (r *run) finish(failure *council.Error) {
 	t.OverheadMS = max(0, t.TotalMS-slowest(s))
 }
 
-// slowest returns the sum of the slowest call of each stage, in milliseconds: the time
-// that the session had to wait for models.
+// slowest returns the time that the session had to wait for models, in milliseconds. It is the sum of the slowest calls
+// of the stages.
 func slowest(s *council.Session) float64 {
 	var one, two, three float64
 	for _, a := range s.Stage1 {
@@ -302,9 +314,9 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// observe tells the observers of an event. A panic of one ends the session, but the
-// other one is told of the event too. In a run that is kept, the end of its context makes
-// calls fail that could be made again: nothing is observed then but the end.
+// observe tells both observers of an event. A panic of one observer ends the session, but the other observer is still
+// told. When the context of a kept run ends, its calls fail although another process can make them again. That is why
+// only the end of the run is observed then.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -363,7 +375,7 @@ func (r *run) warnOfOptionsLeftOut() {
 	if s := r.session.Stage3; s != nil {
 		add(s.Model, s.Spent)
 	}
-	if len(seats) == 0 { // as a rule
+	if len(seats) == 0 {
 		return
 	}
 	for _, option := range slices.Sorted(maps.Keys(seats)) {
@@ -390,12 +402,13 @@ func (r *run) warnOfCutPrompts() {
 		add(s.Model, s.Spent)
 	}
 	if len(cut) > 0 {
-		r.warn(council.WarnPromptCut, "the servers of these models read only a part of their prompts, and ballots on such prompts do not count: "+
-			strings.Join(cut, ", ")+"; raise the context length of the server")
+		r.warn(council.WarnPromptCut,
+			"the servers of these models read only a part of their prompts, and ballots on such prompts do not count: "+
+				strings.Join(cut, ", ")+"; raise the context length of the server")
 	}
 }
 
-// warnOfFastestOnly warns when models that were too slow are missing from a stage.
+// warnOfFastestOnly warns if models that were too slow are missing from a stage.
 func (r *run) warnOfFastestOnly(stage council.Stage) {
 	var slow []string
 	for _, d := range r.session.Degradation {
@@ -419,9 +432,8 @@ func ids(members []council.Member) []string {
 	return out
 }
 
-// seatError says why a seat failed, in the provider's own words if there are any:
-// they have at most 1 KiB, hold no key, and are not logged. The words of a model that
-// refuses are an answer, which stays in the session.
+// seatError says why a seat failed, in the provider's own words if it gave any. These have at most 1 KiB, hold no key,
+// and are not logged. The words with which a model refuses are left out: they are an answer, and stay in the session.
 func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {
@@ -430,7 +442,7 @@ func seatError(member string, f *council.Failure, names council.SettingNames) co
 	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code, names)}
 }
 
-// advice says what to do about a failure.
+// advice tells the caller what to do about a failure.
 func advice(code council.FailureCode, names council.SettingNames) string {
 	return cmp.Or(map[council.FailureCode]string{
 		council.FailTimeout: fmt.Sprintf("allow more time (timeout_seconds, %s), or use a faster model",

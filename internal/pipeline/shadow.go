@@ -13,19 +13,19 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// Shadow has reviewers compare the synthesis of a session that has ended with its top-ranked answer,
-// where the plan asks for it, and returns what they said. Asked are reviewers of whose models no seat
-// wrote either text. The session stays as it is: the calls have an account of their own, under the id of
-// the session with council.ShadowSuffix behind it, within what the session left of its limits.
+// Shadow has reviewers compare the synthesis of a session with its top-ranked answer, if the plan says so. A front door
+// calls it when the session has ended. Shadow asks only reviewers whose model wrote neither text. It does not change
+// the session. Its calls have an account of their own, under the id of the session with council.ShadowSuffix behind it,
+// and may cost what the session left of its limits.
 //
-// It returns nil where there is nothing to compare: something took the place of the synthesis, it has
-// the form of a schema, no ballot was counted, both texts are equal, or nobody may be asked. In a session
-// of which people are asked too, a record without reviewers stands for the last. It returns nil as well
-// when ctx ends before all have answered: the fastest alone would be another council.
+// Shadow returns nil if there is nothing to compare: there is no synthesis of the chairman's, it has the form of a
+// schema, no ballot was counted, both texts are equal, or no reviewer may be asked. If people are asked about the
+// session too, it returns a record without reviewers instead of nil in the last case. Shadow also returns nil if ctx
+// ends before all reviewers have answered, because the fastest reviewers alone would be another council.
 func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *council.Session) *council.ShadowRecord {
 	synthesis := session.Stage3
-	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil || synthesis == nil || synthesis.Status != council.OutcomeOK ||
-		session.Metadata.Agreement.Ballots == 0 {
+	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil ||
+		synthesis == nil || synthesis.Status != council.OutcomeOK || session.Metadata.Agreement.Ballots == 0 {
 		return nil
 	}
 	top := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings)
@@ -41,14 +41,19 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	r := p.newRun(plan, nil)
 	r.session = session
 	record := &council.ShadowRecord{
-		SchemaVersion: council.ShadowSchema, SessionID: session.ID, Timestamp: plan.Created, Rate: plan.ShadowRate, Wanted: plan.LabelWanted,
-		CouncilConfig: plan.Versions.CouncilConfig, Prompt: stage2.ShadowPromptVersion, Chairman: synthesis.Model, TopModel: top,
-		Lengths:       council.ShadowLengths{Synthesis: utf8.RuneCountInString(synthesis.Response), Top: utf8.RuneCountInString(text)},
-		QueryMetadata: r.queryMetadata(), QueryHash: r.queryHash(), QuestionKey: r.questionKey(), Reviewers: []council.ShadowReview{},
+		SchemaVersion: council.ShadowSchema, SessionID: session.ID, Timestamp: plan.Created,
+		Rate: plan.ShadowRate, Wanted: plan.LabelWanted,
+		CouncilConfig: plan.Versions.CouncilConfig, Prompt: stage2.ShadowPromptVersion,
+		Chairman: synthesis.Model, TopModel: top,
+		Lengths: council.ShadowLengths{
+			Synthesis: utf8.RuneCountInString(synthesis.Response), Top: utf8.RuneCountInString(text),
+		},
+		QueryMetadata: r.queryMetadata(), QueryHash: r.queryHash(), QuestionKey: r.questionKey(),
+		Reviewers: []council.ShadowReview{},
 	}
 	in := stage2.Shadow{
-		Question: plan.Question(), Synthesis: synthesis.Response, Top: text, SynthesisFirst: anonymize.SynthesisFirst(plan.Seed),
-		NewMarkers: r.markers(council.StageShadow),
+		Question: plan.Question(), Synthesis: synthesis.Response, Top: text,
+		SynthesisFirst: anonymize.SynthesisFirst(plan.Seed), NewMarkers: r.markers(council.StageShadow),
 	}
 	authors := []string{p.o.Same(plan.ModelOf(synthesis.Model)), p.o.Same(plan.ModelOf(top))}
 	for _, reviewer := range plan.Reviewers() {
@@ -67,11 +72,12 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	return record
 }
 
-// comparisonShare is the share of the time of a session that a comparison has, in percent: that of the reviews.
+// comparisonShare is the share of a session's time budget that a comparison has, in percent. Stage 2 has the same
+// share.
 const comparisonShare = 40
 
-// compare asks the reviewers, within what was left of the limits of the plan and the time of a stage 2. It
-// returns nobody's reviews where nothing is left, and whether a limit kept it from a call.
+// compare asks the reviewers of in. Its calls may cost what the limits of the plan leave after spent, and take the time
+// of a stage 2. It returns no reviews if the limits leave nothing. short is true if a limit prevented a call.
 func (p *Pipeline) compare(
 	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b QuestionBudget,
 ) (reviews []council.ShadowReview, short bool) {
@@ -99,7 +105,9 @@ func (p *Pipeline) compare(
 		return none, true
 	}
 	defer account.Close(context.WithoutCancel(ctx), false)
-	ctx, cancel := context.WithTimeoutCause(ctx, plan.Timeout*comparisonShare/100, errors.New("the time for the comparison ran out"))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx, plan.Timeout*comparisonShare/100, errors.New("the time for the comparison ran out"),
+	)
 	defer cancel()
 	calls := p.newCalls(plan)
 	calls.Account = account
@@ -108,7 +116,7 @@ func (p *Pipeline) compare(
 	return reviews, bounded.short.Load()
 }
 
-// budgeted notices that a limit kept a call from being made.
+// budgeted is a Completer that sets short when a limit prevents a call.
 type budgeted struct {
 	council.Completer
 	short atomic.Bool

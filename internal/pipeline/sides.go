@@ -12,22 +12,21 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// recordsGrace is the longest time for which a session waits, after everything else is done, for sides that annotate
-// its records.
+// recordsGrace is how long a session waits at most for sides that annotate its records, after everything else is done.
 const recordsGrace = 2 * time.Second
 
-// errSideCut ends a side for which the session waits no longer.
+// errSideCut is the cause with which a session ends a side that it no longer waits for.
 var errSideCut = fmt.Errorf("%w: the session was done before", council.ErrCut)
 
-// side is one side of a run, which looks at the answers in a goroutine of its own.
+// side is one side of a run. It looks at the answers in a goroutine of its own.
 type side struct {
 	plan    council.SidePlan
 	cut     context.CancelCauseFunc
 	done    chan struct{}   // closed when finding is set
-	finding council.Finding // nil: the side has nothing to say
+	finding council.Finding // nil if the side found nothing
 }
 
-// plannedSides returns what the sides of this process plan for the session of a plan.
+// plannedSides asks every side of this process what it will do in the session of a plan.
 func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) {
 	for _, s := range p.o.Sides {
 		if side := s.Plan(plan); side != nil {
@@ -37,8 +36,9 @@ func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) 
 	return planned
 }
 
-// beginSides has the sides of the plan look at the answers. Each is cut off at the deadline of the stage that waits for
-// it, and with ctx. What a log holds of a tally is not looked for again.
+// beginSides starts a goroutine for each side of the plan, which looks at the answers. A side is cut off at the
+// deadline of the stage that waits for it, and when ctx ends. If the log holds the tally, sides that belong to the
+// tally do not look again.
 func (r *run) beginSides(ctx context.Context) {
 	for _, planned := range r.plan.Sides {
 		i := slices.IndexFunc(r.p.o.Sides, func(s council.Side) bool { return s.Name() == planned.Name })
@@ -54,7 +54,7 @@ func (r *run) beginSides(ctx context.Context) {
 		ctx, cut := context.WithCancelCause(ctx)
 		s := &side{plan: planned, cut: cut, done: make(chan struct{})}
 		r.sides = append(r.sides, s)
-		go func() { // ends when Look does, which the end of ctx ends
+		go func() { // It ends when Look returns, at the latest soon after the end of ctx.
 			defer close(s.done)
 			defer release()
 			s.finding = r.look(ctx, r.p.o.Sides[i], planned)
@@ -62,7 +62,7 @@ func (r *run) beginSides(ctx context.Context) {
 	}
 }
 
-// look has one side look at the answers. A defect of the side is logged and changes nothing else.
+// look has one side look at the answers. A panic of the side is logged, and only the side's finding is missing then.
 func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan) (finding council.Finding) {
 	seen := council.Seen{Plan: r.plan, Side: planned, Authors: r.authors, Answers: r.answers, Yield: r.yield}
 	if protect(r.log, func() { finding = s.Look(ctx, seen, r.calls) }) != nil {
@@ -71,15 +71,16 @@ func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan
 	return finding
 }
 
-// reviewPaid notes that one review is paid for, or all of them. Sides that yield to reviewers go on with the first one
-// where no limit could stop the others.
+// reviewPaid notes that one review is paid for, or all of them. Sides that yield to reviewers then continue. If a limit
+// could still stop a review, they continue only after the last one.
 func (r *run) reviewPaid(all bool) {
 	if all || r.plan.MaxCostUSD == nil && r.plan.MaxTotalTokens == nil {
 		r.endYield()
 	}
 }
 
-// yield is council.Seen.Yield.
+// yield is the function council.Seen.Yield of the run. It waits until the reviews are paid for. It returns an error if
+// more than half of the session's limits is spent, or if ctx ends.
 func (r *run) yield(ctx context.Context) error {
 	select {
 	case <-r.reviewed:
@@ -92,7 +93,7 @@ func (r *run) yield(ctx context.Context) error {
 	return nil
 }
 
-// endTally waits for the sides that belong to the tally. It adds their findings to the session.
+// endTally waits for the sides that belong to the tally, and adds their findings to the session.
 func (r *run) endTally() {
 	for _, s := range r.sides {
 		if s.plan.Tally {
@@ -102,7 +103,7 @@ func (r *run) endTally() {
 	}
 }
 
-// awaitAnnotations waits for the sides that annotate the records, for recordsGrace at most.
+// awaitAnnotations waits for the sides that annotate the records. After recordsGrace it cuts them off.
 func (r *run) awaitAnnotations() {
 	timer := time.AfterFunc(recordsGrace, func() {
 		for _, s := range r.annotators() {
@@ -113,7 +114,7 @@ func (r *run) awaitAnnotations() {
 	r.annotators().wait()
 }
 
-// endSides cuts off what still looks at the answers, and adds all findings to the session.
+// endSides cuts off the sides that still look at the answers. It adds all findings that endTally has not added.
 func (r *run) endSides() {
 	for _, s := range r.sides {
 		s.cut(errSideCut)
@@ -131,7 +132,8 @@ func (r *run) add(s *side) {
 	}
 }
 
-// annotators are the sides that annotate records, without the run that they are of.
+// annotators are the sides that annotate records. They do not refer to their run, so that the run can be freed before
+// them.
 type annotators []*side
 
 // annotators returns the sides that annotate the records.
@@ -151,7 +153,8 @@ func (a annotators) wait() {
 	}
 }
 
-// annotate waits for the sides, and completes records whose reviewers and candidates have these member ids.
+// annotate waits for the sides, and has each finding complete the records. members has the ids of the reviewer and the
+// candidate of each record.
 func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]string) {
 	a.wait()
 	for _, s := range a {
@@ -165,9 +168,9 @@ func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]st
 	}
 }
 
-// Look has a side look at answers outside of any session, within the time and the limits of cost of one. Answers are by
-// id. What it costs is charged to the token. The error says why the side could not begin: a limit of cost, a model
-// without a price, or the end of ctx.
+// Look has a side look at answers that belong to no session, within the time and cost limits of a session. answers are
+// by id. The costs are charged to the token. The error says why the side could not begin or finish: a cost limit, a
+// model without a price, or the end of ctx. The finding is nil if the side does not plan to look.
 func (p *Pipeline) Look(
 	ctx context.Context, token string, s council.Side, question string, answers map[string]string,
 ) (finding council.Finding, failure *council.Error) {
@@ -190,7 +193,7 @@ func (p *Pipeline) Look(
 		return nil, nil
 	}
 	seen.Side = *planned
-	planned.MoneyEnd = 1 // nothing else has a share
+	planned.MoneyEnd = 1 // The side may use the whole money budget.
 	plan.Sides = []council.SidePlan{*planned}
 	account, failure := p.o.Book.Open(ctx, p.o.Book.Opening(plan))
 	if failure != nil {
@@ -203,7 +206,9 @@ func (p *Pipeline) Look(
 	defer cancel()
 	finding = s.Look(bounded, seen, calls)
 	if ctx.Err() != nil {
-		return nil, &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
+		return nil, &council.Error{
+			Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx),
+		}
 	}
 	return finding, nil
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// synthesise has the chairman write, from the answers in the order of the canonical slate.
+// synthesise has the chairman write the final answer. The chairman reads the answers in the order of the canonical
+// slate.
 func (r *run) synthesise(ctx context.Context) *council.Error {
-	if r.slate == nil { // nobody reviewed them
+	if r.slate == nil { // The plan has no review.
 		r.slate = r.draw().Canonical
 	}
 	meta := &r.session.Metadata
@@ -30,7 +31,7 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	if r.plan.Deltas {
 		r.voidText(chairmen)
 		o.Observe = func(t council.EventType, data any) {
-			if ctx.Err() == nil { // a cancelled run has no fallback
+			if ctx.Err() == nil { // A cancelled run has no fallback to report.
 				r.observe(t, data)
 			}
 		}
@@ -62,13 +63,13 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	return r.stop(ctx)
 }
 
-// writers returns the Completer of those that write the final answer: it holds them to the schema
-// of the caller, where there is one.
+// writers returns the Completer for the seats that write the final answer. If the caller gave a schema, it validates
+// their replies. The error says that the schema cannot be used.
 func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	if r.plan.Output == nil {
 		return r.calls, nil
 	}
-	// Another version of councild may have accepted the schema. If ctx ended, the calls say so.
+	// Another version of councild may have accepted the schema. The end of ctx is no error here: the calls report it.
 	if failure, ok := errors.AsType[*council.Error](r.p.Check(ctx, r.plan)); ok && failure.Code == council.CodeInvalid {
 		return nil, failure
 	}
@@ -77,7 +78,7 @@ func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	}, nil
 }
 
-// noValidOutput returns that nobody wrote an answer that fits the schema, and why.
+// noValidOutput returns the error that no answer fits the schema. Its fields say why each writer failed.
 func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 	e := &council.Error{
 		Code:   council.CodeNoValidOutput,
@@ -89,21 +90,25 @@ func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 	return e
 }
 
-// chairmen returns the members that may write, in the order in which they are tried:
-// the chairman, then the configured fallbacks. Without fallbacks the other members that
-// answered follow, by rank, or in configured order if there is no ranking.
+// chairmen returns the members that may write, in the order in which they are tried. The chairman is the first. The
+// configured fallbacks follow. Without fallbacks, the other members that answered follow by rank, or in configured
+// order if there is no ranking.
 func (r *run) chairmen(standings []council.Standing) []council.Member {
 	chairmen := slices.Clone(r.plan.Chairmen())
 	if len(chairmen) > 1 {
 		return chairmen
 	}
-	others := slices.DeleteFunc(slices.Clone(r.plan.Members()), func(m council.Member) bool { return r.answers[m.ID] == "" })
+	others := slices.DeleteFunc(slices.Clone(r.plan.Members()), func(m council.Member) bool {
+		return r.answers[m.ID] == ""
+	})
 	rank := func(m council.Member) int {
 		return slices.IndexFunc(standings, func(s council.Standing) bool { return s.Model == m.ID })
 	}
 	slices.SortStableFunc(others, func(a, b council.Member) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, m := range others {
-		if !slices.ContainsFunc(chairmen, func(c council.Member) bool { return council.ModelOf(c.ID) == council.ModelOf(m.ID) }) {
+		if !slices.ContainsFunc(chairmen, func(c council.Member) bool {
+			return council.ModelOf(c.ID) == council.ModelOf(m.ID)
+		}) {
 			chairmen = append(chairmen, m)
 		}
 	}
