@@ -1,23 +1,25 @@
-// Package calls performs the calls of one session. Every call to a model passes [Calls], and nothing else stands between a
-// stage and its provider: the log answers what landed before, prompt and reply find room in memory, the account has money,
-// the log says that the call was begun, and the session still belongs to this process.
+// Package calls performs the calls of one session. Every call from a stage to a model goes through [Calls]. A call that
+// landed, which means that its outcome is in the session's log, is answered from the log. For any other call, [Calls]
+// checks that the session still belongs to this process, that its memory has room for the prompt and the reply, and
+// that its account has money. It also notes in the log that the call begins.
 //
-// Where a request has a JSON Schema, [SchemaCompleter] makes the calls for the final answer. It validates each reply,
+// If a request has a JSON Schema, [SchemaCompleter] makes the calls for the final answer. It validates each reply,
 // and asks once more if the first reply does not fit.
 //
-// The package leaves to others what is asked, what an answer means, and how a request is sent and repeated.
+// The package leaves the prompts and the meaning of answers to the stages. It leaves the sending and the retries of
+// requests to the provider.
 //
 // # Decisions
 //
-// Going on is running again. A run with the same plan asks the same calls in the same stages, so a Completer that
-// knows what landed is all that another process needs. Stages know nothing of it.
+// To continue a session is to run it again. A run with the same plan makes the same calls in the same stages, so
+// another process only needs a Completer that knows which calls landed. The stages do not know whether they run again.
 //
-// What a session holds is bounded by itself: its texts and its prompts on their way count against
-// a limit of its own (config.Constants), since the product of the other limits is larger than any machine.
+// Each session has a memory limit of its own (config.Constants), against which its texts and the prompts in flight
+// count. Without it, only the product of all other limits would bound a session, and that is more than any machine has.
 //
-// Schemas come from callers and replies from models, and both may be hostile. The work on either is bounded by its size
-// and by a fixed number of steps, and it ends when its context ends (schema_budget.go). A compiled schema may hold 40 MB,
-// so sessions keep the text alone and compile it again for each reply.
+// Schemas come from callers and replies come from models, and both may be hostile. Their sizes and a fixed number of
+// steps bound the work on them, and it ends when its context ends (schema_budget.go). A compiled schema may take 40 MB,
+// so sessions keep only its text and compile it again for each reply.
 package calls
 
 import (
@@ -34,37 +36,42 @@ import (
 
 // Calls is the Completer of one session. It is safe for concurrent use.
 type Calls struct {
-	Session  string
-	Provider council.Completer // it calls Begin before each request
+	Session string // the id of the session
+	// Provider sends the requests. It calls Call.Begin before each request.
+	Provider council.Completer
 	// Size returns the first request of a call, as Provider would send it. It is needed if Log is set.
-	Size     func(call council.Call) council.Attempt
-	Account  *spend.Account
-	Memory   *Memory
-	Settings council.SettingNames // for messages
+	Size    func(call council.Call) council.Attempt
+	Account *spend.Account
+	Memory  *Memory
+	// Settings names the settings in messages.
+	Settings council.SettingNames
 
-	// What follows is for a session that is kept. Log is nil for any other.
+	// Only a kept session sets the fields from here on. In any other session, Log is nil.
 	Log   *runlog.Log
 	State *runlog.State
-	// May returns why no call may begin now, or nil. It is asked before each call, and before each of its requests.
+	// May returns why no call may begin now, or nil. It is called before each call, and before each of its requests.
 	May     func(ctx context.Context, call *council.Call) *council.Failure
 	Observe func(t council.EventType, data any)
-	Last    bool // as in runlog.Log: no call is made
+	// Last says that the session makes no call any more, as in runlog.Log.
+	Last bool
 
 	mu       sync.Mutex // guards all below
 	seats    map[runlog.Seat]*seat
-	begun    map[runlog.Place]bool // by this process
-	guessed  map[runlog.Seat]bool  // seats whose calls of an earlier process were charged
-	repeated []string              // names of seats whose calls are made again; in stage 3, models
+	begun    map[runlog.Place]bool // calls that this process has begun
+	guessed  map[runlog.Seat]bool  // seats whose calls in an earlier process guess has charged
+	repeated []string              // seats, and in stage 3 models, whose calls are made again
 }
 
-// seat are the calls that a seat has made in this process. The calls of one seat come one after the other.
+// seat has the calls that a seat has made in this process. A seat makes one call after the other.
 type seat struct {
 	count int
-	first *council.Landed // the outcome of the first call, while no event tells it
+	// first is the outcome of the first call. It is observed only if a second call follows, because the event of the
+	// seat's result holds it otherwise.
+	first *council.Landed
 }
 
-// Complete implements council.Completer. A call that landed returns at once, also when ctx has ended. A reply for which the
-// session has no room is not kept. A panic in the call becomes its failure.
+// Complete implements council.Completer. A call that landed returns at once, even after the end of ctx. If the session
+// has no room for the text of a reply, the call fails. A panic in the call becomes its failure.
 func (c *Calls) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -81,7 +88,8 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 	mine.count++
 	place := runlog.Place{Seat: at, Number: mine.count}
 	if landed, ok := c.State.Outcome(place); ok {
-		if call.OnDelta != nil && landed.Failure == nil && !c.State.Over(at) { // no result confirms the pieces that came before
+		// Without a result of the seat, the client does not know whether the earlier pieces still hold.
+		if call.OnDelta != nil && landed.Failure == nil && !c.State.Over(at) {
 			call.OnDelta(landed.Completion.Text)
 		}
 		if landed.Failure != nil {
@@ -113,11 +121,12 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 	}
 	completion, err = c.perform(ctx, call)
 	outcome := council.Landed{
-		Stage: call.Stage, Seat: call.Seat, Number: place.Number, Model: call.Model, Completion: completion, Failure: council.AsFailure(err),
+		Stage: call.Stage, Seat: call.Seat, Number: place.Number, Model: call.Model,
+		Completion: completion, Failure: council.AsFailure(err),
 	}
 	switch {
-	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // the call was not made
-	case place.Number == 1 && !call.Stage.IsSide(): // no event of the run tells of the calls of sides
+	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // The call was not made.
+	case place.Number == 1 && !call.Stage.IsSide(): // A side has no event that would hold its first call.
 		mine.first = &outcome
 	default:
 		c.Observe(council.EventCall, outcome)
@@ -125,7 +134,7 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 	return completion, err
 }
 
-// of returns the calls of a seat.
+// of returns the calls that a seat has made in this process.
 func (c *Calls) of(at runlog.Seat) *seat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,10 +156,10 @@ func interrupted(why string) *council.Failure {
 	return &council.Failure{Code: council.FailInterrupted, Message: "not called: " + why}
 }
 
-// noteLocked notes a call that an earlier process may have made.
+// noteLocked notes for Repeated that an earlier process may have made a call. The caller holds mu.
 func (c *Calls) noteLocked(call council.Call) {
 	name := call.Seat
-	if call.Stage == council.Stage3 { // one seat, in which models take turns
+	if call.Stage == council.Stage3 { // Stage 3 has one seat, in which models take turns.
 		name = call.Model
 	}
 	if !slices.Contains(c.repeated, name) {
@@ -158,8 +167,8 @@ func (c *Calls) noteLocked(call council.Call) {
 	}
 }
 
-// Announce tells the log of the first calls of a stage, before these are made, and waits until the log is stored. It does
-// nothing in a session that is not kept.
+// Announce notes in the log which calls a stage makes first, and waits until the log is stored. The stage makes the
+// calls afterwards. Announce does nothing if the session is not kept.
 func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 	if c.Log == nil {
 		return
@@ -175,8 +184,8 @@ func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 	c.Log.Stored(ctx)
 }
 
-// guess charges a call that an earlier process may have begun, once for each seat, where the log of an earlier build does not
-// say what was begun. It can go after 0.1.0.
+// guess charges a call that an earlier process may have begun, once for each seat. It is for logs of earlier builds,
+// which do not say which calls began. It can go after 0.1.0.
 func (c *Calls) guess(ctx context.Context, call council.Call) {
 	at := runlog.Seat{Stage: call.Stage, Name: call.Seat}
 	if !c.State.Guesses(at) {
@@ -194,11 +203,14 @@ func (c *Calls) guess(ctx context.Context, call council.Call) {
 	c.mu.Unlock()
 	if !guessed {
 		bound, tokens := c.Account.Bound(&call, c.Size(call))
-		c.Account.Lose(ctx, spend.Lost{Stage: call.Stage, Seat: call.Seat, Model: call.Model, Bound: bound, Tokens: tokens})
+		c.Account.Lose(ctx, spend.Lost{
+			Stage: call.Stage, Seat: call.Seat, Model: call.Model, Bound: bound, Tokens: tokens,
+		})
 	}
 }
 
-// announce observes that calls begin, but for those that landed or that the log has begun. It reports whether there are any.
+// announce observes that calls begin. It leaves out calls that landed and calls that have begun already. It reports
+// whether any calls remain.
 func (c *Calls) announce(places []runlog.Place, calls []council.Call) bool {
 	if c.Last {
 		return false
@@ -216,7 +228,8 @@ func (c *Calls) announce(places []runlog.Place, calls []council.Call) bool {
 		c.begun[place] = true
 		bound, tokens := c.Account.Bound(&calls[i], c.Size(calls[i]))
 		begun.Calls = append(begun.Calls, council.BegunCall{
-			Stage: place.Stage, Seat: place.Name, Number: place.Number, Model: calls[i].Model, Bound: (*int64)(bound), Tokens: tokens,
+			Stage: place.Stage, Seat: place.Name, Number: place.Number, Model: calls[i].Model,
+			Bound: (*int64)(bound), Tokens: tokens,
 		})
 	}
 	c.mu.Unlock()
@@ -245,14 +258,14 @@ func (c *Calls) perform(ctx context.Context, call council.Call) (completion coun
 		completion.Text = ""
 		err = c.full("not kept: with the reply")
 	}
-	if err != nil || !c.Memory.Hold(int64(len(completion.Reasoning))) { // the session does without it
+	if err != nil || !c.Memory.Hold(int64(len(completion.Reasoning))) { // The session can do without the reasoning.
 		completion.Reasoning = ""
 	}
 	return completion, err
 }
 
 func (c *Calls) send(ctx context.Context, call council.Call, prompt int64) (council.Completion, error) {
-	defer c.Memory.Release(prompt) // also when the call panics
+	defer c.Memory.Release(prompt) // It also runs when the call panics.
 	asked := call
 	call.Begin = func(ctx context.Context, a council.Attempt) (council.Receipt, *council.Failure) {
 		if c.May != nil {
@@ -273,8 +286,8 @@ func (c *Calls) full(what string) *council.Failure {
 	}
 }
 
-// Resume charges what the log says of an earlier process: what landed, and what was in flight. It is called once, before the
-// first call.
+// Resume charges the calls of earlier processes that the log holds: calls that landed, and calls that were in flight.
+// The run calls it once, before the first call.
 func (c *Calls) Resume(ctx context.Context) {
 	landed := slices.Collect(c.State.Landed())
 	for _, l := range landed {
@@ -284,13 +297,15 @@ func (c *Calls) Resume(ctx context.Context) {
 	inFlight := c.State.InFlight()
 	lost := make([]spend.Lost, 0, len(inFlight))
 	for _, b := range inFlight {
-		lost = append(lost, spend.Lost{Stage: b.Stage, Seat: b.Seat, Model: b.Model, Bound: (*spend.USD)(b.Bound), Tokens: b.Tokens})
+		lost = append(lost, spend.Lost{
+			Stage: b.Stage, Seat: b.Seat, Model: b.Model, Bound: (*spend.USD)(b.Bound), Tokens: b.Tokens,
+		})
 	}
 	c.Account.Recover(ctx, landed, lost)
 }
 
-// Repeated returns the names of the seats whose calls were made again after a takeover, in stage 3 those of models, with
-// commas between them. It is "" where there are none.
+// Repeated returns the names of the seats whose calls were made again after a takeover, separated by commas. In stage 3
+// these are names of models. It returns "" if no call was made again.
 func (c *Calls) Repeated() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

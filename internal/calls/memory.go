@@ -2,18 +2,19 @@ package calls
 
 import "sync"
 
-// Memory bounds what a session holds: the question, the replies so far, and the prompts on their way.
+// Memory bounds how many bytes a session holds: its question, its replies so far, and its prompts in flight. It is safe
+// for concurrent use.
 type Memory struct {
-	Limit int64 // bytes; 0: there is no limit
+	Limit int64 // in bytes. 0 means no limit.
 
 	mu   sync.Mutex // guards held
 	held int64
 }
 
-// NewMemory returns a Memory that holds so many bytes.
+// NewMemory returns a Memory with a limit, both in bytes, that holds the given number already.
 func NewMemory(limit, held int64) *Memory { return &Memory{Limit: limit, held: held} }
 
-// Hold takes room for so many bytes more, and reports whether there was enough.
+// Hold adds a number of bytes to the held ones. If that would pass the limit, it adds nothing and reports false.
 func (m *Memory) Hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -24,7 +25,7 @@ func (m *Memory) Hold(bytes int64) bool {
 	return true
 }
 
-// Release gives room back.
+// Release takes back an earlier Hold of the same number of bytes.
 func (m *Memory) Release(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

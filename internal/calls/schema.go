@@ -28,17 +28,17 @@ const schemaLocation = "urn:councild:schema"
 // for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
-	budget   *stepBudget // of the validation that runs
+	budget   *stepBudget // the budget of the validation that runs now
 }
 
-// CheckSchemaText checks what can be checked in the text of a schema before it is compiled. The error tells
-// the author of the schema what to change.
+// CheckSchemaText checks the text of a schema as far as possible without compiling it. The error tells the author of
+// the schema what to change.
 func CheckSchemaText(text []byte) error {
 	_, err := schemaValue(text)
 	return err
 }
 
-// schemaValue returns the JSON of a schema.
+// schemaValue returns the JSON value of a schema. It refuses a schema that is too long or uses unsupported keywords.
 func schemaValue(text []byte) (any, error) {
 	if len(text) > maxSchemaBytes {
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), maxSchemaBytes)
@@ -53,8 +53,8 @@ func schemaValue(text []byte) (any, error) {
 	return value, refuseUnsupported(value, "")
 }
 
-// CompileSchema returns the schema of a text. The error says what is wrong with it and where, in words
-// for its author. Its caller bounds how many are compiled at once.
+// CompileSchema compiles the text of a schema. The error tells the author of the schema what is wrong, and where. A
+// compilation may take 40 MB, so the caller limits how many run at once.
 func CompileSchema(text []byte) (*Schema, error) {
 	value, err := schemaValue(text)
 	if err != nil {
@@ -70,7 +70,7 @@ func CompileSchema(text []byte) (*Schema, error) {
 		return nil, errors.New("its address cannot be used")
 	}
 	switch s.compiled, err = c.Compile(schemaLocation); {
-	case p.instructions > maxAllInstructions: // The validator would name each pattern.
+	case p.instructions > maxAllInstructions: // The error of the validator would name each pattern.
 		return nil, errPatterns
 	case err != nil:
 		return nil, explainSchema(err)
@@ -87,7 +87,8 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is not part of the schema, and nothing is fetched", shorten(url))
 }
 
-// refuseUnsupported returns why a schema uses what is not supported. place is the JSON pointer of the value.
+// refuseUnsupported returns an error if a schema uses keywords or references that are not supported. place is the JSON
+// pointer of the value.
 func refuseUnsupported(value any, place string) error {
 	switch value := value.(type) {
 	case []any:
@@ -100,7 +101,7 @@ func refuseUnsupported(value any, place string) error {
 		for name, member := range value {
 			text, isText := member.(string)
 			switch name {
-			case "const", "enum", "default", "examples": // values, not schemas
+			case "const", "enum", "default", "examples": // These hold values, not schemas.
 				continue
 			case "$dynamicRef", "$recursiveRef":
 				if isText {
@@ -138,16 +139,16 @@ func explainSchema(err error) error {
 	return errors.New(shorten(strings.ReplaceAll(err.Error(), schemaLocation, "")))
 }
 
-// invalidReply is why a reply does not fit a schema, each problem in words for its author: at most 20
-// texts of at most 200 bytes.
+// invalidReply is the error that a reply does not fit a schema. It tells the author of the reply each problem, in at
+// most 20 texts of at most 200 bytes.
 type invalidReply struct{ Problems []string }
 
 // Error returns the problems on one line.
 func (e *invalidReply) Error() string { return strings.Join(e.Problems, "; ") }
 
-// Check returns the JSON of a reply: the whole text, or what stands in a code fence around the
-// whole. The error is an *invalidReply where the reply is not exactly one JSON value that fits the
-// schema, names a member twice, or takes too many steps; otherwise it is why ctx ended.
+// Check returns the JSON of a reply, without a code fence around the whole. The error is an *invalidReply if the reply
+// is not exactly one JSON value that fits the schema, or if it is too long or takes too many steps. Otherwise the error
+// is the reason why ctx ended.
 func (s *Schema) Check(ctx context.Context, reply string) (json.RawMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -166,10 +167,10 @@ func (s *Schema) Check(ctx context.Context, reply string) (json.RawMessage, erro
 	return json.RawMessage(text), nil
 }
 
-// fence begins and ends a block of code.
+// fence begins and ends a block of code in Markdown.
 const fence = "```"
 
-// unfence returns a text without blanks around it and without one code fence around the whole.
+// unfence returns a text without white space around it, and without a code fence around the whole text.
 func unfence(text string) string {
 	text = strings.TrimSpace(text)
 	inside, fenced := strings.CutPrefix(text, fence)
@@ -181,15 +182,16 @@ func unfence(text string) string {
 	return strings.TrimSpace(block)
 }
 
-// The limits of one JSON value. Every nesting, value and digit is work for the validator, which
-// computes with exact fractions.
+// The limits of one JSON value. Every level, value and digit is work for the validator, which computes with exact
+// fractions.
 const (
 	maxDepth       = 64
 	maxValues      = 100_000
 	maxNumberBytes = 100
 )
 
-// decodeJSON reads exactly one JSON value in which no member stands twice. Numbers become json.Number.
+// decodeJSON reads exactly one JSON value. It refuses an object that names a member twice, and a value beyond the
+// limits above. Numbers become json.Number.
 func decodeJSON(text []byte) (any, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("it is not UTF-8")
@@ -206,16 +208,16 @@ func decodeJSON(text []byte) (any, error) {
 	return value, nil
 }
 
-// jsonReader reads one JSON value.
+// jsonReader reads one JSON value and counts the values in it.
 type jsonReader struct {
 	decoder *json.Decoder
 	values  int
 }
 
-// jsonProblem is what is wrong with JSON that has the right syntax.
+// jsonProblem is the error of JSON that has the right syntax but is refused.
 type jsonProblem string
 
-// Error returns the words.
+// Error returns the text of the problem.
 func (p jsonProblem) Error() string { return string(p) }
 
 func (r *jsonReader) explain(err error) error {
@@ -225,7 +227,7 @@ func (r *jsonReader) explain(err error) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("it is not JSON: %w, at byte %d", err, syntax.Offset)
 	}
-	return errors.New("it is not whole JSON: it ends too early") // io.EOF, io.ErrUnexpectedEOF
+	return errors.New("it is not whole JSON: it ends too early") // err is io.EOF or io.ErrUnexpectedEOF.
 }
 
 func (r *jsonReader) value(depth int) (any, error) {
@@ -252,8 +254,8 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// number refuses numbers that take long to compute with: those that no double holds, or that have
-// very many digits.
+// number refuses numbers with which the validator would compute for too long. These are numbers outside the range of a
+// float64, and numbers with more than maxNumberBytes.
 func (r *jsonReader) number(n json.Number) (any, error) {
 	digits, _, _ := strings.Cut(strings.ToLower(n.String()), "e")
 	f, err := n.Float64()
@@ -270,7 +272,7 @@ func (r *jsonReader) object(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, _ := token.(string) // the decoder accepts nothing else here
+		name, _ := token.(string) // The decoder accepts no other token here.
 		if _, twice := members[name]; twice {
 			return nil, jsonProblem(fmt.Sprintf("the member %q stands twice in one object", shorten(name)))
 		}
@@ -295,10 +297,11 @@ func (r *jsonReader) list(depth int) (any, error) {
 	return items, err
 }
 
-// The most problems that are named, bytes of one text in them, and bytes of what a caller is told.
+// An error names at most maxProblems problems, and has at most maxText bytes for each. The failure that a caller gets
+// has at most maxMessage bytes.
 const maxProblems, maxText, maxMessage = 20, 200, 1 << 10
 
-// leaves returns what is wrong in a value, each at its place, as far as it is named.
+// leaves returns the first maxProblems problems of a value, each with its place.
 func leaves(e *jsonschema.ValidationError) []string {
 	printer := message.NewPrinter(language.English)
 	var found []string
@@ -313,7 +316,7 @@ func leaves(e *jsonschema.ValidationError) []string {
 				place = "/" + place
 			}
 			words := e.ErrorKind.LocalizedString(printer)
-			if format, ok := e.ErrorKind.(*kind.Format); ok { // of a pattern, which may be long
+			if format, ok := e.ErrorKind.(*kind.Format); ok { // The validator would quote a whole pattern.
 				words = fmt.Sprintf("not a valid %s: %v", format.Want, format.Err)
 			}
 			found = append(found, shorten(atPlace(place)+": "+words))
@@ -329,7 +332,7 @@ func leaves(e *jsonschema.ValidationError) []string {
 // shorten cuts a text to at most maxText bytes.
 func shorten(text string) string { return shortenTo(maxText, text) }
 
-// shortenTo cuts a text to at most so many bytes, at the end of a character.
+// shortenTo cuts a text to at most limit bytes, at the end of a character.
 func shortenTo(limit int, text string) string {
 	const mark = "..."
 	if len(text) <= limit {

@@ -18,28 +18,30 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// The validator takes exponential time for some schemas of a few hundred bytes, such as a chain of
-// definitions of which each names the next one twice in an anyOf, and keeps a value for each problem
-// that it finds. It takes no context either. So every schema object is given a hook that the
-// validator calls before its own work: a format of ours, whose check pays for that work from a
-// budget. Where the budget is used up or the context has ended, the hook panics with validationEnd, and
-// validate recovers. Formats are annotations here, as in draft 2020-12, so none is lost.
+// The validator takes exponential time for some schemas of a few hundred bytes. An example is a chain of definitions,
+// each of which names the next one twice in an anyOf. The validator also keeps a value for each problem that it finds,
+// and it takes no context. That is why every schema object gets a hook, which the validator calls before its own work
+// on the object. The hook is a format with a check, and the check pays for that work from a budget. When the budget is
+// used up or the context has ended, the hook panics with validationEnd, and validate recovers. The hook replaces the
+// format that the schema names. Nothing is lost by that, because formats are only annotations here, as in draft
+// 2020-12.
 
-// maxSteps is the most steps of one validation: visits of a value by a schema object, members and
-// items, names, and values to compare. A step takes about a microsecond and 500 bytes at most.
+// maxSteps is the most steps of one validation. A step is a visit of a value by a schema object, a member, an item, a
+// name or a value to compare. A step takes at most about a microsecond and 500 bytes.
 const maxSteps = 1_000_000
 
-// The most bytes of a pattern, and instructions of its program. Matching takes time in proportion
-// to the instructions and to the text; instructionsPerStep times bytes count as one step.
+// The time to match a pattern grows with the instructions of its program and with the length of the text. Instructions
+// times bytes, divided by instructionsPerStep, is the number of steps. maxPatternBytes and maxInstructions are the
+// limits of one pattern.
 const maxPatternBytes, maxInstructions, instructionsPerStep = 4 << 10, 4 << 10, 100
 
-// maxAllInstructions is the most instructions of all patterns of a schema. To compile one takes about a microsecond and
-// 500 bytes. What takes more than that counts as several instructions.
+// maxAllInstructions is the most instructions that all patterns of a schema have together. To compile an instruction
+// takes about a microsecond and 500 bytes. Parts of a pattern that take more count as several instructions.
 const maxAllInstructions = 64 << 10
 
-// How much of a character class counts as one instruction. A compiled class holds its runes up to three times: \pL, which
-// has 1,300 of them, takes 13 KB. Reading its name takes 100 microseconds. A range that ignores case is read rune by rune,
-// up to the last one that has cases.
+// These constants turn the size of a character class into instructions. A compiled class holds its runes up to three
+// times: \pL, which has 1,300 runes, takes 13 KB. To read the name of a class takes 100 microseconds. A range that
+// ignores case is read rune by rune, up to the last rune that has cases.
 const (
 	runesPerInstruction  = 64
 	perUnicodeClass      = 100
@@ -47,16 +49,17 @@ const (
 	lastFolded           = 0x1e943
 )
 
-// bytesPerStep is how many bytes of a text count as one step: texts are counted and compared.
+// bytesPerStep is how many bytes of a text count as one step. The validator counts the characters of texts and compares
+// texts.
 const bytesPerStep = 256
 
-// stepBudget is what a validation may still do.
+// stepBudget is the number of steps that a validation may still take.
 type stepBudget struct {
-	ended func() error // why the validation has to end
+	ended func() error // returns why the validation has to end, or nil
 	left  int
 }
 
-// validationEnd ends a validation in the middle.
+// validationEnd is the value of the panic that ends a validation.
 type validationEnd struct{ cause error }
 
 var errSteps = errors.New("it takes too many steps to validate: it is too long for its schema")
@@ -65,7 +68,7 @@ var errSteps = errors.New("it takes too many steps to validate: it is too long f
 func (b *stepBudget) pay(steps int) {
 	before := b.left
 	b.left -= steps
-	const between = 1 << 10 // steps between two looks at the context
+	const between = 1 << 10 // steps between two checks of the context
 	if b.left < 0 {
 		panic(validationEnd{errSteps})
 	}
@@ -76,7 +79,7 @@ func (b *stepBudget) pay(steps int) {
 	}
 }
 
-// validate holds a value to the schema.
+// validate checks a value against the schema. The error is an *invalidReply, or the reason why ctx ended.
 func (s *Schema) validate(ctx context.Context, value any) (err error) {
 	*s.budget = stepBudget{ended: ctx.Err, left: maxSteps}
 	defer func() {
@@ -96,7 +99,7 @@ func (s *Schema) validate(ctx context.Context, value any) (err error) {
 	return nil
 }
 
-// meter gives every schema object that can be reached its hook.
+// meter gives a hook to every schema object that the validator can reach.
 func (s *Schema) meter() {
 	seen := map[*jsonschema.Schema]bool{s.compiled: true}
 	for todo := []*jsonschema.Schema{s.compiled}; len(todo) > 0; {
@@ -126,9 +129,9 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 		case []any:
 			steps += each * len(value)
 			if n := len(value); object.UniqueItems && n > 20 {
-				steps += weight(value) // The validator compares their hashes,
+				steps += weight(value) // The validator compares the hashes of the items.
 			} else if object.UniqueItems && n > 1 {
-				steps += weight(value) * (n / 2) // or each item with each other one.
+				steps += weight(value) * (n / 2) // The validator compares each item with each other item.
 			}
 		case string:
 			steps += len(value) / bytesPerStep
@@ -138,7 +141,7 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 		s.budget.pay(steps)
 		return nil
 	}}
-	// The validator would compare these before it calls the hook.
+	// The validator compares enum and const before it calls the hook, so extensions that pay take their place.
 	if object.Enum != nil {
 		object.Extensions = append(object.Extensions, newAllowedValues(s.budget, object.Enum.Values))
 		object.Enum = nil
@@ -149,8 +152,8 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 	}
 }
 
-// weight returns how many steps it takes to compare a value: one for each value in it, and more for texts and for
-// numbers, of which the validator makes fractions.
+// weight returns how many steps it takes to compare a value. Each value in it takes one step. Long texts take more, and
+// so do numbers of which the validator makes large fractions.
 func weight(value any) int {
 	steps := 1
 	switch value := value.(type) {
@@ -172,10 +175,11 @@ func weight(value any) int {
 	return steps
 }
 
-// objectSteps returns how many steps the work on a schema object takes at most, without the steps that the
-// objects inside pay for: once, and for each member or item of the value.
+// objectSteps returns how many steps the work on a schema object takes at most. once is for the value, and each is for
+// every member or item of the value. The schema objects inside pay for their own work.
 func objectSteps(object *jsonschema.Schema) (once, each int) {
-	once = 1 + len(object.Required) + len(object.AllOf) + len(object.AnyOf) + len(object.OneOf) + len(object.DependentSchemas)
+	once = 1 + len(object.Required) + len(object.AllOf) + len(object.AnyOf) + len(object.OneOf) +
+		len(object.DependentSchemas)
 	for _, names := range object.DependentRequired {
 		once += 1 + len(names)
 	}
@@ -215,11 +219,12 @@ func innerSchemas(object *jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(part *jsonschema.Schema) bool { return part == nil })
 }
 
-// allowedValues compares a value with those that a schema object allows: at least one of them.
+// allowedValues is an extension of a schema object. It checks that a value equals one of the allowed values, and pays
+// for the comparison.
 type allowedValues struct {
 	budget *stepBudget
 	values []any
-	weight int // of the values
+	weight int // the steps to compare all values
 }
 
 func newAllowedValues(b *stepBudget, values []any) *allowedValues {
@@ -228,7 +233,8 @@ func newAllowedValues(b *stepBudget, values []any) *allowedValues {
 
 // Validate implements jsonschema.SchemaExt.
 func (e *allowedValues) Validate(ctx *jsonschema.ValidatorContext, value any) {
-	e.budget.pay(e.weight) // A comparison ends at the first difference, so it is never longer than the value that is allowed.
+	// A comparison ends at the first difference, so it never takes more steps than the allowed value has.
+	e.budget.pay(e.weight)
 	if number, ok := value.(json.Number); ok {
 		e.budget.pay(len(e.values) * weight(number))
 	}
@@ -240,12 +246,13 @@ func (e *allowedValues) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	ctx.AddError(&kind.Enum{Got: value, Want: e.values})
 }
 
-// patterns is the validator's engine for regular expressions: Go's own, which pays before it matches. The
-// validator asks for each pattern several times. They are compiled once, within a limit for all of them.
+// patterns is the validator's engine for regular expressions. It uses package regexp, and pays from the budget before
+// it matches. The validator asks for each pattern several times, but each is compiled once. maxAllInstructions bounds
+// all of them together.
 type patterns struct {
 	budget       *stepBudget
-	known        map[string]*pattern
-	instructions int // of all that were asked for
+	known        map[string]*pattern // by text
+	instructions int                 // of all patterns so far
 }
 
 var errPatterns = fmt.Errorf(
@@ -283,8 +290,8 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	return p.known[text], nil
 }
 
-// readingSize returns how many instructions it is worth to read the character classes of a pattern, which is more than its
-// program tells: equal classes become one there.
+// readingSize returns how many instructions the reading of the character classes of a pattern counts as. The program of
+// the pattern does not show this work, because equal classes become one there.
 func readingSize(text string) int {
 	size := perUnicodeClass * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
 	if !ignoresCase.MatchString(text) {
@@ -301,15 +308,16 @@ func readingSize(text string) int {
 // ignoresCase finds a flag that makes a pattern ignore case.
 var ignoresCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// foldedRunes returns how many runes a range between two texts of a pattern has that may have cases, or more.
+// foldedRunes returns an upper bound for the runes with cases in a range of a pattern. before and after are the texts
+// on both sides of the range's hyphen.
 func foldedRunes(before, after string) int {
 	low, _ := utf8.DecodeLastRuneInString(before)
-	if low == '}' { // of a number, perhaps
+	if low == '}' { // It may end a number, as in \x{61}.
 		low = 0
 	}
 	high, _ := utf8.DecodeRuneInString(after)
 	if high == '\\' {
-		high = 0o777 // the most that an escape without braces names
+		high = 0o777 // the highest rune that an escape without braces names
 		if number, ok := strings.CutPrefix(after, `\x{`); ok {
 			number, _, _ = strings.Cut(number, "}")
 			if n, err := strconv.ParseInt(number, 16, 32); err == nil {
@@ -320,8 +328,9 @@ func foldedRunes(before, after string) int {
 	return max(int(min(high, lastFolded)-low), 0)
 }
 
-// programSize returns how many instructions the program of a pattern has, give or take a few, without making it:
-// a pattern of 4 KiB may have millions. A character class counts as one more for each runesPerOne of its runes.
+// programSize returns about how many instructions the program of a pattern has. It does not build the program, since
+// that of a pattern of 4 KiB may have millions of instructions. A character class counts as one instruction, and as one
+// more for each runesPerOne of its runes.
 func programSize(re *syntax.Regexp, runesPerOne int) int {
 	inside := 0
 	for _, sub := range re.Sub {

@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// SchemaPromptVersion is the version of the texts below. Every change of them raises it.
+// SchemaPromptVersion is the version of the prompts below. Every change of these texts raises it.
 const SchemaPromptVersion = "schema-1"
 
 const schemaInstructions = "Write the answer as one JSON value that is valid under the JSON Schema below: nothing " +
@@ -21,24 +21,24 @@ const repairInstructions = "Your reply is not one JSON value that is valid under
 
 const repairRequest = "Write the whole answer again as JSON that fits the schema, and nothing else."
 
-// maxRepaired is how many bytes of a reply are sent back for repair: those at its beginning.
+// maxRepaired is how many bytes of a reply are sent back for repair, from its beginning.
 const maxRepaired = 64 << 10
 
-// SchemaCompleter makes calls of which the replies fit a schema. All fields are required. It is used by one
-// call after the other.
+// SchemaCompleter is a Completer whose replies fit a schema. All fields are required.
 type SchemaCompleter struct {
-	Next   council.Completer
-	Format *council.Format // with a schema that Compile accepts; providers that support it are sent it too
+	Next council.Completer
+	// Format has a schema that CompileSchema accepts. Providers that support schemas get it in the request too.
+	Format *council.Format
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
-	// Places has as many places as replies may be validated at once: hostile ones take some seconds and
-	// 200 MB each.
+	// Places limits how many replies are validated at once by its capacity. The validation of a hostile reply may take
+	// some seconds and 200 MB.
 	Places chan struct{}
 }
 
-// Complete implements council.Completer. The text of the completion is the JSON alone. A reply that
-// does not fit is sent back once with what is wrong with it. If the second does not fit either, the
-// call fails with FailInvalidOutput. OnDelta is called once, with the text that fits.
+// Complete implements council.Completer. The text of the completion is only the JSON. If a reply does not fit, Complete
+// sends it back once with its problems. If the second reply does not fit either, the call fails with
+// council.FailInvalidOutput. OnDelta is called once, with the text that fits.
 func (c *SchemaCompleter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	show := call.OnDelta
 	call.OnDelta = nil
@@ -73,7 +73,7 @@ func (c *SchemaCompleter) Complete(ctx context.Context, call council.Call) (coun
 	return completion, nil
 }
 
-// read returns the JSON of a completion.
+// read returns the JSON of a completion. It waits for a place to validate it until ctx ends.
 func (c *SchemaCompleter) read(ctx context.Context, completion council.Completion) (string, error) {
 	if completion.FinishReason == "length" { // It would be cut off at the same place again.
 		return "", &council.Failure{Code: council.FailLength, Message: "the answer ended at the token limit"}
@@ -92,7 +92,7 @@ func (c *SchemaCompleter) read(ctx context.Context, completion council.Completio
 	return string(text), err
 }
 
-// schemaFailure returns why there is no reply that fits.
+// schemaFailure turns an error of read into the failure of the call.
 func schemaFailure(err error) *council.Failure {
 	switch err := err.(type) { //nolint:errorlint // read returns them as they are
 	case *invalidReply:
@@ -101,13 +101,13 @@ func schemaFailure(err error) *council.Failure {
 		}
 	case *council.Failure:
 		return err
-	default: // the context has ended
+	default: // The context has ended.
 		return &council.Failure{Code: council.FailTimeout, Message: "the time ran out while the reply was validated"}
 	}
 }
 
-// prompt returns a conversation whose last message asks for the form too: some models take one
-// system message only, and some follow the last message best.
+// prompt adds the request for JSON and the schema to the last message of a conversation. It adds no system message,
+// because some models take only one. Also, some models follow the last message best.
 func (c *SchemaCompleter) prompt(asked []council.Message) []council.Message {
 	messages := slices.Clone(asked)
 	var b strings.Builder
@@ -117,8 +117,8 @@ func (c *SchemaCompleter) prompt(asked []council.Message) []council.Message {
 	return messages
 }
 
-// repair returns the messages that ask once more. The author of the reply knew the markers of the
-// prompt: these are others.
+// repair returns the messages that ask for the answer once more. They have new markers, because the author of the reply
+// knows those of the prompt.
 func (c *SchemaCompleter) repair(asked []council.Message, reply string, wrong *invalidReply) []council.Message {
 	var b strings.Builder
 	b.WriteString(repairInstructions)
