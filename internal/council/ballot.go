@@ -3,9 +3,8 @@ package council
 // Label names an answer on a slate: "Response A".
 type Label string
 
-// Slate is a list of anonymised answers in the order in which one reader is
-// shown them. Labels run "Response A", "Response B", ... in that order, on every
-// slate (the invariant of ADR-015 and ADR-017).
+// Slate is the list of anonymised answers that one reader is shown, in its order. On every slate, the labels are
+// "Response A", "Response B" and so on in that order (the invariant of ADR-015 and ADR-017).
 type Slate []Shown
 
 // Shown is an answer on a slate. Its index on the slate is its position.
@@ -20,7 +19,7 @@ type Seat struct {
 	DisplayIndex int    `json:"display_index"` // 0 is the first
 }
 
-// LabelToModel returns the slate in the design records' enhanced form.
+// LabelToModel returns the slate as a map from labels to seats, which is the enhanced form of the design records.
 func (s Slate) LabelToModel() map[Label]Seat {
 	m := make(map[Label]Seat, len(s))
 	for i, shown := range s {
@@ -47,20 +46,22 @@ func (s Slate) Labels() []Label {
 	return labels
 }
 
-// Ballot is what a reviewer's reply says, over the labels of its own slate.
+// Ballot is the ranking and the scores that were read from a reviewer's reply. Its labels are those of the reviewer's
+// own slate.
 type Ballot struct {
-	// Ranking holds the ranked labels, best first, each at most once. Labels the
-	// reviewer did not rank are not in it.
+	// Ranking holds the ranked labels, best first, each at most once. It leaves out
+	// labels that the reviewer did not rank.
 	Ranking []Label `json:"ranking"`
-	// Tied lists the groups of two or more labels that share a place; a group's
-	// labels are adjacent in Ranking.
-	Tied   [][]Label         `json:"tied"`
-	Scores map[Label]float64 `json:"scores"` // 1 to 10; only labels that were scored
-	// Abstained is true when the reviewer declined to rank; Reason then holds the
-	// reviewer's words. For an invalid ballot Reason says why it is invalid.
+	// Tied lists the groups of two or more labels that share a place. The labels of a
+	// group are adjacent in Ranking.
+	Tied [][]Label `json:"tied"`
+	// Scores has the scores, 1 to 10. It leaves out labels that the reviewer did not score.
+	Scores map[Label]float64 `json:"scores"`
+	// Abstained is true when the reviewer declined to rank. Reason then holds the
+	// reviewer's words. For an invalid ballot, Reason says why it is invalid.
 	Abstained bool   `json:"abstained"`
 	Reason    string `json:"reason"`
-	// Source says how the ballot was read: see BallotSource.
+	// Source says from which part of the reply the ballot was read.
 	Source BallotSource `json:"source"`
 	// ScoreRankMismatch marks a ranking that contradicts its own scores. The
 	// ranking is trusted (ADR-007).
@@ -71,8 +72,7 @@ type Ballot struct {
 // given length.
 func (b Ballot) Partial(slate int) bool { return len(b.Ranking) > 0 && len(b.Ranking) < slate }
 
-// Groups returns the ranking as places from best to worst, each a group of one
-// or more labels that share it.
+// Groups returns the places of the ranking from best to worst. Each place has one label, or more if labels are tied.
 func (b Ballot) Groups() [][]Label {
 	if len(b.Ranking) == 0 {
 		return nil
@@ -118,29 +118,31 @@ const (
 type Standing struct {
 	Model string `json:"model"`
 	// BordaScore is the mean over the ballots that ranked the candidate, 0 to N-1
-	// for N candidates; null where no ballot ranked it.
-	BordaScore      *float64 `json:"borda_score"`
-	BordaNormalized *float64 `json:"borda_normalized"` // BordaScore / (N-1), 0 to 1; null with it
+	// for N candidates. It is null if no ballot ranked the candidate.
+	BordaScore *float64 `json:"borda_score"`
+	// BordaNormalized is BordaScore / (N-1), 0 to 1. It is null if BordaScore is null.
+	BordaNormalized *float64 `json:"borda_normalized"`
 	VoteCount       int      `json:"vote_count"`
-	WinCount        float64  `json:"win_count"`  // a shared first place counts its share
-	FinalRank       *int     `json:"final_rank"` // null where no ballot ranked the candidate
-	// VoteCoverage is "high", "medium" or "low": it depends on how many of the reviewers
-	// that were asked to review the candidate ranked it.
+	WinCount        float64  `json:"win_count"`  // A first place that k candidates share counts 1/k.
+	FinalRank       *int     `json:"final_rank"` // null if no ballot ranked the candidate
+	// VoteCoverage is "high", "medium" or "low". It says how large a share of the reviewers that were asked to review
+	// the candidate ranked it.
 	VoteCoverage string `json:"vote_coverage"`
 }
 
-// AgreementLevel is the closed list of levels of agreement.
+// AgreementLevel says how far the ballots of a session agree on an order, compared with random ballots. The list of its
+// values is closed.
 type AgreementLevel string
 
-// The levels.
+// The levels of agreement.
 const (
-	AgreementAgree   AgreementLevel = "agree"   // ballots at random agree as far in at most one of twenty sessions
-	AgreementLean    AgreementLevel = "lean"    // ballots at random agree as far in at most one of five sessions
-	AgreementNone    AgreementLevel = "none"    // ballots at random agree as far more often
-	AgreementUnknown AgreementLevel = "unknown" // even ballots that all say the same could not show agreement
+	AgreementAgree   AgreementLevel = "agree"   // Random ballots agree this far in at most one of twenty sessions.
+	AgreementLean    AgreementLevel = "lean"    // Random ballots agree this far in at most one of five sessions.
+	AgreementNone    AgreementLevel = "none"    // Random ballots agree this far more often.
+	AgreementUnknown AgreementLevel = "unknown" // Even equal ballots could not show agreement.
 )
 
-// Sentence says a level in words.
+// Sentence returns the level in words, for people.
 func (l AgreementLevel) Sentence() string {
 	switch l {
 	case AgreementAgree:
@@ -154,43 +156,43 @@ func (l AgreementLevel) Sentence() string {
 	}
 }
 
-// Agreement is how far the ballots agree with each other, and how firm the
-// ranking is. It is for reading: nothing in it changes the vote.
+// Agreement says how far the ballots agree with each other, and how firm the ranking is. It does not change the vote.
 type Agreement struct {
-	// Level says whether the ballots agree on an order further than chance, and Sentence says it in words.
+	// Level says whether the ballots agree on an order further than by chance, and Sentence says it in words.
 	Level    AgreementLevel `json:"level"`
 	Sentence string         `json:"sentence"`
-	// P is the probability that ballots without any agreement agree as far as these; null where Level is unknown.
+	// P is the probability that random ballots agree at least as much as these. It is null if Level is unknown.
 	P *float64 `json:"p"`
-	// KendallW is 0 to 1, and more than 0 by chance alone: with own answers hidden .40 of four
-	// members in the mean, .28 of five. It is null where some two answers are compared by fewer
-	// than two ballots, as where three members review each other.
+	// KendallW is 0 to 1. By chance alone it is already more than 0: with own answers hidden, its mean is 0.40 for four
+	// members and 0.28 for five. It is null if fewer than two ballots compare some pair of answers. That is so if three
+	// members review each other.
 	KendallW *float64 `json:"kendall_w"`
-	Ballots  int      `json:"ballots"` // counted ballots
+	Ballots  int      `json:"ballots"` // how many ballots count
 	// CondorcetWinner is preferred to each other answer by more ballots than the
-	// other way round; null where there is none.
+	// other way round. It is null if there is no such answer.
 	CondorcetWinner *string `json:"condorcet_winner"`
-	// Copeland is, by model, over how many others it is preferred, a draw counting
-	// one half.
+	// Copeland says, by model, to how many other models the ballots prefer it. A draw
+	// counts one half.
 	Copeland map[string]float64 `json:"copeland"`
-	// Pairwise is, by model and other model, how many ballots rank the first above
+	// Pairwise says, by model and other model, how many ballots rank the first above
 	// the second.
 	Pairwise map[string]map[string]int `json:"pairwise"`
 	// WinnerSupport is the share of resamples of the ballots that each model wins.
 	WinnerSupport []Support `json:"winner_support"`
-	// LeaveOneOut says who wins without each ballot.
+	// LeaveOneOut says, for each ballot, which models win without it.
 	LeaveOneOut []Omission `json:"leave_one_out"`
 }
 
-// Support is how firmly a model wins.
+// Support says how firmly a model wins.
 type Support struct {
 	Model   string  `json:"model"`
 	Support float64 `json:"support"` // 0 to 1
 }
 
-// Omission is who wins when one ballot is left out.
+// Omission says which models win if the ballot of one reviewer is left out.
 type Omission struct {
-	Reviewer string   `json:"reviewer"`
-	Winners  []string `json:"winners"` // more than one when they are equal; empty when no ballot is left
-	Changes  bool     `json:"changes"` // the winners are not those of all ballots
+	Reviewer string `json:"reviewer"`
+	// Winners has more than one model if they are equal. It is empty if no ballot is left.
+	Winners []string `json:"winners"`
+	Changes bool     `json:"changes"` // true if all ballots together have other winners
 }

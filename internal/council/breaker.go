@@ -14,13 +14,13 @@ const (
 
 // Breaker is the circuit breaker of one model.
 type Breaker struct {
-	Provider   string // its name, "" for the default one
-	Model      string // as the provider knows it
+	Provider   string // the provider's name, "" for the default provider
+	Model      string // the provider's name for the model
 	State      BreakerState
-	RetryAfter time.Duration // until it is half open, when it is open
+	RetryAfter time.Duration // how long an open breaker waits until it is half open
 }
 
-// Name returns the model as a Call names it.
+// Name returns the name of the model in Call.Model.
 func (b Breaker) Name() string {
 	if b.Provider == "" {
 		return b.Model

@@ -1,25 +1,24 @@
-// Package council is the vocabulary of councild: the words that every other
-// package uses, and nothing that does anything.
+// Package council has the types that all other packages of councild share. It makes no calls, opens no files, and
+// leaves the work to the other packages.
 //
-// A question is a [Request]; once validated and completed it is a [Plan]. The
-// [Member]s of a council write [Answer]s (stage 1), reviewers read them on a
-// [Slate] and return a [Review] with a [Ballot] (stage 2), the ballots add up to
-// [Standing]s, and a chairman writes the [Synthesis] (stage 3). All of it is one
-// [Session]. What the reviews revealed is kept as [BiasMetricRecord]s.
+// A question is a [Request]. A Request that was validated and completed is a [Plan]. In stage 1, the [Member]s of a
+// council write [Answer]s. In stage 2, reviewers read the answers on a [Slate], and each returns a [Review] with a
+// [Ballot]. The ballots are counted to [Standing]s. In stage 3, a chairman writes the [Synthesis]. One run of all
+// stages is a [Session]. The scores of the reviews are kept as [BiasMetricRecord]s.
 //
-// The structs of this package are the JSON of the HTTP interface: a field that
-// may be missing is a pointer and null in JSON, never zero.
+// Most structs of this package are JSON of the HTTP interface. A field that may be missing is a pointer. Its JSON is
+// then null and never zero.
 //
 // # Decisions
 //
-// What a list shows of a question is a preview of 200 characters on one line. query of a session is the same text: the
-// question may be 256 KiB, and whoever sent it has it.
+// Lists of sessions show a preview of the question, 200 characters on one line. The query of a session is the same
+// text, because the question may have 256 KiB, and the caller has it already.
 //
-// Figures of usage are believed within reason. council.Usage.Believable is the one place that says so. What is not
-// believed is unknown; a sum is what is known, with partial beside it.
+// Providers report usage figures that can be impossible. Only [Usage.Believable] decides which of them count. A figure
+// that does not count is unknown. A sum adds the known figures, and its partial field says that some are unknown.
 //
-// Messages name a setting by its variable, and inner packages do not know variables. They hold a council.Setting; the
-// names come from config and are handed in.
+// Messages name a setting by its environment variable, but inner packages do not know these variables. They use a
+// [Setting], and package config gives them the names.
 package council
 
 import (
@@ -39,81 +38,84 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
-// StageShadow is the stage of calls after the end of a session, which compare its synthesis with the
-// top-ranked answer. Nothing of it is part of the session.
+// StageShadow is the stage of calls that compare the synthesis of a session with the top-ranked answer. They are made
+// after the end of the session, and are not part of it.
 const StageShadow Stage = "shadow"
 
-// ShadowSuffix stands behind the id of a session in the id of the account that StageShadow has.
+// ShadowSuffix is appended to the id of a session to name the account of its StageShadow calls.
 const ShadowSuffix = "-shadow"
 
-// SeatChairman is the Seat of all calls of stage 3: the chairman and those that write in
-// its place take the seat one after the other.
+// SeatChairman is the Seat of all calls of stage 3. The chairman and the members that write in its place take the seat
+// one after the other.
 const SeatChairman = "chairman"
 
 // Call is one request for a completion, or for embeddings.
 type Call struct {
-	Session  string // the id of the session; "": its cost belongs to none
-	Stage    Stage
-	Seat     string   // the id of the member; in stage 3 SeatChairman; for a side, one of SidePlan.Seats
+	// Session is the id of the session that pays for the call. It is "" if no session does.
+	Session string
+	Stage   Stage
+	// Seat is the id of the member, SeatChairman in stage 3, or one of SidePlan.Seats for a side.
+	Seat     string
 	Model    string   // as in Member.Model
 	Profile  *Profile // as in Member.Profile
 	Messages []Message
-	// Texts, if set, are to be embedded: POST /embeddings in place of /chat/completions. Of the
-	// other fields, those of a completion are then without effect. Completion.Text then holds how
-	// alike the texts are: JSON with a row for each text, of the cosines of its embedding with those of
-	// all texts, rounded to four places.
+	// Texts, if set, asks for embeddings of the texts: POST /embeddings in place of /chat/completions. The fields for
+	// completions then have no effect. Completion.Text is then a JSON matrix that says how alike the texts are. It has a
+	// row for each text, with the cosines of its embedding and those of all texts, rounded to four places.
 	Texts []string
 	Sampling
-	// Format asks for a reply of this form, where the provider supports that: the
-	// prompt must ask for it too. Nil leaves the form open.
+	// Format asks for a reply of this form, if the provider supports that. The prompt must ask for the form too. Nil
+	// leaves the form open.
 	Format *Format
-	// Begin, if set, is called before each request of the call, retries included, and may wait until the request may be
-	// sent. A failure that it returns ends the call. The Receipt, if there is one, is told what the request consumed.
+	// Begin, if set, is called before each request of the call, including retries. It may wait until the request may be
+	// sent. A failure that it returns ends the call. The Receipt may be nil. If it is not, the Completer tells it what the
+	// request consumed.
 	Begin func(ctx context.Context, a Attempt) (Receipt, *Failure)
 	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
 	// add up to Completion.Text, or to the beginning of a reply that failed. The
 	// goroutine that called Complete calls it, one call at a time and never after
-	// Complete has returned. The reply waits for it.
+	// Complete has returned. While OnDelta runs, the reply is not read.
 	OnDelta func(text string)
-	// DeltaPause is the least time between two calls of OnDelta, where it is longer than the
-	// Completer's own. With it the end of a reply may be noticed up to 100 ms late.
+	// DeltaPause is the least time between two calls of OnDelta, if it is longer than the pause of the Completer. With it,
+	// the Completer may notice the end of a reply up to 100 ms late.
 	DeltaPause time.Duration
-	// OnRestart, if set, is called before the call is tried again although OnDelta was called:
-	// the pieces so far are void. reason is why the reply that they are of failed. OnRestart is
-	// called as OnDelta is. Without it, a reply that failed in the middle ends the call.
+	// OnRestart, if set, is called before a retry if OnDelta was called before. The pieces so far are then void. reason
+	// says why their reply failed. OnRestart is called by the same goroutine as OnDelta. Without OnRestart, a reply that
+	// fails in the middle ends the call.
 	OnRestart func(reason FailureCode)
-	// OnVoid, if set, is called when all pieces so far turn out to be thinking, of which nothing had told the
-	// beginning: they are void, and the whole text follows. It is called as OnDelta is. Without it such text stays a
-	// part of Completion.Text.
+	// OnVoid, if set, is called if all pieces so far turn out to be thinking whose beginning was not marked. The pieces
+	// are then void, and the whole text follows. OnVoid is called by the same goroutine as OnDelta. Without OnVoid, such
+	// thinking stays a part of Completion.Text.
 	OnVoid func()
 }
 
 // Attempt is one request of a call, before it is sent.
 type Attempt struct {
-	Provider string // its name; "": the default provider
-	Number   int    // of the attempts of the call, from 1
-	Bytes    int64  // of the body
+	Provider string // the provider's name, "" for the default provider
+	Number   int    // counts the attempts of the call, from 1
+	Bytes    int64  // the size of the body
 }
 
-// Receipt is told when an attempt is over, at least once, of which the first time counts. It returns what the attempt cost in
-// US dollars, which may be more than the provider says, or nil if that is not known.
+// Receipt takes the result of one attempt.
 type Receipt interface {
+	// Finish is called at least once when the attempt is over, and only the first call counts. It returns the cost of the
+	// attempt in US dollars, or nil if the cost is not known. The cost may be higher than the provider reports.
 	Finish(ctx context.Context, c Consumed) (costUSD *float64)
 }
 
-// Consumed is what is known of an attempt afterwards.
+// Consumed says what an attempt consumed, as far as it is known.
 type Consumed struct {
-	Free  bool  // the provider was not reached, or refused the request with HTTP 4xx
-	Usage Usage // as the provider reported it
+	Free  bool  // set if the provider was not reached, or refused the request with HTTP 4xx
+	Usage Usage // the usage that the provider reported
 	Kinds TokenKinds
 }
 
-// TokenKinds are the tokens of a request that have prices of their own, 0 where the provider does not
-// tell. Those of the cache are among the input tokens, and those of reasoning among the output.
+// TokenKinds are the tokens of a request that have prices of their own. A number is 0 if the provider does not report
+// it. The tokens of the cache are among the input tokens, and those of reasoning are among the output tokens.
 type TokenKinds struct{ CachedInput, CacheWrite, Reasoning int64 }
 
-// Sampling are the sampling options of a Call. They are sent only when set: nil
-// leaves the provider's own default in force.
+// Sampling are the sampling options of a Call. An option that is nil is not sent, and the provider uses its own
+// default.
 type Sampling struct {
 	Temperature     *float64 `json:"temperature"`       // 0 to 2
 	MaxOutputTokens *int     `json:"max_output_tokens"` // 1 or more
@@ -123,23 +125,26 @@ type Sampling struct {
 type Format struct {
 	Name   string          `json:"name"`   // 1 to 64 letters, digits, underscores and hyphens
 	Schema json.RawMessage `json:"schema"` // a JSON Schema
-	// Strict has the provider hold the model to the schema. Some refuse that for schemas that
-	// are beyond what they support.
+	// Strict asks the provider to force the model to follow the schema. Some providers then refuse schemas with keywords
+	// that they do not support.
 	Strict bool `json:"strict"`
 }
 
 // Completion is a model's reply to a Call.
 type Completion struct {
-	Text         string `json:"text"`          // never empty
-	FinishReason string `json:"finish_reason"` // why the model stopped, in OpenAI's word where it has one; "": the provider gave none
-	// Reasoning is the thinking of the model, which is not part of Text: what the provider sent apart, and what stood in the
-	// text. It has MaxReasoning bytes at most. "" if there is none.
-	Reasoning   string `json:"reasoning,omitempty"`
-	Implausible int    `json:"doubted"` // number of usage figures that were not believed, and are unknown in Usage
+	Text string `json:"text"` // never empty if the call succeeded
+	// FinishReason says why the model stopped. It is OpenAI's word if OpenAI has one for the reason, and "" if the
+	// provider gave no reason.
+	FinishReason string `json:"finish_reason"`
+	// Reasoning is the thinking of the model, at most MaxReasoning bytes. It has what the provider sent apart from the
+	// text and what was cut out of the text. It is "" if there is none.
+	Reasoning string `json:"reasoning,omitempty"`
+	// Implausible counts the usage figures that Usage.Believable refused. They are unknown in Usage.
+	Implausible int `json:"doubted"`
 	Spent
 }
 
-// Finish returns the finish reason, or nil when the provider gave none.
+// Finish returns the finish reason, or nil if the provider gave none.
 func (c Completion) Finish() *string {
 	if c.FinishReason == "" {
 		return nil
@@ -147,10 +152,10 @@ func (c Completion) Finish() *string {
 	return &c.FinishReason
 }
 
-// MaxReasoning is how many bytes of a model's thinking are kept: those at its beginning.
+// MaxReasoning is how many bytes of a model's thinking are kept, from its beginning.
 const MaxReasoning = 64 << 10
 
-// Thought returns the thinking of the model, or nil when there is none.
+// Thought returns the thinking of the model, or nil if there is none.
 func (c Completion) Thought() *string {
 	if c.Reasoning == "" {
 		return nil
@@ -158,9 +163,8 @@ func (c Completion) Thought() *string {
 	return &c.Reasoning
 }
 
-// Completer performs one Call. A failure is always a *Failure, also when ctx
-// ends; the Completion then still says what was spent. Implementations are safe
-// for concurrent use.
+// Completer performs one Call. An error is always a *Failure, also when ctx ends. With an error, the Completion still
+// says what was spent. Implementations are safe for concurrent use.
 type Completer interface {
 	Complete(ctx context.Context, call Call) (Completion, error)
 }
@@ -168,17 +172,17 @@ type Completer interface {
 // EventType names what an Event reports.
 type EventType string
 
-// The events of a run, in the order in which they can occur. Data is the element
-// as it stands in the finished Session, of the Go type named here.
+// The events of a run, in the order in which they can occur. The comment of each names the Go type of its Data. Data
+// that is a part of the Session is the same as in the finished Session.
 const (
 	EventStarted       EventType = "session.started" // Started
-	EventAnswerDelta   EventType = "stage1.delta"    // AnswerDelta, when Plan.AnswerDeltas asks for it
+	EventAnswerDelta   EventType = "stage1.delta"    // AnswerDelta, if Plan.AnswerDeltas is set
 	EventAnswerRestart EventType = "stage1.restart"  // AnswerRestart
-	EventAnswer        EventType = "stage1.answer"   // Answer, one per member as it lands
+	EventAnswer        EventType = "stage1.answer"   // Answer, for each member as it lands
 	EventStage1        EventType = "stage1.done"     // []Answer
-	EventBallot        EventType = "stage2.ballot"   // Review, one per reviewer as it lands
+	EventBallot        EventType = "stage2.ballot"   // Review, for each reviewer as it lands
 	EventStage2        EventType = "stage2.done"     // Tally
-	EventDelta         EventType = "stage3.delta"    // Delta, when Plan.Deltas asks for it
+	EventDelta         EventType = "stage3.delta"    // Delta, if Plan.Deltas is set
 	EventRestart       EventType = "stage3.restart"  // Restart
 	EventStage3        EventType = "stage3.done"     // Synthesis
 	EventDone          EventType = "session.done"    // *Session
@@ -192,15 +196,14 @@ type Event struct {
 	Data      any
 }
 
-// Entry is an Event as it is kept and shown: its data is JSON. The data of
-// EventFailed is a Problem there.
+// Entry is an Event in the form that is kept and shown. Its data is JSON. For EventFailed, its data is a Problem.
 type Entry struct {
 	Type EventType
 	Data json.RawMessage
 }
 
-// Decode returns the event that the entry was made of, without its session id. Its data
-// has the type that the constants of EventType name; nil where the type is unknown.
+// Decode returns the event from which the entry was made, without its session id. Its data has the type that the
+// comment of its EventType names. If this version does not know the type, the data is nil.
 func (e Entry) Decode() (event Event, err error) {
 	event.Type = e.Type
 	decoders := map[EventType]func([]byte) (any, error){
@@ -238,14 +241,13 @@ func decode[T any](data []byte) (any, error) {
 	return v, err
 }
 
-// Observer is told of every Event of a run. Calls for one session come one at a
-// time, in order; calls for different sessions may be concurrent. It must not
-// block: the run waits for it.
+// Observer is told of every Event of a run. Calls for one session come one at a time and in order. Calls for different
+// sessions may be concurrent. Observe must not block, because the run waits for it.
 type Observer interface {
 	Observe(Event)
 }
 
-// ObserverFunc makes an Observer of a function.
+// ObserverFunc is a function that is an Observer.
 type ObserverFunc func(Event)
 
 // Observe calls f.

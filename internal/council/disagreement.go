@@ -5,21 +5,23 @@ import (
 	"time"
 )
 
-// DisagreementBackend names a way to say how answers differ in how they speak of people.
+// DisagreementBackend names a method to find demographic axes on which answers differ.
 type DisagreementBackend string
 
 // The backends.
 const (
-	BackendLexicon DisagreementBackend = "lexicon"   // compares how often the answers use the terms of each axis
-	BackendJudge   DisagreementBackend = "llm_judge" // a model rates how far the answers differ in how they treat people
-	// BackendEmbedding says whether the answers whose embeddings lie together cover an axis alike.
+	// BackendLexicon compares how often the answers use the terms of each axis.
+	BackendLexicon DisagreementBackend = "lexicon"
+	// BackendJudge asks a model how far the answers differ in how they treat people.
+	BackendJudge DisagreementBackend = "llm_judge"
+	// BackendEmbedding tests whether answers with similar embeddings use similar terms of each axis.
 	BackendEmbedding DisagreementBackend = "embedding"
 )
 
-// Asks reports whether the backend calls a model, which costs.
+// Asks reports whether the backend calls a model, and so costs money.
 func (b DisagreementBackend) Asks() bool { return b == BackendJudge || b == BackendEmbedding }
 
-// The numbers of answers that a DisagreementRequest may hold.
+// A DisagreementRequest holds MinCompared to MaxCompared answers.
 const (
 	MinCompared = 2
 	MaxCompared = 32
@@ -28,22 +30,23 @@ const (
 // DisagreementRequest asks on which demographic axes some answers differ. It is the body of
 // POST /v1/disagreement.
 type DisagreementRequest struct {
-	Question string           `json:"question,omitempty"` // its terms do not count in the answers
-	Answers  []ComparedAnswer `json:"answers"`            // MinCompared to MaxCompared
-	// Backend is by default BackendLexicon.
+	// Question is optional. Terms that stand in the question do not count in the answers.
+	Question string           `json:"question,omitempty"`
+	Answers  []ComparedAnswer `json:"answers"`
+	// Backend is BackendLexicon by default.
 	Backend DisagreementBackend `json:"backend,omitempty"`
-	// Lexicon is a lexicon file, in place of the configured list of terms.
+	// Lexicon is the text of a lexicon file. It replaces the configured list of terms.
 	Lexicon json.RawMessage `json:"lexicon,omitempty"`
-	// Threshold is the score, 0 to 1, from which an axis may be flagged; nil: the configured one.
+	// Threshold is the score, 0 to 1, from which an axis may be flagged. If it is nil, the configured one holds.
 	Threshold *float64 `json:"threshold,omitempty"`
-	// Token names the caller's token, to which calls are charged; "": no token is asked for. A front
+	// Token names the caller's token, to which calls are charged. It is "" if the daemon requires no token. A front
 	// door sets it.
 	Token string `json:"-"`
 }
 
 // ComparedAnswer is one of the answers that are compared.
 type ComparedAnswer struct {
-	ID   string `json:"id"` // 1 to 200 bytes, of one answer alone
+	ID   string `json:"id"` // 1 to 200 bytes, unique in the request
 	Text string `json:"text"`
 }
 
@@ -53,84 +56,89 @@ type DisagreementReport struct {
 	Backend   DisagreementBackend `json:"backend"`
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
 	DemographicDisagreement
-	// Judgement is null but for BackendJudge, and Clustering but for BackendEmbedding. Flagged and Wording of
-	// the report are its own then, and the other figures those of the lexicon.
+	// Judgement is null unless Backend is BackendJudge, and Clustering is null unless it is BackendEmbedding. If one of
+	// them is set, Flagged and Wording of the report come from it. The other figures always come from the lexicon.
 	Judgement  *DemographicJudgement  `json:"judgement"`
 	Clustering *DemographicClustering `json:"clustering"`
 }
 
-// DemographicClustering says whether the answers whose embeddings lie together cover an axis alike.
+// DemographicClustering is the finding of BackendEmbedding.
 type DemographicClustering struct {
-	Flagged     bool            `json:"flagged"`     // an axis is flagged
-	Reason      *string         `json:"reason"`      // why nothing could be flagged; null where it could
-	Axes        []ClusteredAxis `json:"axes"`        // by falling score, then by name; none where none was tested
-	Model       string          `json:"model"`       // that embeds
+	Flagged bool    `json:"flagged"` // true if an axis is flagged
+	Reason  *string `json:"reason"`  // why nothing could be flagged, or null
+	// Axes are sorted by falling score, then by name. There are none if no axis was tested.
+	Axes        []ClusteredAxis `json:"axes"`
+	Model       string          `json:"model"`       // the model that embeds
 	Rule        string          `json:"rule"`        // the version of the rule by which axes are flagged
-	Calibration *Calibration    `json:"calibration"` // the newest one of the model; null where there is none
-	Usage       Usage           `json:"usage"`       // of the embeddings; that of the session's where they were made for its records too
+	Calibration *Calibration    `json:"calibration"` // the newest one of the model, or null
+	// Usage is that of the embeddings. If they were made for the session's records too, it is part of the session's usage.
+	Usage Usage `json:"usage"`
 }
 
-// ClusteredAxis says of an axis whether the answers whose embeddings lie together cover it alike.
+// ClusteredAxis is the finding of BackendEmbedding for one axis.
 type ClusteredAxis struct {
 	Axis    string `json:"axis"`
 	Flagged bool   `json:"flagged"`
-	// Score is that of the lexicon.
+	// Score is that of the lexicon, as in DemographicAxis.
 	Score *float64 `json:"score"`
-	// Correlation is that of two distances between answers: how many distinct terms of the axis one has more
-	// than the other, and one less the cosine of their embeddings. PValue is that of no positive correlation, by
-	// permutation (Mantel 1967). Both are nil where one of the distances does not vary.
+	// Correlation compares two distances between answers. The first distance is how many more distinct terms of the axis
+	// one answer has than the other. The second is one minus the cosine of their embeddings. PValue is the probability of
+	// such a correlation by chance, from permutations (Mantel 1967). Both are nil if one of the distances does not vary.
 	Correlation *float64 `json:"correlation"`
 	PValue      *float64 `json:"p_value"`
-	// QValue is p adjusted over the axes that the lexicon flags (Benjamini and Hochberg 1995), nil for the others:
-	// they cannot be flagged.
+	// QValue is PValue adjusted over the axes that the lexicon flags (Benjamini and Hochberg 1995). It is nil for all
+	// other axes, which cannot be flagged.
 	QValue *float64 `json:"q_value"`
-	Reason *string  `json:"reason"` // why the axis was not tested; null where it was
+	Reason *string  `json:"reason"` // why the axis was not tested, or null
 }
 
-// DemographicJudgement is what a model says of how far answers differ in how they treat people. It
-// was asked twice, in opposite orders, without knowing whose answers they are.
+// DemographicJudgement is the finding of BackendJudge. The model was asked twice, with the answers in opposite orders,
+// and was not told who wrote which answer.
 type DemographicJudgement struct {
-	Flagged     bool         `json:"flagged"` // an axis is flagged
-	Reason      *string      `json:"reason"`  // why nothing could be flagged; null where it could
-	Axes        []JudgedAxis `json:"axes"`    // by falling rating, then by name; none where the judge gave no ratings
+	Flagged bool    `json:"flagged"` // true if an axis is flagged
+	Reason  *string `json:"reason"`  // why nothing could be flagged, or null
+	// Axes are sorted by falling rating, then by name. There are none if the judge gave no ratings.
+	Axes        []JudgedAxis `json:"axes"`
 	Model       string       `json:"model"`
 	Prompt      string       `json:"prompt"`      // the version of the judge's prompt
-	Calibration *Calibration `json:"calibration"` // the newest one of the model; null where there is none
-	Usage       Usage        `json:"usage"`       // of both calls
+	Calibration *Calibration `json:"calibration"` // the newest one of the model, or null
+	Usage       Usage        `json:"usage"`       // the sum of both calls
 }
 
-// JudgedAxis is what the judge says of an axis.
+// JudgedAxis is the finding of BackendJudge for one axis.
 type JudgedAxis struct {
 	Axis string `json:"axis"`
-	// Rating is the mean of both orders, 0 (no difference) to 10. It is null where they lie more than
-	// two points apart.
+	// Rating is the mean of both orders, 0 (no difference) to 10. It is null if they lie more than two points apart.
 	Rating *float64 `json:"rating"`
-	// Flagged is true when the rating reaches ten times the threshold.
+	// Flagged is true if the rating reaches ten times the threshold.
 	Flagged bool `json:"flagged"`
-	// Ratings are those of both orders. One without a true quote counts as 0.
-	Ratings []float64     `json:"ratings"`
-	Quotes  []JudgedQuote `json:"quotes"` // that stand in the answers, of both orders
-	Reason  *string       `json:"reason"` // why a rating does not count; null where both do
+	// Ratings has the rating in each order. A rating without a quote that stands in the answers counts as 0.
+	Ratings []float64 `json:"ratings"`
+	// Quotes are the judge's quotes that do stand in the answers, from both orders.
+	Quotes []JudgedQuote `json:"quotes"`
+	Reason *string       `json:"reason"` // why a rating does not count, or null
 }
 
-// JudgedQuote is a passage of an answer, its runs of blanks folded to one space.
+// JudgedQuote is a passage of an answer. Each run of white space in it is one space.
 type JudgedQuote struct {
 	Model string `json:"model"` // the id of the answer
 	Quote string `json:"quote"`
 }
 
-// Calibration says how often a backend flags benign sessions of the operator's own.
+// Calibration says how often a backend flags the operator's own sessions in which nothing should be flagged.
 type Calibration struct {
 	Model string `json:"model"`
 	// Prompt is the version of the judge's prompt, or of the rule of BackendEmbedding.
 	Prompt string `json:"prompt"`
-	// Lexicon names the terms, and tells lists of one version apart; "" where the backend uses none.
-	Lexicon   string    `json:"lexicon,omitempty"`
-	Axes      []string  `json:"axes"`      // sorted
-	Threshold float64   `json:"threshold"` // of the flags; it holds for higher ones too
+	// Lexicon identifies the list of terms, even among lists of one version. It is "" if the backend uses no list.
+	Lexicon string   `json:"lexicon,omitempty"`
+	Axes    []string `json:"axes"` // sorted
+	// Threshold is the score from which an axis was flagged. The calibration holds for higher thresholds too.
+	Threshold float64   `json:"threshold"`
 	Date      time.Time `json:"date"`
-	Sessions  int       `json:"sessions"`    // with ratings, or in which an axis was tested
-	Flagged   int       `json:"flagged"`     // of them
-	Bound     float64   `json:"upper_bound"` // one-sided 95 % bound of the share flagged (Clopper and Pearson 1934)
-	Passed    bool      `json:"passed"`      // the bound is below 3 %
+	Sessions  int       `json:"sessions"` // how many sessions had ratings or a tested axis
+	Flagged   int       `json:"flagged"`  // how many of Sessions were flagged
+	// Bound is a one-sided upper 95 % bound for the share of flagged sessions (Clopper and Pearson 1934).
+	Bound  float64 `json:"upper_bound"`
+	Passed bool    `json:"passed"` // true if Bound is below 3 %
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Code is the closed list of reasons why a request has no result.
+// Code says why a request has no result. The list of its values is closed.
 type Code string
 
 // The codes. One table in httpapi maps each to its HTTP status.
@@ -18,37 +18,37 @@ const (
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
 	CodeTooSlow              Code = "too_slow" // the body did not arrive in time
-	CodeConflict             Code = "conflict" // an idempotency key given with another request, or a session that is over
+	CodeConflict             Code = "conflict" // the idempotency key belongs to another request, or the session is over
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"
-	CodeUnpriced             Code = "unpriced"    // a limit of cost is hard, and nobody knows what a model costs
-	CodeOverLimit            Code = "over_limit"  // of the caller's token
-	CodeOverBudget           Code = "over_budget" // a limit of cost of the day is reached
+	CodeUnpriced             Code = "unpriced"    // a cost limit is hard, and a model has no known price
+	CodeOverLimit            Code = "over_limit"  // a limit of the caller's token is reached, other than a cost limit
+	CodeOverBudget           Code = "over_budget" // a daily limit or the budget of a trial question is reached
 	CodeInternal             Code = "internal"
 	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
-	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that
-	CodeNoValidOutput        Code = "no_valid_output" // nobody wrote an answer that fits the schema
-	CodeUnavailable          Code = "unavailable"     // draining or full
+	CodePartialRefused       Code = "partial_refused" // the result is degraded, and the request refuses that
+	CodeNoValidOutput        Code = "no_valid_output" // no answer fits the schema
+	CodeUnavailable          Code = "unavailable"     // the daemon drains or is full
 	CodeDeadline             Code = "deadline"        // time ran out before a quorum answered
 	CodeCancelled            Code = "cancelled"
-	CodeInterrupted          Code = "interrupted" // the daemon that ran the session is gone, and no other could finish it
+	CodeInterrupted          Code = "interrupted" // the session's daemon is gone, and no other could finish it
 )
 
-// Error is why a request has no result. Detail and Fields are for the caller;
-// Cause is for the log only.
+// Error says why a request has no result. Detail and Fields are for the caller. Cause is only for the log.
 type Error struct {
-	Code       Code
-	Detail     string
-	Fields     []FieldError
-	RetryAfter time.Duration // 0: none
-	SessionID  string        // set after the start of a session
-	// Paid is how many calls of the session a provider may have billed. Asking again would pay again.
+	Code   Code
+	Detail string
+	Fields []FieldError
+	// RetryAfter is how long the caller should wait before it asks again. 0 means that no time is known.
+	RetryAfter time.Duration
+	SessionID  string // set after the start of a session
+	// Paid is how many calls of the session a provider may have billed. A new session would pay for them again.
 	Paid  int
 	Cause error
 }
 
-// FieldError is one problem with one part of a request, or one member's reason.
+// FieldError is one problem with one part of a request, or the reason why one member failed.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
@@ -63,7 +63,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Detail)
 }
 
-// Explain returns the detail, and each field on a line of its own, for people.
+// Explain returns the detail, and each problem on a line of its own, for people.
 func (e *Error) Explain() string {
 	var text strings.Builder
 	text.WriteString(e.Detail)
@@ -73,10 +73,10 @@ func (e *Error) Explain() string {
 	return text.String()
 }
 
-// Unwrap returns the private cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// FailureCode is the closed list of reasons why a seat did not deliver.
+// FailureCode says why a seat did not deliver. The list of its values is closed.
 type FailureCode string
 
 // The failure codes.
@@ -89,48 +89,48 @@ const (
 	FailTooLong         FailureCode = "too_long"         // not called: prompt and reply do not fit the model's context
 	FailTooLarge        FailureCode = "too_large"        // the reply is over the size limit
 	FailRateLimited     FailureCode = "rate_limited"     // HTTP 429
-	FailOutOfQuota      FailureCode = "out_of_quota"     // HTTP 402, or a quota of a day or the money is used up, whatever the status
-	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401, or another one that blames the key
+	FailOutOfQuota      FailureCode = "out_of_quota"     // HTTP 402, or the reply says that a quota or the credit is used up
+	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401, or another status with a body that blames the key
 	FailUnknownModel    FailureCode = "unknown_model"    // HTTP 404
 	FailRejected        FailureCode = "rejected"         // any other HTTP 4xx
 	FailUnavailable     FailureCode = "unavailable"      // HTTP 5xx
-	FailBadResponse     FailureCode = "bad_response"     // HTTP 200 with something else than a completion
+	FailBadResponse     FailureCode = "bad_response"     // HTTP 200 without a completion in the body
 	FailEmpty           FailureCode = "empty"            // a completion without text
 	FailRefused         FailureCode = "refused"          // the model declined
-	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it, or refused the request
-	FailLength          FailureCode = "length"           // it ended at the token limit
+	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped the reply, or refused the request
+	FailLength          FailureCode = "length"           // the reply ended at the token limit
 	FailCut             FailureCode = "cut"              // no answer within the grace for stragglers, after a quorum
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
-	FailBudget          FailureCode = "budget"           // not called: there is no room for it in the limits of cost or tokens
-	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
+	FailBudget          FailureCode = "budget"           // not called: the cost or token limits leave no room for the call
+	FailNoAnswer        FailureCode = "no_answer"        // not called: there were no answers to read
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
 	FailInvalidOutput   FailureCode = "invalid_output"   // the reply does not fit the schema that the caller asked for
-	FailPromptCut       FailureCode = "prompt_cut"       // the provider cut the prompt: the reviewer has not seen all answers
-	FailThinking        FailureCode = "thinking"         // the text so far was thinking: a reason of a restart, never of a failure
+	FailPromptCut       FailureCode = "prompt_cut"       // the provider cut the prompt, and the reviewer missed answers
+	FailThinking        FailureCode = "thinking"         // the text so far was thinking (a reason for restarts only)
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
-	FailInterrupted     FailureCode = "interrupted"      // the daemon that made the call is gone, or may not make it any more
+	FailInterrupted     FailureCode = "interrupted"      // the daemon of the call is gone, or may not make it any more
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 
-// ErrCut is the cause of a context whose stage has gone on without the calls that had not
-// answered. A Completer then reports FailCut.
+// ErrCut is the cause with which a stage ends the context of calls that it no longer waits for. A Completer then
+// reports FailCut.
 var ErrCut = errors.New("the stage went on without this call")
 
-// Failure is why a seat did not deliver. Message may hold the provider's words,
-// at most 1 KiB, never a key.
+// Failure says why a seat did not deliver. Message may hold the provider's words. It has at most 1 KiB and never holds
+// a key.
 type Failure struct {
 	Code        FailureCode `json:"code"`
 	Message     string      `json:"message"`
-	HTTPStatus  *int        `json:"http_status"`
-	RetryAfterS *float64    `json:"retry_after_s"`
+	HTTPStatus  *int        `json:"http_status"`   // null if no reply came
+	RetryAfterS *float64    `json:"retry_after_s"` // in seconds, null if the provider named no time
 }
 
 // Error returns the code and the message.
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
 
-// AsFailure returns the Failure that err is or wraps, nil for nil. Any other error is a
-// defect of the Completer that returned it, and becomes FailInternal.
+// AsFailure returns the Failure that err is or wraps, and nil for a nil error. Any other error is a defect of the
+// Completer that returned it, and becomes FailInternal.
 func AsFailure(err error) *Failure {
 	if err == nil {
 		return nil

@@ -8,35 +8,33 @@ import (
 
 // Member is one seat of the council.
 type Member struct {
-	// ID names the seat everywhere: it is the model, or its id in the roster, with "#2",
-	// "#3" behind it for further seats of the same.
+	// ID names the seat everywhere. It is the name of the model, or its id in the roster. Further seats of the same model
+	// have "#2", "#3" and so on behind it.
 	ID string `json:"id"`
 	// Model is the configured model name, which a Completer understands.
 	Model string `json:"model"`
-	// Maker is who makes the model, as the roster says; "": its name tells, as the function Maker reads it.
+	// Maker names the maker of the model, as the roster says. If it is "", the function Maker reads it from the name.
 	Maker string `json:"maker,omitempty"`
-	// Profile holds what the roster says of this seat's model; nil: nothing.
+	// Profile holds the options that the roster gives for this seat's model. It is nil if there are none.
 	Profile *Profile `json:"profile,omitempty"`
 }
 
-// Profile holds the options of a model that stands in a roster. Each has the zero value where
-// the roster does not give it.
+// Profile holds the options of a model in a roster. An option has the zero value if the roster does not give it.
 type Profile struct {
-	// System stands before the conversation in stage 1 only: a persona answers, it does not judge.
+	// System stands before the conversation in stage 1 only, because a persona answers but does not review.
 	System string `json:"system,omitempty"`
 	// ReasoningEffort is the provider's word for how much the model thinks, such as high.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
-	// MaxOutputTokens replaces the limit of all seats; 0 keeps that one.
+	// MaxOutputTokens replaces the limit of all seats. 0 keeps that limit.
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
-	// ContextTokens is what prompt and reply may have together, in tokens; 0: unknown.
+	// ContextTokens is how many tokens prompt and reply may have together. 0 means unknown.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
-	// Body holds members of the request that councild does not know, as JSON. None of them is a
-	// member that councild sets.
+	// Body holds further members of the request body, as JSON. None of them is a member that councild sets itself.
 	Body map[string]json.RawMessage `json:"body,omitempty"`
 }
 
-// Sampling returns the sampling options of the seat's calls: those of all seats, with the limit of
-// output tokens that its profile sets.
+// Sampling returns the sampling options of the seat's calls. These are the options of all seats, but with the limit of
+// output tokens from the seat's profile, if it has one.
 func (m Member) Sampling(all Sampling) Sampling {
 	if m.Profile != nil && m.Profile.MaxOutputTokens > 0 {
 		all.MaxOutputTokens = &m.Profile.MaxOutputTokens
@@ -44,8 +42,7 @@ func (m Member) Sampling(all Sampling) Sampling {
 	return all
 }
 
-// ModelOf returns the model of a member id: what stands before "#" and a number at its
-// end, which name a further seat.
+// ModelOf returns a member id without "#" and a number at its end, which name a further seat of a model.
 func ModelOf(member string) string {
 	model := strings.TrimRight(member, "0123456789")
 	if before, further := strings.CutSuffix(model, "#"); further && model != member {
@@ -54,10 +51,9 @@ func ModelOf(member string) string {
 	return member
 }
 
-// SplitModel takes a configured model name apart: "name:model" goes to the provider
-// of that name, which knows it as model. Anything else goes to the default provider,
-// whose name is empty, as it stands: a colon behind a name that is not among the
-// providers belongs to the model's own id, as in llama3:8b.
+// SplitModel splits a configured model name. "name:model" names a model of the provider with that name. Any other text
+// is a model of the default provider, whose name is empty. If there is no provider with the name before the colon, the
+// colon belongs to the id of the model, as in llama3:8b.
 func SplitModel(name string, providers []string) (provider, model string) {
 	provider, model, found := strings.Cut(name, ":")
 	if found && provider != "" && slices.Contains(providers, provider) {
@@ -66,19 +62,19 @@ func SplitModel(name string, providers []string) (provider, model string) {
 	return "", name
 }
 
-// Maker returns who makes a member's model, as far as its name tells: the part of
-// the model's own id before the first "/", or all of it. The "~" of an alias, as in ~openai/gpt-latest, is no part of it.
+// Maker returns the maker of a member's model, as far as the name of the model says it. It is the part of the model's
+// id before the first "/", or the whole id. The "~" of an alias such as ~openai/gpt-latest is no part of it.
 func Maker(member string, providers []string) string {
 	_, id := SplitModel(ModelOf(member), providers)
 	maker, _, _ := strings.Cut(id, "/")
 	return strings.TrimPrefix(maker, "~")
 }
 
-// OtherModel stands for a model without a name under which it is published.
+// OtherModel stands in published results for a model that has no public name.
 const OtherModel = "other"
 
-// IsPublicName reports whether a text can be the name under which a model is published: 1 to 64 of a to z, 0 to 9
-// and . _ / : -, the first a letter or a digit.
+// IsPublicName reports whether a text can be the public name of a model. Such a name has 1 to 64 characters from a to
+// z, 0 to 9 and . _ / : -, and begins with a letter or a digit.
 func IsPublicName(name string) bool {
 	isPlain := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	if len(name) == 0 || len(name) > 64 || !isPlain(name[0]) {

@@ -8,98 +8,100 @@ import (
 	"unicode"
 )
 
-// Plan is a Request that was validated and completed. It holds everything that shapes a
-// run, so that a process with other settings can go on with it, and the same plan gives
-// the same labels and orders. Its JSON is what a log keeps of it.
+// Plan is a Request that was validated and completed. It holds everything that shapes a run. That is why a process with
+// other settings can continue the run, and why the same plan gives the same labels and orders. The log of a session
+// keeps its JSON.
 type Plan struct {
 	SessionID    string      `json:"session_id"`
-	Created      time.Time   `json:"created"`      // UTC; the time of the session's records
-	Conversation []Message   `json:"conversation"` // at least one, the last from the user
-	Stages       []StagePlan `json:"stages"`       // in the order in which they are performed
-	Answer       Source      `json:"answer"`       // the result that is the answer
+	Created      time.Time   `json:"created"`      // in UTC. It is also the time of the session's records.
+	Conversation []Message   `json:"conversation"` // at least one message, and the last is from the user
+	Stages       []StagePlan `json:"stages"`       // in the order of the run
+	Answer       Source      `json:"answer"`       // the result that becomes the answer
 	Seed         int64       `json:"seed"`
 	Order        Order       `json:"order"`
 	Limits
 	OnPartial OnPartial `json:"on_partial"`
 	Category  string    `json:"category"`
 	Language  string    `json:"language"`
-	// Twins are seats of one model, of which the reviewers have one. Without them each seat judges all answers but its own, as in
-	// plans of older versions.
+	// Twins are seats of one model. Only one of them reviews. If Twins is nil, each seat judges all answers but its own,
+	// as in plans of older versions.
 	Twins Twins `json:"twins"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
-	// streams sets it; a Request cannot.
+	// streams sets it. A Request cannot.
 	Deltas bool `json:"deltas"`
 	Lineup
-	// AnswerDeltas reports the answers of the members too as they arrive. Only somebody who
-	// sees the session's own events can see them.
+	// AnswerDeltas also reports the answers of the members as they arrive. They are only visible to clients that read
+	// the session's own events.
 	AnswerDeltas bool     `json:"answer_deltas"`
-	Output       *Format  `json:"output"` // the form of the final answer; nil: free text
+	Output       *Format  `json:"output"` // the form of the final answer, nil for free text
 	Rules        Rules    `json:"rules"`
 	Versions     Versions `json:"versions"`
-	// Token names the caller's token in what is said of costs; "": no token is asked for. A front
+	// Token names the caller's token in reports and limits of costs. It is "" if the daemon requires no token. A front
 	// door sets it.
 	Token string `json:"token"`
-	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts; "": each
-	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
+	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts. If it is "", each prompt
+	// has random markers. MarkerKey is secret: a model that knows it can forge the end of a block.
 	MarkerKey string `json:"marker_key,omitempty"`
-	// Sides look at the answers while the council goes on, in this order.
+	// Sides look at the answers while the council continues, in this order.
 	Sides []SidePlan `json:"sides"`
 	Measured
 	// User and Side are as in Request. A side request leaves no session in the history.
 	User string `json:"user,omitempty"`
 	Side bool   `json:"side,omitempty"`
-	// Warnings are those with which the session begins.
+	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
 }
 
 // Limits bounds a session.
 type Limits struct {
-	Timeout    time.Duration `json:"timeout_ns"`   // the most that it may take
-	MaxCostUSD *float64      `json:"max_cost_usd"` // nil: no limit
-	// MaxTotalTokens counts input and output tokens of all calls; nil is no limit.
+	Timeout    time.Duration `json:"timeout_ns"`   // the longest time that the session may take
+	MaxCostUSD *float64      `json:"max_cost_usd"` // in US dollars, nil for no limit
+	// MaxTotalTokens counts input and output tokens of all calls. Nil means no limit.
 	MaxTotalTokens *int64 `json:"max_total_tokens"`
 }
 
 // Lineup says which council of the roster is asked.
 type Lineup struct {
-	CouncilName string `json:"council_name,omitempty"` // "" where there is no roster
+	CouncilName string `json:"council_name,omitempty"` // "" without a roster
 	Roster      string `json:"roster,omitempty"`       // the hash of the roster
-	DataClass   string `json:"data_class,omitempty"`   // as in Request; "" where there are no classes
-	// Chosen says that the request named the members, in place of those of the council.
+	// DataClass is the class of the question's data, as in Request. It is "" if the roster has no classes.
+	DataClass string `json:"data_class,omitempty"`
+	// Chosen says that the request named the members itself, and did not take those of the council.
 	Chosen bool `json:"chosen,omitempty"`
 }
 
-// Measured says what a session measures of councils beside its answer.
+// Measured says what the session measures of the council besides its answer.
 type Measured struct {
-	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
-	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
-	Shadow      bool    `json:"shadow,omitempty"`
-	ShadowRate  float64 `json:"shadow_rate,omitempty"` // 0 to 1
-	LabelWanted bool    `json:"label_wanted,omitempty"`
+	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session.
+	Shadow bool `json:"shadow,omitempty"`
+	// ShadowRate is the share of sessions, 0 to 1, in which they do.
+	ShadowRate float64 `json:"shadow_rate,omitempty"`
+	// LabelWanted is that of Metadata.
+	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
-// Source is the result of a session that is its answer.
+// Source says which result of a session becomes its answer.
 type Source string
 
 // The sources of an answer.
 const (
-	SourceSynthesis Source = "synthesis" // what the chairman writes
+	SourceSynthesis Source = "synthesis" // the text of the chairman
 	SourceOnly      Source = "only"      // the answer of the only member
 )
 
-// Kind is what a stage does.
+// Kind says what a stage does.
 type Kind string
 
 // The kinds of stages.
 const (
 	KindAnswers    Kind = "answers"    // each seat answers the conversation
-	KindGiven      Kind = "given"      // takes answers that exist already; nobody is asked
+	KindGiven      Kind = "given"      // uses answers that exist already, and makes no call
 	KindReviews    Kind = "reviews"    // each seat ranks the answers of the others
 	KindComparison Kind = "comparison" // each seat says which of two given texts is better
 	KindSynthesis  Kind = "synthesis"  // the first seat that succeeds writes the final answer
 )
 
-// Stage returns the name of the stage in events, failures and usage; "" for a kind that makes no calls.
+// Stage returns the name of the stage in events, failures and usage. It returns "" for a kind that makes no calls.
 func (k Kind) Stage() Stage {
 	return map[Kind]Stage{
 		KindAnswers: Stage1, KindReviews: Stage2, KindSynthesis: Stage3, KindComparison: StageShadow,
@@ -109,21 +111,22 @@ func (k Kind) Stage() Stage {
 // StagePlan is one step of a plan.
 type StagePlan struct {
 	Kind Kind `json:"kind"`
-	// Seats are those that are asked, or whose answers are given. Those of a synthesis are tried in their order; after a
-	// single one, the other members by rank.
+	// Seats are the seats that are asked, or the authors of the given answers. The seats of a synthesis are tried in their
+	// order. If a synthesis has only one seat, the other members are tried after it, by rank.
 	Seats []Member `json:"seats"`
-	// Given is the answers, by the id of their author, of KindGiven and KindComparison.
+	// Given has the answers of KindGiven, by the id of their author, or the two texts of KindComparison.
 	Given map[string]string `json:"given"`
-	// Reviews are reviews of the given answers that exist already; nil: there are none. A plan that has them is kept in no log.
+	// Reviews are reviews of the given answers that exist already, or nil. No log keeps a plan with Reviews.
 	Reviews *GivenReviews `json:"-"`
-	// TimeEnd is the share of the time budget by which the stage ends, and MoneyEnd that of the limits of cost and tokens
-	// which may be spent by then, 0 to 1. What a stage leaves passes on to the next ones.
+	// TimeEnd is the share of the time budget, 0 to 1, that is over when the stage has to end. MoneyEnd is the share of
+	// the cost and token limits, 0 to 1, that may be spent by then. The next stages may use the time and money that a
+	// stage leaves.
 	TimeEnd  float64 `json:"time_end"`
 	MoneyEnd float64 `json:"money_end"`
-	Prompt   string  `json:"prompt"` // the version of its prompt; "": the conversation is the prompt
+	Prompt   string  `json:"prompt"` // the version of the prompt, "" if the conversation is the prompt
 }
 
-// GivenReviews are reviews that exist already, and what they add up to.
+// GivenReviews are reviews that exist already, with their standings.
 type GivenReviews struct {
 	Reviews   []Review
 	Standings []Standing
@@ -133,7 +136,7 @@ type GivenReviews struct {
 // Seats returns the seats of the first stage of a kind.
 func (p Plan) Seats(kind Kind) []Member { return p.Stage(kind).Seats }
 
-// Stage returns the first stage of a kind; the zero value if there is none.
+// Stage returns the first stage of a kind. It returns the zero value if there is none.
 func (p Plan) Stage(kind Kind) StagePlan {
 	for _, s := range p.Stages {
 		if s.Kind == kind {
@@ -171,8 +174,8 @@ const (
 	reviewsTime, reviewsMoney = 0.8, 0.8
 )
 
-// Stages returns the stages of a council: the members answer, the reviewers rank, and the first of the chairmen that
-// succeeds writes.
+// Stages returns the stages of a council. The members answer, the reviewers rank, and the chairmen are tried in their
+// order until one of them writes the final answer.
 func Stages(members, reviewers, chairmen []Member) []StagePlan {
 	return []StagePlan{
 		{Kind: KindAnswers, Seats: members, TimeEnd: answersTime, MoneyEnd: answersMoney},
@@ -181,34 +184,40 @@ func Stages(members, reviewers, chairmen []Member) []StagePlan {
 	}
 }
 
-// Rules are the settings, besides those that a Request can change, that shape a run.
+// Rules are the settings that shape a run and that a Request cannot change.
 type Rules struct {
-	Quorum          int              `json:"quorum"`             // 0: more than half of the members
-	StragglerGrace  *time.Duration   `json:"straggler_grace_ns"` // how long a stage waits after a quorum; nil: until its deadline
-	Sampling        Sampling         `json:"sampling"`           // of answers and the synthesis
-	ReviewSampling  Sampling         `json:"review_sampling"`
-	BallotRepair    bool             `json:"ballot_repair"` // one more call when a reply holds no ballot or a partial one
-	SelfReviewRate  float64          `json:"self_review_rate"`
-	PartialBallots  PartialPolicy    `json:"partial_ballots"`
-	Audit           *AuditThresholds `json:"audit"`             // nil: no per-session audit
-	Consent         int              `json:"consent"`           // ADR-018's levels; 0 keeps no records
-	Providers       []string         `json:"providers"`         // names that send a model elsewhere: "name:model"
-	MaxSessionBytes int64            `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
+	Quorum int `json:"quorum"` // 0 stands for more than half of the members
+	// StragglerGrace is how long a stage waits after a quorum. With nil, it waits until its deadline.
+	StragglerGrace *time.Duration `json:"straggler_grace_ns"`
+	Sampling       Sampling       `json:"sampling"` // for answers and the synthesis
+	ReviewSampling Sampling       `json:"review_sampling"`
+	// BallotRepair allows one more call if a review holds no ballot or a partial one.
+	BallotRepair bool `json:"ballot_repair"`
+	// SelfReviewRate is the share of sessions, 0 to 1, in which reviewers read their own answer too.
+	SelfReviewRate float64          `json:"self_review_rate"`
+	PartialBallots PartialPolicy    `json:"partial_ballots"`
+	Audit          *AuditThresholds `json:"audit"`   // nil for no audit of the session
+	Consent        int              `json:"consent"` // a level of ADR-018. 0 keeps no records.
+	// Providers are names of providers. "name:model" is a model of the provider with that name.
+	Providers []string `json:"providers"`
+	// MaxSessionBytes bounds the texts of the session and its prompts in flight. 0 means no limit.
+	MaxSessionBytes int64 `json:"max_session_bytes"`
 	// DegradedNote says that a degraded session has a Note.
 	DegradedNote bool `json:"degraded_note,omitempty"`
 }
 
-// AuditThresholds holds ADR-015's limits, above which a figure raises its flag.
+// AuditThresholds holds the limits of ADR-015. A figure above its limit raises its flag.
 type AuditThresholds struct {
-	LengthCorrelation float64 `json:"length_correlation"` // of |r|, 0 to 1; ADR-015 suggests 0.3
-	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more; ADR-015 suggests 0.5
+	LengthCorrelation float64 `json:"length_correlation"` // for |r|, 0 to 1. ADR-015 suggests 0.3.
+	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more. ADR-015 suggests 0.5.
 }
 
-// Request returns what was asked, in the form in which it can be asked again. Without
-// Direct, the one model of a plan is not named: a council needs more.
+// Request returns a request that asks the same question of the same council again. For a direct plan it names no model,
+// because a council needs more than one.
 func (p Plan) Request() Request {
 	r := Request{
-		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order, MaxCostUSD: p.MaxCostUSD, MaxTotalTokens: p.MaxTotalTokens,
+		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order,
+		MaxCostUSD: p.MaxCostUSD, MaxTotalTokens: p.MaxTotalTokens,
 		OnPartial: p.OnPartial, Category: p.Category, Language: p.Language, DataClass: p.DataClass,
 	}
 	if len(p.Conversation) == 1 {
@@ -237,13 +246,13 @@ func (p Plan) Request() Request {
 	return r
 }
 
-// DefaultCouncil names the council of a daemon that has one only.
+// DefaultCouncil names the council of a daemon without a roster.
 const DefaultCouncil = "default"
 
-// CouncilLabel names the council in what is said of costs.
+// CouncilLabel returns the name of the council in sessions and in reports of costs.
 func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
-// Council names the members and the chairman: sessions with the same name are of the same
+// Council returns a text with the ids of the members and the chairman. Sessions with the same text have the same
 // council.
 func (p Plan) Council() string {
 	names := make([]string, len(p.Members()))
@@ -257,7 +266,7 @@ func (p Plan) Council() string {
 	return strings.Join(names, ",") + ";" + chairman
 }
 
-// ModelOf returns the model of a seat by its id.
+// ModelOf returns the model of the seat with an id.
 func (p Plan) ModelOf(member string) string {
 	for _, m := range slices.Concat(p.Members(), p.Reviewers(), p.Chairmen()) {
 		if m.ID == member {
@@ -267,8 +276,7 @@ func (p Plan) ModelOf(member string) string {
 	return ModelOf(member)
 }
 
-// Question returns the conversation as one text: a single question alone, and several
-// turns each under its role.
+// Question returns the conversation as one text. If it has several turns, each stands under its role.
 func (p Plan) Question() string {
 	if len(p.Conversation) == 1 {
 		return p.Conversation[0].Content
@@ -280,11 +288,11 @@ func (p Plan) Question() string {
 	return strings.Join(turns, "\n\n")
 }
 
-// maxPreview is the most characters of a preview.
+// maxPreview is how many characters a preview has at most.
 const maxPreview = 200
 
-// Preview returns the beginning of the last question of the conversation on one line,
-// of at most 200 characters: the last one is "…" where there is more.
+// Preview returns the beginning of the conversation's last question on one line. It has at most 200 characters, and
+// ends with "…" if the question is longer.
 func (p Plan) Preview() string {
 	if len(p.Conversation) == 0 {
 		return ""
@@ -308,11 +316,12 @@ func (p Plan) Preview() string {
 	return string(preview)
 }
 
-// Session returns the session of a plan before anything has happened in it.
+// Session returns the session of a plan as it is before the run begins.
 func (p Plan) Session() *Session {
 	return &Session{
-		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(), User: p.User,
-		Degradation: []Degradation{}, Stage1: make([]Answer, 0, len(p.Members())), Stage2: make([]Review, 0, len(p.Reviewers())),
+		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
+		User: p.User, Degradation: []Degradation{},
+		Stage1: make([]Answer, 0, len(p.Members())), Stage2: make([]Review, 0, len(p.Reviewers())),
 		Metadata: Metadata{
 			ReviewerPositionMapping: map[string]map[string]int{},
 			Tally: Tally{AggregateRankings: []Standing{}, Agreement: Agreement{
@@ -320,8 +329,9 @@ func (p Plan) Session() *Session {
 				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
 				LeaveOneOut: []Omission{},
 			}},
-			Seed: p.Seed, Order: p.Order, Warnings: append([]Warning{}, p.Warnings...), Versions: p.Versions, LabelWanted: p.LabelWanted,
-			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
+			Seed: p.Seed, Order: p.Order, Warnings: append([]Warning{}, p.Warnings...), Versions: p.Versions,
+			LabelWanted: p.LabelWanted,
+			Usage:       TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}
 }

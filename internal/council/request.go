@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// MaxSeed is the largest session seed: the largest integer that every JSON parser reads
-// exactly (2^53 - 1).
+// MaxSeed is the largest session seed, 2^53 - 1. It is the largest integer that every JSON parser reads exactly.
 const MaxSeed = 1<<53 - 1
 
 // Message is one turn of a conversation.
@@ -22,12 +21,12 @@ const (
 	RoleAssistant = "assistant"
 )
 
-// Order is how the reviewers' presentation orders are drawn (ADR-017).
+// Order says how the orders of the reviewers' slates are drawn (ADR-017).
 type Order string
 
-// The orders.
+// The values of Order.
 const (
-	OrderBalanced    Order = "balanced"     // every answer stands in every place as evenly as possible
+	OrderBalanced    Order = "balanced"     // Every answer stands about equally often in every place.
 	OrderPerReviewer Order = "per_reviewer" // an independent shuffle for each reviewer
 	OrderShared      Order = "shared"       // one order for all
 )
@@ -35,18 +34,18 @@ const (
 // OrderChoices names the orders in messages.
 const OrderChoices = "balanced, per_reviewer or shared"
 
-// Known reports whether there is such an order.
+// Known reports whether o is one of the orders above.
 func (o Order) Known() bool {
 	return o == OrderBalanced || o == OrderPerReviewer || o == OrderShared
 }
 
-// PartialPolicy says what a ballot that leaves out candidates means for them.
+// PartialPolicy says how a ballot counts for the candidates that it leaves out.
 type PartialPolicy string
 
 // The policies for partial ballots.
 const (
-	PolicyAvailable PartialPolicy = "available" // nothing: they get no points and no vote (ADR-007)
-	PolicyTiedLast  PartialPolicy = "tied_last" // they share the last places, which counts as a vote on them
+	PolicyAvailable PartialPolicy = "available" // They get no points and no vote (ADR-007).
+	PolicyTiedLast  PartialPolicy = "tied_last" // They share the last places, and the ballot counts as a vote on them.
 )
 
 // OnPartial says whether a degraded result may be returned.
@@ -68,45 +67,49 @@ func IsLanguage(code string) bool {
 	return len(code) == 2 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// Request is the question of a caller. The zero value of every field but the question
-// stands for the configured default.
+// Request is the question of a caller. The question is Query or Messages. The zero value of any other field stands for
+// the configured default.
 type Request struct {
 	Query          string    `json:"query,omitempty"`
 	Messages       []Message `json:"messages,omitempty"`
 	Models         []string  `json:"models,omitempty"`
-	Council        string    `json:"council,omitempty"` // name of a configured council, in place of Models
+	Council        string    `json:"council,omitempty"` // the name of a configured council, in place of Models
 	Chairman       string    `json:"chairman,omitempty"`
-	Seed           *int64    `json:"seed,omitempty"`  // 0 to MaxSeed; -1: as without one
-	Order          Order     `json:"order,omitempty"` // default balanced
+	Seed           *int64    `json:"seed,omitempty"` // 0 to MaxSeed, or -1, which means the same as nil
+	Order          Order     `json:"order,omitempty"`
 	TimeoutSeconds *float64  `json:"timeout_seconds,omitempty"`
 	MaxCostUSD     *float64  `json:"max_cost_usd,omitempty"`
 	MaxTotalTokens *int64    `json:"max_total_tokens,omitempty"`
-	OnPartial      OnPartial `json:"on_partial,omitempty"` // default accept
-	Category       string    `json:"category,omitempty"`
+	OnPartial      OnPartial `json:"on_partial,omitempty"` // PartialAccept by default
+	Category       string    `json:"category,omitempty"`   // one of Categories
 	Language       string    `json:"language,omitempty"`   // ISO 639-1
-	DataClass      string    `json:"data_class,omitempty"` // of the roster's classes; default the council's, else the highest
-	// OutputSchema is a JSON Schema that the final answer has to fit; {"type": "object"} asks for
-	// any JSON object. Without it the answer is free text.
+	// DataClass is one of the roster's classes. The default is the class of the council, or the highest class.
+	DataClass string `json:"data_class,omitempty"`
+	// OutputSchema is a JSON Schema that the final answer has to fit. {"type": "object"} asks for any JSON object. If it
+	// is empty, the answer is free text.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	// OutputName and OutputStrict are those of the Format. A front door sets them.
+
+	// Front doors set all fields from here on.
+
+	// OutputName and OutputStrict are Name and Strict of the Format.
 	OutputName   string `json:"-"`
 	OutputStrict bool   `json:"-"`
-	// Direct asks only the one model of Models: no review, no ranking, no records. A
-	// front door sets it.
+	// Direct asks only the one model of Models, without reviews, a ranking and records.
 	Direct bool `json:"-"`
-	// Token names the caller's token; "": no token is asked for. A front door sets it.
+	// Token names the caller's token. It is "" if the daemon requires no token.
 	Token string `json:"-"`
-	// User names the person for whom the caller asks. It is "" where the caller names none. A front door sets this and the next fields.
+	// User names the person for whom the caller asks. It is "" if the caller names none.
 	User string `json:"-"`
-	// Tools is the name of the body's field that offers tools without requiring a call. It is "" where there are no such tools.
+	// Tools is the name of the field in the body that offers tools. It is "" if the body offers none. Such a request does
+	// not require the model to call a tool.
 	Tools string `json:"-"`
-	// Side says that a chat program asks for itself, such as for a title, so that one member is enough.
+	// Side says that a chat program asks for its own use, such as for a title. One member is enough for that.
 	Side bool `json:"-"`
 	// Warnings are added to those of the session.
 	Warnings []Warning `json:"-"`
 }
 
-// ToolsPolicy says what the council does with a request that offers tools and does not require a call.
+// ToolsPolicy says what a council does with a request that offers tools and does not require the model to call one.
 type ToolsPolicy string
 
 // The policies for tools.
@@ -115,7 +118,7 @@ const (
 	ToolsIgnore ToolsPolicy = "ignore" // the council answers in text, with a warning
 )
 
-// What may stand in place of a model that answers side requests.
+// These values may take the place of the model that answers side requests.
 const (
 	SideMember  = "member"  // the first member
 	SideCouncil = "council" // the whole council

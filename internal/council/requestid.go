@@ -4,8 +4,8 @@ import "context"
 
 type requestIDKey struct{}
 
-// WithRequestID returns a context that carries the id of the request that it
-// serves, for log lines.
+// WithRequestID returns a context that carries the id of an HTTP request. Log lines that are written with the context
+// have the id.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is where a session stands.
+// Status says how far a session is, and how it ended.
 type Status string
 
 // The states of a session.
@@ -18,20 +18,19 @@ const (
 	StatusCancelled Status = "cancelled"
 )
 
-// Session is one council run from question to answer: the body that
-// POST /v1/council returns.
+// Session is one run of a council from question to answer. POST /v1/council returns it.
 type Session struct {
 	ID      string    `json:"session_id"`
 	Status  Status    `json:"status"`
 	Created time.Time `json:"created"`
 	Query   string    `json:"query"`          // the beginning of the question, see Plan.Preview
-	Council string    `json:"council"`        // name of the council that was asked; "default" without a roster
-	User    string    `json:"user,omitempty"` // the person for whom the caller asked, as the caller named them
+	Council string    `json:"council"`        // the name of the council, DefaultCouncil without a roster
+	User    string    `json:"user,omitempty"` // the caller's name for the person that asks
 	Answer  string    `json:"answer"`
-	// Note says in a line what is missing from a degraded session and whose text the answer is, for those who read the answer
-	// alone; "" where there is nothing to say, where the answer is JSON, and where it is switched off.
+	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who
+	// wrote the answer. It is "" if nothing important is missing, if the answer is JSON, or if notes are switched off.
 	Note        string        `json:"note,omitempty"`
-	Persisted   bool          `json:"persisted"` // the records are kept, as BIAS_FSYNC defines
+	Persisted   bool          `json:"persisted"` // true if the records are kept, as BIAS_FSYNC defines
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
@@ -47,22 +46,24 @@ type Degradation struct {
 	Message string      `json:"message"`
 }
 
-// Spent is what one seat's calls took.
+// Spent is the time, the requests and the usage of one seat's calls.
 type Spent struct {
-	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
-	Attempts  int     `json:"attempts"`   // requests sent
+	LatencyMS float64 `json:"latency_ms"` // the wall time of all attempts
+	Attempts  int     `json:"attempts"`   // how many requests were sent
 	Usage     Usage   `json:"usage"`
-	// ModelVersion is the name of the model in the reply that counts, as its provider gave it. It is often more exact than
-	// the name that was asked for, and may also be the same. Nil means that no reply counts, or that it named no model.
+	// ModelVersion is the provider's name for the model in the reply that counts. It is often more exact than the name in
+	// the request, but may be the same. It is nil if no reply counts, or if the reply names no model.
 	ModelVersion *string `json:"model_version"`
-	// LeftOut holds the options that are set and that the model does not take, by their names in
-	// requests: it was asked without them.
+	// LeftOut holds options that are set but that the model does not take, by their names in requests. The requests were
+	// sent without them.
 	LeftOut []string `json:"left_out,omitempty"`
-	// PromptCut says that the provider read far fewer tokens than the prompt must have: it cut the prompt without a word.
+	// PromptCut says that the provider reports far fewer input tokens than the prompt must have. It has cut the prompt
+	// without an error.
 	PromptCut bool `json:"prompt_cut,omitempty"`
 }
 
-// Add adds what further calls took. ModelVersion stays: the caller knows which reply counts.
+// Add adds the Spent of further calls. It does not change ModelVersion, because only the caller knows which reply
+// counts.
 func (s *Spent) Add(more Spent) {
 	for _, option := range more.LeftOut {
 		if !slices.Contains(s.LeftOut, option) {
@@ -78,8 +79,7 @@ func (s *Spent) Add(more Spent) {
 // Outcome says whether a seat delivered.
 type Outcome string
 
-// The outcomes of a seat. Abstained and invalid exist in stage 2 only, fallback
-// in stage 3 only.
+// The outcomes of a seat. Abstained and invalid exist only in stage 2, and fallback only in stage 3.
 const (
 	OutcomeOK        Outcome = "ok"
 	OutcomeError     Outcome = "error"
@@ -93,68 +93,68 @@ type Answer struct {
 	Model        string  `json:"model"`
 	Status       Outcome `json:"status"`
 	Response     *string `json:"response"`
-	Reasoning    *string `json:"reasoning"` // as in Completion; null for none
+	Reasoning    *string `json:"reasoning"` // as in Completion, null if there is none
 	FinishReason *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
 }
 
-// Review is a reviewer's reading of the answers on its slate.
+// Review is a reviewer's reply to its slate, with the ballot that was read from it.
 type Review struct {
 	Model        string         `json:"model"`
 	Status       Outcome        `json:"status"`
 	LabelToModel map[Label]Seat `json:"label_to_model"`
-	Ranking      *string        `json:"ranking"` // the reply, without its thinking
-	// Repair is the reply to the repair call, null when there was none. Repaired
-	// says that ParsedRanking was read from it.
+	Ranking      *string        `json:"ranking"` // the reply without its thinking
+	// Repair is the reply to the repair call, null if there was none. Repaired says that ParsedRanking was read from
+	// Repair.
 	Repair        *string `json:"repair"`
 	Repaired      bool    `json:"repaired"`
 	ParsedRanking *Ballot `json:"parsed_ranking"`
-	Reasoning     *string `json:"reasoning"` // of Ranking, as in Completion; null for none
+	Reasoning     *string `json:"reasoning"` // the thinking of Ranking, null if there is none
 	FinishReason  *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
 
-	Slate Slate `json:"-"` // what LabelToModel was made from
+	Slate Slate `json:"-"` // has the same labels as LabelToModel
 }
 
-// Fallback says what took the place of the chairman's synthesis.
+// Fallback says which text took the place of the chairman's synthesis.
 type Fallback string
 
 // The fallbacks, in the order in which they are tried.
 const (
 	FallbackSecondChairman Fallback = "second_chairman" // another model wrote the synthesis
-	FallbackTopRanked      Fallback = "top_ranked"      // the best answer, unchanged
-	FallbackFirstAnswer    Fallback = "first_answer"    // there is no ranking: the first answer
+	FallbackTopRanked      Fallback = "top_ranked"      // the top-ranked answer, unchanged
+	FallbackFirstAnswer    Fallback = "first_answer"    // the first answer, because there is no ranking
 )
 
 // Synthesis is the final answer and its origin.
 type Synthesis struct {
-	Model        string    `json:"model"` // which wrote the response
+	Model        string    `json:"model"` // the model that wrote the response
 	Response     string    `json:"response"`
-	Status       Outcome   `json:"status"`    // ok or fallback
-	Fallback     *Fallback `json:"fallback"`  // null when the chairman wrote it
-	Reasoning    *string   `json:"reasoning"` // of the model that wrote the response, as in Completion; null for none
+	Status       Outcome   `json:"status"`    // OutcomeOK or OutcomeFallback
+	Fallback     *Fallback `json:"fallback"`  // null if the chairman wrote the response
+	Reasoning    *string   `json:"reasoning"` // as in Completion, null if there is none
 	FinishReason *string   `json:"finish_reason"`
-	// Parsed is the value that Response is the JSON of, where the caller gave a schema; else null.
+	// Parsed is the response as a JSON value if the caller gave a schema, and otherwise null.
 	Parsed *json.RawMessage `json:"parsed"`
 	Spent
-	Error *Failure `json:"error"` // of the chairman; null if it wrote the response
+	Error *Failure `json:"error"` // the chairman's failure, null if it wrote the response
 }
 
 // AnswerDelta is a piece of a member's answer as it arrives. The pieces of one member since
 // its last AnswerRestart add up to Answer.Response, or to the beginning of a reply that
-// failed. The Answer takes the place of them all.
+// failed. The Answer replaces all pieces.
 type AnswerDelta struct {
-	Model string `json:"model"` // member id
+	Model string `json:"model"` // the member's id
 	Text  string `json:"text"`  // never empty
 }
 
-// AnswerRestart voids all AnswerDeltas of one member so far: what it wrote is lost, and it
-// is asked again. With FailThinking it was thinking, and the answer follows.
+// AnswerRestart voids all AnswerDeltas of one member so far. The member is asked again. With FailThinking, the pieces
+// were thinking, and the answer of the same reply follows.
 type AnswerRestart struct {
-	Model  string      `json:"model"`  // member id
-	Reason FailureCode `json:"reason"` // why it is lost
+	Model  string      `json:"model"`  // the member's id
+	Reason FailureCode `json:"reason"` // why the pieces are void
 }
 
 // Delta is a piece of the synthesis as it arrives. The pieces since the last
@@ -163,19 +163,21 @@ type Delta struct {
 	Text string `json:"text"` // never empty
 }
 
-// Restart voids all Deltas so far. The model that wrote them failed, and another one begins
-// again. With FailInterrupted the daemon of the session was gone, and its text is written
-// again, by the same model as a rule. With FailThinking the text was thinking, and the answer of the same model follows.
+// Restart voids all Deltas so far. As a rule, the model that wrote them failed, and another model begins the text
+// again. With FailInterrupted, the daemon of the session was gone. Usually the same model then writes the text again.
+// With FailThinking, the text was thinking, and the answer of the same model follows.
 type Restart struct {
-	Model  string      `json:"model"`  // whose text is void
-	Reason FailureCode `json:"reason"` // why
+	Model  string      `json:"model"`  // the model whose text is void
+	Reason FailureCode `json:"reason"` // why the text is void
 }
 
 // Metadata is everything about a session besides its texts.
 type Metadata struct {
-	// LabelToModel is what the labels stood for, where all reviewers saw the same; else nil, and each review has its own.
+	// LabelToModel says what the labels stand for if all reviewers saw the same slate. Otherwise it is nil, and each
+	// review has its own.
 	LabelToModel map[Label]Seat `json:"label_to_model"`
-	// ReviewerPositionMapping holds, for each reviewer, where it saw each answer.
+	// ReviewerPositionMapping has, by reviewer and member, the 0-based position of the member's answer on the reviewer's
+	// slate.
 	ReviewerPositionMapping map[string]map[string]int `json:"reviewer_position_mapping"`
 	Tally
 	Seed     int64      `json:"seed"`
@@ -184,133 +186,135 @@ type Metadata struct {
 	Timing   Timing     `json:"timing"`
 	Warnings []Warning  `json:"warnings"`
 	Versions Versions   `json:"versions"`
-	// DemographicJudgement is what the judge said; null where none was asked for.
+	// DemographicJudgement is the finding of BackendJudge. It is null if that is switched off.
 	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
-	// DemographicClustering is what the embeddings of the answers say; null where nobody asked.
+	// DemographicClustering is the finding of BackendEmbedding. It is null if that is switched off.
 	DemographicClustering *DemographicClustering `json:"demographic_clustering"`
-	// LabelWanted says that the session was drawn to have people say which answer they prefer.
+	// LabelWanted says that the session was drawn, so that people are asked which answer they prefer.
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
-// Tally is what stage 2 adds up to.
+// Tally is the result of stage 2.
 type Tally struct {
 	AggregateRankings []Standing `json:"aggregate_rankings"`
 	Agreement         Agreement  `json:"agreement"`
-	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
-	// BiasIndicators is null when the audit is switched off.
+	BiasAudit         *BiasAudit `json:"bias_audit"` // null if the audit is switched off
+	// BiasIndicators is null if the audit is switched off.
 	BiasIndicators *BiasIndicators `json:"bias_indicators"`
-	// DemographicDisagreement is null when it is switched off, and when it was not done
-	// in the time of stage 2.
+	// DemographicDisagreement is null if it is switched off, or if it was not ready before the end of stage 2.
 	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
 
-// BiasAudit holds ADR-015's indicators of one session. One session cannot prove
-// a bias: every figure is an indicator. A figure that is undefined is null.
+// BiasAudit holds the indicators of ADR-015 for one session. One session cannot prove
+// a bias. A figure that is undefined is null.
 type BiasAudit struct {
-	LengthScoreCorrelation *float64 `json:"length_score_correlation"` // Pearson r of length in characters and mean score
+	// LengthScoreCorrelation is Pearson's r of the length in characters and the mean score.
+	LengthScoreCorrelation *float64 `json:"length_score_correlation"`
 	// LengthScoreCILower and LengthScoreCIUpper are the 95 % interval of the correlation
-	// (Fisher's z), null below four answers.
-	LengthScoreCILower    *float64           `json:"length_score_ci_lower"`
-	LengthScoreCIUpper    *float64           `json:"length_score_ci_upper"`
-	LengthScorePValue     *float64           `json:"length_score_p_value"` // exact, Student t
-	LengthAssociation     *bool              `json:"length_association"`
-	PositionScoreVariance *float64           `json:"position_score_variance"` // population variance of the means per position
-	PositionPValue        *float64           `json:"position_p_value"`        // over orders that could have been drawn
-	PositionBiasDetected  *bool              `json:"position_bias_detected"`
-	ReviewerMeanScores    map[string]float64 `json:"reviewer_mean_scores"`
-	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
+	// (Fisher's z). They are null for fewer than four answers.
+	LengthScoreCILower *float64 `json:"length_score_ci_lower"`
+	LengthScoreCIUpper *float64 `json:"length_score_ci_upper"`
+	LengthScorePValue  *float64 `json:"length_score_p_value"` // exact, from Student's t
+	LengthAssociation  *bool    `json:"length_association"`
+	// PositionScoreVariance is the population variance of the mean scores of the positions.
+	PositionScoreVariance *float64 `json:"position_score_variance"`
+	// PositionPValue compares the variance with that of other orders that could have been drawn.
+	PositionPValue       *float64           `json:"position_p_value"`
+	PositionBiasDetected *bool              `json:"position_bias_detected"`
+	ReviewerMeanScores   map[string]float64 `json:"reviewer_mean_scores"`
+	// ReviewerScoreVariance holds population standard deviations. The name is that of the design records.
+	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"`
 	HarshReviewers        []string           `json:"harsh_reviewers"`
 	GenerousReviewers     []string           `json:"generous_reviewers"`
-	// ReviewerEffect is null where scores do not tell reviewers from answers.
+	// ReviewerEffect is null if the scores cannot separate the effect of reviewers from that of answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
 	// NotJudged says why a flag is null, by "length" or "position".
 	NotJudged map[string]string `json:"not_judged"`
-	// OverallBiasRisk is "medium" where the flag of positions is up, "low" where it is not and length
-	// was judged too, else "indeterminate".
+	// OverallBiasRisk is "medium" if PositionBiasDetected is true. It is "low" if neither flag is null and
+	// PositionBiasDetected is false. Otherwise it is "indeterminate".
 	OverallBiasRisk string       `json:"overall_bias_risk"`
 	SampleSizes     AuditSamples `json:"sample_sizes"`
 	IndicatorOnly   bool         `json:"indicator_only"` // always true
 }
 
-// ReviewerEffect tests whether the reviewers of one session gave different scores
-// to the same answers: F of the reviewers in the two-way table of scores, after the
-// answers.
+// ReviewerEffect tests whether the reviewers of one session gave different scores to the same answers. It is an F test
+// of the reviewers in the two-way table of scores, adjusted for the answers.
 type ReviewerEffect struct {
 	F      float64 `json:"f"`
-	DF     []int   `json:"df"` // of the reviewers, and of what is left
+	DF     []int   `json:"df"` // the degrees of freedom of the reviewers and of the residuals
 	PValue float64 `json:"p_value"`
 }
 
-// BiasIndicators is ADR-018's summary of a BiasAudit.
+// BiasIndicators is the summary of a BiasAudit that ADR-018 defines.
 type BiasIndicators struct {
-	PositionVariance  *float64 `json:"position_variance"`
-	LengthCorrelation *float64 `json:"length_correlation"` // LengthScoreCorrelation
+	PositionVariance  *float64 `json:"position_variance"`  // BiasAudit.PositionScoreVariance
+	LengthCorrelation *float64 `json:"length_correlation"` // BiasAudit.LengthScoreCorrelation
 	ReviewerAgreement *float64 `json:"reviewer_agreement"` // Kendall's W of the ballots
 	Flags             []string `json:"flags"`              // LENGTH_ASSOCIATION, POSITION_BIAS_DETECTED
 }
 
-// AuditSamples holds the N behind each figure of a BiasAudit.
+// AuditSamples holds the sample size of each figure of a BiasAudit.
 type AuditSamples struct {
-	Answers   int            `json:"answers"`   // scored answers behind the length correlation
+	Answers   int            `json:"answers"`   // scored answers in the length correlation
 	Positions int            `json:"positions"` // positions with a score
-	Scores    int            `json:"scores"`    // scores in all
-	Reviewers map[string]int `json:"reviewers"` // scores per reviewer
+	Scores    int            `json:"scores"`    // all scores
+	Reviewers map[string]int `json:"reviewers"` // scores by reviewer
 }
 
-// DemographicDisagreement says on which demographic axes the answers of one
-// session differ in coverage: some use the axis's terms, others hardly do. It is
-// diagnostic only: the difference may be justified, and proves no bias.
+// DemographicDisagreement says on which demographic axes the answers of one session differ in coverage. Answers differ
+// if some use the terms of an axis and others hardly do. A difference may be justified, and proves no bias.
 type DemographicDisagreement struct {
-	Flagged bool              `json:"flagged"` // an axis is flagged
-	Axes    []DemographicAxis `json:"axes"`    // every axis of the lexicon, by falling score, then by name
-	// BaselineDisagreement is one less the mean Jaccard similarity of the answers'
-	// vocabularies over all pairs: 0 for the same words, 1 for no word in common.
-	// It is null with fewer than two answers.
+	Flagged bool              `json:"flagged"` // true if an axis is flagged
+	Axes    []DemographicAxis `json:"axes"`    // all axes of the lexicon, by falling score, then by name
+	// BaselineDisagreement is one minus the mean Jaccard similarity of the answers'
+	// vocabularies over all pairs. 0 means the same words, and 1 means no word in common.
+	// It is null for fewer than two answers.
 	BaselineDisagreement *float64 `json:"baseline_disagreement"`
-	Wording              string   `json:"wording"` // the finding in words: also which axes could not be tested
-	// Lexicon says whose terms were looked for.
+	// Wording is the finding in words. It also says which axes could not be tested.
+	Wording string `json:"wording"`
+	// Lexicon names the list of terms.
 	Lexicon DemographicLexicon `json:"lexicon"`
 }
 
 // DemographicLexicon names a list of terms.
 type DemographicLexicon struct {
-	Language *string `json:"language"` // ISO 639-1; null where the list names none
-	Version  string  `json:"version"`  // "councild-1" is the built-in list, "councild-1+X" that list and another one
+	Language *string `json:"language"` // ISO 639-1, null if the list names no language
+	// Version is "councild-1" for the built-in list, and "councild-1+X" for that list together with a list X.
+	Version string `json:"version"`
 }
 
-// DemographicAxis is the coverage of one axis. X2, PValue and QValue are null
-// where rates were not compared: with fewer than five hits, or fewer than two
-// answers that hold words.
+// DemographicAxis is the coverage of one axis. X2, PValue and QValue are null if there are fewer than five hits, or
+// fewer than two answers that hold words.
 type DemographicAxis struct {
 	Axis string `json:"axis"`
-	// Score is CouncilEx's coverage variance, 0 to 1: four times the population
-	// variance of the answers' numbers of distinct terms, each divided by the
-	// largest of them. It is null with fewer than two answers.
+	// Score is CouncilEx's coverage variance, 0 to 1. Each answer's number of distinct terms is divided by the largest
+	// such number. The score is four times the population variance of these shares. It is null for fewer than two answers.
 	Score *float64 `json:"score"`
-	// Flagged is true when the score reaches the threshold and the q value is below
-	// 0.05.
+	// Flagged is true if the score reaches the threshold and the q value is below 0.05.
 	Flagged bool `json:"flagged"`
-	// Hits are the occurrences of the axis's terms in all answers; those that stand for
-	// particular persons of one gender ("he", "my mother") count once an answer.
-	Hits     int                   `json:"hits"`
-	X2       *float64              `json:"x2"` // Pearson's statistic for one rate of hits per word in all answers
-	PValue   *float64              `json:"p_value"`
-	QValue   *float64              `json:"q_value"`  // p adjusted over the axes compared (Benjamini and Hochberg 1995)
-	Evidence []DemographicEvidence `json:"evidence"` // answers that hold a term, by model
+	// Hits counts the occurrences of the axis's terms in all answers. Terms for particular persons of one gender ("he",
+	// "my mother") count only once in each answer.
+	Hits int `json:"hits"`
+	// X2 is Pearson's statistic for the hypothesis that all answers have the same rate of hits per word.
+	X2     *float64 `json:"x2"`
+	PValue *float64 `json:"p_value"`
+	// QValue is PValue adjusted over the axes that were compared (Benjamini and Hochberg 1995).
+	QValue   *float64              `json:"q_value"`
+	Evidence []DemographicEvidence `json:"evidence"` // the answers that hold a term, by model
 }
 
-// DemographicEvidence is what one answer holds of an axis.
+// DemographicEvidence has the terms of an axis that one answer holds.
 type DemographicEvidence struct {
-	Model string   `json:"model"` // member id
-	Terms []string `json:"terms"` // distinct, sorted
+	Model string   `json:"model"` // the member's id
+	Terms []string `json:"terms"` // distinct and sorted
 }
 
-// TotalUsage is a session's usage, summed three ways.
+// TotalUsage is the usage of a session, by stage, by model and in total.
 type TotalUsage struct {
 	ByStage map[Stage]Usage  `json:"by_stage"`
-	ByModel map[string]Usage `json:"by_model"` // without the instance suffix
+	ByModel map[string]Usage `json:"by_model"` // All seats of a model count together.
 	Total   Usage            `json:"total"`
-	CostUSD *float64         `json:"cost_usd"` // Total's
+	CostUSD *float64         `json:"cost_usd"` // the same as Total.CostUSD
 }
 
 // Timing holds wall times in milliseconds.
@@ -319,18 +323,17 @@ type Timing struct {
 	Stage2MS float64 `json:"stage2_ms"`
 	Stage3MS float64 `json:"stage3_ms"`
 	TotalMS  float64 `json:"total_ms"`
-	// OverheadMS is the total less the slowest call of each stage: the time that councild
-	// itself took.
+	// OverheadMS is the time that councild itself took. It is TotalMS minus the slowest call of each stage.
 	OverheadMS float64 `json:"overhead_ms"`
 }
 
-// Warning is something a reader of the result should know.
+// Warning tells the reader of a session about a weakness of its result.
 type Warning struct {
 	Code    WarningCode `json:"code"`
 	Message string      `json:"message"`
 }
 
-// WarningCode is the closed list of warnings.
+// WarningCode says what a Warning is about. The list of its values is closed.
 type WarningCode string
 
 // The warnings.
@@ -338,30 +341,30 @@ const (
 	WarnNoRanking      WarningCode = "no_ranking"       // no ballot could be counted
 	WarnPartialPolicy  WarningCode = "partial_policy"   // the two policies for partial ballots elect different winners
 	WarnPartialBallot  WarningCode = "partial_ballot"   // a ballot leaves out answers
-	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had one answer to read: nothing to rank
-	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but nobody knows what a call cost
-	WarnCostUncertain  WarningCode = "cost_uncertain"   // attempts that were cut off or failed count with the most that they can have cost
-	WarnCostOverBound  WarningCode = "cost_over_bound"  // a bill was above the most that its request should have cost
+	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had only one answer to read, and could not rank
+	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but the cost of a call is not known
+	WarnCostUncertain  WarningCode = "cost_uncertain"   // failed requests count with the most that they can have cost
+	WarnCostOverBound  WarningCode = "cost_over_bound"  // a request cost more than its computed maximum
 	WarnPriceOld       WarningCode = "price_old"        // prices were read more than 45 days ago
-	WarnPriceDiffers   WarningCode = "price_differs"    // what a provider charged is not its tokens at the known price
-	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not tell the tokens
+	WarnPriceDiffers   WarningCode = "price_differs"    // a provider's charge differs from the known price of the tokens
+	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not report tokens
 	WarnNotPersisted   WarningCode = "not_persisted"    // writing the records failed
 	WarnNotYetWritten  WarningCode = "not_yet_written"  // the records were still being written when the session ended
-	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
+	WarnReviewSkipped  WarningCode = "review_skipped"   // there was only one answer, so nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
-	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
-	WarnOptionLeftOut  WarningCode = "option_left_out"  // models do not take an option that is set: their calls were made without it
-	WarnPromptCut      WarningCode = "prompt_cut"       // providers cut the prompts of models without a word
-	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
-	WarnNoStyle        WarningCode = "no_style"         // an embedding model is set, and how alike the answers are was not measured
-	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon
+	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing, so only the fastest decided
+	WarnOptionLeftOut  WarningCode = "option_left_out"  // models were asked without a set option that they do not take
+	WarnPromptCut      WarningCode = "prompt_cut"       // providers cut the prompts of models without an error
+	WarnTakenOver      WarningCode = "taken_over"       // the session's daemon is gone, and another continued the session
+	WarnNoStyle        WarningCode = "no_style"         // an embedding model is set, but style similarity was not measured
+	WarnNotKept        WarningCode = "not_kept"         // the session was not stored completely, and a crash may lose it
 	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
-	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held what a council cannot read
-	WarnSideRequest    WarningCode = "side_request"     // one member answered what a chat program asked for itself
-	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other: without them, too few ballots would be left
+	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held content that a council cannot read
+	WarnSideRequest    WarningCode = "side_request"     // one member answered a chat program's request for its own use
+	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other, or ballots would be too few
 )
 
-// Versions says what produced a session.
+// Versions has the versions of the program, the council, the prompt and the record schema that produced a session.
 type Versions struct {
 	Councild      string `json:"councild"`
 	CouncilConfig string `json:"council_config"` // council_config_version of the records

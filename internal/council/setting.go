@@ -2,9 +2,8 @@ package council
 
 import "cmp"
 
-// Setting is a setting that messages tell a user to look at or to change. Its value is
-// the name of the field that holds it, in the package that owns the settings: that
-// package alone knows by what name users set it.
+// Setting is a setting that a message tells the user to check or to change. Its value is the name of its field in
+// package config. Only package config knows the name by which users set it.
 type Setting string
 
 // The settings that messages name.
@@ -35,9 +34,9 @@ const (
 	SettingStragglerGrace        Setting = "StragglerGrace"
 )
 
-// SettingNames are the names by which users set the settings. They are handed to every
-// package that writes messages.
+// SettingNames are the names by which users set the settings. Every package that writes messages about settings is
+// given them.
 type SettingNames map[Setting]string
 
-// Of returns the name of a setting, and where none is known the setting itself.
+// Of returns the name that users know for a setting, or the setting itself if it has no such name.
 func (n SettingNames) Of(s Setting) string { return cmp.Or(n[s], string(s)) }

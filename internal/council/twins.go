@@ -2,12 +2,13 @@ package council
 
 import "cmp"
 
-// Twins are the seats of a plan that share provider and model, whatever their ids, personas and efforts. Each further seat
-// names the first one. An answer of a twin counts as the reviewer's own one (ADR-007: reviewer == author_model). Without
-// twins each seat is a model of its own.
+// Twins are the seats of a plan that share provider and model. Their ids, personas and efforts may differ. The map has
+// the id of the first seat of a model, by the id of each further seat. An answer of a twin counts as the reviewer's own
+// one (ADR-007: reviewer == author_model). If the map is empty, each seat is a model of its own.
 type Twins map[string]string
 
-// TwinsOf returns the twins among seats. The function same says what a model's name stands for. Without it, that is the name.
+// TwinsOf returns the twins among seats. same returns the same text for all names of one model. If same is nil, every
+// name is a model of its own.
 func TwinsOf(seats []Member, same func(model string) string) Twins {
 	twins := Twins{}
 	first := map[string]string{}
@@ -19,7 +20,7 @@ func TwinsOf(seats []Member, same func(model string) string) Twins {
 		switch known, ok := first[model]; {
 		case !ok:
 			first[model] = seat.ID
-		case known != seat.ID: // a member that reviews is there twice
+		case known != seat.ID: // A member that also reviews stands in seats twice.
 			twins[seat.ID] = known
 		}
 	}
@@ -31,7 +32,7 @@ func (t Twins) Own(reviewer, author string) bool {
 	return cmp.Or(t[reviewer], reviewer) == cmp.Or(t[author], author)
 }
 
-// Once returns the reviewers without those whose model reviews already: of twins, the first one stays.
+// Once returns only one reviewer for each model. Of twins, it keeps the first.
 func (t Twins) Once(reviewers []Member) []Member {
 	once := make([]Member, 0, len(reviewers))
 	for _, r := range reviewers {
@@ -46,7 +47,7 @@ func (t Twins) Once(reviewers []Member) []Member {
 	return once
 }
 
-// Meet reports whether a reviewer would see the answer of another seat of its model if only its own seat were hidden from it.
+// Meet reports whether a reviewer would read the answer of a twin if its slate left out only its own answer.
 func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	for _, r := range reviewers {
 		for _, author := range authors {
@@ -58,7 +59,8 @@ func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	return false
 }
 
-// TwinsAmong returns the twins of a plan, given who has answered. It returns none if too few ballots would be left.
+// TwinsAmong returns the twins of a plan. authors are the members that answered. It returns nil if too few ballots
+// would be left, so that twins judge each other.
 func (p Plan) TwinsAmong(authors []string) Twins {
 	if !p.Twins.Carry(authors, p.Reviewers()) {
 		return nil
@@ -66,8 +68,8 @@ func (p Plan) TwinsAmong(authors []string) Twins {
 	return p.Twins
 }
 
-// Carry reports whether enough ballots are left if no reviewer judges an answer of its own model. Each reviewer needs two
-// answers to compare, and each answer two reviewers.
+// Carry reports whether enough ballots are left if no reviewer judges an answer of its own model. Each reviewer needs
+// at least two answers to compare, and each answer needs at least two reviewers.
 func (t Twins) Carry(authors []string, reviewers []Member) bool {
 	ballots := map[string]int{}
 	for _, r := range reviewers {

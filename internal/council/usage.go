@@ -5,28 +5,27 @@ import (
 	"math"
 )
 
-// Usage is what calls consumed. A figure is null when no call that consumed anything
-// reported it. Partial says that calls without a report are missing from a figure, which
-// is then the least that was consumed.
+// Usage says how much calls consumed. A figure is null if it is unknown for every call that consumed something. Partial
+// says that a figure is unknown for some of the calls. The known sum is then a lower bound.
 type Usage struct {
 	InputTokens  *int64 `json:"input_tokens"`
 	OutputTokens *int64 `json:"output_tokens"`
-	// ReasoningTokens are those of the output tokens that the model took to think: of the calls that report them, because many
-	// providers never do. Partial does not speak of them.
+	// ReasoningTokens are the output tokens that the model used for thinking. The sum has only the calls that report them.
+	// Partial does not cover it, because many providers never report these tokens.
 	ReasoningTokens *int64   `json:"reasoning_tokens"`
 	CostUSD         *float64 `json:"cost_usd"`
 	Partial         bool     `json:"partial"`
 }
 
-// Larger figures for one request are not believed. The largest models read some ten
-// million tokens, at some hundred dollars a million.
+// Larger figures for one request are refused as impossible. The largest models read about ten million tokens, and cost
+// about a hundred dollars for a million tokens.
 const (
 	maxTokens  = 100_000_000
 	maxCostUSD = 10_000
 )
 
-// Believable returns the usage of one request without its impossible figures, and the
-// number of these: below zero, not a number, or above the limits.
+// Believable returns the usage of one request without its impossible figures, and how many of them there are. A figure
+// is impossible if it is below zero, not a number, or above maxTokens or maxCostUSD.
 func (u Usage) Believable() (believed Usage, implausible int) {
 	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens} {
 		if *n != nil && !BelievableTokens(**n) {
@@ -34,24 +33,25 @@ func (u Usage) Believable() (believed Usage, implausible int) {
 			implausible++
 		}
 	}
-	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCostUSD) { // also refuses NaN
+	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCostUSD) { // It also refuses NaN.
 		u.CostUSD = nil
 		implausible++
 	}
 	return u, implausible
 }
 
-// BelievableTokens reports whether one request can have consumed so many tokens of a kind.
+// BelievableTokens reports whether one request can have consumed n tokens of a kind.
 func BelievableTokens(n int64) bool { return n >= 0 && n <= maxTokens }
 
-// AddUSD returns the sum of two amounts in US dollars, in whole picodollars: 0.1 and 0.2 are 0.3. It is
-// exact below 8,192 dollars, where a float64 still has twelve decimals, and saturates.
+// AddUSD returns the sum of two amounts in US dollars. It adds whole picodollars, so that 0.1 and 0.2 are 0.3. The sum
+// is exact below 8,192 dollars, where a float64 still has twelve decimals. It is at most the largest float64.
 func AddUSD(a, b float64) float64 {
 	const exactBelow, dollar = 8192, 1e12
-	if sum := a + b; !(sum <= exactBelow) { // also NaN; a sum just below is rounded up to the bound
+	// The condition also holds for NaN. A sum of exactly 8,192 may have been rounded up from just below it.
+	if sum := a + b; !(sum <= exactBelow) {
 		return min(sum, math.MaxFloat64)
 	}
-	// The fraction alone is multiplied: of a whole amount the product would lose the last digits.
+	// Only the fraction is multiplied. The product of the whole amount would lose its last digits.
 	picodollars := func(usd float64) int64 {
 		whole, fraction := math.Modf(usd)
 		return int64(whole)*dollar + int64(math.Round(fraction*dollar))
@@ -59,7 +59,7 @@ func AddUSD(a, b float64) float64 {
 	return float64(picodollars(a)+picodollars(b)) / dollar
 }
 
-// Plus returns the sum of u and v, or the largest number where the sum would be larger.
+// Plus returns the sum of u and v. A figure that would overflow is the largest number of its type.
 func (u Usage) Plus(v Usage) Usage {
 	sum := NoUsage()
 	sum.Partial = u.Partial || v.Partial
@@ -73,15 +73,15 @@ func (u Usage) Plus(v Usage) Usage {
 	return sum
 }
 
-// Tokens returns the known tokens, input and output.
+// Tokens returns the sum of the known input and output tokens.
 func (u Usage) Tokens() int64 {
 	known := plus(new(int64), u.InputTokens, u.OutputTokens, new(bool), addTokens)
 	return *cmp.Or(known, new(int64))
 }
 
-// NoUsage returns the usage of no call at all, which is known to be zero.
+// NoUsage returns the usage of no call. Its figures are known to be zero.
 func NoUsage() Usage {
-	var figures struct { // one allocation in place of three: sums are made for each call
+	var figures struct { // One allocation takes the place of three, because NoUsage is called for each call.
 		input, output int64
 		cost          float64
 	}
@@ -94,8 +94,8 @@ func (u Usage) None() bool {
 		u.CostUSD != nil && *u.CostUSD == 0
 }
 
-// plus adds two figures in sum, either of which may be unknown. A known figure and an unknown
-// one give a partial sum; a known zero and an unknown one give an unknown sum.
+// plus adds two figures in sum. Either of them may be nil, which means unknown. A known figure and an unknown one give
+// a partial sum. A known zero and an unknown figure give an unknown sum.
 func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {
 	if a != nil && b != nil {
 		*sum = add(*a, *b)
