@@ -62,8 +62,8 @@ func SplitModel(name string, providers []string) (provider, model string) {
 	return "", name
 }
 
-// Maker returns the maker of a member's model, as far as the name of the model says it. It is the part of the model's
-// id before the first "/", or the whole id. The "~" of an alias such as ~openai/gpt-latest is no part of it.
+// Maker returns the maker of a member's model. It reads the maker from the name of the model, as the part of the
+// model's id before the first "/", or as the whole id. The "~" of an alias such as ~openai/gpt-latest is no part of it.
 func Maker(member string, providers []string) string {
 	_, id := SplitModel(ModelOf(member), providers)
 	maker, _, _ := strings.Cut(id, "/")

@@ -17,34 +17,35 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Calls keep the outcome of each call in a file, in which it is before it is used. What the file holds is answered
-// from it. They also keep what requests cost: the most that one can cost is in the file before it is sent, so that the file
-// never has less than the providers billed, however a process ends. They are safe for concurrent use.
+// Calls keeps the calls of a run in a file. The outcome of each call is in the file before it is used, and a call with
+// an outcome in the file is not made again. The file also has the cost of requests. Before a request is sent, the file
+// has the most that the request can cost. That is why the file never has less than the providers billed, however a
+// process ends. Calls is safe for concurrent use.
 type Calls struct {
 	name string
 	lock *disk.Lock
 
-	writing sync.Mutex // held while the file is written, without mu: nobody who only asks waits for the disk
+	writing sync.Mutex // held without mu while the file is written, so that readers do not wait for the disk
 	file    disk.File
 
-	mu       sync.Mutex
+	mu       sync.Mutex        // guards all below
 	sessions map[string]*calls // by id
-	total    float64           // what they cost
+	total    float64           // the cost of all sessions, in US dollars
 	broken   error             // why no further outcome can be kept
-	leave    func(error)       // ends the run; nil: nothing does
+	leave    func(error)       // ends the run, nil if there is none
 }
 
-// calls are those of a session.
+// calls has the calls of one session.
 type calls struct {
 	kept   map[string]council.Landed // by key
-	landed []council.Landed          // the same
-	drawn  map[string]int            // calls so far, by stage and seat
-	short  council.Stage             // in which a limit of cost kept a call from being made; "": in none
-	cost   float64                   // in US dollars, without requests that are under way
-	unkept float64                   // what of the cost is missing in the file, or is too much there where it is negative
+	landed []council.Landed          // the same calls as kept
+	drawn  map[string]int            // how many calls were asked for so far, by stage and seat
+	short  council.Stage             // the stage in which a cost limit prevented a call, or ""
+	cost   float64                   // in US dollars, without requests in flight
+	unkept float64                   // cost minus the cost in the file, which may be negative
 }
 
-// of returns the calls of a session.
+// of returns the calls of a session. The caller holds mu.
 func (c *Calls) of(session string) *calls {
 	s := c.sessions[session]
 	if s == nil {
@@ -54,20 +55,20 @@ func (c *Calls) of(session string) *calls {
 	return s
 }
 
-// entry is a line of the file. The first one has the hash of the plan only. Those before a request is sent have no outcome,
-// and neither have those of calls that came to none.
+// entry is a line of the file. The first line has only the hash of the plan. A line that was written before a request
+// was sent has no Landed. A line for a call without an outcome has none either.
 type entry struct {
 	Plan    string `json:"plan,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Session string `json:"session,omitempty"`
-	// BilledUSD is what the line adds to the cost of the session. It is negative where requests cost less than the lines
-	// before them had.
+	// BilledUSD is the amount that the line adds to the cost of the session. It is negative if requests cost less than
+	// earlier lines assume.
 	BilledUSD float64 `json:"billed_usd,omitempty"`
 	*council.Landed
 }
 
-// OpenCalls opens the file of a plan's calls, which it creates where there is none, for this process alone. A torn
-// last line is cut off.
+// OpenCalls opens or creates the file for the calls of a plan. plan is the hash of the plan. While the file is open, no
+// other process can open it. OpenCalls cuts off a torn last line. The caller closes Calls.
 func OpenCalls(name, plan string) (_ *Calls, err error) {
 	lock, err := disk.TryLock(name + ".lock")
 	if errors.Is(err, disk.ErrLocked) {
@@ -88,7 +89,8 @@ func OpenCalls(name, plan string) (_ *Calls, err error) {
 	return c, c.read(plan)
 }
 
-// read reads the file. The kept calls are of the plan with this hash.
+// read reads the file, or begins it if it is empty. It refuses a file with the calls of another plan. plan is the hash
+// of the plan.
 func (c *Calls) read(plan string) error {
 	info, err := c.file.Stat()
 	if err != nil {
@@ -128,7 +130,8 @@ func (c *Calls) read(plan string) error {
 	return appendLine(c.file, entry{Plan: plan})
 }
 
-// add adds an outcome that is in the file. Of the same call with another prompt, only the last one landed.
+// add adds an outcome that is in the file. If a call was made again with another prompt, only its last outcome is in
+// landed.
 func (c *Calls) add(e entry) {
 	s := c.of(e.Session)
 	s.kept[e.Key] = *e.Landed
@@ -142,8 +145,9 @@ func (c *Calls) add(e entry) {
 	}
 }
 
-// Hold keeps the most that a request can cost, in US dollars, before it is sent. finish says what it cost or can have cost,
-// and does not wait for the disk.
+// Hold writes the most that a request can cost to the file, in US dollars. It is called before the request is sent.
+// When the request is over, the caller calls finish with its cost, or with the most that it can have cost. finish does
+// not wait for the disk.
 func (c *Calls) Hold(session string, bound float64) (finish func(usd float64), err error) {
 	if bound > 0 {
 		if err := c.append(entry{Session: session, BilledUSD: bound}); err != nil {
@@ -160,8 +164,9 @@ func (c *Calls) Hold(session string, bound float64) (finish func(usd float64), e
 	}, nil
 }
 
-// Cost returns what requests that are over cost or can have cost, in US dollars: of these sessions, or in all. A request
-// that was under way when an earlier process ended counts with the most that it can have cost.
+// Cost returns how much the requests of some sessions cost, in US dollars. If it is given no sessions, it returns the
+// cost of all. It does not count requests in flight. A request that was in flight when an earlier process ended counts
+// with the most that it can have cost.
 func (c *Calls) Cost(sessions ...string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,14 +189,15 @@ func (c *Calls) Close() error {
 	return errors.Join(err, c.lock.Close())
 }
 
-// Landed returns the calls of a session that were kept so far.
+// Landed returns the calls of a session that are in the file so far.
 func (c *Calls) Landed(session string) []council.Landed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.of(session).landed)
 }
 
-// Completer returns a Completer that answers what was kept, and keeps what next answers.
+// Completer returns a Completer that answers calls from the file. It makes all other calls with next, and keeps their
+// outcomes.
 func (c *Calls) Completer(next council.Completer) council.Completer { return keeper{c, next} }
 
 type keeper struct {
@@ -207,7 +213,8 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	seat := string(call.Stage) + "\x00" + call.Seat
 	s.drawn[seat]++
 	number := s.drawn[seat]
-	// A question that is asked once more has other prompts behind a call that had no room before.
+	// The key includes the prompt. If a call is made only when its question is asked again, the prompts of later calls
+	// change.
 	place, _ := json.Marshal([]any{call.Session + "\x00" + seat, number, call.Model, call.Messages}) // plain data
 	sum := sha256.Sum256(place)
 	key := hex.EncodeToString(sum[:])
@@ -233,7 +240,7 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 		c.mu.Unlock()
 	}
 	e := entry{Session: call.Session}
-	if call.Texts == nil && (failure == nil || isOutcome(failure)) { // nothing keeps embeddings
+	if call.Texts == nil && (failure == nil || isOutcome(failure)) { // Embeddings are not kept.
 		e.Key = key
 		e.Landed = &council.Landed{
 			Stage:      call.Stage,
@@ -253,8 +260,8 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	return completion, err
 }
 
-// isShort reports whether a call is of a stage after one in which a call had no room. Its question is asked once more,
-// and then the call would have another prompt.
+// isShort reports whether a limit prevented a call in an earlier stage. The question will then be asked once more, and
+// this call would have another prompt.
 func (s *calls) isShort(stage council.Stage) bool {
 	switch s.short {
 	case council.Stage1:
@@ -266,7 +273,7 @@ func (s *calls) isShort(stage council.Stage) bool {
 	}
 }
 
-// keep keeps an outcome, if there is one, and what those requests of its session cost that are over.
+// keep writes an outcome to the file, if there is one, with the cost of the session that is not in the file yet.
 func (c *Calls) keep(e entry) error {
 	c.mu.Lock()
 	s := c.of(e.Session)
@@ -279,7 +286,7 @@ func (c *Calls) keep(e entry) error {
 	return c.append(e)
 }
 
-// append appends a line to the file. After the first error nothing more is kept, and the run ends.
+// append appends a line to the file. After the first error it keeps no more lines and ends the run.
 func (c *Calls) append(e entry) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -302,7 +309,8 @@ func (c *Calls) append(e entry) error {
 	return broken
 }
 
-// isOutcome reports whether a failure is what came of a call, and not of the end of this process or of a limit.
+// isOutcome reports whether a failure is the outcome of the call itself. The end of this process, a limit and an open
+// breaker are no outcomes, and such a call can be made later.
 func isOutcome(f *council.Failure) bool {
 	switch f.Code {
 	case council.FailCancelled, council.FailInterrupted, council.FailBudget, council.FailBreakerOpen:
@@ -312,7 +320,7 @@ func isOutcome(f *council.Failure) bool {
 	}
 }
 
-// again begins the calls of sessions anew: those that were kept come again.
+// again starts sessions again. Their calls are counted from the beginning, so that kept calls are found again.
 func (c *Calls) again(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -323,7 +331,7 @@ func (c *Calls) again(sessions ...string) {
 	}
 }
 
-// forget drops the calls of sessions that nobody asks for any more, and keeps what they cost. The file has them still.
+// forget drops the calls of finished sessions from memory. It keeps their cost, and the file still has the calls.
 func (c *Calls) forget(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -336,7 +344,7 @@ func (c *Calls) forget(sessions ...string) {
 	}
 }
 
-// err returns the error of keeping an outcome. It is nil if all were kept.
+// err returns why an outcome could not be kept, or nil.
 func (c *Calls) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,10 +15,13 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Arms returns the arms of a comparison in the order of a report, or what is wrong with the names. The council always
-// runs, and so do ranked and, where there are right answers, best.
+// Arms returns the arms of a comparison in the order of a report. closed says that the questions have right answers.
+// The arms are those of names, council, ranked and, if closed, best. The error says which name is wrong.
 func Arms(names []string, members []council.Member, closed bool) ([]string, error) {
-	known := []string{ArmCouncil, ArmBest, ArmVote, ArmRanked, string(pipeline.ArmSynthesis), string(pipeline.ArmPlacebo), string(pipeline.ArmEnsemble)}
+	known := []string{
+		ArmCouncil, ArmBest, ArmVote, ArmRanked,
+		string(pipeline.ArmSynthesis), string(pipeline.ArmPlacebo), string(pipeline.ArmEnsemble),
+	}
 	all := []string{ArmCouncil, ArmRanked}
 	if closed {
 		all = append(all, ArmBest)
@@ -51,8 +54,8 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 	return slices.Compact(all), nil
 }
 
-// worthPlan returns how the arms of a plan are compared. Comparators are all arms but the placebo: whoever says that
-// the council pays has beaten everything simpler in the plan.
+// worthPlan returns the design by which the arms of a plan are compared. All arms but the placebo are comparators,
+// because a council that pays must beat every simpler way to answer in the plan.
 func (p Plan) worthPlan() worth.Design {
 	w := worth.Design{Treatment: ArmCouncil, Margin: p.Margin, ValueUSD: p.ValueUSD, Seed: uint64(p.Seed)} //nolint:gosec // it is not negative
 	for _, arm := range p.Arms {
@@ -71,11 +74,11 @@ func (p Plan) worthPlan() worth.Design {
 	return w
 }
 
-// Rivals returns how many ways the council has to beat by the margin.
+// Rivals returns how many arms the council has to beat by the margin.
 func (p Plan) Rivals() int { return p.worthPlan().Rivals() }
 
-// Compare grades what came of the questions, in place, and compares the arms of the plan. Questions are those of the
-// results, in their order.
+// Compare grades the results in place, and compares the arms of the plan. questions has the question of each result, in
+// the same order.
 func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 	rows := make([]worth.Question, len(results))
 	out := render.Comparison{
@@ -151,7 +154,7 @@ func count(counts map[string]int, name string, yes bool) {
 	}
 }
 
-// Settings returns what a reader of a report wants to know of a plan: names and values, in order.
+// Settings returns the names and values of the plan that a report shows, in their order.
 func (p Plan) Settings() [][2]string {
 	ids := func(members []council.Member) string {
 		names := make([]string, len(members))
@@ -193,7 +196,8 @@ func (p Plan) Settings() [][2]string {
 	}...)
 }
 
-// Finish writes the results of a run that is over, graded, with the end behind them. The file is replaced as a whole.
+// Finish writes the graded results of a run that is over, with the plan before them and the end record behind them. It
+// replaces the whole file.
 func Finish(name string, p Plan, results []Result) error {
 	t := tail{Record: "end", Hash: p.Hash(), Questions: len(results), Usage: council.NoUsage()}
 	for _, r := range results {
@@ -203,7 +207,7 @@ func Finish(name string, p Plan, results []Result) error {
 		}
 	}
 	var b bytes.Buffer
-	lines := json.NewEncoder(&b) // plain data and a buffer: no error
+	lines := json.NewEncoder(&b) // It returns no error for plain data and a buffer.
 	_ = lines.Encode(head{"plan", p.Hash(), p})
 	for _, r := range results {
 		_ = lines.Encode(r)

@@ -6,21 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// Copies are questions without a group that are the same text as another one up to numbers and names.
+// Copies counts near-copies. These are questions without a group whose texts differ only in numbers and names.
 type Copies struct {
-	Questions int       // that have a copy
-	Example   [2]string // ids of two copies
+	Questions int       // how many questions have a near-copy
+	Example   [2]string // the ids of two near-copies
 }
 
-// leastShared is how many letters copies have in common beside numbers and names: short questions are alike by chance. Han,
-// Kana and Hangul count thrice, for they say more.
+// leastShared is how many letters besides numbers and names near-copies must share, because short questions are alike
+// by chance. A letter of Han, Kana or Hangul counts three times, because it says more.
 const leastShared = 20
 
-// FindCopies finds near-copies. Its work is linear in the texts, which may be of any language. Names are words that begin with a capital
-// letter, so languages without capital letters show copies with other numbers alone.
+// FindCopies finds near-copies, in time proportional to the length of the texts. It takes any language. A name is a
+// word that begins with a capital letter. In languages without capital letters, it finds only copies with other
+// numbers.
 func FindCopies(questions []Question) Copies {
 	var c Copies
-	seen := map[string]string{} // the first id by shape; "" once it was counted
+	seen := map[string]string{} // by shape: the first id, or "" after that question was counted
 	for _, q := range questions {
 		shape, shared := shapeOf(q.text())
 		if q.Group != "" || shared < leastShared {
@@ -42,7 +43,7 @@ func FindCopies(questions []Question) Copies {
 	return c
 }
 
-// text returns all that is asked.
+// text returns the texts of the query and all messages.
 func (q *Question) text() string {
 	texts := make([]string, 0, 1+len(q.Messages))
 	texts = append(texts, q.Query)
@@ -52,7 +53,7 @@ func (q *Question) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// shapeOf returns a text with a mark for each run of numbers and names, and how much else there is.
+// shapeOf returns a text in which a mark replaces each run of numbers and names. shared counts the remaining letters.
 func shapeOf(text string) (shape string, shared int) {
 	const mark = "#"
 	var b strings.Builder
@@ -84,7 +85,7 @@ func shapeOf(text string) (shape string, shared int) {
 	return b.String(), shared
 }
 
-// withoutNumbers returns a word with a mark for each run of digits.
+// withoutNumbers returns a word in which a mark replaces each run of digits.
 func withoutNumbers(word, mark string) string {
 	if !strings.ContainsFunc(word, unicode.IsNumber) {
 		return word

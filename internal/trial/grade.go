@@ -17,28 +17,34 @@ import (
 // different versions are not compared.
 const GradeVersion = "grade-3"
 
-// The types of graders. The first four read the last line that begins with "ANSWER:", in any
-// case and markup, or a text of one line that is nothing but the answer.
+// The types of graders. The first four read the answer from the last line that begins with "ANSWER:", in any case and
+// markup. If there is no such line, a text of one line can be the answer.
 const (
-	GraderExact      = "exact"      // the same characters
-	GraderNormalised = "normalised" // without regard to case, blanks, outer quotes and markup, and a full stop at the end
-	GraderChoice     = "choice"     // one of the options
-	GraderNumber     = "number"     // the same value, within a tolerance
-	GraderRegex      = "regex"      // the whole text matches the reference, an expression in RE2 syntax
-	GraderJSON       = "json"       // the last JSON object or array of the text, or a text that is JSON; numbers by value
+	// GraderExact takes the same characters.
+	GraderExact = "exact"
+	// GraderNormalised ignores case, white space, outer quotes and markup, and a full stop at the end.
+	GraderNormalised = "normalised"
+	// GraderChoice takes one of the options.
+	GraderChoice = "choice"
+	// GraderNumber takes the same value, within a tolerance.
+	GraderNumber = "number"
+	// GraderRegex takes a text that matches the reference, an expression in RE2 syntax.
+	GraderRegex = "regex"
+	// GraderJSON takes the last JSON object or array in the text, or a text that is JSON. It compares numbers by value.
+	GraderJSON = "json"
 )
 
-// GraderSpec says how to compare, as it stands in a file of questions.
+// GraderSpec says how answers are compared. It is a part of a question in a questions file.
 type GraderSpec struct {
 	Type    string   `json:"type"`
-	Options []string `json:"options,omitempty"` // of a choice, two or more
-	// Abs and Rel are the tolerances of a number, at least 0: its distance may be Abs, or Rel
-	// times the reference, whichever is larger. Nil stands for 1e-9.
+	Options []string `json:"options,omitempty"` // the options of GraderChoice, two or more
+	// Abs and Rel are the tolerances of GraderNumber, at least 0. The answer may differ from the reference by Abs, or by
+	// Rel times the reference, whichever is larger. Nil stands for 1e-9.
 	Abs *float64 `json:"abs,omitempty"`
 	Rel *float64 `json:"rel,omitempty"`
 }
 
-// GradeError says why there is no such grader, and how to fix that.
+// GradeError says why a GraderSpec or a reference is wrong, and how to fix it.
 type GradeError struct {
 	Code    Code // BadGrader or BadReference
 	Message string
@@ -46,28 +52,30 @@ type GradeError struct {
 
 func (e *GradeError) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Grade is what a grader finds in a text.
+// Grade is the result of grading a text.
 type Grade struct {
-	// Score is 1 for a right answer and 0 for a wrong one. It is nil where the text holds no
+	// Score is 1 for a right answer and 0 for a wrong one. It is nil if the text holds no
 	// answer that can be graded.
 	Score *float64
-	// Form is the answer in canonical form, by which answers can be counted: it does not depend
-	// on the reference. "" where Score is nil.
+	// Form is the answer in canonical form. Answers with the same form count as the same answer. It does not depend on the
+	// reference. It is "" if Score is nil.
 	Form string
 }
 
 // Grader compares answers with a reference. It is safe for concurrent use.
 type Grader struct {
 	spec       GraderSpec
-	references []string         // The right answers in canonical form. GraderNumber and GraderRegex have none here.
+	references []string         // the right answers in canonical form, empty for GraderNumber and GraderRegex
 	numbers    []float64        // the right answers of GraderNumber
 	patterns   []*regexp.Regexp // the right answers of GraderRegex
 	options    []string         // the options of the spec in normal form, in the same order
-	words      int              // the most words of a reference or an option: a longer line is no answer by itself
+	// words is the most words of a reference or an option. A longer line without "ANSWER:" is no answer.
+	words int
 }
 
-// NewGrader returns a grader. A reference is a string, a list of strings of which any is right, or for
-// GraderJSON any value; that of GraderNumber may be a number. The error is a *[GradeError].
+// NewGrader returns a grader. For GraderJSON, a reference is any JSON value. Otherwise it is a string, or a list of
+// strings each of which is right. For GraderNumber, numbers may take the place of strings. The error is a
+// *[GradeError].
 func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -144,10 +152,11 @@ func badReference(format string, args ...any) error {
 	return &GradeError{BadReference, fmt.Sprintf(format, args...)}
 }
 
-// readReferences returns the strings of a reference, or numbers as they are written.
+// readReferences returns the strings of a reference. If numbers is true, it also takes JSON numbers, and returns their
+// text.
 func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 	var elements []json.RawMessage
-	if json.Unmarshal(reference, &elements) != nil || elements == nil { // null is no list
+	if json.Unmarshal(reference, &elements) != nil || elements == nil { // elements is nil for null.
 		elements = []json.RawMessage{reference}
 	}
 	texts := make([]string, 0, len(elements))
@@ -170,7 +179,7 @@ func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 	return texts, nil
 }
 
-// add adds a right answer.
+// add adds a right answer to the grader. The error is a *GradeError.
 func (g *Grader) add(text string) error {
 	switch g.spec.Type {
 	case GraderRegex:
@@ -218,8 +227,8 @@ func (g *Grader) add(text string) error {
 // Type returns the type of the grader.
 func (g *Grader) Type() string { return g.spec.Type }
 
-// Instruction returns what members and chairman are asked for below a question, so that a
-// grader can read their answers, and "" for the types that read the whole text.
+// Instruction returns the text below a question that tells members and the chairman in which form to answer, so that
+// the grader can read the answer. It returns "" for the types that read the whole text.
 func (g *Grader) Instruction() string {
 	const line = `End your answer with a line of its own that begins with "ANSWER:" and holds `
 	switch g.spec.Type {
@@ -234,7 +243,7 @@ func (g *Grader) Instruction() string {
 	}
 }
 
-// Grade grades a text. It takes time in proportion to the text.
+// Grade grades a text, in time proportional to its length.
 func (g *Grader) Grade(text string) Grade {
 	form, ok := g.read(text)
 	if !ok {
@@ -243,7 +252,7 @@ func (g *Grader) Grade(text string) Grade {
 	return Grade{Score: new(g.score(text, form)), Form: form}
 }
 
-// read returns the answer of a text in canonical form.
+// read returns the answer of a text in canonical form. It reports false if the text holds no answer.
 func (g *Grader) read(text string) (form string, ok bool) {
 	text = thinking.Outside(thinking.Split(text).Answer)
 	switch g.spec.Type {
@@ -282,7 +291,7 @@ func (g *Grader) read(text string) (form string, ok bool) {
 	return form, ok
 }
 
-// score compares an answer with the references.
+// score returns 1 if an answer is right, and otherwise 0. form is the answer of the text in canonical form.
 func (g *Grader) score(text, form string) float64 {
 	right := slices.Contains(g.references, form)
 	switch g.spec.Type {
@@ -298,7 +307,7 @@ func (g *Grader) score(text, form string) float64 {
 	return 0
 }
 
-// close reports whether a number is a reference within the tolerance.
+// close reports whether a number differs from a reference by no more than the tolerance.
 func (g *Grader) close(value, want float64) bool {
 	tolerance := func(t *float64) float64 {
 		if t == nil {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// emphasisMarks is what Markdown puts around words.
+	// emphasisMarks are the characters that Markdown puts around words.
 	emphasisMarks = "*_`~"
-	// linePrefix is what Markdown puts before a line.
+	// linePrefix has the characters that Markdown puts before a line.
 	linePrefix = emphasisMarks + "#>-+• \t"
-	// outerMarks is what stands around an answer without belonging to it.
+	// outerMarks are the characters that may stand around an answer without being part of it.
 	outerMarks = emphasisMarks + "\"'“”„‘’«»"
 )
 
-// filledLines returns the lines of a text without the blanks around them, and without empty ones.
+// filledLines returns the lines of a text that are not empty, without the white space around them.
 func filledLines(text string) []string {
 	var all []string
 	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '\n' || c == '\r' }) {
@@ -34,8 +34,8 @@ func filledLines(text string) []string {
 	return all
 }
 
-// answerLine returns what stands behind "ANSWER:" in the last line that begins so, in any case
-// and markup and in some languages, or on the line below where nothing does.
+// answerLine finds the last line that begins with "ANSWER:", in any case and markup and in some languages. It returns
+// the text behind the colon. If there is none, it returns the line below. It reports false if no line begins so.
 func answerLine(text string) (answer string, ok bool) {
 	all := filledLines(text)
 	for i, line := range slices.Backward(all) {
@@ -44,7 +44,7 @@ func answerLine(text string) (answer string, ok bool) {
 		end := strings.IndexAny(rest[:min(len(rest), maxAnswerLabel)], ":：")
 		if end >= 0 {
 			end = strings.IndexAny(rest, ":：")
-		} else if i+1 < len(all) && len(opened) > 0 && len(rest) <= maxAnswerLabel { // a title
+		} else if i+1 < len(all) && len(opened) > 0 && len(rest) <= maxAnswerLabel { // It may be a title without a colon.
 			end = len(rest)
 		} else {
 			continue
@@ -73,7 +73,7 @@ func answerLine(text string) (answer string, ok bool) {
 	return "", false
 }
 
-// firstBelow returns the first of lines that holds more than the beginning of a formula or of a fenced block.
+// firstBelow returns the first of the lines that is more than the beginning of a formula or of a code fence.
 func firstBelow(lines []string) string {
 	for _, line := range lines {
 		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {
@@ -91,7 +91,7 @@ func reversed(s string) string {
 	return string(runes)
 }
 
-// onlyLine returns the line of a text that has one, else "".
+// onlyLine returns the line of a text that has exactly one filled line, and otherwise "".
 func onlyLine(text string) string {
 	if all := filledLines(text); len(all) == 1 {
 		return all[0]
@@ -99,8 +99,8 @@ func onlyLine(text string) string {
 	return ""
 }
 
-// normalForm returns a text without regard to case, blanks, outer quotes and markup, and full stops
-// at its end. Case is that of single characters (Unicode's simple folding): ß is not ss.
+// normalForm returns the same text for texts that differ only in case, white space, outer quotes and markup, and full
+// stops at the end. It folds the case of single characters (Unicode's simple folding), so that ß does not become ss.
 func normalForm(text string) string {
 	text = withoutLatex(strings.Join(strings.Fields(text), " "))
 	for {
@@ -114,7 +114,7 @@ func normalForm(text string) string {
 	return strings.Map(foldedCase, strings.Join(strings.Fields(text), " "))
 }
 
-// foldedCase returns one character for all that differ in case only.
+// foldedCase returns the same character for all characters that differ only in case.
 func foldedCase(c rune) rune {
 	least := c
 	for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
@@ -129,8 +129,8 @@ func foldedCase(c rune) rune {
 	return least
 }
 
-// option returns the option with which an answer begins. An answer that begins with none is an
-// answer all the same. One that joins two options, as in "A or B", is none.
+// option returns the option with which an answer begins. If it begins with no option, option returns the normal form of
+// the answer. It reports false if the answer joins two options, as in "A or B", or is a sentence.
 func (g *Grader) option(answer string) (form string, ok bool) {
 	answer = normalForm(answer)
 	text := strings.TrimLeft(answer, outerMarks+"([{ ")
@@ -143,7 +143,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 	if first == "" {
 		return answer, answer != ""
 	}
-	// Behind a blank, another word makes a sentence of it: "A spider has eight legs", "No idea".
+	// If another word follows behind a space, the answer may be a sentence: "A spider has eight legs", "No idea".
 	if sentence := strings.TrimLeft(rest, " "); len(sentence) < len(rest) && !strings.Contains(first, " ") {
 		if next, _ := utf8.DecodeRuneInString(sentence); unicode.IsLetter(next) && !becauseWord.MatchString(sentence) {
 			return "", false
@@ -167,7 +167,8 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 	return first, true
 }
 
-// cutOption returns the longest option that a normal text begins with as a word of its own, or "".
+// cutOption returns the longest option with which a text in normal form begins, and the rest of the text. The option
+// must end at the end of a word. It returns "" if there is none.
 func (g *Grader) cutOption(text string) (option, rest string) {
 	longest := 0
 	for i, o := range g.options {
@@ -185,18 +186,21 @@ func (g *Grader) cutOption(text string) (option, rest string) {
 	return option, rest
 }
 
-// numeral is a number, in groups of three or without groups, or a fraction of two whole ones.
-var numeral = regexp.MustCompile(`^([+-]?)[$€£¥]?([+-]?)(\d+/\d+|(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,9})?)(.*)$`)
+// numeral matches a number at the beginning of a text. The number may have groups of three digits, or may be a fraction
+// of two whole numbers.
+var numeral = regexp.MustCompile(
+	`^([+-]?)[$€£¥]?([+-]?)(\d+/\d+|(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,9})?)(.*)$`,
+)
 
-// behindNumber says what may stand behind a number.
+// behindNumber says which text may stand behind a number.
 type behindNumber int
 
 const (
-	anyProse behindNumber = iota // anything without a digit
-	unitOnly                     // two words of it at most
+	anyProse behindNumber = iota // any text without a digit
+	unitOnly                     // at most two words without a digit
 )
 
-// quotient returns a number, or the quotient of two with a slash between them, multiplied by a factor.
+// quotient returns the value of a number or of a fraction such as 1/2, multiplied by a factor.
 func quotient(digits string, factor float64) (value float64, ok bool) {
 	over, under, isFraction := strings.Cut(digits, "/")
 	value, err := multiplied(over, factor)
@@ -208,7 +212,8 @@ func quotient(digits string, factor float64) (value float64, ok bool) {
 	return value, err == nil && !math.IsInf(value, 0) && !math.IsNaN(value)
 }
 
-// readNumber reads the number with which an answer begins.
+// readNumber reads the number with which an answer begins. b says which text may follow the number. It reports false if
+// the answer does not begin with a number, or if the text behind it changes or may change the value.
 func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 	answer = strings.TrimFunc(strings.Trim(withoutLatex(answer), outerMarks+" \t"), unicode.IsSpace)
 	parts := numeral.FindStringSubmatch(numberForm(answer))
@@ -238,18 +243,20 @@ func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 
 // numberText returns the canonical form of a number.
 func numberText(value float64) string {
-	return strconv.FormatFloat(value+0, 'g', -1, 64) // -0 + 0 is 0
+	return strconv.FormatFloat(value+0, 'g', -1, 64) // The addition makes 0 of -0.
 }
 
-// readJSON returns the last object or array that stands in a text, or the value that a text is,
-// in canonical form: keys sorted, numbers by value. A value with a key twice is none.
+// readJSON returns a JSON value in canonical form, in which keys are sorted and equal numbers have one form. It takes
+// the whole text if that is one JSON value, and otherwise the last object or array in the text. It reports false if
+// there is no value, or if an object in it has a key twice.
 func readJSON(text string) (form string, ok bool) {
 	if value, end, err := decodeValue(text); err == nil && strings.TrimFunc(text[end:], unicode.IsSpace) == "" {
 		return canonicalForm(value)
 	}
 	var last any
 	found := false
-	// What is read in vain is bounded, so that no text takes more than time in proportion to it.
+	// The budget bounds how many bytes are read without finding a value, so that the time stays proportional to the length
+	// of the text.
 	for at, budget := 0, 8*len(text)+64<<10; budget > 0; {
 		start := jsonOpening.FindStringIndex(text[at:])
 		if start == nil {
@@ -272,14 +279,14 @@ func readJSON(text string) (form string, ok bool) {
 	return canonicalForm(last)
 }
 
-// doubledKey stands for an object that has a key twice.
+// doubledKey stands for an object that has a key twice, or for a value that holds such an object.
 type doubledKey struct{}
 
-// jsonOpening is how an object or an array begins.
+// jsonOpening matches the beginning of an object or an array.
 var jsonOpening = regexp.MustCompile(`\{\s*["}]|\[\s*(?:[\[{"\]\d-]|true|false|null)`)
 
-// decodeValue reads the JSON value that a text begins with, and returns how long it is. After an
-// error that is how much was read.
+// decodeValue reads the JSON value with which a text begins, and returns its length in bytes. After an error, the
+// length is how many bytes it has read.
 func decodeValue(text string) (value any, length int, err error) {
 	r := strings.NewReader(text)
 	d := json.NewDecoder(r)
@@ -343,7 +350,7 @@ func decodeNext(d *json.Decoder, depth int) (any, error) {
 	}
 }
 
-// unexpectedEnd returns the error of a text that ends inside a value.
+// unexpectedEnd replaces io.EOF with the error for a text that ends inside a value.
 func unexpectedEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -351,8 +358,8 @@ func unexpectedEnd(err error) error {
 	return err
 }
 
-// canonicalForm returns the canonical form of a value, unless it has a key twice or a number that is
-// not finite.
+// canonicalForm returns the canonical form of a value. It reports false if the value has a key twice, or a number that
+// is too large for a float64.
 func canonicalForm(value any) (form string, ok bool) {
 	if !canonicalise(&value) {
 		return "", false
@@ -361,18 +368,18 @@ func canonicalForm(value any) (form string, ok bool) {
 	return string(data), err == nil
 }
 
-// decimalForm returns the canonical form of a number of JSON, exactly. As a float64 it is finite and not 0, so that its exponent
-// is small, or the text is long.
+// decimalForm returns the exact canonical form of a JSON number. The caller has checked that the number is finite and
+// not 0 as a float64. That is why its exponent is small, unless the text is long.
 func decimalForm(text string) string {
 	digits, negative := strings.CutPrefix(text, "-")
 	mantissa, power, _ := strings.Cut(strings.ToLower(digits), "e")
 	whole, part, _ := strings.Cut(mantissa, ".")
-	exponent, _ := strconv.Atoi(power) // without one it is 0
+	exponent, _ := strconv.Atoi(power) // It is 0 for "".
 	exponent -= len(part)
 	all := strings.TrimLeft(whole+part, "0")
 	digits = strings.TrimRight(all, "0")
 	exponent += len(all) - len(digits)
-	const most, least = 21, -6 // places of the point between which there is no exponent, as in JavaScript
+	const most, least = 21, -6 // Between these places of the point there is no exponent, as in JavaScript.
 	switch point := len(digits) + exponent; {
 	case exponent >= 0 && point <= most:
 		digits += strings.Repeat("0", exponent)
@@ -389,7 +396,7 @@ func decimalForm(text string) string {
 	return digits
 }
 
-// canonicalise replaces each number by its canonical form.
+// canonicalise replaces each number in a value by its canonical form. It reports false as canonicalForm does.
 func canonicalise(value *any) bool {
 	switch v := (*value).(type) {
 	case doubledKey:
@@ -420,7 +427,7 @@ func canonicalise(value *any) bool {
 	return true
 }
 
-// isJSON reports whether a text is one JSON value, with nothing behind it, in which no key stands twice.
+// isJSON reports whether a text is exactly one JSON value in which no object has a key twice.
 func isJSON(text string) bool {
 	value, end, err := decodeValue(text)
 	if _, isTwice := value.(doubledKey); err != nil || isTwice {

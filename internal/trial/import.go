@@ -11,47 +11,47 @@ import (
 	"unicode/utf8"
 )
 
-// ImportFormat is a form in which others keep judgements.
+// ImportFormat is a file format of other programs for judgements.
 type ImportFormat string
 
-// The formats.
+// The formats that Import reads.
 const (
-	// FormatJudgeBench is the output of JudgeBench's judges (Tan et al. 2024): JSON lines, each a pair of
-	// answers, one right and one wrong, with a judge's decisions in both orders.
+	// FormatJudgeBench is the output of JudgeBench's judges (Tan et al. 2024). Each line is the JSON of a pair of answers,
+	// one right and one wrong, with a judge's decisions in both orders.
 	FormatJudgeBench ImportFormat = "judgebench"
-	// FormatMTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023): JSON lines, each a
-	// pair of models at a question, with a judge's decisions in both orders.
+	// FormatMTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023). Each line is the JSON of a pair
+	// of models and a question, with a judge's decisions in both orders.
 	FormatMTBenchPairs ImportFormat = "mtbench-pairs"
-	// FormatCSV is a table of records, with the columns of [council.RecordColumns], or of graded rows, with the columns
-	// id, group, score:ARM and cost_usd:ARM.
+	// FormatCSV is a table of records or of graded rows. Records have the columns of [council.RecordColumns]. Graded rows
+	// have the columns id, group, score:ARM and cost_usd:ARM.
 	FormatCSV ImportFormat = "csv"
 )
 
-// GradedRow is a graded question.
+// GradedRow has the scores and costs of the arms for one question.
 type GradedRow struct {
 	ID      string `json:"id"`      // 1 to 200 characters, unique
-	Cluster string `json:"cluster"` // its group, or its id
-	// Scores are from 0 to 1, by arm. Null is missing.
+	Cluster string `json:"cluster"` // the group of the question, or its id
+	// Scores are from 0 to 1, by arm. Null means missing.
 	Scores map[string]*float64 `json:"scores"`
-	// CostUSD is what an arm cost alone, in US dollars, 0 or more. Null is unknown.
+	// CostUSD is the cost of each arm alone, in US dollars, 0 or more. Null means unknown.
 	CostUSD map[string]*float64 `json:"cost_usd"`
 }
 
 // The codes that only judgements have. A table of records adds those of store.Reason.
 const (
-	BadRow       Code = "bad_row"       // of a table: its quotes are wrong, or it has not as many cells as there are columns
-	MissingField Code = "missing_field" // what the line needs is missing, null or empty
-	Duplicate    Code = "duplicate"     // an earlier line says the same of the same
-	OneOrder     Code = "one_order"     // the judge saw the answers in one order only
-	NoAnswers    Code = "no_answers"    // the prompt does not show for certain which text either answer is
-	NotSwapped   Code = "not_swapped"   // the second prompt does not show the answers of the first in reversed order
+	BadRow       Code = "bad_row"       // The quotes of a table's row are wrong, or it has too few or too many cells.
+	MissingField Code = "missing_field" // A field that the line needs is missing, null or empty.
+	Duplicate    Code = "duplicate"     // An earlier line is about the same pair and judge, or has the same id.
+	OneOrder     Code = "one_order"     // The judge saw the answers in one order only.
+	NoAnswers    Code = "no_answers"    // It is not certain which parts of the prompt are the answers.
+	NotSwapped   Code = "not_swapped"   // The second prompt does not show the answers of the first in reversed order.
 )
 
-// Rejection is a line that is no row.
+// Rejection is the error of a line that cannot be imported.
 type Rejection struct {
-	Line   int64 // 1-based
+	Line   int64 // from 1
 	Code   Code
-	Detail string // what is wrong, or ""
+	Detail string // what is wrong, or "" if the code says it all
 }
 
 func (r *Rejection) Error() string {
@@ -61,37 +61,38 @@ func (r *Rejection) Error() string {
 	return fmt.Sprintf("line %d: %s: %s", r.Line, r.Code, r.Detail)
 }
 
-// reject returns a rejection of the line that is being read.
+// reject returns a rejection of the line that is being read. Import sets its Line.
 func reject(code Code, format string, args ...any) error {
 	return &Rejection{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// HeaderError says that a table cannot be read at all.
+// HeaderError says that a table cannot be imported because its header is wrong.
 type HeaderError struct{ problem string }
 
 func (e *HeaderError) Error() string { return e.problem }
 
 // ImportSummary counts lines. Each line that is not empty is accepted or rejected.
 type ImportSummary struct {
-	Graded             bool // what was written: graded rows, or else records
-	Accepted, Rejected int  // lines of the input, but for the header of a table
-	Written            int  // lines of the output
+	Graded             bool // true if Import wrote graded rows, false if it wrote records
+	Accepted, Rejected int  // how many lines of the input, without the header of a table
+	Written            int  // how many lines of the output
 }
 
 // judgementReader reads one format.
 type judgementReader interface {
-	// line writes the rows of a line, or keeps them for the end. A line that is rejected is a *Rejection.
+	// line writes the rows of a line, or keeps them for the end. It rejects a line with a *Rejection.
 	line(text []byte, write func(any) error) error
-	// end writes what was kept.
+	// end writes the rows that were kept.
 	end(write func(any) error) error
 }
 
-// QuestionKey returns the question_key of a question, from its text or the name that the input gives it. It returns nil if
-// there is no secret.
+// QuestionKey returns the question_key of a question. It takes the question's text, or its name in the input. It
+// returns nil if there is no secret.
 type QuestionKey func(question string) *string
 
-// Import reads judgements and writes them as JSON lines, records or graded rows. Records have a question key where the input names
-// their questions. It tells of every line that it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
+// Import reads judgements and writes them as JSON lines, which are records or graded rows. A record has a question key
+// if the input names its question. Import calls rejected for every line that it rejects. An error is a *[HeaderError],
+// or an error of ctx, the input or the output.
 func Import(
 	ctx context.Context, from ImportFormat, key QuestionKey, in io.Reader, out io.Writer, rejected func(Rejection),
 ) (s ImportSummary, err error) {
@@ -133,10 +134,11 @@ func Import(
 	return s, errors.Join(err, buffered.Flush())
 }
 
-// maxImportLine is how many bytes a line may have: a line of JudgeBench has two answers and two judgements.
+// maxImportLine is how many bytes a line may have. A line of JudgeBench has two answers and two judgements.
 const maxImportLine = 16 << 20
 
-// readJudgements reads JSON lines. A byte order mark and empty lines are passed over.
+// readJudgements reads JSON lines. It ignores a byte order mark and empty lines. count is called with the number and
+// the error of each other line.
 func readJudgements(
 	ctx context.Context, in io.Reader, r judgementReader, write func(any) error, count func(int64, error) error,
 ) error {
@@ -171,7 +173,8 @@ func readJudgements(
 	return r.end(write)
 }
 
-// nextLine returns the next line, or none where it is too long. The error is io.EOF after the last one.
+// nextLine returns the next line. If the line is too long, it returns nil and true. The error is io.EOF after the last
+// line.
 func nextLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	for {
 		var part []byte
@@ -187,7 +190,7 @@ func nextLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	}
 }
 
-// decodeLine reads the object of a line.
+// decodeLine reads the JSON object of a line. The error is a *Rejection.
 func decodeLine[T any](line []byte) (T, error) {
 	var value *T
 	var none T

@@ -1,30 +1,32 @@
 package trial
 
-// judgeBench reads the output of judges of JudgeBench. A judge is a seat, named after its prompts and its
-// model; the source of a pair is its group. Lines of several judges at one pair are one row.
+// judgeBench reads the output of JudgeBench's judges. Each judge is an arm, named after its prompts and its model. The
+// source of a pair is its group. The lines of several judges for one pair become one row.
 type judgeBench struct {
 	rows   map[string]*GradedRow // by pair
-	order  []*GradedRow
+	order  []*GradedRow          // the same rows in the order of the input
 	judges map[string]bool
 }
 
-// judgeBenchLine is a pair with the decisions of a judge.
+// judgeBenchLine is a pair of answers with the decisions of a judge.
 type judgeBenchLine struct {
-	PairID    string               `json:"pair_id"`
-	Source    string               `json:"source"`
-	Label     string               `json:"label"` // which answer is the right one
-	JudgeName string               `json:"judge_name"`
-	Judgments []*judgeBenchVerdict `json:"judgments"` // as shown, and in reversed order; null: the call failed
+	PairID    string `json:"pair_id"`
+	Source    string `json:"source"`
+	Label     string `json:"label"` // which answer is the right one
+	JudgeName string `json:"judge_name"`
+	// Judgments has the judge's verdicts for the pair in its own order and in reversed order. Null is a call that failed.
+	Judgments []*judgeBenchVerdict `json:"judgments"`
 }
 
 type judgeBenchVerdict struct {
 	Judgment struct {
 		Model string `json:"judge_model"`
 	} `json:"judgment"`
-	Decision *string `json:"decision"` // of the answers as they were shown; null: none could be read
+	// Decision compares the answers in the order in which they were shown. Null means that none could be read.
+	Decision *string `json:"decision"`
 }
 
-// maxJudges bounds the rows, each of which has all judges.
+// maxJudges bounds the number of judges, because each row has a score for every judge.
 const maxJudges = 100
 
 const (
@@ -33,7 +35,7 @@ const (
 	equallyGood  = "A=B"
 )
 
-// check says what is wrong with a line, but for its decisions.
+// check returns what is wrong with a line. It does not check the decisions.
 func (l judgeBenchLine) check() error {
 	switch {
 	case l.PairID == "" || l.Source == "" || l.Label == "" || l.JudgeName == "" || l.Judgments == nil:
@@ -51,9 +53,9 @@ func (l judgeBenchLine) check() error {
 	}
 }
 
-// verdict returns the judge and its score. The judge is right, with score 1, where the net of both orders is above 0, as
-// JudgeBench counts: the right answer counts 1, the other one -1, and a tie 0. A decision that is missing counts 0, and
-// without both there is no score. The name of the judge is empty where no call succeeded.
+// verdict returns the name of the judge and its score. It counts as JudgeBench does. In each order, the right answer
+// counts 1, the wrong one counts -1, and a tie or a missing decision counts 0. The score is 1 if the sum is above 0,
+// and otherwise 0. It is nil if both decisions are missing. The name is empty if no call succeeded.
 func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 	net := 0
 	missing := 0
@@ -123,7 +125,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 		j.rows[l.PairID] = row
 		j.order = append(j.order, row)
 	}
-	if judge == "" { // end says that whoever was asked gave no judgement
+	if judge == "" { // The judge is not known. end adds nil scores for all judges to the row.
 		return nil
 	}
 	j.judges[judge] = true
@@ -131,7 +133,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 	return nil
 }
 
-// end implements judgementReader. A judge that said nothing of a pair has no score there.
+// end implements judgementReader. A judge without a verdict on a pair gets a nil score there.
 func (j *judgeBench) end(write func(any) error) error {
 	for _, row := range j.order {
 		for judge := range j.judges {

@@ -13,21 +13,21 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// mtBench reads the output of pairwise judges of MT-bench. A line becomes the records of two sessions, one
-// for each order, in one block. The score of an answer is 1 for a win, 0 for a loss and .5 for a tie.
+// mtBench reads the output of MT-bench's pairwise judges. A line becomes the records of two sessions in one block, with
+// one session for each order. The score of an answer is 1 for a win, 0 for a loss and 0.5 for a tie.
 type mtBench struct {
-	seen map[string]bool // sessions with their reviewer
+	seen map[string]bool // the blocks so far, each with its judge
 	key  QuestionKey
 }
 
-// mtBenchLine is a pair of models at a question with the decisions of a judge.
+// mtBenchLine has the decisions of a judge between two models for one question.
 type mtBenchLine struct {
 	Question *int64   `json:"question_id"`
 	Model1   string   `json:"model_1"` // shown first in game 1
 	Model2   string   `json:"model_2"`
 	Winner1  string   `json:"g1_winner"`
 	Winner2  string   `json:"g2_winner"`
-	Judge    []string `json:"judge"` // model, and name of the prompt
+	Judge    []string `json:"judge"` // the judge's model, and the name of its prompt
 	Prompt1  string   `json:"g1_user_prompt"`
 	Prompt2  string   `json:"g2_user_prompt"`
 	Turn     int      `json:"turn"`
@@ -75,7 +75,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 	for game, winner := range []string{l.Winner1, l.Winner2} {
 		record.SessionID = fmt.Sprintf("%s-g%d", block, game+1)
 		for i := range models {
-			at := i ^ game // game 2 shows model 2 first
+			at := i ^ game // Game 2 shows model 2 first.
 			record.ModelID = models[at]
 			record.ResponseLengthChars = lengths[at]
 			record.Position = new(i)
@@ -118,10 +118,11 @@ func (l mtBenchLine) check() error {
 	return nil
 }
 
-// gameScore returns the score and the rank of model 0 or 1 where this one wins.
+// gameScore returns the score and the rank of a model in a game with the given winner. model is 0 for model_1, and 1
+// for model_2.
 func gameScore(winner string, model int) (score, rank *float64, status council.BallotStatus) {
 	switch winner {
-	case "error": // no decision could be read
+	case "error": // MT-bench could not read a decision.
 		return nil, nil, council.BallotInvalid
 	case "tie":
 		return new(0.5), new(0.5), council.BallotOK
@@ -132,9 +133,9 @@ func gameScore(winner string, model int) (score, rank *float64, status council.B
 	}
 }
 
-// shownAnswers returns what the prompt of a judge shows as the answers of assistants A and B: of two turns, both
-// answers in one. It reports false where a marker of the prompt does not stand there as often as it should,
-// so that it may be part of an answer.
+// shownAnswers returns the answers of assistants A and B in the prompt of a judge. If there are two turns, it joins
+// both answers of an assistant. It reports false if a marker stands in the prompt too often or not at all. A marker
+// that stands there too often may be part of an answer.
 func shownAnswers(prompt string) (a, b string, ok bool) {
 	texts := make([]string, 2)
 	for i, name := range []string{"A", "B"} {
@@ -159,7 +160,7 @@ func shownAnswers(prompt string) (a, b string, ok bool) {
 	return texts[0], texts[1], true
 }
 
-// betweenMarkers returns what stands between two markers, each of which stands in the text once.
+// betweenMarkers returns the text between two markers. It reports false unless each marker stands in the text once.
 func betweenMarkers(text, begin, end string) (string, bool) {
 	if strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 {
 		return "", false

@@ -18,13 +18,14 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// maxRecord is how many bytes the fields of a record may have: the record store reads lines of 64 KiB.
+// maxRecord is how many bytes a record may have. The record store reads lines of at most 64 KiB.
 const maxRecord = 60 << 10
 
-// columnQuestion is the column of a table of records that holds the text of the question, or any name of it.
+// columnQuestion is the column with the question in a table of records. It holds the question's text or any name for
+// it.
 const columnQuestion = "question"
 
-// The columns of a table of graded rows. Behind the prefixes stands the name of an arm.
+// The columns of a table of graded rows. The name of an arm follows each prefix.
 const (
 	columnID    = "id"
 	columnGroup = "group"
@@ -32,7 +33,7 @@ const (
 	prefixCost  = "cost_usd:"
 )
 
-// readJudgementTable reads a table of records or of graded rows, as its header says.
+// readJudgementTable reads a table of records or of graded rows. The header says which of them it is.
 func readJudgementTable(
 	ctx context.Context, key QuestionKey, in io.Reader, write func(any) error, count func(int64, error) error,
 ) (graded bool, err error) {
@@ -40,7 +41,7 @@ func readJudgementTable(
 	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
 	}
-	cells := csv.NewReader(buffered) // It holds every row to the number of columns of the first.
+	cells := csv.NewReader(buffered) // It refuses rows with another number of columns than the header.
 	header, err := cells.Read()
 	if err != nil {
 		return false, &HeaderError{fmt.Sprintf("the first line is no header of a table: %s", err)}
@@ -77,14 +78,14 @@ func readJudgementTable(
 // judgementTable is a table whose header was read.
 type judgementTable struct {
 	header []string
-	ids    map[string]bool // of graded rows so far
+	ids    map[string]bool // the ids of the graded rows so far
 	key    QuestionKey
 }
 
 func badHeader(format string, args ...any) error { return &HeaderError{fmt.Sprintf(format, args...)} }
 
-// checkColumns says which column a table cannot have. columns says how often each stands in the header, and arms is the
-// number of arms with scores.
+// checkColumns returns an error if the header has a column that the table must not have. columns says how often each
+// column stands in the header. arms is the number of columns with scores.
 func (t judgementTable) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
 	records := map[string]bool{}
 	for _, column := range council.RecordColumns() {
@@ -112,7 +113,7 @@ func (t judgementTable) checkColumns(graded bool, columns map[string]int) (arms 
 	return arms, nil
 }
 
-// check says which kind of table it is, or what is wrong with its header.
+// check reports whether the table has graded rows. The error says what is wrong with the header.
 func (t judgementTable) check() (graded bool, err error) {
 	columns := map[string]int{}
 	for _, column := range t.header {
@@ -143,7 +144,7 @@ func (t judgementTable) row(cells []string, graded bool, write func(any) error) 
 		if !utf8.ValidString(cell) {
 			return reject(NotUTF8, "%s", t.header[i])
 		}
-		// The export quotes what a program for tables takes for a formula.
+		// The export writes a quote before a cell that a spreadsheet program would take for a formula.
 		if rest, quoted := strings.CutPrefix(cell, "'"); quoted && rest != "" &&
 			strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
 			cell = rest
@@ -199,7 +200,7 @@ func (t judgementTable) graded(values map[string]string, write func(any) error) 
 	return write(r)
 }
 
-// record writes a record. It is one when the record store reads it. Of the question it holds the key alone.
+// record writes a record, if the record store can read it. The record holds the key of the question, but not its text.
 func (t judgementTable) record(values map[string]string, write func(any) error) error {
 	object := map[string]any{"schema_version": council.RecordSchema}
 	if question := values[columnQuestion]; question != "" && values["question_key"] == "" {
@@ -244,5 +245,5 @@ func (t judgementTable) record(values map[string]string, write func(any) error) 
 		}
 		return reject(Code(wrong.Reason), "%s", wrong.Err.Error())
 	}
-	return write(json.RawMessage(line)) // What the table does not say, the record does not either.
+	return write(json.RawMessage(line)) // It has no fields besides those of the table.
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Judgement is what the judges of a plan said of the council's answer and that of an arm.
+// Judgement says what the judges of a plan think of the council's answer and an arm's answer.
 type Judgement struct {
 	// Verdicts are as in worth.Judgement, by judge in the order of the plan.
 	Verdicts [][2]*float64 `json:"verdicts"`
-	// LogLength is log2 of the length of the council's answer over that of the other, in characters; 0 where one of
-	// them failed.
+	// LogLength is log2 of the length of the council's answer, divided by the length of the arm's answer. Lengths are in
+	// characters. It is 0 if one of the answers failed.
 	LogLength float64 `json:"log2_length_ratio"`
 }
 
-// judged returns the arms that judges compare with the council; none where answers are graded.
+// judged returns the arms that judges compare with the council. It returns none if answers are graded.
 func (p Plan) judged() []string {
 	if len(p.Judges) == 0 {
 		return nil
@@ -32,11 +32,11 @@ func (p Plan) judged() []string {
 	return slices.DeleteFunc(slices.Clone(p.Arms), func(arm string) bool { return arm == ArmCouncil })
 }
 
-// JudgeCalls returns how many calls judges make at a question.
+// JudgeCalls returns how many calls judges make for each question.
 func (p Plan) JudgeCalls() int { return 2 * len(p.Judges) * len(p.judged()) }
 
-// judge has the judges of the plan compare the council's answer with each arm's. It reports whether a limit of cost
-// kept one from a call.
+// judge has the judges of the plan compare the council's answer with the answer of each arm. It adds their verdicts and
+// their usage to done. It reports whether a cost limit prevented a call.
 func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipeline.QuestionBudget) (short bool) {
 	for _, arm := range r.Plan.judged() {
 		if done.Judged == nil {
@@ -45,7 +45,7 @@ func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipe
 		other := done.text(arm, plan)
 		j := Judgement{Verdicts: make([][2]*float64, len(r.Plan.Judges))}
 		switch {
-		case done.Answer == "" || other == "": // all are missing
+		case done.Answer == "" || other == "": // All verdicts are missing.
 		case strings.TrimSpace(done.Answer) == strings.TrimSpace(other):
 			for i := range j.Verdicts {
 				j.Verdicts[i] = [2]*float64{new(0.5), new(0.5)}
@@ -71,7 +71,7 @@ func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipe
 	return short
 }
 
-// text returns the answer of an arm, "" where it failed. Of several that are ranked first, the seed draws one.
+// text returns the answer of an arm, or "" if the arm failed. If several answers are ranked first, the seed draws one.
 func (r *Result) text(arm string, plan council.Plan) string {
 	id, isMember := strings.CutPrefix(arm, armMember)
 	if arm == ArmRanked {
@@ -100,10 +100,10 @@ func (r *Result) text(arm string, plan council.Plan) string {
 	return ""
 }
 
-// usage returns what the kept calls of a session came to.
+// usage returns the total usage of a session's kept calls.
 func (c *Calls) usage(session string) council.Usage {
 	landed := c.Landed(session)
-	slices.SortFunc(landed, func(a, b council.Landed) int { // a sum of floats depends on the order
+	slices.SortFunc(landed, func(a, b council.Landed) int { // The order can change a sum of floats.
 		return cmp.Or(cmp.Compare(a.Seat, b.Seat), cmp.Compare(a.Number, b.Number))
 	})
 	sum := council.NoUsage()
@@ -113,7 +113,7 @@ func (c *Calls) usage(session string) council.Usage {
 	return sum
 }
 
-// judgedQuestions returns what worth needs to know of the results.
+// judgedQuestions returns the judgements of the results in the form that package worth takes.
 func judgedQuestions(questions []Prepared, results []Result) []worth.JudgedQuestion {
 	rows := make([]worth.JudgedQuestion, len(results))
 	for i, r := range results {

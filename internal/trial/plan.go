@@ -19,43 +19,44 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 )
 
-// Plan is all that shapes a run. It is made, and shown, before anything is asked.
+// Plan holds everything that shapes a run. It is made, and shown to the user, before the first call.
 type Plan struct {
-	File      string           `json:"file_sha256"` // of the questions, in hex
+	File      string           `json:"file_sha256"` // the SHA-256 of the questions file, in hex
 	Questions int              `json:"questions"`
 	Clusters  int              `json:"clusters"`
-	Council   string           `json:"council"` // its name in the roster; "default" without one
+	Council   string           `json:"council"` // the name in the roster, "default" without a roster
 	Members   []council.Member `json:"members"`
 	Reviewers []council.Member `json:"reviewers"`
 	Chairmen  []council.Member `json:"chairmen"`
 	Order     council.Order    `json:"order"`
-	TimeoutS  float64          `json:"timeout_s"` // of a session
+	TimeoutS  float64          `json:"timeout_s"` // the time budget of a session, in seconds
 	OnPartial string           `json:"on_partial"`
 	Rules     council.Rules    `json:"rules"`
-	// Sides are those of the sessions, without what differs between two sessions.
+	// Sides are the sides of the sessions, without the fields that differ between sessions.
 	Sides    []council.SidePlan `json:"sides"`
 	Versions council.Versions   `json:"versions"`
 	Review   string             `json:"review_prompt"` // the version of the reviewers' prompt
 	Grades   string             `json:"grader_version"`
-	Grader   string             `json:"grader"` // the type for references without one; "": none
+	Grader   string             `json:"grader"` // the type for references without a grader, "" for none
 	Seed     int64              `json:"seed"`
-	// Arms are what a comparison compares, in the order in which they stand in the report; none in a batch.
-	Arms     []string         `json:"arms"`
-	Ensemble council.Member   `json:"ensemble"` // whose model an ensemble asks
-	Samples  int              `json:"samples"`  // of an ensemble; 0: there is none
-	Judges   []council.Member `json:"judges"`   // who compare answers, where there are no right ones
-	Margin   float64          `json:"margin"`   // as in worth.Design
+	// Arms are the arms of a comparison, in the order of its report. A batch has none.
+	Arms     []string       `json:"arms"`
+	Ensemble council.Member `json:"ensemble"` // the member whose model an ensemble asks
+	// Samples is how often an ensemble asks its model. It is 0 without an ensemble.
+	Samples  int              `json:"samples"`
+	Judges   []council.Member `json:"judges"` // compare the answers to questions without right answers
+	Margin   float64          `json:"margin"` // as in worth.Design
 	ValueUSD *float64         `json:"value_usd"`
-	Alpha    float64          `json:"alpha"` // error level of a verdict
+	Alpha    float64          `json:"alpha"` // the error level of a verdict
 }
 
-// Hash returns the SHA-256, in hex, of the plan as JSON with sorted keys and without blanks.
+// Hash returns the SHA-256, in hex, of the plan as JSON with sorted keys and without white space.
 func (p Plan) Hash() string {
 	sum := sha256.Sum256(canonical(p))
 	return hex.EncodeToString(sum[:])
 }
 
-// canonical returns a value as JSON with sorted keys and without blanks.
+// canonical returns a value as JSON with sorted keys and without white space.
 func canonical(value any) []byte {
 	data, _ := json.Marshal(value) // plain data
 	var plain any
@@ -65,7 +66,7 @@ func canonical(value any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(plain) // sorts the keys of a map
+	_ = e.Encode(plain) // It sorts the keys of a map.
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
@@ -83,7 +84,8 @@ func (p Plan) Differs(q Plan) []string {
 	return names
 }
 
-// New returns the plan of a file of questions for the council of a session's plan.
+// New returns the plan of a run. questions are those of the file, and session is a plan of the council that answers
+// them. grader is the type for references without a grader, or "". The caller adds the arms and judges of a comparison.
 func New(file []byte, questions []Question, session council.Plan, grader string) Plan {
 	sum := sha256.Sum256(file)
 	p := Plan{
@@ -120,7 +122,7 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 	return p
 }
 
-// ID returns the id of the session of a question.
+// ID returns the session id for the question with an id.
 func (p Plan) ID(question string) string {
 	b := sha256.Sum256([]byte("councild session\x00" + p.Hash() + "\x00" + question))
 	b[6] = 0x80 | b[6]&0x0f
@@ -128,8 +130,8 @@ func (p Plan) ID(question string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// Of returns the plan of the session of a question: its seed, id and markers come from the run's plan and the id
-// of the question.
+// Of returns the session's plan for the question with an id. Its seed, session id and markers depend only on the run's
+// plan and that id.
 func (p Plan) Of(question string, session council.Plan) council.Plan {
 	hash := p.Hash()
 	sum := sha256.Sum256([]byte("councild question\x00" + hash + "\x00" + question))
@@ -143,8 +145,8 @@ func (p Plan) Of(question string, session council.Plan) council.Plan {
 	return session
 }
 
-// Ordered returns the questions in the order in which they are asked: that of the file, and in a comparison one that
-// the seed draws, so that those of a run that ends early are a random sample.
+// Ordered returns the questions in the order in which they are asked. A batch keeps the order of the file. In a
+// comparison the seed draws the order. If a run ends early, its questions are then a random sample.
 func (p Plan) Ordered(questions []Question) []Question {
 	ordered := slices.Clone(questions)
 	if len(p.Arms) == 0 {
@@ -158,7 +160,7 @@ func (p Plan) Ordered(questions []Question) []Question {
 	return ordered
 }
 
-// Panel returns the arms that make calls of their own.
+// Panel returns the arms of the plan that make calls of their own.
 func (p Plan) Panel() []pipeline.Arm {
 	var arms []pipeline.Arm
 	for _, name := range p.Arms {
@@ -177,8 +179,8 @@ func (p Plan) Panel() []pipeline.Arm {
 	return arms
 }
 
-// Held returns what the file of that name holds of the questions, which are in the order of the plan; nothing where there
-// is no such file. The results of another plan are an error.
+// Held returns the results that the named file holds already. questions are in the order of the plan. It returns no
+// results if there is no such file. If the file has results of another plan, it returns an error.
 func (p Plan) Held(name string, questions []Question) (ResultFile, error) {
 	held, err := Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

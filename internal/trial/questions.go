@@ -1,17 +1,20 @@
-// Package trial asks many questions of a file, one after the other or several at once, and keeps each reply before
-// it is used: the same command goes on where a process ended, and pays for no finished call twice. Questions have
-// right answers, so that ways to answer them can be compared. A [Grader] compares an answer with the right one.
-// [Import] reads judgements that others have collected, and writes them as records of reviews or as rows of grades.
+// Package trial asks a council the questions of a file, one after the other or several at once. It stores each reply
+// before it uses it. If the process ends, the same command continues the run, and pays for no finished call twice.
 //
-// The package leaves to others how a council answers, what a comparison proves, and flags and words.
+// A batch only answers the questions. A comparison compares the council with other ways to answer, the arms. A [Grader]
+// compares answers with the right ones. If the questions have no right answers, judges compare the arms. [Import] reads
+// judgements that other programs have collected, and writes them as bias records or as graded rows.
+//
+// The package leaves to others how a council answers (pipeline), what a comparison proves (worth), and how a report
+// looks (render).
 //
 // # Decisions
 //
-// A grader never guesses. It takes neither the last number of a text nor a choice that the text mentions. It finds what
-// a text answers, or that the text answers nothing that can be graded.
+// A grader never guesses. It does not take the last number of a text, or an option that the text only mentions. If it
+// finds no clear answer, the text is ungradable.
 //
-// Import never guesses either. It rejects a line that does not say where answers were shown, on which scale they were
-// scored or who wrote them.
+// Import never guesses either. It rejects a line that does not say at which positions answers were shown, on which
+// scale they were scored, or who wrote them.
 package trial
 
 import (
@@ -28,22 +31,24 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Question is a line of a file of questions.
+// Question is a line of a questions file.
 type Question struct {
 	ID        string            `json:"id"`                  // 1 to 200 characters, unique in the file
-	Query     string            `json:"query,omitempty"`     // or Messages
+	Query     string            `json:"query,omitempty"`     // the question, or else Messages has it
 	Messages  []council.Message `json:"messages,omitempty"`  // as in POST /v1/council
-	Category  string            `json:"category,omitempty"`  // likewise
-	Language  string            `json:"language,omitempty"`  // likewise
-	Reference json.RawMessage   `json:"reference,omitempty"` // the right answer, as its grader takes it
-	Grader    *GraderSpec       `json:"grader,omitempty"`    // how to compare an answer with it
-	Group     string            `json:"group,omitempty"`     // questions of one source are one cluster; "": it stands alone
-	Labels    map[string]string `json:"labels,omitempty"`    // carried through
+	Category  string            `json:"category,omitempty"`  // as in POST /v1/council
+	Language  string            `json:"language,omitempty"`  // as in POST /v1/council
+	Reference json.RawMessage   `json:"reference,omitempty"` // the right answer, in the form that NewGrader takes
+	Grader    *GraderSpec       `json:"grader,omitempty"`    // how to compare an answer with Reference
+	// Group names the source of the question. Questions of one group are one cluster. Without a group, a question is a
+	// cluster of its own.
+	Group  string            `json:"group,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"` // copied to the result
 
-	grader *Grader // nil: there is no right answer
+	grader *Grader // nil if there is no right answer
 }
 
-// Cluster returns the group of the question, or its id where it stands alone.
+// Cluster returns a name for the question's cluster, from its group or its id.
 func (q *Question) Cluster() string {
 	if q.Group != "" {
 		return "group " + q.Group
@@ -51,7 +56,7 @@ func (q *Question) Cluster() string {
 	return q.ID
 }
 
-// Request returns what is asked: the question, with the words below it that its grader needs.
+// Request returns the request for the question. The instruction of its grader stands below the question.
 func (q *Question) Request() council.Request {
 	r := council.Request{Query: q.Query, Messages: q.Messages, Category: q.Category, Language: q.Language}
 	if q.grader == nil || q.grader.Instruction() == "" {
@@ -66,10 +71,10 @@ func (q *Question) Request() council.Request {
 	return r
 }
 
-// Code says what is wrong with a line of a file of questions, or of judgements that are imported.
+// Code says what is wrong with a line in a questions file or in an import.
 type Code string
 
-// The codes that both have.
+// The codes that questions files and imports share.
 const (
 	NotUTF8   Code = "not_utf8"
 	NotJSON   Code = "not_json"   // The line is not exactly one JSON value. In a question, a key may also stand twice.
@@ -78,7 +83,7 @@ const (
 	BadField  Code = "bad_field"  // A value is of the wrong type, out of range or not on its closed list.
 )
 
-// The codes that only questions have.
+// The codes that only questions files have.
 const (
 	UnknownField Code = "unknown_field"
 	MissingID    Code = "missing_id"
@@ -88,22 +93,23 @@ const (
 	BadReference Code = "bad_reference"
 )
 
-// LineProblem is what is wrong with a line of a file of questions.
+// LineProblem is a problem of a line in a questions file.
 type LineProblem struct {
 	Line   int // from 1
 	Code   Code
-	Detail string // how to mend it
+	Detail string // what is wrong, and how to fix it
 }
 
 func (p LineProblem) String() string { return fmt.Sprintf("line %d: %s: %s", p.Line, p.Code, p.Detail) }
 
 const (
-	maxLine = 4 << 20 // bytes
-	maxID   = 200     // characters, or bytes in the lines of JudgeBench and MT-bench
+	maxLine = 4 << 20 // in bytes
+	maxID   = 200     // in characters, but in bytes for JudgeBench and MT-bench
 )
 
-// Read reads a file of questions, one JSON object a line, with every problem of it. The grader has the type that is
-// used for references without one; "" is none. It takes time in proportion to the file.
+// Read reads a questions file, which has one JSON object on each line. It returns all problems of the file. grader
+// is the type for references without a grader. If it is "", such references are a problem. Read takes time proportional
+// to the length of the file.
 func Read(file []byte, grader string) ([]Question, []LineProblem) {
 	var questions []Question
 	var problems []LineProblem
@@ -166,10 +172,10 @@ func (q *Question) decode(line []byte) *LineProblem {
 		return badLine(NotObject, "write one JSON object a line")
 	}
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(line, &members) // it is an object
+	_ = json.Unmarshal(line, &members) // The line is an object.
 	known := fields()
 	for name := range members {
-		if !slices.Contains(known, name) { // also one that differs in case only, which the decoder below would take
+		if !slices.Contains(known, name) { // The decoder below would take names that differ only in case.
 			return badLine(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
 		}
 	}
@@ -186,7 +192,7 @@ func (q *Question) decode(line []byte) *LineProblem {
 	return badLine(UnknownField, "%s: remove it", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// check says what is wrong with a question, but for its right answer.
+// check returns what is wrong with a question. It does not check the reference and the grader.
 func (q *Question) check() *LineProblem {
 	switch {
 	case q.ID == "":
@@ -207,7 +213,7 @@ func (q *Question) check() *LineProblem {
 	}
 }
 
-// findGrader makes the grader of a question with a right answer. usual is the type of those that name none.
+// findGrader makes the grader of a question with a right answer. usual is the grader's type if the question names none.
 func (q *Question) findGrader(usual string) *LineProblem {
 	if isNull(q.Reference) {
 		if q.Grader != nil {
@@ -243,7 +249,7 @@ func fields() (names []string) {
 	return names
 }
 
-// typeName returns what JSON calls a type of a field.
+// typeName returns the JSON name for the type of a field, with its article.
 func typeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -9,19 +9,18 @@ import (
 	"github.com/councild/councild/internal/ranking"
 )
 
-// The arms of a comparison that make no calls of their own beside the members and the reviewers; the others are those
-// of pipeline.ArmKind, and "member:" with the id of a member.
+// The arms that make no calls besides those of the council. Further arms are those of pipeline.ArmKind.
 const (
-	ArmCouncil = "council" // the treatment, as in a session
-	ArmBest    = "best"    // whichever member is the best
-	ArmVote    = "vote"    // the commonest answer of the members; where several are, they share its score
-	ArmRanked  = "ranked"  // the first by Borda; where several are, they share its score
-	armMember  = "member:"
+	ArmCouncil = "council" // the council itself, which is the treatment
+	ArmBest    = "best"    // the best member
+	ArmVote    = "vote"    // the most frequent answer of the members, or the mean score if several are equally frequent
+	ArmRanked  = "ranked"  // the first answer by Borda count, or the mean score if several share the first place
+	armMember  = "member:" // With a member's id behind it, it names the arm of that member alone.
 )
 
-// Result is what came of a question: a line of the file of results.
+// Result is the result of a question. It is a line in the results file.
 type Result struct {
-	Record  string            `json:"record"` // "question"
+	Record  string            `json:"record"` // always "question"
 	ID      string            `json:"id"`
 	Group   string            `json:"group,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -29,41 +28,42 @@ type Result struct {
 	Error   string            `json:"error,omitempty"` // why the council has no answer
 	Session string            `json:"session_id"`
 	Answer  string            `json:"answer"`
-	// Score is from 0 to 1, null where there is no right answer, or the answer failed or is ungradable. In a
-	// comparison nothing is scored before its end.
+	// Score is from 0 to 1. It is null if there is no right answer, or if the answer failed or is ungradable. In a
+	// comparison, it is null until the end of the run.
 	Score      *float64 `json:"score"`
 	Ungradable bool     `json:"ungradable"`
-	// Arms are what each way to answer the question came to, by name.
+	// Arms has the result of each arm, by name.
 	Arms     map[string]*Arm      `json:"arms"`
 	Members  []Member             `json:"members"`          // in the order of the plan
-	Ballots  []ranking.Vote       `json:"ballots"`          // of reviewers whose ballots count
-	Judged   map[string]Judgement `json:"judged,omitempty"` // by arm, where there are judges
-	Usage    council.Usage        `json:"usage"`            // of all calls of the question
+	Ballots  []ranking.Vote       `json:"ballots"`          // the ballots that count
+	Judged   map[string]Judgement `json:"judged,omitempty"` // by arm, if there are judges
+	Usage    council.Usage        `json:"usage"`            // the sum of all calls of the question
 	Seed     int64                `json:"seed"`
 	Versions council.Versions     `json:"versions"`
 }
 
-// Arm is what one way to answer a question came to.
+// Arm is the result of one arm for a question.
 type Arm struct {
-	Answer     string   `json:"answer,omitempty"` // where the arm writes one of its own
+	Answer     string   `json:"answer,omitempty"` // set if the arm writes an answer of its own
 	Failed     bool     `json:"failed"`
-	Fallback   bool     `json:"fallback"` // the answer stands in for that of a chairman that failed
+	Fallback   bool     `json:"fallback"` // true if the chairman failed and a fallback wrote the answer
 	Score      *float64 `json:"score"`
 	Ungradable bool     `json:"ungradable"`
-	CostUSD    *float64 `json:"cost_usd"` // of the arm alone; null: unknown
-	Calls      int      `json:"calls"`    // likewise
+	// CostUSD is the cost that the arm would have alone. It is null if the cost is not known.
+	CostUSD *float64 `json:"cost_usd"`
+	Calls   int      `json:"calls"` // the number of calls that the arm would make alone
 }
 
 // Member is the answer of a member.
 type Member struct {
 	ID         string   `json:"id"`
-	Answer     *string  `json:"answer"` // null: it failed
+	Answer     *string  `json:"answer"` // null if the member failed
 	Score      *float64 `json:"score"`
-	Form       string   `json:"form"` // the answer as it is counted; "": it has none
+	Form       string   `json:"form"` // Grade.Form of the answer
 	Ungradable bool     `json:"ungradable"`
 }
 
-// bill is what calls came to.
+// bill is the number of calls and their usage.
 type bill struct {
 	usage council.Usage
 	calls int
@@ -76,7 +76,7 @@ func (b *bill) add(s council.Spent) {
 
 func (b bill) plus(c bill) bill { return bill{b.usage.Plus(c.usage), b.calls + c.calls} }
 
-// cost returns what calls cost, null where that is not known of each.
+// cost returns how much the calls cost, in US dollars. It returns nil if that is not known for each of them.
 func (b bill) cost() *float64 {
 	if b.usage.Partial {
 		return nil
@@ -84,7 +84,8 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
-// written returns the arm of a final answer, which stands on calls that were made before, and what the answer itself took.
+// written returns the arm of a session's final answer. before is the bill of the calls on which the answer is based,
+// and own is the bill of the answer itself.
 func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	own = bill{usage: council.NoUsage()}
 	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
@@ -99,7 +100,8 @@ func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	return arm, own
 }
 
-// result returns the line of a question. It is the same whenever the same calls came to the same: it holds no times.
+// result returns the result of a question from the council and the arms that ran. It holds no times, so that the same
+// outcomes of calls give the same line.
 func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	session := ran[0].Session
 	r := Result{
@@ -147,7 +149,7 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	panel := answers.plus(reviews)
 	treatment, own := written(session, panel)
 	treatment.Failed = treatment.Failed || ran[0].Failure != nil
-	treatment.Answer = "" // it stands above
+	treatment.Answer = "" // r.Answer has it.
 	total := panel.plus(own)
 	r.Arms[ArmCouncil] = treatment
 	if q.grader != nil {
@@ -156,7 +158,7 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	}
 	r.Arms[ArmRanked] = &Arm{Failed: len(r.Ballots) == 0, CostUSD: panel.cost(), Calls: panel.calls}
 	for _, ar := range ran[1:] {
-		base := panel // of a placebo
+		base := panel // for a placebo
 		switch ar.Kind {
 		case pipeline.ArmPlacebo:
 		case pipeline.ArmSynthesis:
@@ -177,7 +179,7 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	return r
 }
 
-// grade grades what came of a question. Without a right answer it does nothing.
+// grade sets the scores of the members and arms. It does nothing if the question has no right answer.
 func (r *Result) grade(q Question, policy council.PartialPolicy) {
 	if q.grader == nil {
 		return
@@ -216,8 +218,8 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 	}
 }
 
-// Vote returns the score of the commonest answer of members, or the mean of those that are as common; nil where no
-// answer can be graded.
+// Vote returns the score of the members' most frequent answer. If several answers are equally frequent, it returns the
+// mean of their scores. It returns nil if no answer can be graded.
 func Vote(members []Member) *float64 {
 	count := map[string]int{}
 	scores := map[string]float64{}
@@ -241,8 +243,8 @@ func Vote(members []Member) *float64 {
 	return new(sum / forms)
 }
 
-// first returns the score of the first by Borda, or the mean of those that share the place, in which an answer that
-// cannot be graded is wrong; nil where none of them can be graded.
+// first returns the score of the first answer by Borda count. If several answers share the first place, it returns the
+// mean of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
 func first(members []Member, votes []ranking.Vote, policy council.PartialPolicy) *float64 {
 	o := ranking.Options{Votes: votes, Policy: policy}
 	scores := map[string]*float64{}

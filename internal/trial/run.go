@@ -18,69 +18,74 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Council is what a run asks.
+// Council answers the questions of a run. It is implemented by *[pipeline.Pipeline].
 type Council interface {
-	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget) ([]pipeline.ArmResult, error)
+	Panel(
+		ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.QuestionBudget,
+	) ([]pipeline.ArmResult, error)
 	Judge(
-		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.QuestionBudget,
+		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+		b pipeline.QuestionBudget,
 	) ([]pipeline.Preference, bool)
 }
 
-// Options are what a run works with.
+// Options are the input of a run.
 type Options struct {
 	Council     Council
 	Calls       *Calls
 	Plan        Plan
 	Questions   []Prepared // in the order of the plan
-	Out         string     // the file of results
-	Held        ResultFile // what that file holds, as [Plan.Held] returns it
-	MaxCostUSD  float64    // what the run may cost, what it has cost included
-	Concurrency int        // questions at once, 1 or more
-	// Over is called with the id of the session of each question that is over, before the question has a line in the file of
-	// results. A session may have run before, without room for all of its calls: that run does not count. An error ends
-	// the run. Nil: nothing is called.
+	Out         string     // the name of the results file
+	Held        ResultFile // the results that Out holds already, from [Plan.Held]
+	MaxCostUSD  float64    // the most that the run may cost, including earlier processes
+	Concurrency int        // how many questions are asked at once, 1 or more
+	// Over is called for each question that is over, with the id of its session. The question has no line in the file of
+	// results then. If the money for a question did not suffice, the question is asked again. Over is then called only for
+	// the last time. An error of Over ends the run. Over may be nil.
 	Over func(session string) error
-	// Progress is told of each question that is over; nil: nobody is.
+	// Progress is called for each question that is over. It may be nil.
 	Progress func(Progress)
 }
 
 // Prepared is a question that is ready to be asked.
 type Prepared struct {
 	Question
-	Session council.Plan // as [Plan.Of] returns it
-	Bound   *float64     // the most that it can cost, in US dollars, without calls that are tried again; nil: nobody knows
+	Session council.Plan // the plan of the session, from [Plan.Of]
+	// Bound is the most that the question can cost without retries, in US dollars. It is nil if there is no known bound.
+	Bound *float64
 }
 
-// Progress is how far a run is.
+// Progress says how far a run is.
 type Progress struct {
 	Done, Questions int
-	Usage           council.Usage // of the questions that are over
+	Usage           council.Usage // the usage of the questions that are over
 }
 
 // Outcome says how a run ended.
 type Outcome struct {
-	Results []Result // in the order of the plan: the questions that have a line in the file
-	Over    int      // questions that are over, also those that wait for earlier ones
-	CostUSD float64  // what counts against the limit of cost
-	// Stopped says why not all questions were asked; nil: they were. The same run goes on.
+	Results []Result // the questions that have a line in the file, in the order of the plan
+	Over    int      // how many questions are over, including those that wait for earlier ones
+	CostUSD float64  // the cost that counts against Options.MaxCostUSD
+	// Stopped says why not all questions were asked. It is nil if all were asked. The same run can continue.
 	Stopped *Stop
-	// Left is what was left of the limit of cost, in US dollars. Next is the most that the next question could have cost,
-	// where it was not begun for that reason; nil: nobody knows, or it was begun.
+	// Left is how much of Options.MaxCostUSD remained at the end, in US dollars.
 	Left float64
+	// Next is the most that the next question could have cost, if it was not asked for that reason. Otherwise it is nil.
+	// It is also nil if that cost is not known.
 	Next *float64
 }
 
-// Stop is why a run ended early.
+// Stop says why a run ended early.
 type Stop string
 
 // The reasons.
 const (
-	StoppedByCap   Stop = "cap"     // the next question may cost more than is left
-	StoppedUnknown Stop = "unknown" // no price is known for the calls
-	StoppedSignal  Stop = "signal"
+	StoppedByCap   Stop = "cap"     // The next question may cost more than is left.
+	StoppedUnknown Stop = "unknown" // The cost of a question is not known.
+	StoppedSignal  Stop = "signal"  // The context of the run ended.
 )
 
-// head is the first line of a file of results, and tail the last one.
+// head is the first line of a results file, and tail the last one.
 type head struct {
 	Record string `json:"record"` // "plan"
 	Hash   string `json:"hash"`
@@ -95,17 +100,17 @@ type tail struct {
 	Usage     council.Usage `json:"usage"`
 }
 
-// ResultFile is what a file of results holds.
+// ResultFile is the content of a results file.
 type ResultFile struct {
 	Plan    Plan
 	Hash    string
 	Results []Result
 	Ended   bool
 
-	size int64 // of the lines that are whole
+	size int64 // how many bytes the whole lines have
 }
 
-// Open reads a file of results. A torn last line is passed over. Without such a file, the error is fs.ErrNotExist.
+// Open reads a results file. A torn last line is passed over. Without such a file, the error is fs.ErrNotExist.
 func Open(name string) (ResultFile, error) {
 	var f ResultFile
 	data, err := os.ReadFile(name)
@@ -144,7 +149,7 @@ func Open(name string) (ResultFile, error) {
 	return f, nil
 }
 
-// run is a run while it runs.
+// run is the state of a run.
 type run struct {
 	Options
 	arms []pipeline.Arm
@@ -152,13 +157,13 @@ type run struct {
 
 	mu        sync.Mutex
 	changed   *sync.Cond
-	elsewhere float64        // what questions cost whose calls are not kept any more, in US dollars
-	held      float64        // by questions that are asked now
-	asked     int            // questions that are asked now
-	cut       int            // questions whose room did not suffice, and that wait
-	over      int            // questions that are over
-	dearest   float64        // of those
-	done      map[int]Result // those that wait for their turn in the file
+	elsewhere float64        // the cost of questions that are in the results file, but not in Calls, in US dollars
+	held      float64        // the money that is reserved for the questions in flight, in US dollars
+	asked     int            // how many questions are in flight
+	cut       int            // how many questions wait to be asked again because their money did not suffice
+	over      int            // how many questions are over
+	dearest   float64        // the highest cost of a question that is over, in US dollars
+	done      map[int]Result // the questions that wait for their turn in the file, by index
 	written   []Result
 	usage     council.Usage
 	stop      *Stop
@@ -166,8 +171,8 @@ type run struct {
 	failed    error
 }
 
-// Run asks the questions that the file of results does not hold yet, and appends them in the order of the plan. It goes
-// on where an earlier run stopped, and asks nothing where one ended.
+// Run asks the questions that the results file does not hold yet, and appends their results in the order of the
+// plan. It continues a run that stopped early. If the run has ended before, it asks no question.
 func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	r := &run{Options: o, arms: o.Plan.Panel(), done: map[int]Result{}, usage: council.NoUsage()}
 	r.changed = sync.NewCond(&r.mu)
@@ -229,7 +234,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	return out, nil
 }
 
-// open opens the file of results behind the lines that are whole.
+// open opens the results file, and cuts off a torn last line. It begins an empty file with the plan.
 func (r *run) open() (err error) {
 	if r.file, err = (disk.OS{}).OpenFile(r.Out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return err
@@ -244,7 +249,7 @@ func (r *run) open() (err error) {
 	return nil
 }
 
-// appendLine appends a value as a line, and returns when it is on the disk.
+// appendLine appends a value as a line of JSON, and returns when the line is on disk.
 func appendLine(f disk.File, value any) error {
 	line, err := json.Marshal(value)
 	if err != nil {
@@ -256,8 +261,8 @@ func appendLine(f disk.File, value any) error {
 	return f.Sync()
 }
 
-// Bound returns the most that the session of a question can cost under a plan, in US dollars, without calls that are tried
-// again; nil: nobody knows.
+// Bound returns the most that a question can cost under a plan, in US dollars. It does not count retries. It returns
+// nil if there is no known bound.
 func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *float64 {
 	e := estimate(session)
 	parts := []*spend.USD{e.Upper}
@@ -288,8 +293,8 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 	return new(sum.Float64())
 }
 
-// judges returns the most that the judges of a plan can cost once; nil: nobody knows. They read two answers, each as long
-// as any seat may write.
+// judges returns the most that one comparison by all judges of a plan can cost, or nil if there is no known bound. It
+// assumes two answers of the longest length that any seat may write.
 func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
 	seats := slices.Concat(session.Members(), session.Chairmen())
 	if p.Samples > 0 {
@@ -307,14 +312,15 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }
 
-// costLocked returns what the run cost, or can have cost.
+// costLocked returns the most that the run can have cost so far, in US dollars. The caller holds mu.
 func (r *run) costLocked() float64 { return council.AddUSD(r.elsewhere, r.Calls.Cost()) }
 
-// leftLocked returns what the run may still cost beside the questions that are asked now.
+// leftLocked returns how much further questions may cost, in US dollars. The money that is held for questions in flight
+// is not part of it.
 func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.costLocked() - r.held }
 
-// admit waits until the next question may be asked, and returns what it may cost at most. It reports false where it
-// must not be asked.
+// admit waits until the next question may be asked, and holds the money for it. room is the most that the question may
+// cost. It reports false if the question must not be asked.
 func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -336,8 +342,10 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 	}
 }
 
-// offerLocked returns what may be held of the money that is left for a question that costs bound at most; nil is not known.
-// It reports false where that is too little to ask the question.
+// offerLocked returns how much money may be held for a question. bound is the most that the question can cost, or nil
+// if that is not known. If it is unknown or more than is left, the cost of the dearest question so far takes its place.
+// Before any question is over, a question without a known bound may hold all the money, if no other is in flight.
+// offerLocked reports false if too little money is left.
 func (r *run) offerLocked(bound *float64) (hold float64, ok bool) {
 	left := r.leftLocked()
 	switch {
@@ -366,14 +374,15 @@ func (r *run) release(room float64) {
 	r.changed.Broadcast()
 }
 
-// ask asks a question. One that its room does not suffice for is asked once more, with all that is left, when no other
-// is asked: what it has paid for is kept.
+// ask asks a question, which may cost as much as room. If that does not suffice, it waits until no other question is in
+// flight. It then asks the question once more, with all the money that is left. The calls that were paid for are kept.
 func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	for attempt := 1; ; attempt++ {
 		all := r.sessions(plan.SessionID)
 		before := r.Calls.Cost(all...)
 		b := pipeline.QuestionBudget{Landed: r.Calls.Landed, Limit: func(session string) float64 {
-			answered := r.Calls.usage(session).CostUSD // is answered again for nothing, and counts
+			// Kept calls are not paid for again, but count against the limit of the session.
+			answered := r.Calls.usage(session).CostUSD
 			return room - (r.Calls.Cost(all...) - before) + *cmp.Or(answered, new(float64))
 		}}
 		ran, err := r.Council.Panel(ctx, plan, r.arms, b)
@@ -397,8 +406,8 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	}
 }
 
-// again serves a question whose room did not suffice. It waits until no other question
-// runs, and returns all that is left of the limit.
+// again waits until no other question is in flight, and holds all the money that is left for a question whose room did
+// not suffice. It reports false if the question must not be asked again.
 func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -407,7 +416,7 @@ func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	for r.asked > 0 && ctx.Err() == nil {
 		r.changed.Wait()
 	}
-	if room = r.leftLocked(); attempt > 1 || room <= 0 { // it has had all that was left
+	if room = r.leftLocked(); attempt > 1 || room <= 0 { // The second attempt already had all that was left.
 		r.stop = new(StoppedByCap)
 	}
 	if ctx.Err() != nil || r.stop != nil || r.failed != nil {
@@ -417,10 +426,11 @@ func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	return r.holdLocked(room), true
 }
 
-// isCut reports whether a limit of cost kept the council or an arm from a call.
+// isCut reports whether a cost limit prevented a call of the council or of an arm.
 func isCut(ran []pipeline.ArmResult) bool {
 	return slices.ContainsFunc(ran, func(a pipeline.ArmResult) bool {
-		if f := a.Failure; f != nil && (f.Code == council.CodeOverBudget || f.Code == council.CodeInvalid || f.Code == council.CodeUnpriced) {
+		if f := a.Failure; f != nil &&
+			(f.Code == council.CodeOverBudget || f.Code == council.CodeInvalid || f.Code == council.CodeUnpriced) {
 			return true
 		}
 		return slices.ContainsFunc(a.Session.Degradation, func(d council.Degradation) bool {
@@ -429,7 +439,7 @@ func isCut(ran []pipeline.ArmResult) bool {
 	})
 }
 
-// sessions returns the ids of the sessions of a question.
+// sessions returns the ids of the sessions that the council, the arms and the judges have for a question.
 func (r *run) sessions(id string) []string {
 	ids := append(make([]string, 0, 1+len(r.arms)), id)
 	for _, arm := range r.arms {
@@ -448,7 +458,8 @@ func (r *run) onOver(session string) error {
 	return r.Over(session)
 }
 
-// end notes what came of a question, and appends all lines whose turn it is; after an error none.
+// end notes the result of a question, and appends all lines whose turn it is. err is the error of Options.Over, which
+// fails the run. A run that has failed appends no lines.
 func (r *run) end(i int, result Result, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -472,7 +483,7 @@ func (r *run) end(i int, result Result, err error) {
 			break
 		}
 		delete(r.done, len(r.written))
-		if len(r.Plan.Arms) == 0 { // in a comparison nothing is scored before its end
+		if len(r.Plan.Arms) == 0 { // A comparison grades only at its end.
 			next.grade(r.Questions[len(r.written)].Question, r.Plan.Rules.PartialBallots)
 		}
 		if r.failed = appendLine(r.file, next); r.failed == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Seats returns what the seats of a council made of the questions of a file, with the ids of the seats. Votes and
-// rankings are counted again without each of them.
+// Seats returns, for each graded question of a results file, which seats were wrong, and the scores of the vote and
+// the ranking. For each seat it counts vote and ranking again without that seat. It also returns the ids of the seats.
 func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	if !f.Ended && len(f.Plan.Arms) > 0 {
 		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command " +
@@ -32,7 +32,7 @@ func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	var rows []worth.SeatQuestion
 	for _, r := range f.Results {
 		vote, graded := r.Arms[ArmVote]
-		if !graded { // the question has no right answer
+		if !graded { // The question has no right answer.
 			continue
 		}
 		row := worth.SeatQuestion{
@@ -60,8 +60,8 @@ func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	return rows, ids, nil
 }
 
-// SeatsOfRows returns the same of a file of graded rows, as councild store import writes them: each arm is a seat. It reports
-// false where the file holds something else.
+// SeatsOfRows returns the same as Seats from a file of graded rows, but without votes and rankings. The command
+// councild store import writes such files. Each arm is a seat. It reports false if the file holds something else.
 func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool, err error) {
 	all, ids, err := readRows(name)
 	for _, r := range all {
@@ -75,8 +75,8 @@ func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool,
 	return rows, ids, len(rows) > 0, err
 }
 
-// readRows returns the rows of a file of graded rows with the names of their arms, sorted, or none where it holds
-// something else.
+// readRows returns the rows of a file of graded rows, and the sorted names of their arms. It returns no rows if the
+// file holds something else.
 func readRows(name string) (all []GradedRow, arms []string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -96,8 +96,9 @@ func readRows(name string) (all []GradedRow, arms []string, err error) {
 	return all, slices.Sorted(maps.Keys(names)), nil
 }
 
-// CompareRows compares the treatment of a plan with the arms of a file of graded rows: with its comparators, or with all
-// others where it names none. A score that is missing counts as wrong, and a cost that is missing is unknown.
+// CompareRows compares the treatment of a plan with other arms in a file of graded rows. These are the comparators of
+// the plan, or all other arms if it names none. A missing score counts as wrong, and a missing cost is unknown. The
+// error says what is wrong with the file or with the names of the arms.
 func CompareRows(name string, plan worth.Design) (out render.Comparison, err error) {
 	all, arms, err := readRows(name)
 	if err != nil {
@@ -135,7 +136,7 @@ func CompareRows(name string, plan worth.Design) (out render.Comparison, err err
 	return out, nil
 }
 
-// comparators returns the arms with which the treatment of a plan is compared.
+// comparators returns the arms with which the treatment of a plan is compared. arms are those of the file.
 func comparators(plan worth.Design, arms []string) ([]string, error) {
 	others := plan.Comparators
 	if len(others) == 0 {
@@ -153,7 +154,7 @@ func comparators(plan worth.Design, arms []string) ([]string, error) {
 	return others, nil
 }
 
-// question returns what a row says of arms, and counts their missing scores by arm.
+// question returns the scores and costs of a row. It counts missing scores in missing, by arm.
 func (r GradedRow) question(arms []string, missing map[string]int) (worth.Question, error) {
 	q := worth.Question{
 		ID:      r.ID,
@@ -181,8 +182,8 @@ func (r GradedRow) question(arms []string, missing map[string]int) (worth.Questi
 	return q, nil
 }
 
-// scoreWithout returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score
-// with the seat is none.
+// scoreWithout returns the score without a seat. It is nil if there is no score with the seat, and 0 if there is no
+// score without the seat.
 func scoreWithout(score, with *float64) *float64 {
 	if with != nil && score == nil {
 		return new(float64)
@@ -193,7 +194,7 @@ func scoreWithout(score, with *float64) *float64 {
 	return score
 }
 
-// without returns the ballots without that of a seat, and without its answer on the others.
+// without removes a seat's ballot from votes, and the seat's answer from all other ballots.
 func without(votes []ranking.Vote, seat string) []ranking.Vote {
 	is := func(id string) bool { return id == seat }
 	var rest []ranking.Vote
