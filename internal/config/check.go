@@ -27,13 +27,14 @@ const (
 	outOfRange   = "is out of range: "
 	emptyEntry   = "entry %d is empty: remove the comma, or write what belongs there"
 	maxDays      = 36500
-	minTokenSize = 16 // characters; 16 hexadecimal digits are 64 bits
-	// maxPlaces stands for every larger number of sessions or calls. No machine runs so
-	// many, and what is computed from the number stays in range.
+	minTokenSize = 16 // in characters. 16 hexadecimal digits are 64 bits.
+	// maxPlaces takes the place of every larger number of sessions or calls. No machine can run more, and products with
+	// it do not overflow.
 	maxPlaces = 1 << 20
 )
 
-// complete brings the values into the form in which they are checked and used.
+// complete brings the values into the form in which they are checked and used. It trims lists, expands ~ in paths, and
+// sets BiasStore.
 func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
@@ -43,7 +44,7 @@ func (c *Config) complete(p *problems) {
 		trim(p, variable, models)
 	}
 
-	// Paths are appended to these, and a double slash is another path.
+	// Paths are appended to these URLs. With a double slash, the result would be another path.
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	for i := range c.Providers {
 		c.Providers[i].BaseURL = strings.TrimRight(c.Providers[i].BaseURL, "/")
@@ -69,7 +70,7 @@ func (c *Config) complete(p *problems) {
 	}
 }
 
-// expand replaces ~ at the beginning of a path by the home directory.
+// expand replaces ~ at the beginning of a path with the home directory.
 func expand(p *problems, variable string, path *string) {
 	rest, ok := strings.CutPrefix(*path, "~")
 	if !ok {
@@ -82,7 +83,7 @@ func expand(p *problems, variable string, path *string) {
 	*path = filepath.Join(home, rest)
 }
 
-// trim removes the blanks around the entries of a comma list.
+// trim removes the white space around the entries of a comma list, and reports empty entries.
 func trim(p *problems, variable string, list []string) {
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
@@ -92,7 +93,7 @@ func trim(p *problems, variable string, list []string) {
 	}
 }
 
-// check reports every value that is out of its range or at odds with another.
+// check reports every value that is out of its range or contradicts another setting.
 func (c *Config) check(p *problems) {
 	c.checkProviders(p)
 	c.checkSecrets(p)
@@ -112,14 +113,20 @@ func (c *Config) check(p *problems) {
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	members := len(c.Models) // 0: there is no council
+	members := len(c.Models) // It is 0 without a council.
 	for _, rule := range []struct {
 		ok                bool
 		variable, problem string
 	}{
-		{isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"},
+		{
+			isHostPort(c.Addr), "LLM_COUNCIL_ADDR",
+			"is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080",
+		},
 		{c.Order.Known(), "LLM_COUNCIL_ORDER", "is not an order: use " + council.OrderChoices},
-		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
+		{
+			slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS",
+			"is not a policy: use available or tied_last",
+		},
 		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
 		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},
 
@@ -129,8 +136,14 @@ func (c *Config) check(p *problems) {
 		{c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange + "use 1 or more"},
-		{within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange + "use a time of 0 or more, or off"},
-		{within(c.MonitorInterval, time.Minute, math.MaxInt64), "LLM_COUNCIL_MONITOR_INTERVAL", outOfRange + "use a time of 1m or more, or off"},
+		{
+			within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE",
+			outOfRange + "use a time of 0 or more, or off",
+		},
+		{
+			within(c.MonitorInterval, time.Minute, math.MaxInt64), "LLM_COUNCIL_MONITOR_INTERVAL",
+			outOfRange + "use a time of 1m or more, or off",
+		},
 		{c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange + "use a time of 0 or more"},
 
 		{
@@ -146,12 +159,14 @@ func (c *Config) check(p *problems) {
 			outOfRange + "use an amount above 0",
 		},
 		{
-			within(c.MaxCostUSDPerTokenDay, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
+			within(c.MaxCostUSDPerTokenDay, math.SmallestNonzeroFloat64, math.MaxFloat64),
+			"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
 			outOfRange + "use an amount above 0",
 		},
 		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
 		{
-			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil, "LLM_COUNCIL_COST_LIMITS",
+			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
+			"LLM_COUNCIL_COST_LIMITS",
 			"needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{
@@ -177,7 +192,8 @@ func (c *Config) check(p *problems) {
 		},
 		{within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange + "use 0 to 1"},
 		{
-			c.Demographics == DemographicsOff || c.Demographics == council.BackendLexicon || c.Demographics.Asks(), "LLM_COUNCIL_DEMOGRAPHICS",
+			c.Demographics == DemographicsOff || c.Demographics == council.BackendLexicon || c.Demographics.Asks(),
+			"LLM_COUNCIL_DEMOGRAPHICS",
 			"is not a backend: use lexicon, llm_judge, embedding or off",
 		},
 		{
@@ -194,7 +210,10 @@ func (c *Config) check(p *problems) {
 		{c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange + "use 0 or more"},
 		{c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange + "use 10 or more"},
 
-		{validPrefix.MatchString(c.NatsPrefix), "LLM_COUNCIL_NATS_PREFIX", "is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"},
+		{
+			validPrefix.MatchString(c.NatsPrefix), "LLM_COUNCIL_NATS_PREFIX",
+			"is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _",
+		},
 		{within(&c.NatsReplicas, 1, 5), "LLM_COUNCIL_NATS_REPLICAS", outOfRange + "use 1 to 5"},
 		{c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange + "use a time of 0 or more"},
 		{c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange + "use 0 or more"},
@@ -206,8 +225,8 @@ func (c *Config) check(p *problems) {
 	}
 }
 
-// within says whether a value lies in a range, bounds included. Nil, a setting
-// without a value, does; NaN does not.
+// within reports whether a value lies in a range that includes its bounds. It is true for nil, which stands for a
+// setting without a value. It is false for NaN.
 func within[T cmp.Ordered](value *T, least, most T) bool {
 	return value == nil || (least <= *value && *value <= most)
 }
@@ -221,15 +240,15 @@ func isHostPort(addr string) bool {
 	return err == nil
 }
 
-// IsBaseURL reports whether a text can be the base URL of a provider. It refuses user, query and fragment: they would be
-// shown with the other settings, and often hold a key.
+// IsBaseURL reports whether a text can be the base URL of a provider. It refuses user, query and fragment, because they
+// often hold a key, and base URLs are shown with the other settings.
 func IsBaseURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && HasHost(u) && u.User == nil &&
 		!strings.ContainsAny(text, "?#") && !strings.ContainsFunc(text, unicode.IsSpace)
 }
 
-// HasHost reports whether a URL names a host and, if it has a colon for one, a port from 1 to 65535.
+// HasHost reports whether a URL names a host, and a port from 1 to 65535 if it has a colon behind the host.
 func HasHost(u *url.URL) bool {
 	if u.Hostname() == "" || strings.HasSuffix(u.Host, ":") {
 		return false
@@ -238,8 +257,8 @@ func HasHost(u *url.URL) bool {
 	return u.Port() == "" || err == nil && port > 0
 }
 
-// originOf returns an origin as browsers write it: in lower case, without the slash of the root or the port that its scheme
-// has anyway.
+// originOf returns an origin in the form that browsers send. It is in lower case, and has no slash at the end and no
+// default port. It reports false if the text is no origin.
 func originOf(text string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(text))
 	defaults := map[string]string{"http": ":80", "https": ":443"}
@@ -263,7 +282,7 @@ func originOf(text string) (origin string, ok bool) {
 	return u.Scheme + "://" + host, true
 }
 
-// checkProviders quotes neither names nor URLs: a bad one may hold a key.
+// checkProviders checks the providers. Its messages do not quote names and URLs, because a wrong one may hold a key.
 func (c *Config) checkProviders(p *problems) {
 	if !IsBaseURL(c.BaseURL) {
 		p.add("LLM_COUNCIL_BASE_URL", useURL)
@@ -271,8 +290,9 @@ func (c *Config) checkProviders(p *problems) {
 	seen := map[string]bool{}
 	for i, provider := range c.Providers {
 		if !ProviderName.MatchString(provider.Name) {
-			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
-			continue // without a name, what the URL is cannot be told
+			p.add("LLM_COUNCIL_PROVIDERS",
+				"entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
+			continue // Without a name, it is not certain which part of the entry is the URL.
 		}
 		key := provider.KeyVariable()
 		switch {
@@ -282,7 +302,8 @@ func (c *Config) checkProviders(p *problems) {
 			p.add("LLM_COUNCIL_PROVIDERS",
 				"entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
 		case seen[key]:
-			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
+			p.add("LLM_COUNCIL_PROVIDERS",
+				"entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
 		}
 		seen[key] = true
 		if !IsBaseURL(provider.BaseURL) {
@@ -293,9 +314,12 @@ func (c *Config) checkProviders(p *problems) {
 
 func (c *Config) checkSecrets(p *problems) {
 	c.checkTokens(p)
-	for variable, secret := range map[string]Secret{"LLM_COUNCIL_SESSIONS_KEY": c.SessionsKey, "LLM_COUNCIL_HASH_SECRET": c.HashSecret} {
+	for variable, secret := range map[string]Secret{
+		"LLM_COUNCIL_SESSIONS_KEY": c.SessionsKey, "LLM_COUNCIL_HASH_SECRET": c.HashSecret,
+	} {
 		if secret != "" && len(secret) < minTokenSize {
-			p.add(variable, "has less than %d characters: use a long random text, such as openssl rand -hex 32 prints", minTokenSize)
+			p.add(variable, "has less than %d characters: use a long random text, such as openssl rand -hex 32 prints",
+				minTokenSize)
 		}
 	}
 	if !isVisible(c.APIKey) {
@@ -306,7 +330,8 @@ func (c *Config) checkSecrets(p *problems) {
 			p.add(provider.KeyVariable(), useVisible+keyAlone)
 		}
 	}
-	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != "" // reported by readFiles
+	// readFiles has reported the error of a HASH_SECRET_FILE that it could not read.
+	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != ""
 	if c.LabelRate > 0 && c.HashSecret == "" && !unreadable {
 		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_LABEL_RATE is above 0: "+
 			"set it to a long random text, because feedback is refused without it")
@@ -317,11 +342,13 @@ func (c *Config) checkSecrets(p *problems) {
 	}
 }
 
-// checkEvents does not quote the address: a bad one may hold a key.
+// checkEvents checks the settings for events. Its messages do not quote the address, because a wrong one may hold a
+// key.
 func (c *Config) checkEvents(p *problems) {
 	for i, text := range c.EventAllow {
 		if network, err := netip.ParsePrefix(text); text != "" && (err != nil || network != network.Masked()) {
-			p.add("LLM_COUNCIL_EVENT_ALLOW", "entry %d is no network: write it as in 10.1.0.0/16, without bits behind the length", i+1)
+			p.add("LLM_COUNCIL_EVENT_ALLOW",
+				"entry %d is no network: write it as in 10.1.0.0/16, without bits behind the length", i+1)
 		}
 	}
 	if c.DataDir == off && (c.EventSink != "" || c.EventsIntake) {
@@ -354,7 +381,8 @@ func (c *Config) checkEvents(p *problems) {
 
 var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 
-// checkCluster does not quote addresses: a bad one may hold a password.
+// checkCluster checks the settings for the cluster. Its messages do not quote addresses, because a wrong one may hold a
+// password.
 func (c *Config) checkCluster(p *problems) {
 	const variable = "LLM_COUNCIL_NATS_URL"
 	if c.NatsURL == "" {
@@ -373,10 +401,11 @@ func (c *Config) checkCluster(p *problems) {
 	}
 }
 
-// checkTokens quotes neither tokens nor names: a bad name may be a part of a token.
+// checkTokens checks API_TOKENS. Its messages quote neither tokens nor names, because a wrong name may be a part of a
+// token.
 func (c *Config) checkTokens(p *problems) {
 	const variable = "LLM_COUNCIL_API_TOKENS"
-	secrets := map[Secret]int{} // hold the number of the entry, from 1
+	secrets := map[Secret]int{} // the number of the entry with a secret, from 1
 	owners := map[string]int{}
 	for i, token := range c.APITokens {
 		entry := i + 1
@@ -395,7 +424,8 @@ func (c *Config) checkTokens(p *problems) {
 		case secrets[token.Secret] > 0:
 			p.add(variable, "entry %d has the token of entry %d: remove one of them", entry, secrets[token.Secret])
 		case owners[owner] > 0:
-			p.add(variable, "entry %d has the name of entry %d: choose another name, or remove one of them", entry, owners[owner])
+			p.add(variable, "entry %d has the name of entry %d: choose another name, or remove one of them",
+				entry, owners[owner])
 		default:
 			secrets[token.Secret] = entry
 			owners[owner] = entry
@@ -403,14 +433,16 @@ func (c *Config) checkTokens(p *problems) {
 	}
 }
 
-// isVisible says whether an HTTP header can carry the secret.
+// isVisible reports whether a secret is visible ASCII, so that an HTTP header can carry it.
 func isVisible(s Secret) bool {
 	return !strings.ContainsFunc(string(s), func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 func (c *Config) checkCouncil(p *problems) {
 	if path, _ := c.EvidenceFile(); path == "" {
-		for variable, rate := range map[string]float64{"LLM_COUNCIL_SHADOW_RATE": c.ShadowRate, "LLM_COUNCIL_LABEL_RATE": c.LabelRate} {
+		for variable, rate := range map[string]float64{
+			"LLM_COUNCIL_SHADOW_RATE": c.ShadowRate, "LLM_COUNCIL_LABEL_RATE": c.LabelRate,
+		} {
 			if rate > 0 {
 				p.add(variable, "is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept "+
 					"and LLM_COUNCIL_DATA_DIR name a directory")
@@ -425,13 +457,15 @@ func (c *Config) checkCouncil(p *problems) {
 			}
 		}
 		if len(others) > 0 {
-			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils", strings.Join(others, ", "))
+			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils",
+				strings.Join(others, ", "))
 		}
 	}
 	if len(c.Models) == 1 {
 		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
 	}
 	if n := len(c.Models); n > max(0, c.MaxModels) {
-		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
+		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
+			n, c.MaxModels)
 	}
 }

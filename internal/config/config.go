@@ -1,25 +1,23 @@
-// Package config reads the settings: the LLM_COUNCIL_* environment variables into a [Config], and the
-// file that one of them names into a [Roster]. It leaves to others what the settings do: nothing is opened,
-// listened on or called here, besides the roster and the files that hold secrets.
+// Package config reads the settings. It reads the LLM_COUNCIL_* environment variables into a [Config], and the roster
+// file that one of them names into a [Roster]. It opens only the roster and the files that hold secrets. It leaves the
+// use of the settings to the other packages.
 //
-// [Load] reports everything that is wrong with the variables at once, and never shows a secret.
+// [Load] reports all problems of the variables at once, and never shows a secret.
 //
-// Config and the groups in it are the only table of settings. The tags of a field give the
-// variable, the default and the meaning; its type says how the text is read. A
-// range or a relation to another setting stands in Config.check. What was a setting in
-// earlier versions stands in ReplacedNames.
+// Config and its groups are the only table of settings. The tags of a field give the variable, the default and the
+// meaning. The type of the field says how the text is read. Config.check has the ranges, and the rules for settings
+// that depend on each other. ReplacedNames has the variables of earlier versions.
 //
-// Blanks around a value are ignored, and a variable that is empty counts as
-// unset. Every secret may come from a file instead: LLM_COUNCIL_API_KEY_FILE
-// names the file that holds the value of LLM_COUNCIL_API_KEY. One line break at
-// the end of the file is ignored.
+// White space around a value is ignored, and an empty variable counts as unset. Every secret may come from a file
+// instead. LLM_COUNCIL_API_KEY_FILE, for example, names the file that holds the value of LLM_COUNCIL_API_KEY. One line
+// break at the end of the file is ignored.
 //
-// The roster is a YAML file that names models with their options, councils of them, and the tokens that may ask these.
-// [Config.ParseRoster] checks all of it and reports every problem at once, each with its line. [Config.ReadRoster]
-// opens the file, and completes the settings with it.
+// The roster is a YAML file that names models with their options, councils of these models, and the tokens that may ask
+// the councils. [Config.ParseRoster] checks the whole roster and reports all problems at once, each with its line.
+// [Config.ReadRoster] opens the file, and adds its content to the settings.
 //
-// A roster that somebody else wrote must not use up memory or time. It has [MaxRosterBytes] at most. Anchors, aliases and
-// nesting beyond maxDepth end the reading where they stand, before anything is made of them.
+// A hostile roster must not use up memory or time. It has at most [MaxRosterBytes]. Reading stops at the first anchor,
+// alias or nesting beyond maxDepth, before its value is built.
 package config
 
 import (
@@ -43,20 +41,17 @@ const (
 	off        = "off"
 )
 
-// SimProvider is the name of the built-in simulated provider. PROVIDERS cannot
-// name it.
+// SimProvider is the name of the built-in simulated provider. No provider in PROVIDERS can have this name.
 const SimProvider = "sim"
 
-// DemographicsOff is the value of DEMOGRAPHICS with which sessions do not say how the answers differ.
+// DemographicsOff is the value of DEMOGRAPHICS that keeps sessions from saying how the answers differ.
 const DemographicsOff council.DisagreementBackend = off
 
-// Config holds the settings, in groups. What a field means, its unit and its range are in
-// its desc tag. A nil pointer or slice and an empty string stand for a setting
-// that has no value; the word "off" gives a pointer none.
+// Config holds the settings, in groups. The desc tag of a field gives its meaning, unit and range. A nil pointer, a nil
+// slice and an empty string stand for a setting without a value. The text "off" leaves a pointer nil.
 //
-// The envconfig tags hold whole names, and no prefix is given to envconfig: with
-// a prefix it would also take a variable that lacks it. The groups are tables, and their
-// lines are as wide as their tags.
+// The envconfig tags hold whole names, and envconfig is given no prefix. With a prefix, it would also read variables
+// that lack the prefix. The groups are tables, and their lines are as wide as their tags.
 type Config struct {
 	Service
 	Endpoints
@@ -79,11 +74,11 @@ type Config struct {
 	SessionsInMemory bool `ignored:"true"`
 
 	settings     []Setting
-	serviceLinks []string // variables of Kubernetes Services, which are no settings
-	quoted       []string // variables whose texts keep the quotes around them
+	serviceLinks []string // variables that Kubernetes sets for Services, which are no settings
+	quoted       []string // variables whose values still have quotes around them
 }
 
-// Service says where the daemon listens, who may call it, and where it keeps its files.
+// Service says where the daemon listens, which clients may call it, and where it keeps its files.
 type Service struct {
 	Addr        string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
 	APITokens   Tokens   `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
@@ -91,7 +86,7 @@ type Service struct {
 	CORSOrigins []string `envconfig:"LLM_COUNCIL_CORS_ORIGINS" desc:"comma list of origins, such as https://chat.example.com, whose pages may call the interface from a browser; unset: none but the daemon's own"`
 }
 
-// Endpoints says where models are reached.
+// Endpoints has the addresses and keys of the providers.
 type Endpoints struct {
 	BaseURL   string    `envconfig:"LLM_COUNCIL_BASE_URL" default:"https://openrouter.ai/api/v1" desc:"OpenAI-compatible endpoint of the default provider"`
 	APIKey    Secret    `envconfig:"LLM_COUNCIL_API_KEY" desc:"key of the default provider"`
@@ -108,7 +103,7 @@ type Members struct {
 	MaxModels     int      `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
 }
 
-// SessionLimits bounds how many sessions run, and what one session may take.
+// SessionLimits bounds how many sessions run, and how much time and money one session may take.
 type SessionLimits struct {
 	MaxSessions    int            `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
 	Timeout        time.Duration  `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
@@ -120,7 +115,7 @@ type SessionLimits struct {
 	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
 }
 
-// Costs says how strict the limits of cost are, what a day may cost, and what models cost.
+// Costs says how strict the cost limits are, and has the daily limits and the prices of models.
 type Costs struct {
 	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the limits of cost: soft (a limit that is reached ends the calls that come after) or hard (the most that a call can cost is reserved before it is sent, so that no limit is passed; models without a price are refused)"`
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
@@ -157,10 +152,12 @@ func (a Audit) AuditThresholds() *council.AuditThresholds {
 	if !a.BiasAudit {
 		return nil
 	}
-	return &council.AuditThresholds{LengthCorrelation: a.LengthCorrelationThreshold, PositionVariance: a.PositionVarianceThreshold}
+	return &council.AuditThresholds{
+		LengthCorrelation: a.LengthCorrelationThreshold, PositionVariance: a.PositionVarianceThreshold,
+	}
 }
 
-// Disagreement says how a session finds out where its answers differ.
+// Disagreement says how a session finds the demographic axes on which its answers differ.
 type Disagreement struct {
 	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"what says in each session how the answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), both beside the reviewers and within the limits of the session; off: nothing"`
 	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
@@ -168,7 +165,7 @@ type Disagreement struct {
 	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
 }
 
-// Records says what is kept of sessions for the bias report, and which of it the report reads.
+// Records says which bias records sessions leave, and which of them the bias report reads.
 type Records struct {
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
 	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" desc:"file of the bias records; ~ is the home directory; unset: bias_metrics.jsonl in DATA_DIR, or in ~/.llm-council"`
@@ -183,13 +180,13 @@ type Records struct {
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
 }
 
-// Preferences says in which share of sessions reviewers and people are asked which answer they prefer.
+// Preferences says how often reviewers and people are asked which answer they prefer.
 type Preferences struct {
 	ShadowRate float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
 	LabelRate  float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
 }
 
-// Events says where the events of sessions go, and whether those of other councils are taken in.
+// Events says where the events of sessions go, and whether the daemon accepts events of other councils.
 type Events struct {
 	EventSink    string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
@@ -214,7 +211,7 @@ type Cluster struct {
 	NatsReplicas int    `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
 }
 
-// Process says what a daemon accepts and shows, and how it stops.
+// Process has the limit of a question, what the daemon logs and exposes, and how it stops.
 type Process struct {
 	MaxQueryBytes Bytes         `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	Metrics       bool          `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
@@ -222,39 +219,41 @@ type Process struct {
 	DrainTimeout  time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
 }
 
-// RosterLimits says which limits of cost the roster adds. ReadRoster sets it.
+// RosterLimits says which cost limits the roster adds. ReadRoster sets it.
 type RosterLimits struct {
-	// CouncilLimits says that councils of the roster have limits of cost of their own.
+	// CouncilLimits says that councils of the roster have cost limits of their own.
 	CouncilLimits bool
-	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
+	// TokenDayLimits says that tokens of the roster have daily limits of their own.
 	TokenDayLimits bool
 }
 
-// Constants are values that no installation has to change. Load sets them, and tests change them.
+// Constants are values that users cannot change. Load sets them, and tests change them.
 type Constants struct {
 	// DialTimeout limits the time to connect to a provider.
 	DialTimeout time.Duration
 	// IdleTimeout limits the time between two bytes of a reply. A provider of the roster may have its own.
 	IdleTimeout time.Duration
-	// Lease is how long a daemon is silent before the others take over its sessions. An election of the cluster is shorter.
+	// Lease is how long a daemon is silent before other daemons take over its sessions. It is longer than an election in
+	// the cluster takes.
 	Lease time.Duration
-	// BiasFsyncInterval limits the time between an answer and the sync of its records, if BIAS_FSYNC is interval.
+	// BiasFsyncInterval limits the time between an answer and the sync of its records to disk. It holds if BIAS_FSYNC is
+	// interval.
 	BiasFsyncInterval time.Duration
 	// BiasRotateBytes is the size at which the record file becomes a closed, compressed segment.
 	BiasRotateBytes Bytes
-	// EventsMinOrgs is how many organisations a row of the board over events needs.
+	// EventsMinOrgs is how many organisations must send events about a model before the board shows a row for it.
 	EventsMinOrgs int
 	// MaxBodyBytes limits the body of a request.
 	MaxBodyBytes Bytes
 	// MaxUpstreamBytes limits the reply of a provider.
 	MaxUpstreamBytes Bytes
-	// MaxSessionBytes limits what a session holds in memory: its texts, and its prompts in flight.
+	// MaxSessionBytes limits the memory of a session for its texts and its prompts in flight.
 	MaxSessionBytes Bytes
-	// SessionsKeptBytes limits the finished sessions that can be fetched. The oldest go first.
+	// SessionsKeptBytes limits the finished sessions that can be fetched. The oldest sessions are dropped first.
 	SessionsKeptBytes Bytes
 }
 
-// constants returns the constants. The limits of a body and of kept sessions grow with a setting.
+// constants returns the constants. MaxBodyBytes and SessionsKeptBytes grow with a setting.
 func (c Config) constants() Constants {
 	return Constants{
 		DialTimeout:       5 * time.Second,
@@ -270,14 +269,14 @@ func (c Config) constants() Constants {
 	}
 }
 
-// maxBytes stands for every larger size, so that what is computed from it stays in range.
+// maxBytes takes the place of every larger size, so that products with it do not overflow.
 const maxBytes Bytes = 1 << 50
 
-// ServiceLinks returns the variables that Kubernetes set for Services of the namespace, sorted. They are no settings.
+// ServiceLinks returns the sorted names of the variables that Kubernetes has set for Services. They are no settings.
 func (c Config) ServiceLinks() []string { return slices.Clone(c.serviceLinks) }
 
-// ProviderNames returns the names that may stand before the colon of a model:
-// SimProvider and those of Providers.
+// ProviderNames returns the provider names that may stand before the colon in the name of a model. These are
+// SimProvider and the names of Providers.
 func (c Config) ProviderNames() []string {
 	names := append(make([]string, 0, 1+len(c.Providers)), SimProvider)
 	for _, p := range c.Providers {
@@ -286,8 +285,8 @@ func (c Config) ProviderNames() []string {
 	return names
 }
 
-// file returns the path of what is kept under a name, "" if only bias records are kept. It also reports whether
-// DATA_DIR names the directory: it must be usable then.
+// file returns the path of a file or directory in the data directory. It returns "" if only bias records are kept.
+// named is true if DATA_DIR names the directory. The path must be usable then.
 func (c Config) file(name string) (path string, named bool) {
 	switch c.DataDir {
 	case "":
@@ -299,7 +298,7 @@ func (c Config) file(name string) (path string, named bool) {
 	}
 }
 
-// SessionsDir returns the directory in which sessions are kept, "" for none, and whether it must be usable.
+// SessionsDir returns the directory in which sessions are kept, or "" for none. If named is true, it must be usable.
 func (c Config) SessionsDir() (dir string, named bool) {
 	if c.SessionsInMemory {
 		return "", false
@@ -307,25 +306,25 @@ func (c Config) SessionsDir() (dir string, named bool) {
 	return c.file("sessions")
 }
 
-// HasDayLimit reports whether there is a limit of cost of a day.
+// HasDayLimit reports whether there is a daily limit, for all sessions or for a token.
 func (c Config) HasDayLimit() bool {
 	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil || c.TokenDayLimits
 }
 
-// HasHardLimits reports whether no limit of cost may be passed.
+// HasHardLimits reports whether the cost limits are hard, so that no cost may exceed them.
 func (c Config) HasHardLimits() bool { return c.CostLimits == "hard" }
 
-// SpendFile returns the file of what sessions cost, "" for none, and whether it must be usable.
+// SpendFile returns the file with the costs of sessions, or "" for none. If named is true, it must be usable.
 func (c Config) SpendFile() (path string, named bool) { return c.file("spend.jsonl") }
 
-// CalibrationFile returns the file of the calibrations of judges and of models that embed, "" for none.
+// CalibrationFile returns the file with the calibrations of JUDGE_MODEL and EMBEDDING_MODEL, or "" for none.
 func (c Config) CalibrationFile() string {
 	path, _ := c.file("calibrations.jsonl")
 	return path
 }
 
-// EvidenceFile returns the file of what reviewers and people say of sessions, "" for none, and whether it must be
-// usable.
+// EvidenceFile returns the file with the opinions of reviewers and people about sessions, or "" for none. If named is
+// true, it must be usable.
 func (c Config) EvidenceFile() (path string, named bool) {
 	if !c.KeepsRecords() {
 		return "", false
@@ -344,13 +343,13 @@ func (c Config) SendsEvents() bool {
 // EventsGoToURL reports whether EVENT_SINK is an address, and no file.
 func (c Config) EventsGoToURL() bool { return strings.Contains(c.EventSink, "://") }
 
-// EventFile returns the file of the events that wait, "" for none.
+// EventFile returns the file with the events that wait to be sent, or "" for none.
 func (c Config) EventFile() string {
 	path, _ := c.file("events.jsonl")
 	return path
 }
 
-// IntakeFile returns the file of the events that are taken in, "" for none.
+// IntakeFile returns the file with the accepted events of other councils, or "" for none.
 func (c Config) IntakeFile() string {
 	path, _ := c.file("events-intake.jsonl")
 	return path
@@ -360,7 +359,7 @@ func (c Config) IntakeFile() string {
 func (c Config) EventNetworks() []netip.Prefix {
 	networks := make([]netip.Prefix, 0, len(c.EventAllow))
 	for _, text := range c.EventAllow {
-		if network, err := netip.ParsePrefix(text); err == nil { // as check has made sure
+		if network, err := netip.ParsePrefix(text); err == nil { // check reports an entry that is no network.
 			networks = append(networks, network)
 		}
 	}
@@ -377,19 +376,18 @@ const (
 	SourceFile        Source = "file" // the _FILE form of a secret
 )
 
-// Setting is one variable, for people to read.
+// Setting describes one variable for people.
 type Setting struct {
 	Name    string // with the prefix LLM_COUNCIL_
-	Value   string // as it was written, or Default; a secret that is set is [redacted]
-	Default string // "" when there is none
+	Value   string // the text of the variable, or Default. A secret that is set is [redacted].
+	Default string // "" if there is none
 	Source  Source
-	Meaning string // one line
-	Secret  bool   // it may also be given as Name with _FILE behind it
+	Meaning string // on one line
+	Secret  bool   // The variable Name with _FILE behind it may name a file with the value.
 }
 
-// Settings returns every setting in the order of Config. The keys of further
-// providers follow Providers, one for each; as long as there is none,
-// LLM_COUNCIL_API_KEY_<NAME> stands for them. The zero Config gives the defaults.
+// Settings returns all settings in the order of Config. Behind Providers stands one row for the key of each provider.
+// If there are no providers, a row LLM_COUNCIL_API_KEY_<NAME> takes their place. The zero Config returns the defaults.
 func (c Config) Settings() []Setting {
 	if c.settings == nil {
 		return table()
@@ -397,7 +395,7 @@ func (c Config) Settings() []Setting {
 	return slices.Clone(c.settings)
 }
 
-// table returns what the tags of Config say.
+// table returns the settings with their defaults, from the tags of Config.
 func table() []Setting {
 	fields := settingFields()
 	rows := make([]Setting, len(fields))
@@ -426,9 +424,8 @@ func SettingNames() council.SettingNames {
 	return names
 }
 
-// Tracing returns the variables, named without the prefix, by which OpenTelemetry's
-// own library is told where traces go and what is in them. The value of one that may
-// hold a secret is [redacted].
+// Tracing returns the variables that OpenTelemetry's own library reads. They have no prefix, and say where traces go
+// and what they contain. The value of a variable that may hold a secret is [redacted].
 func Tracing() []Setting {
 	settings := []Setting{
 		{
@@ -450,7 +447,7 @@ func Tracing() []Setting {
 		if value := os.Getenv(s.Name); value != "" {
 			s.Value = value
 			s.Source = SourceEnvironment
-			if s.Secret || strings.Contains(value, "@") { // a URL may hold a password
+			if s.Secret || strings.Contains(value, "@") { // A URL may hold a password.
 				s.Value = redacted
 			}
 		}

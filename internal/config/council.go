@@ -17,7 +17,7 @@ import (
 func (c Config) Named() []string {
 	var named []string
 	judge := c.JudgeModel
-	if c.Roster != "" { // the id of a model that AllowedModels or Models has
+	if c.Roster != "" { // JudgeModel is then an id of the roster. Models or AllowedModels has that model already.
 		judge = ""
 	}
 	for _, model := range slices.Concat(
@@ -33,22 +33,24 @@ func (c Config) Named() []string {
 // KeepsRecords reports whether sessions leave bias records.
 func (c Config) KeepsRecords() bool { return c.BiasPersistence && c.BiasConsent > 0 }
 
-// used is a provider that a named model goes to.
+// used is a provider that answers for at least one named model.
 type used struct {
 	Provider
 	urlVariable, keyVariable string
-	model                    string // the first that goes there
+	model                    string // the first named model of the provider
 }
 
-// used returns the providers, but for the simulated one, that named models go to.
+// used returns the providers of the named models, without the simulated provider.
 func (c Config) used() []used {
-	first := map[string]string{} // the first model by its provider
+	first := map[string]string{} // the first named model, by provider
 	for _, model := range slices.Backward(c.Named()) {
 		provider, _ := council.SplitModel(model, c.ProviderNames())
 		first[provider] = model
 	}
 	all := make([]used, 0, 1+len(c.Providers))
-	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]})
+	all = append(all, used{
+		Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""],
+	})
 	for _, p := range c.Providers {
 		u := used{p, "LLM_COUNCIL_PROVIDERS", p.KeyVariable(), first[p.Name]}
 		if p.InRoster {
@@ -60,13 +62,13 @@ func (c Config) used() []used {
 	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
 }
 
-// AsksForKey reports whether a provider is known to answer nobody without a key.
+// AsksForKey reports whether a provider is known to refuse requests without a key.
 func (p Provider) AsksForKey() bool {
 	hosts := []string{"openrouter.ai", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}
 	return slices.Contains(hosts, p.url().Hostname())
 }
 
-// BaseURLOf returns the base URL of a provider, by its name.
+// BaseURLOf returns the base URL of the provider with a name. It returns that of the default provider if there is none.
 func (c Config) BaseURLOf(name string) string {
 	for _, p := range c.Providers {
 		if p.Name == name {
@@ -76,20 +78,20 @@ func (c Config) BaseURLOf(name string) string {
 	return c.BaseURL
 }
 
-// ListsPrices reports whether a provider, by its name, is known to list the prices of its models.
+// ListsPrices reports whether the provider with a name is known to publish the prices of its models.
 func (c Config) ListsPrices(name string) bool {
 	return name != SimProvider && Provider{BaseURL: c.BaseURLOf(name)}.url().Hostname() == "openrouter.ai"
 }
 
-// url returns the base URL, which has been checked.
+// url returns the parsed base URL. It returns an empty URL if it cannot be parsed.
 func (p Provider) url() *url.URL {
 	u, _ := url.Parse(p.BaseURL)
 	return cmp.Or(u, &url.URL{})
 }
 
-// RequireCouncil returns an error, joined and worded as Load's, when the settings
-// cannot run a council: no models are named, or one of them goes without a key to a
-// provider that asks for one. Commands that call no model do without it.
+// RequireCouncil returns an error if the settings cannot run a council. That is so if they name no models, or if a
+// provider of a named model requires a key and has none. The error has the same form as that of Load. Commands that
+// call no model do not call RequireCouncil.
 func (c Config) RequireCouncil() error {
 	p := &problems{}
 	if len(c.Models) == 0 {
@@ -109,8 +111,7 @@ func (c Config) RequireCouncil() error {
 	return p.err()
 }
 
-// Warnings returns what is likely to be wrong with the settings, and may be meant,
-// each worded as an error of Load's.
+// Warnings returns likely mistakes in the settings, which may be intended. Each has the form of an error of Load.
 func (c Config) Warnings() []string {
 	var warnings []string
 	warn := func(variable, format string, args ...any) {
@@ -128,16 +129,19 @@ func (c Config) Warnings() []string {
 	}
 	for _, u := range c.used() {
 		if strings.HasSuffix(u.url().Path, "/chat/completions") {
-			warn(u.urlVariable, "%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
+			warn(u.urlVariable,
+				"%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
 		}
 		switch {
 		case u.url().Path == "":
 			warn(u.urlVariable,
 				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		case u.AsksForKey() && !strings.Contains(u.url().Path, "/v1"):
-			warn(u.urlVariable, "%s names no version of the interface: councild check says where that provider answers", u.BaseURL)
+			warn(u.urlVariable,
+				"%s names no version of the interface: councild check says where that provider answers", u.BaseURL)
 		}
-		if u.APIKey == "" && len(u.Headers) == 0 && (u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
+		if u.APIKey == "" && len(u.Headers) == 0 &&
+			(u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
 		}
 	}
@@ -150,8 +154,8 @@ func (c Config) Warnings() []string {
 	return warnings
 }
 
-// isNear reports whether a host is this machine or one of a private network, where providers
-// seldom ask for a key: a name without a dot is one inside of such a network.
+// isNear reports whether a host is this machine or belongs to a private network. Providers there seldom require a key.
+// A name without a dot counts as a host of a private network.
 func isNear(host string) bool {
 	ip := net.ParseIP(host)
 	if ip == nil {
@@ -160,11 +164,10 @@ func isNear(host string) bool {
 	return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
 }
 
-// UnknownProvider returns what stands before the colon of a model when that looks
-// like the name of a provider and no provider has it. The ids of many models hold a
-// colon too, as llama3:8b and x/y:free: it is a name when it is nearly that of a
-// provider, or one that providers are known by, or when what follows looks like a
-// whole id.
+// UnknownProvider returns the text before the colon of a model if it looks like the name of a provider, but there is no
+// such provider. The ids of many models also have a colon, such as llama3:8b and x/y:free. The text looks like the name
+// of a provider if it is similar to a configured one, if it is a well-known one, or if the text behind the colon has a
+// slash or another colon.
 func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
 	names := c.ProviderNames()
@@ -173,10 +176,11 @@ func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	}
 	isAlike := func(other string) bool { return 2*distance(name, other) < len(other) }
 	known := []string{
-		"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together", "local",
+		"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together",
+		"local",
 	}
 	return name, slices.ContainsFunc(names, isAlike) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
 }
 
-// ProviderName is the form of the name of a provider.
+// ProviderName matches the name of a provider.
 var ProviderName = regexp.MustCompile(`^[a-z0-9_-]+$`)

@@ -16,17 +16,16 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Load reads the environment of the process. Its error joins one error of one
-// line for every problem: the variable, what is wrong with it and how to mend
-// it, never a secret. A variable that begins with LLM_COUNCIL_ and is no setting
-// is a problem too.
+// Load reads the environment of the process. Its error joins one error for every problem. Each has one line with the
+// variable, what is wrong with it and how to fix it, but never a secret. A variable that begins with LLM_COUNCIL_ and
+// is no setting is a problem too.
 //
-// envconfig reads nothing but the process's own variables. Load therefore
-// replaces those that begin with LLM_COUNCIL_ while it works and puts them back
-// before it returns: call it before there is a goroutine that reads or sets them.
+// The package envconfig reads only the variables of the process. That is why Load replaces those that begin with
+// LLM_COUNCIL_ while it works, and restores them before it returns. It must be called before any goroutine reads or
+// sets them.
 //
-// Each of checks is given the settings as far as they could be read, and returns
-// what else is wrong with them, worded alike, or nil.
+// Load calls each of checks with the settings that could be read. A check returns further problems in the same form, or
+// nil.
 func Load(checks ...func(Config) error) (Config, error) {
 	given := map[string]string{}
 	for variable, text := range environ() {
@@ -76,10 +75,11 @@ func environ() map[string]string {
 	return vars
 }
 
-// problems collects what is wrong with the texts of the variables.
+// problems collects the problems of the variables.
 type problems struct {
-	texts map[string]string // by variable, none empty, the files' contents among them
-	given map[string]string // the variables of the environment, as they were
+	// texts has the values by variable, including those from files. None is empty.
+	texts map[string]string
+	given map[string]string // the unchanged variables of the environment
 	errs  []error
 }
 
@@ -88,8 +88,7 @@ func (p *problems) add(variable, format string, args ...any) {
 	p.errs = append(p.errs, errors.New(variable+": "+fmt.Sprintf(format, args...)))
 }
 
-// invalid reports a problem and quotes the variable's text, which must be no
-// secret.
+// invalid reports a problem and quotes the value of the variable, which must not be a secret.
 func (p *problems) invalid(variable, problem string) {
 	p.add(variable, "%q %s", p.texts[variable], problem)
 }
@@ -105,15 +104,16 @@ func (p *problems) err() error {
 	return errors.Join(p.errs...)
 }
 
-// serviceLink matches the variables, with their values, that Kubernetes sets for each Service of a namespace: LLM_COUNCIL_PORT and
-// LLM_COUNCIL_PORT_80_TCP_ADDR for one that is named llm-council, LLM_COUNCIL_WEB_PORT for llm-council-web. The value is a part
-// of the form, so that a mistake such as LLM_COUNCIL_PORT=8080 is still found.
+// serviceLink matches the variables that Kubernetes sets for each Service of a namespace, with their values. For a
+// Service llm-council these are LLM_COUNCIL_PORT, LLM_COUNCIL_PORT_80_TCP_ADDR and others. For llm-council-web,
+// LLM_COUNCIL_WEB_PORT is one of them. It matches the value too, so that a mistake such as LLM_COUNCIL_PORT=8080 is
+// still reported.
 var serviceLink = regexp.MustCompile(`^` + prefix + `(?:[A-Z0-9_]+_)?(?:` +
 	`SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9_]+)?=[0-9]+|` +
 	`PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.+|` +
 	`PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-fA-F.:]+))$`)
 
-// takeServiceLinks removes the variables of Kubernetes Services and returns their names, sorted.
+// takeServiceLinks removes the variables of Kubernetes Services, and returns their sorted names.
 func takeServiceLinks(vars map[string]string) []string {
 	var links []string
 	for variable, text := range vars {
@@ -126,7 +126,7 @@ func takeServiceLinks(vars map[string]string) []string {
 	return links
 }
 
-// quoted returns the variables whose texts keep the quotes around them, sorted.
+// quoted returns the sorted names of the variables whose values still have quotes around them.
 func (p *problems) quoted() []string {
 	var variables []string
 	for variable, text := range p.texts {
@@ -138,8 +138,8 @@ func (p *problems) quoted() []string {
 	return variables
 }
 
-// isQuoted reports whether a text, or an entry of it as a list, stands in quotes. A shell removes them. Docker's --env-file and
-// the manifests of Kubernetes pass them on.
+// isQuoted reports whether a text, or an entry of a comma list, stands in quotes. A shell removes quotes. Docker's
+// --env-file and Kubernetes manifests keep them.
 func isQuoted(text string) bool {
 	inQuotes := func(text string) bool {
 		first, size := utf8.DecodeRuneInString(text)
@@ -147,10 +147,12 @@ func isQuoted(text string) bool {
 		return len(text) > size && strings.ContainsRune("\"'`“‘„", first) && strings.ContainsRune("\"'`”“’‘", last)
 	}
 	text = strings.TrimSpace(text)
-	return inQuotes(text) || slices.ContainsFunc(strings.Split(text, ","), func(entry string) bool { return inQuotes(strings.TrimSpace(entry)) })
+	return inQuotes(text) || slices.ContainsFunc(strings.Split(text, ","), func(entry string) bool {
+		return inQuotes(strings.TrimSpace(entry))
+	})
 }
 
-// readFiles gives every secret that has a _FILE variable the content of its file.
+// readFiles reads the files that _FILE variables name, and sets the secrets to their contents.
 func (p *problems) readFiles(given map[string]string) {
 	for variable, path := range given {
 		secret, ok := strings.CutSuffix(variable, fileSuffix)
@@ -165,7 +167,7 @@ func (p *problems) readFiles(given map[string]string) {
 		content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
 		switch {
 		case err != nil && !strings.Contains(path, "/"):
-			// It may be the secret itself, written into the wrong variable.
+			// The message does not quote the path, because it may be the secret itself in the wrong variable.
 			p.add(variable, "names no file that councild can read (%v): write its whole path", errors.Unwrap(err))
 		case err != nil:
 			p.add(variable, "%q cannot be read (%v): write the path of a file that councild can read", path, errors.Unwrap(err))
@@ -184,9 +186,9 @@ func isSecret(variable string) bool {
 		slices.ContainsFunc(table(), func(s Setting) bool { return s.Secret && s.Name == variable })
 }
 
-// process has envconfig read the texts. envconfig stops at the first that does
-// not parse; it is reported, and the rest is read without it. A setting that was
-// reported has its default, so that no later check reports it again.
+// process lets envconfig read the texts. envconfig stops at the first text that it cannot parse. process reports that
+// text and reads the others without it. A setting that was reported has its default, so that no later check reports it
+// again.
 func (p *problems) process() (c Config, err error) {
 	own := environ()
 	defer func() { err = errors.Join(err, replaceEnviron(own)) }()
@@ -202,7 +204,7 @@ func (p *problems) process() (c Config, err error) {
 	}
 }
 
-// without returns the texts less those of pointers that are word.
+// without returns the texts, but leaves out settings with a pointer type whose text is word.
 func (p *problems) without(word string) map[string]string {
 	texts := maps.Clone(p.texts)
 	for _, f := range settingFields() {
@@ -213,7 +215,7 @@ func (p *problems) without(word string) map[string]string {
 	return texts
 }
 
-// replaceEnviron makes vars the only variables with the prefix.
+// replaceEnviron replaces all variables of the process that have the prefix with vars.
 func replaceEnviron(vars map[string]string) (err error) {
 	for variable := range environ() {
 		err = errors.Join(err, os.Unsetenv(variable))
@@ -224,7 +226,7 @@ func replaceEnviron(vars map[string]string) (err error) {
 	return err
 }
 
-// unparsable says what is wrong with a text that envconfig could not read.
+// unparsable returns what is wrong with a text that envconfig could not parse.
 func unparsable(e *envconfig.ParseError) string {
 	switch strings.TrimPrefix(e.TypeName, "*") {
 	case "bool":
@@ -245,8 +247,7 @@ func unparsable(e *envconfig.ParseError) string {
 	}
 }
 
-// settings returns the table with the values in it and a row for every
-// provider's key.
+// settings returns the table of settings with their values. It has a row for the key of every provider.
 func (p *problems) settings(providers Providers, given map[string]string) []Setting {
 	var rows []Setting
 	for _, row := range table() {
@@ -282,7 +283,7 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 	var known []string
 	for _, row := range rows {
 		if row.Name == keyPattern {
-			continue // stands for no variable while there are no providers
+			continue // Without providers, this row stands for no variable.
 		}
 		known = append(known, row.Name)
 		if row.Secret {
@@ -306,8 +307,9 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 	}
 }
 
-// Nearest returns the first of names that is at most so many edits away from name and
-// nearer than the others, or "". An edit inserts, deletes or replaces one byte.
+// Nearest returns the one of names that is nearest to name, by the number of edits between them. It returns the first
+// one if several are equally near, and "" if none is within the given number of edits. An edit inserts, deletes or
+// replaces one byte.
 func Nearest(name string, names []string, edits int) string {
 	best := ""
 	least := edits + 1
@@ -323,8 +325,8 @@ func Nearest(name string, names []string, edits int) string {
 	return best
 }
 
-// distance is the Levenshtein distance of a and b in bytes, computed row by row
-// (Wagner and Fischer 1974).
+// distance returns the Levenshtein distance of a and b in bytes. It computes the distance row by row (Wagner and
+// Fischer 1974).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,12 +1,12 @@
 package config
 
-// Replaced is a variable of an earlier version. A start with it ends with an error that names the remedy.
+// Replaced is a variable of an earlier version. If it is set, Load returns an error with the remedy.
 type Replaced struct {
 	Name   string // without the prefix LLM_COUNCIL_
-	Remedy string // what to do instead, or what holds now
+	Remedy string // says what to do instead, or which value is fixed now
 }
 
-// ReplacedNames returns the variables of earlier versions, by their names.
+// ReplacedNames returns the variables of earlier versions, sorted by name.
 func ReplacedNames() []Replaced {
 	return []Replaced{
 		{"BIAS_FSYNC_INTERVAL", "with LLM_COUNCIL_BIAS_FSYNC=interval, records are synced within 1s of the answer"},
@@ -17,7 +17,8 @@ func ReplacedNames() []Replaced {
 		{"DEMOGRAPHICS_BACKEND", "write its value into LLM_COUNCIL_DEMOGRAPHICS, where off replaces false and lexicon true"},
 		{"DIAL_TIMEOUT", "connecting to a provider may take 5s"},
 		{"EVENTS_MIN_ORGS", "a row of the board needs 5 organisations"},
-		{"EVENT_STORE", "move the files into LLM_COUNCIL_DATA_DIR, " + byDefault + ", as events-DAY.jsonl and events-intake-DAY.jsonl"},
+		{"EVENT_STORE", "move the files into LLM_COUNCIL_DATA_DIR, " + byDefault +
+			", as events-DAY.jsonl and events-intake-DAY.jsonl"},
 		{"EVIDENCE_STORE", moveTo("evidence.jsonl") + orOff},
 		{"IDLE_TIMEOUT", inRoster("idle_timeout_seconds", "provider")},
 		{"LEASE", "when a daemon is silent for 20s, the others take over its sessions"},

@@ -13,13 +13,13 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// MaxRosterBytes is the most bytes of a roster.
+// MaxRosterBytes is how many bytes a roster may have.
 const MaxRosterBytes = 256 << 10
 
-// Roster is what a roster says, after all checks.
+// Roster is the content of a roster, after all checks.
 type Roster struct {
 	Hash      string // 8 hexadecimal digits of the file's SHA-256
-	Default   string // the council that answers requests that name none
+	Default   string // the council for requests that name none
 	Models    []Model
 	Councils  []Council
 	Classes   []string // the classes of data, the lowest first
@@ -32,15 +32,16 @@ type Roster struct {
 // Model is an entry of the roster's models.
 type Model struct {
 	ID string
-	// Provider is as the file has it. It is "" for the default provider, and for one that the model's name begins with.
+	// Provider is the provider key of the entry. It is "" for the default provider. It is also "" if the provider stands
+	// at the beginning of the model's name.
 	Provider string
-	// Member is the seat that the model takes. Its Model is what LLM_COUNCIL_MODELS would call it.
+	// Member is the seat that the model takes. Its Model is the name that the model would have in LLM_COUNCIL_MODELS.
 	Member council.Member
-	// PublishAs is the name that events have in place of the model's own. Without it, they have council.OtherModel.
+	// PublishAs is the public name of the model in events. If it is "", events have council.OtherModel.
 	PublishAs string
 	// Clearance is the highest class that the model may see. It is "" if the roster has no classes.
 	Clearance string
-	// Price is nil if the file gives none.
+	// Price is nil if the roster gives none.
 	Price *spend.Tariff
 }
 
@@ -48,14 +49,14 @@ type Model struct {
 type Council struct {
 	Name      string
 	Members   []string // at least two
-	Reviewers []string // without them, the members review
-	Chairman  string   // without it, the first member writes
-	Fallbacks []string // without them, the other members follow by rank
+	Reviewers []string // If it is empty, the members review.
+	Chairman  string   // If it is "", the first member writes.
+	Fallbacks []string // If it is empty, the other members follow by rank.
 	Quorum    int      // 0 stands for more than half of the members
-	DataClass string   // the class of questions that name none; "" stands for the highest
-	Audience  []string // the names of the tokens that may ask it; without them, every token may
+	DataClass string   // the class of questions that name none. "" stands for the highest class.
+	Audience  []string // the labels of the tokens that may ask the council. If it is empty, every token may.
 
-	// The daemon's own settings hold where the zero value of these stands.
+	// If one of the next fields has its zero value, the setting of the daemon holds.
 	MaxCostUSD     *float64
 	MaxTotalTokens *int64
 	Timeout        *time.Duration
@@ -66,10 +67,12 @@ type Council struct {
 
 // rights returns the rights that a token may have.
 func rights() []string {
-	return []string{string(council.MayAsk), string(council.MayReport), string(council.MayEvents), string(council.MayAdmin)}
+	return []string{
+		string(council.MayAsk), string(council.MayReport), string(council.MayEvents), string(council.MayAdmin),
+	}
 }
 
-// Model returns the model with an id.
+// Model returns the model with an id. It reports false if the roster has none.
 func (r *Roster) Model(id string) (Model, bool) {
 	i := slices.IndexFunc(r.Models, func(m Model) bool { return m.ID == id })
 	if i < 0 {
@@ -87,10 +90,10 @@ func (r *Roster) Members() map[string]council.Member {
 	return members
 }
 
-// CouncilHash returns 8 hexadecimal digits of a SHA-256 over what shapes the votes of a council: the
-// order, and of each member and reviewer provider, model, system prompt, temperatures, effort,
-// output limit and body. Prices, limits, audiences, the chairman and the ids are not in it: with
-// them no new series of records begins.
+// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. This is the
+// order, the temperatures, and the provider, model, system prompt, effort, output limit and body of each member and
+// reviewer. Prices, cost limits, audiences, the chairman and the ids are not part of it, because records before and
+// after such a change belong together.
 func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {
 	type seat struct {
 		Model           string                     `json:"model"` // with its provider
@@ -122,7 +125,7 @@ func CouncilHash(order council.Order, answers, reviews council.Sampling, members
 		Reviewers         []seat        `json:"reviewers"`
 	}{order, answers.Temperature, reviews.Temperature, seats(members), seats(reviewers)})
 	if err != nil {
-		return "invalid" // a body that is no JSON, which ParseRoster never makes
+		return "invalid" // A body that is no JSON causes this, but ParseRoster never makes one.
 	}
 	return short(text)
 }
@@ -133,13 +136,13 @@ func short(data []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// RosterProblem is something that is wrong with a roster.
+// RosterProblem is a problem of a roster.
 type RosterProblem struct {
-	Line    int    // from 1 on; 0: of the file as a whole
-	Message string // what is wrong, and how to mend it
+	Line    int    // from 1, or 0 for a problem of the whole file
+	Message string // what is wrong, and how to fix it
 }
 
-// RosterProblems are all that is wrong with a roster, in the order of their lines.
+// RosterProblems are all problems of a roster, in the order of their lines.
 type RosterProblems []RosterProblem
 
 // maxProblems is how many problems of a roster are shown.

@@ -23,7 +23,7 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// maxDepth is how deep mappings and lists may stand in each other.
+// maxDepth is how deep mappings and lists may be nested.
 const maxDepth = 16
 
 var modelID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -33,7 +33,7 @@ const (
 	useModel = "name a key of models"
 )
 
-// ownMembers returns the members of a request that councild sets or refuses.
+// ownMembers returns the members of a request body that councild sets itself or refuses.
 func ownMembers() []string {
 	return []string{
 		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions",
@@ -42,7 +42,8 @@ func ownMembers() []string {
 	}
 }
 
-// ParseRoster checks the text of a roster that stands beside the settings. Its error is RosterProblems. It reads no secrets.
+// ParseRoster parses and checks the text of a roster. It also checks that the roster does not contradict the settings.
+// Its error is a RosterProblems. It does not read the secrets, which ReadRoster does.
 func (c Config) ParseRoster(data []byte) (*Roster, error) {
 	if len(data) > MaxRosterBytes {
 		return nil, RosterProblems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, "+
@@ -72,7 +73,7 @@ func (c Config) ParseRoster(data []byte) (*Roster, error) {
 	return &r.roster, nil
 }
 
-// document returns the root of the file's one document.
+// document returns the root of the YAML text, which must hold one document.
 func document(data []byte) (*yaml.Node, *RosterProblem) {
 	var first, second yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(
@@ -89,7 +90,9 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 	}
 	if err == nil {
 		if err = loader.Load(&second); err == nil {
-			return nil, &RosterProblem{Line: second.Line, Message: "a second document begins: write one roster into a file, without --- in it"}
+			return nil, &RosterProblem{
+				Line: second.Line, Message: "a second document begins: write one roster into a file, without --- in it",
+			}
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -111,7 +114,8 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 	return first.Content[0], nil
 }
 
-// noAnchors refuses anchors and aliases, with which a small file can stand for a huge one.
+// noAnchors is a YAML plugin that refuses anchors and aliases, because a small file with aliases can stand for a huge
+// one.
 type noAnchors struct{}
 
 var errAnchor = errors.New("anchors (&) and aliases (*) are refused: write the value out")
@@ -124,27 +128,28 @@ func (noAnchors) DefineAnchor(string, *yaml.Node) error         { return errAnch
 func (noAnchors) ResolveAlias(string) (*yaml.Node, bool, error) { return nil, false, errAnchor }
 func (noAnchors) EndDocument() error                            { return nil }
 
-// rosterReader makes a roster of nodes.
+// rosterReader builds a Roster from YAML nodes, and collects the problems. Most of its methods return or are the
+// functions that read the value of a key.
 type rosterReader struct {
 	settings Config
 	roster   Roster
 	problems RosterProblems
 	later    []func() // checks that need the whole file
 
-	// These say which names are taken. A search through the lists would take quadratic time.
+	// These maps have the names that are taken. Searching the lists would take quadratic time.
 	models, councils, classes, tokens, providers map[string]bool
-	hashes                                       map[[sha256.Size]byte]string // of tokens, with their names
-	prices                                       map[string]Model             // the first model with a price, by the model's name
+	hashes                                       map[[sha256.Size]byte]string // token names by hash
+	prices                                       map[string]Model             // the first entry with a price, by model
 }
 
 func (r *rosterReader) add(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, RosterProblem{Line: n.Line, Message: fmt.Sprintf(format, args...)})
 }
 
-// quote returns a text of the file for a message.
+// quote quotes at most 64 characters of a text for a message.
 func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 
-// each calls read for every key of a mapping.
+// each calls read for every key of a mapping. what names the mapping in messages.
 func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.add(n, "%s is no mapping: write it as key: value", what)
@@ -166,7 +171,8 @@ func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yam
 	}
 }
 
-// fields reads a mapping whose keys are known.
+// fields reads a mapping with known keys. known has the function that reads the value of each key. required keys must
+// be there.
 func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
 	given := map[string]bool{}
 	r.each(n, what, func(key, value *yaml.Node) {
@@ -200,8 +206,11 @@ func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*
 	}
 }
 
-// named reads a mapping of entries by their names.
-func (r *rosterReader) named(what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node)) func(*yaml.Node) {
+// named returns a function that reads a mapping of entries by their names. form matches a valid name, and use says in
+// messages how to write one.
+func (r *rosterReader) named(
+	what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node),
+) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.each(n, what, func(key, value *yaml.Node) {
 			if !form.MatchString(key.Value) {
@@ -224,7 +233,7 @@ func (r *rosterReader) text(what string, into *string) func(*yaml.Node) {
 	}
 }
 
-// list returns a function that reads a list of texts.
+// list returns a function that reads a list of texts. It calls check for each entry.
 func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
@@ -254,7 +263,7 @@ func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) fu
 	}
 }
 
-// dollars returns a function that reads an amount above 0.
+// dollars returns a function that reads an amount of US dollars above 0.
 func (r *rosterReader) dollars(what string, into **float64) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := spend.ParseUSD(n.Value)
@@ -314,7 +323,7 @@ func (r *rosterReader) file(root *yaml.Node) {
 	}
 }
 
-// class returns a function that reads the name of a class.
+// class returns a function that reads the name of a data class.
 func (r *rosterReader) class(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.text(what, into)(n)
@@ -388,12 +397,12 @@ func (r *rosterReader) providerName(into *string) func(*yaml.Node) {
 	}
 }
 
-// seats returns a function that reads a list of the ids of models.
+// seats returns a function that reads a list of model ids.
 func (r *rosterReader) seats(what string, into *[]string) func(*yaml.Node) {
 	return r.list(what, into, func(n *yaml.Node) { r.seat(what, n) })
 }
 
-// seat checks that a text is the id of a model.
+// seat checks, after the whole file is read, that a text is the id of a model.
 func (r *rosterReader) seat(what string, n *yaml.Node) {
 	r.later = append(r.later, func() {
 		if !r.models[n.Value] {
@@ -510,7 +519,7 @@ func (r *rosterReader) token(name string, n *yaml.Node) {
 	r.roster.Tokens = append(r.roster.Tokens, t)
 }
 
-// mostCalls and mostSeconds stand for every larger number, so that what is computed from it stays in range.
+// mostCalls and mostSeconds take the place of every larger number, so that products with them do not overflow.
 const (
 	mostCalls   = 1 << 20
 	mostSeconds = 1 << 30
@@ -554,26 +563,26 @@ func (r *rosterReader) provider(name string, n *yaml.Node) {
 	}
 }
 
-// visible is what a header's value, and the value of a query, may consist of.
+// visible matches a valid value of a header or query parameter.
 var visible = regexp.MustCompile(`^[!-~]+( [!-~]+)*$`)
 
-// entryName is the form of the name of a header or of a parameter of a query.
+// entryName matches a valid name of a header or query parameter.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// secretWord matches a word of the name of a header or parameter that holds a secret. Words are compared as a whole:
-// x-portkey-provider and x-author hold none.
+// secretWord matches a word in a name that shows that the header or query parameter holds a secret. It matches whole
+// words, so that the words of x-portkey-provider and x-author do not match.
 var secretWord = regexp.MustCompile(`^(keys?|auth|auth[nz]|authorization|authentication|bearer|jwt|pwd|passwd|passphrase|sig|signature|` +
 	`.*(password|token|cookies?|secrets?|credentials?|(api|access|auth|private|secret|subscription|virtual)keys?))$`)
 
-// camel finds where the next word of a name such as apiKey begins.
+// camel matches the boundary between two words of a name such as apiKey.
 var camel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// secretValue matches a text that is a secret under any name: a scheme of HTTP authentication, a key in the form that providers
-// give out, a JSON Web Token, or a list of settings with a key among them.
+// secretValue matches a value that is a secret under any name. Such values are HTTP credentials with their scheme, keys
+// in the forms of well-known providers, JSON Web Tokens, and texts that contain a key with its name.
 var secretValue = regexp.MustCompile(`(?i)^(bearer|basic|token) |\b(sk|rk|gsk|xai|hf|ghp)[-_][a-z0-9_-]{16}|\bAIza[a-z0-9_-]{30}|` +
 	`\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]+\.|(api|access|secret)[-_]?key["']? ?[:=]`)
 
-// LooksSecret reports whether the text of a header or parameter looks like a secret.
+// LooksSecret reports whether a header or query parameter looks like a secret, by its name or its text.
 func LooksSecret(name, text string) bool {
 	words := strings.FieldsFunc(strings.ToLower(camel.ReplaceAllString(name, "$1-$2")), func(r rune) bool {
 		return r == '-' || r == '_'
@@ -581,7 +590,8 @@ func LooksSecret(name, text string) bool {
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
-// values reads headers, or what stands in a query. Messages on a secret among them call it by its name in the format of.
+// values reads headers or query parameters. what names the mapping in messages. of is a format that names a secret in
+// messages, with %s for the name of the header or query parameter.
 func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	values := map[string]Secret{}
 	r.each(n, what, func(key, value *yaml.Node) {
@@ -612,11 +622,11 @@ func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	return values
 }
 
-// body reads what is merged into requests.
+// body reads the members that are merged into the bodies of requests.
 func (r *rosterReader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
-		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // some providers read names in any case
+		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // Some providers ignore the case of names.
 			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; "+
 				"body is for what councild does not know", key.Value)
 			return
@@ -632,7 +642,7 @@ func (r *rosterReader) body(n *yaml.Node) map[string]json.RawMessage {
 	return body
 }
 
-// json returns what a node stands for, as encoding/json has it.
+// json returns the value of a node in the types of encoding/json.
 func (r *rosterReader) json(n *yaml.Node) any {
 	if n.Kind == yaml.MappingNode {
 		object := map[string]any{}
@@ -703,7 +713,7 @@ func (r *rosterReader) price(n *yaml.Node) *spend.Tariff {
 	return &t
 }
 
-// onePrice reports a second price of one model.
+// onePrice reports a problem if two entries give one model different prices.
 func (r *rosterReader) onePrice(m Model, n *yaml.Node) {
 	switch before, known := r.prices[m.Member.Model]; {
 	case m.Price == nil:
@@ -715,7 +725,7 @@ func (r *rosterReader) onePrice(m Model, n *yaml.Node) {
 	}
 }
 
-// rates returns how the keys of rates are read.
+// rates returns the functions that read the keys of rates.
 func (r *rosterReader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
 	price := func(what string, into **spend.Price) func(*yaml.Node) {
 		return func(n *yaml.Node) {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// ReadRoster returns the roster that the settings name, nil where they name none, and the settings with
-// what it adds: its providers with their secrets, and its models under the names that MODELS would have.
-// Done twice, it reads the file again.
+// ReadRoster reads the roster that the settings name. It returns the settings with the providers, secrets, models and
+// limits of the roster added to them. The roster is nil if the settings name none. ReadRoster may be called again on
+// its result, and then reads the file again.
 func (c Config) ReadRoster() (Config, *Roster, error) {
 	if c.Roster == "" {
 		return c, nil, nil
@@ -22,7 +22,9 @@ func (c Config) ReadRoster() (Config, *Roster, error) {
 		err = r.readSecrets()
 	}
 	if err != nil {
-		return c, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
+		return c, nil, fmt.Errorf(
+			"LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "),
+		)
 	}
 	c.Providers = append(c.Providers, r.Providers...)
 	c.Models = nil
@@ -54,14 +56,16 @@ func (c Config) ReadRoster() (Config, *Roster, error) {
 func (c Config) openRoster() (*Roster, error) {
 	path := c.Roster
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
+	if err == nil && !info.Mode().IsRegular() { // A pipe or a device may never end.
 		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
+		return nil, fmt.Errorf(
+			"%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err),
+		)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // The file was only read, so the error does not matter.
 	data, err := io.ReadAll(io.LimitReader(f, MaxRosterBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be read: %w", path, err)
@@ -69,14 +73,14 @@ func (c Config) openRoster() (*Roster, error) {
 	return c.ParseRoster(data)
 }
 
-// secretPlace is where a secret of the roster is: in a file, or in an environment variable.
+// secretPlace says in which file or environment variable a secret of the roster is.
 type secretPlace struct {
-	of             string // what the secret is, for messages
-	file, variable string // one of them is ""
-	put            func(Secret)
+	of             string       // names the secret in messages
+	file, variable string       // one of them is ""
+	put            func(Secret) // sets the secret
 }
 
-// readSecrets completes the providers. Its error says all that is wrong with their secrets, each problem on a line.
+// readSecrets reads all secrets of the roster and sets them. Its error has a line for each problem.
 func (r *Roster) readSecrets() error {
 	var errs []error
 	for _, place := range r.secrets {
@@ -89,7 +93,7 @@ func (r *Roster) readSecrets() error {
 	return errors.Join(errs...)
 }
 
-// read returns the secret.
+// read reads the secret from its file or variable.
 func (p secretPlace) read() (Secret, error) {
 	var text string
 	if p.variable != "" {
@@ -103,7 +107,9 @@ func (p secretPlace) read() (Secret, error) {
 		}
 		data, err := os.ReadFile(p.file)
 		if err != nil {
-			return "", fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", p.file, errors.Unwrap(err))
+			return "", fmt.Errorf(
+				"%q cannot be read (%w): write the path of a file that councild can read", p.file, errors.Unwrap(err),
+			)
 		}
 		text = strings.TrimRight(string(data), "\r\n")
 	}

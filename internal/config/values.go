@@ -15,9 +15,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Secret is a text that shows itself to nobody who does not ask with Reveal:
-// printed, logged or encoded it is "[redacted]", or "" when it is empty. Any text
-// is a Secret, so reading one cannot fail with an error that quotes it.
+// Secret is a text that only Reveal returns. If it is printed, logged or encoded, it is "[redacted]", or "" if it is
+// empty. Every text can be a Secret, so no error of parsing one can quote it.
 type Secret string
 
 const redacted = "[redacted]"
@@ -33,8 +32,7 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format prints the redacted form for every verb: fmt asks String for some of
-// them only.
+// Format prints the redacted form for every verb, because fmt calls String for some verbs only.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // MarshalText returns the redacted form. It never fails.
@@ -43,37 +41,36 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue returns the redacted form.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Token is a bearer token that clients may use, of API_TOKENS or of the roster.
+// Token is a bearer token that clients may use. It stands in API_TOKENS or in the roster.
 type Token struct {
-	// Name is 1 to 32 letters, digits, - and _. API_TOKENS may leave it out. The sessions of a token belong to its
-	// name, and without one to the token itself.
+	// Name has 1 to 32 letters, digits, - and _. It may be "" in API_TOKENS. The sessions of a token belong to its name.
+	// If the token has no name, they belong to the token itself.
 	Name string
-	// Secret is the token. It is "" in the roster, which has SHA256 instead.
+	// Secret is the token. It is "" if the token stands in the roster.
 	Secret Secret
-	// SHA256 is the hash of a token of the roster. It is nil in API_TOKENS.
+	// SHA256 is the hash of the token. It is nil if the token stands in API_TOKENS.
 	SHA256 *[sha256.Size]byte
-	// The limits have no value where the daemon's own hold. Only the roster gives them.
+	// Only the roster sets the next three limits. If a limit is nil, the limit of the daemon holds.
 	MaxCostUSDPerDay *float64
 	RateLimit        *int // sessions a minute
 	MaxSessions      *int // sessions at once
-	// May has the rights of the token. Without it, they are all but admin.
+	// May has the rights of the token. If it is nil, the token has all rights but council.MayAdmin.
 	May []council.Right
 }
 
-// Label names the token in audiences of councils.
+// Label returns the text that names the token in audiences of councils and in costs.
 func (t Token) Label() string {
 	return council.TokenLabel(t.Name, sha256.Sum256([]byte(t.Secret)))
 }
 
-// Tokens are bearer tokens, none of them or of their names twice.
+// Tokens are the bearer tokens of API_TOKENS. After Load, no two of them are equal or have the same name.
 type Tokens []Token
 
-// TokenName is the form of the name of a token.
+// TokenName matches the name of a token.
 var TokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// Set splits a comma list of token and name:token. It implements envconfig.Setter and
-// never fails: Load judges the entries, so that it can report every bad one. An entry
-// without a valid name becomes a token as a whole.
+// Set splits a comma list of token and name:token. It implements envconfig.Setter and never fails. Load checks the
+// entries later, so that it can report every wrong one. An entry without a valid name becomes a token as a whole.
 func (t *Tokens) Set(text string) error {
 	*t = nil
 	for entry := range strings.SplitSeq(text, ",") {
@@ -90,9 +87,8 @@ func (t *Tokens) Set(text string) error {
 // Bytes is a size in bytes.
 type Bytes int64
 
-// Set reads a whole number of bytes, or one with a unit behind it: KiB, MiB and
-// GiB are powers of 1024, KB, MB and GB powers of 1000 (IEC 80000-13), in either
-// case. It implements envconfig.Setter.
+// Set reads a whole number of bytes, or a whole number with a unit behind it. KiB, MiB and GiB are powers of 1024. KB,
+// MB and GB are powers of 1000 (IEC 80000-13). Units may be in lower case. It implements envconfig.Setter.
 func (b *Bytes) Set(text string) error {
 	number := strings.TrimRightFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -106,15 +102,15 @@ func (b *Bytes) Set(text string) error {
 	return nil
 }
 
-// Provider is an OpenAI-compatible endpoint besides the default one, of PROVIDERS or of the roster.
+// Provider is an OpenAI-compatible endpoint besides the default one. It stands in PROVIDERS or in the roster.
 type Provider struct {
-	Name    string // a to z, 0 to 9, _ and -; unique
+	Name    string // unique, of a to z, 0 to 9, _ and -
 	BaseURL string // absolute, http or https, without a slash at the end
-	APIKey  Secret // "" when the provider needs none
-	// Headers and Query are sent with each request. Only the roster gives them.
+	APIKey  Secret // "" if the provider needs none
+	// Headers and Query are sent with each request. Only the roster sets them.
 	Headers, Query map[string]Secret
-	// MaxCalls limits the calls in flight, and IdleTimeout the time between two bytes of a reply. 0 stands for the limits
-	// of all providers. Only the roster gives them.
+	// MaxCalls limits the calls in flight. IdleTimeout limits the time between two bytes of a reply. 0 stands for the
+	// limit that other providers have. Only the roster sets them.
 	MaxCalls    int
 	IdleTimeout time.Duration
 	// InRoster says that the roster names the provider, and not PROVIDERS.
@@ -129,8 +125,8 @@ func (p Provider) KeyVariable() string {
 // Providers are the providers besides the default one.
 type Providers []Provider
 
-// Set splits a comma list of name=url. It implements envconfig.Setter and never
-// fails: Load judges the entries, so that it can report every bad one.
+// Set splits a comma list of name=url. It implements envconfig.Setter and never fails. Load checks the entries later,
+// so that it can report every wrong one.
 func (p *Providers) Set(text string) error {
 	*p = nil
 	for entry := range strings.SplitSeq(text, ",") {
