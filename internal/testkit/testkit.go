@@ -1,4 +1,5 @@
-// Package testkit holds what tests of several rooms share.
+// Package testkit has the rules by which tests of all packages skip. Its subpackages have simulators, faulty disks and
+// networks that tests of several packages share.
 package testkit
 
 import (
@@ -7,7 +8,8 @@ import (
 	"testing"
 )
 
-// Slow skips a test that takes over a second on a quiet machine when tests are short, as in make check.
+// Slow skips a slow test if tests run with -short, as in make check. A test is slow if it takes over a second on an
+// idle machine.
 func Slow(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -15,7 +17,8 @@ func Slow(tb testing.TB) {
 	}
 }
 
-// Missing skips a test for a reason, such as a tool that is not installed. In make test, which installs all tools, it fails instead.
+// Missing skips a test for a reason, such as a tool that is not installed. In make test, which installs all tools, the
+// test fails instead.
 func Missing(tb testing.TB, reason string) {
 	tb.Helper()
 	if os.Getenv("COUNCILD_TESTS") == "all" {

@@ -1,8 +1,8 @@
 // Package biassim generates the records of simulated sessions with planted
-// biases, to show what the bias report finds in data whose truth is known. It writes no
-// text and asks no model: scores come from the formula below.
+// biases. Tests use them to show what the bias report finds in data whose truth is
+// known. The package writes no text and asks no model. Scores come from the formula below.
 //
-// Members answer and review; outside reviewers only review. In session s, reviewer
+// Members answer and review. Outside reviewers only review. In session s, reviewer
 // i gives candidate j, shown at place p, the score
 //
 //	Base_i + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
@@ -12,87 +12,92 @@
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
 //	  + Anchoring * A_si * 1[p > 0] + 10 * Style * C_sij * 1[i != j]
 //
-// rounded to a multiple of Step and clamped to 1 to 10; a constant reviewer gives
+// The score is rounded to a multiple of Step and clamped to 1 to 10. A constant reviewer gives
 // its one score instead. A_si is the merit (quality and answer) of the answer that i
-// is shown first, less the mean merit of all it is shown. C_sij is the cosine of the embeddings of
-// i's own answer and of answer j, less its mean over the answers of others that i is shown. The parts in small letters
-// are independent and normal with mean 0 and the standard deviations below. The
-// natural logarithm of length_sj / 1100 is the sum of a model's, a session's and an
-// answer's part, normal too; the length is a whole number.
+// is shown first, minus the mean merit of all answers that i is shown. C_sij is the cosine of the
+// embeddings of i's own answer and of answer j, minus its mean over the answers of others that i is
+// shown. The parts in small letters are independent and normal with mean 0 and the standard
+// deviations below. The natural logarithm of length_sj / 1100 is the sum of a model's, a session's
+// and an answer's part, which are also normal. The length is rounded to a whole number.
 //
-// In the plain world Base_i is 6, Factor, Sway and Step are 1, lengths have nothing to do
-// with merit, every session has a question of its own and every ballot comes back.
-// World changes this. None of its fields favours anybody:
+// In the plain world, Base_i is 6, and Factor, Sway and Step are 1. Lengths do not depend on merit,
+// every session has a question of its own, and every ballot comes back. The fields of World change
+// this, but none of them favours a member. "Dealt evenly from a to b" means: R values
+// at equal distances from a to b are assigned to the R reviewers at random, once for a data set.
 //
-//   - Spread: the factors of the R reviewers stand evenly from 1 - Spread to
-//     1 + Spread and are dealt to them at random, once for a data set.
-//   - Constant: reviewers that give every answer the same score.
-//   - LongerBetter: the correlation c of length and merit. With z the standard normal
-//     deviate of a quality or an answer, the model's or the answer's part of the
-//     logarithm of the length has the deviate c*z + sqrt(1-c^2)*z'.
-//   - Gap: the standard deviation of quality_j, which is .6 otherwise.
-//   - Levels: the Base_i of the R reviewers stand evenly from Base - Levels to
-//     Base + Levels and are dealt to them at random.
-//   - Curve: a score y, before it is rounded, becomes 1 + 9 v^c with v = (y-1)/9, cut
-//     to 0 to 1. The logarithms of the R reviewers' exponents c stand evenly from
-//     -log(1+Curve) to log(1+Curve) and are dealt to them at random.
-//   - SCurve: v becomes v + w sin(2 pi v)/(2 pi). The w of the R reviewers stand evenly from -SCurve to SCurve and are
-//     dealt to them at random: with one of .5, the middle of the scale is half as wide and its ends are half as wide again.
-//   - Base and Step: a Base close to 10, where scores are clipped, and coarse scores.
-//   - Missing: this share of ballots, drawn one by one, failed and holds no score.
+//   - Spread: the factors are dealt evenly from 1 - Spread to 1 + Spread.
+//   - Constant: these reviewers give every answer the same score.
+//   - LongerBetter: the correlation c of length and merit. Let z be the standard normal
+//     deviate of a quality or an answer. The model's or the answer's part of the
+//     logarithm of the length then has the deviate c*z + sqrt(1-c^2)*z'.
+//   - Gap: the standard deviation of quality_j. The default is 0.6.
+//   - Levels: the Base_i are dealt evenly from Base - Levels to Base + Levels.
+//   - Curve: before it is rounded, a score y becomes 1 + 9 v^c with v = (y-1)/9, where v is
+//     clamped to 0 to 1. The logarithms of the exponents c are dealt evenly from
+//     -log(1+Curve) to log(1+Curve).
+//   - SCurve: v becomes v + w sin(2 pi v)/(2 pi). The w are dealt evenly from -SCurve to SCurve. With a w of 0.5, the
+//     middle of the scale is half as wide, and its ends are one and a half times as wide.
+//   - Base and Step: the mean of the scores, and the distance between two possible scores. With a Base close to 10,
+//     many scores are clamped.
+//   - Missing: this share of ballots fails and holds no score. Each ballot is drawn independently.
 //   - HeavyTails: noise is Student's t with three degrees of freedom, scaled to the same
 //     standard deviation.
 //   - NoiseSpread: Sway_s is exp(v*z - v^2) with v = NoiseSpread and z standard normal,
-//     so that the mean square of the noise stays.
-//   - Runs: so many sessions, one after another, have one question and its query hash.
-//     They share difficulty_s and the session's part of the length, and of the variance of
-//     answer, shift, noise and the answer's part of the length the half. Frozen: they
-//     share the answers and their lengths wholly, and a block id instead of the hash.
-//   - Questions: the sessions ask so many questions by turns, and have their question keys. Sessions of one question share what
-//     those of Runs share.
-//   - Topics: so many sessions, one after another, are about one topic, drawn at random from the categories. It adds to
-//     the scores of each reviewer, and to the merit of each member's answers, a part of its own with a standard deviation
-//     of TopicSD. The records name the category, unless Untold.
-//   - Rescaled: the Factor of a reviewer from the middle session on, as a multiple of the one before.
-//   - CutPoints: each reviewer has nine cut points of its own in place of rounding: a score is 1, and 1 more for each cut point
-//     below. Their distances are exp(CutPoints * z). A reviewer's mode is drawn evenly from 6.5 to 8.5. It gives it for Base:
-//     Base lies among its cut points where the mode lies among 1.5, 2.5 and so on to 9.5.
-//   - Habits: the scores that reviewers use. MixedHabits: a reviewer that Habits does not name draws one of [Habits]. A habit is
-//     applied after the cut points.
-//   - UnlikeNoise: the noise of the R reviewers is multiplied by factors that stand evenly from 1 - UnlikeNoise to
-//     1 + UnlikeNoise and are dealt to them at random.
-//   - OwnLevel, OwnNoise and OwnSpread: how a member reviews depends on the worth a of its own answer of the session,
-//     answer_si in standard deviations. Base_i rises by OwnLevel * a. The noise is multiplied by
-//     exp(OwnNoise * a - OwnNoise^2), and Factor_i by exp(OwnSpread * a - OwnSpread^2). That holds for all answers of the ballot.
-//   - Replaced and Lengthened: from the middle session on, the merit of a member is so many points higher and its answers are
-//     so many doublings longer, as if another model had taken its name.
+//     so that the mean square of the noise stays the same.
+//   - Runs: this number of sessions in a row have one question and its query hash.
+//     They share difficulty_s and the session's part of the length. They also share half of the variance of
+//     answer, shift, noise and the answer's part of the length.
+//   - Frozen: the sessions of a run share the answers and their lengths completely. They have a block id in place of
+//     the query hash.
+//   - Questions: the sessions ask this number of questions by turns, and have their question keys. Sessions with one
+//     question share the same parts as the sessions of a run.
+//   - Topics: this number of sessions in a row have one topic, which is drawn from the categories. A topic adds one
+//     part to the scores of each reviewer, and another part to the merit of each member's answers. The standard
+//     deviation of both is TopicSD. The records name the category, unless Untold is set.
+//   - Rescaled: from the middle session on, the Factor of a reviewer is multiplied by this number.
+//   - CutPoints: instead of rounding, each reviewer has nine cut points of its own. A score is 1 plus the number of
+//     cut points below it. The distances between cut points are exp(CutPoints * z). A reviewer's mode is the score
+//     that it gives for Base. It is drawn evenly from 6.5 to 8.5. The cut points are moved so that Base lies among
+//     them as the mode lies among 1.5, 2.5 and so on to 9.5.
+//   - Habits: the scores that reviewers use. A habit is applied after the cut points.
+//   - MixedHabits: a reviewer that Habits does not name draws one of [Habits].
+//   - UnlikeNoise: the noise of each reviewer is multiplied by a factor. The factors are dealt evenly from
+//     1 - UnlikeNoise to 1 + UnlikeNoise.
+//   - OwnLevel, OwnNoise and OwnSpread: these change how a member reviews, by the worth a of its own answer in the
+//     session. The worth is answer_si in standard deviations. Base_i rises by OwnLevel * a. The noise is multiplied
+//     by exp(OwnNoise * a - OwnNoise^2), and Factor_i by exp(OwnSpread * a - OwnSpread^2). This holds for all answers
+//     on the ballot.
+//   - Replaced and Lengthened: from the middle session on, the merit of a member is this many points higher, and its
+//     answers are this many doublings longer. This is what happens if another model gets the member's name.
 //   - Hump: long and short answers are worse. The merit falls by Hump * log2(length_sj / 1100)^2.
 //   - LengthReward: the same as Length of [Effects], as a part of a world.
-//   - Refusals: this share of answers are stubs. A stub has a merit of -4 in place of quality, answer and topic. The natural logarithm
-//     of its length is normal around that of 120, with a standard deviation of .3. An answer is a stub with the chance
-//     Refusals * exp(-d - 1/2), where d is difficulty_s in standard deviations. A question with d below 0 is hard.
+//   - Refusals: this share of answers are stubs. The merit of a stub is -4 instead of quality, answer and topic. The
+//     natural logarithm of its length is normal. Its mean is that of 120, and its standard deviation is 0.3. An
+//     answer is a stub with the chance Refusals * exp(-d - 1/2), where d is difficulty_s in standard deviations. A
+//     question with d below 0 is hard.
 //   - MissingHard: ballots fail with the chance Missing * exp(-MissingHard * d - MissingHard^2 / 2).
-//   - SharedTaste: the noise of a reviewer with the share v is sqrt(v) * t_sj + sqrt(1-v) * noise_sij. The taste t is the same
-//     for all reviewers.
-//   - Second: an answer has a second merit, drawn for it alone. A reviewer's weight times Factor_i times this merit adds to its
-//     score. The weights of the R reviewers stand evenly from 0 to Second and are dealt to them at random.
-//   - Cycle: an answer is of one of three kinds, each as likely, whoever wrote it. Kind 0 beats 1, 1 beats 2, and 2 beats 0. The
-//     share of the other shown answers that it beats, less the share that beat it, adds to its score, times a reviewer's weight and
-//     Factor_i. The weights of the R reviewers stand evenly from -Cycle to Cycle and are dealt to them at random: below 0, a
-//     reviewer sees the circle the other way round.
-//   - Twin: the quality, answers, lengths, topics and shifts of the second member correlate by Twin with those of the first. So does
-//     its noise, as a reviewer and as a candidate, and what decides on refusals, second merits and kinds. Its embeddings do not.
+//   - SharedTaste: the noise of a reviewer with the share v is sqrt(v) * t_sj + sqrt(1-v) * noise_sij. The taste t is
+//     the same for all reviewers.
+//   - Second: an answer has a second, independent merit. This merit times a reviewer's weight times Factor_i is added
+//     to the score. The weights are dealt evenly from 0 to Second.
+//   - Cycle: an answer is of one of three kinds, which are equally likely for every member. Kind 0 beats 1, 1 beats
+//     2, and 2 beats 0. Let b be the share of the other shown answers that an answer beats, minus the share that beat
+//     it. b times a reviewer's weight times Factor_i is added to the score. The weights are dealt evenly from -Cycle
+//     to Cycle. A reviewer with a weight below 0 sees the circle the other way round.
+//   - Twin: the quality, answers, lengths, topics and shifts of the second member have this correlation with those of
+//     the first. The same holds for its noise, as a reviewer and as a candidate, and for its refusals, second merits
+//     and kinds. It does not hold for its embeddings.
 //
-// Sessions of one question share what decides on refusals, tastes, second merits and kinds as they share answers.
+// Sessions with one question share refusals, tastes, second merits and kinds in the way in which they share answers.
 //
-// With World.Embedded, records have that cosine. An embedding is the sum of vectors in 16
-// dimensions: one of the session (of length 2.5), of the model (.6), of the answer (.8), and AlikeMaker
-// times one of the maker; with two numbers beside them, AlikeLength times the logarithm of the length, less
-// that of 1100, and AlikeMerit times the merit. The cosines then lie around .86. Those that a reviewer of
-// four answers meets have a standard deviation of .05, and lie .1 apart at most on average.
+// With World.Embedded, records have the cosine of two embeddings. An embedding is the sum of vectors in 16 dimensions:
+// one of the session (with a length of 2.5), one of the model (0.6), one of the answer (0.8), and AlikeMaker times one
+// of the maker. Two more dimensions are AlikeLength times the logarithm of length_sj / 1100, and AlikeMerit times the
+// merit. The cosines then lie around 0.86. The cosines that a reviewer of four answers meets have a standard deviation
+// of 0.05. Their range is at most 0.1 on average.
 //
 // Options.Slates determines which reviewers take part in a session, and in which order
-// each is shown the answers. All estimation is left to others.
+// each reviewer is shown the answers. The package estimates nothing.
 package biassim
 
 import (
@@ -106,18 +111,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// The parts of a score, and their standard deviations in points.
+// The default Base, and the standard deviations of the parts of a score, in points.
 const (
 	plainBase    = 6
-	qualitySD    = 0.6 // of a model, over all its answers
-	difficultySD = 0.5 // of a session
-	answerSD     = 0.8 // of an answer
-	shiftSD      = 0.3 // of a reviewer in a session
-	noiseSD      = 0.8 // of a score
+	qualitySD    = 0.6 // a model's part, in all its answers
+	difficultySD = 0.5 // a session's part
+	answerSD     = 0.8 // an answer's part
+	shiftSD      = 0.3 // a reviewer's part in one session
+	noiseSD      = 0.8 // the part of one score
 )
 
-// The parts of an answer's length: its median in characters, and the standard
-// deviations of its natural logarithm.
+// The median length of an answer in characters, and the standard deviations of the parts of its natural logarithm.
 const (
 	typicalLength   = 1100
 	modelLengthSD   = 0.3
@@ -125,11 +129,11 @@ const (
 	answerLengthSD  = 0.25
 )
 
-// interval is the time from one session to the next.
+// interval is the time between two sessions.
 const interval = 6 * time.Hour
 
-// The streams of random numbers, each seeded with the seed and its own number: what
-// one part of a world draws does not move any other.
+// The streams of random numbers. Each is seeded with the seed and its own number, so that the draws of one part of a
+// world do not change those of another.
 const (
 	streamPlain = iota
 	streamSpread
@@ -152,11 +156,13 @@ const (
 	streamWeights
 	streamCycle
 	streamTurns
-	streamsOfRuns      = 1 << 8 // added to that of a further source: what the sessions of a run have in common
+	// These are added to the number of a source. The streams draw the parts that the sessions of a run or of a question
+	// share.
+	streamsOfRuns      = 1 << 8
 	streamsOfQuestions = 2 << 8
 )
 
-// Members returns the ids of the simulated members: five models of four makers.
+// Members returns the ids of the five simulated members. They have four makers.
 func Members() []string { return Council(5) }
 
 // Council returns the ids of n members, 1 to 12. The first two have the same maker.
@@ -170,89 +176,89 @@ func Council(n int) []string {
 }
 
 // Effects are the planted biases, in points on the scale of 1 to 10. The zero
-// value plants none. Lists go by place or by the index of a reviewer, members
-// first; what is beyond a list is 0.
+// value plants none. Lists are by place or by the index of a reviewer, where members
+// come first. A value beyond the end of a list is 0.
 type Effects struct {
-	Length      float64            // per doubling of the length, every reviewer
-	LengthSlope []float64          // per doubling, by reviewer, on top of Length
-	Position    []float64          // by place shown
-	FirstBy     []float64          // on the first place, by reviewer, on top of Position
-	Self        float64            // on the own answer
-	SelfBy      []float64          // on the own answer, by reviewer, on top of Self
-	Family      float64            // on the answers of other models of the same maker
-	Harshness   []float64          // by reviewer; below 0 is harsh
-	Drift       []float64          // by reviewer: its change from the first session to the last
+	Length      float64            // for each doubling of the length, by every reviewer
+	LengthSlope []float64          // for each doubling of the length, by reviewer, added to Length
+	Position    []float64          // by the place on the slate
+	FirstBy     []float64          // for the first place, by reviewer, added to Position
+	Self        float64            // for the own answer
+	SelfBy      []float64          // for the own answer, by reviewer, added to Self
+	Family      float64            // for the answers of other models of the same maker
+	Harshness   []float64          // by reviewer. A harsh reviewer has a value below 0.
+	Drift       []float64          // by reviewer: the change from the first session to the last
 	Jump        []float64          // by reviewer: added from the middle session on
-	Anchoring   float64            // per point that the first answer stands above the mean of the slate
+	Anchoring   float64            // for each point of the first answer above the mean of the slate
 	Pair        map[[2]int]float64 // by reviewer and candidate
-	Style       float64            // per 0.1 of similarity to the own answer; it needs World.Embedded
+	Style       float64            // for each 0.1 of similarity to the own answer. It needs World.Embedded.
 }
 
-// World is how the sessions differ from plain ones, without favour to anybody.
-// The zero value is the plain world. The package comment has the model.
+// World says how the sessions differ from plain ones, without favouring a member.
+// The zero value is the plain world. The package comment explains each field. Lists are
+// by reviewer or member, members first.
 type World struct {
-	Spread       float64   // of the reviewers' use of the scale; 0 to 1
-	Constant     []float64 // by reviewer, members first: the one score it gives; 0, or beyond the list: it judges
-	Gap          float64   // standard deviation of the members' quality; 0 stands for .6
-	Levels       float64   // how far the mean scores of the reviewers lie from Base at most
-	Curve        float64   // of the reviewers' use of the scale; 0: it is straight
-	SCurve       float64   // how much the width of categories differs between the middle and the ends of a scale; 0 to 1
-	LongerBetter float64   // correlation of an answer's length with its merit; -1 to 1
-	Base         float64   // mean of the scores before clamping; 0 stands for 6
-	Step         float64   // scores are multiples of it; 0 stands for 1
-	Missing      float64   // share of ballots that failed; 0 to 1
-	HeavyTails   bool      // noise is Student's t with three degrees of freedom
-	NoiseSpread  float64   // standard deviation of the logarithm of the noise's, over sessions
-	Runs         int       // sessions in a row that have one question; 0 and 1: each has its own
-	Questions    int       // that the sessions ask by turns; 0: each has its own
-	Frozen       bool      // the sessions of a run review the same answers, as a probe's do
-	Topics       int       // sessions in a row about one topic; 0: there are no topics
-	TopicSD      float64   // of what a topic adds to a reviewer's scores, and to a member's merit
-	Untold       bool      // the records do not name the topics
-	Rescaled     []float64 // by reviewer: its factor from the middle session on, times this; 0, or beyond the list: as before
-	CutPoints    float64   // standard deviation of the logarithms of the distances between cut points; at 0 scores are rounded
-	Habits       []Habit   // which scores each reviewer uses, members first; reviewers beyond the list use all
-	MixedHabits  bool      // each reviewer without a habit draws one, with the same chance for each of Habits()
-	UnlikeNoise  float64   // says from 0 to 1 how unlike the reviewers' noise is
-	OwnLevel     float64   // points for all answers, per standard deviation that a reviewer's own answer is better
-	OwnNoise     float64   // logarithm of the noise, per standard deviation that a reviewer's own answer is better
-	OwnSpread    float64   // logarithm of the factor, per standard deviation that a reviewer's own answer is better
-	Replaced     []float64 // points by which the merit of each member rises from the middle session on
-	Lengthened   []float64 // doublings by which the answers of each member grow from the middle session on
-	Hump         float64   // points of merit lost per squared doubling that an answer is longer or shorter than 1100
-	LengthReward float64   // points per doubling of the length, every reviewer
-	Refusals     float64   // is the share of answers that are short stubs. Stubs score low and are more frequent at hard questions
-	MissingHard  float64   // logarithm of the chance that a ballot fails, per standard deviation that the question is harder
-	SharedTaste  []float64 // is the share of each reviewer's noise variance that comes from a common taste
-	Second       float64   // standard deviation of a second merit in points, for the reviewer with the largest weight
-	Cycle        float64   // points for beating all other shown answers, in a circle of three kinds, by the reviewer with the largest weight
-	Twin         float64   // is the correlation between the first two members, in their answers and in their reviews
-	Embedded     bool      // the records say how alike answers are
-	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
-	// lie together; 0: not at all.
+	Spread       float64   // how much reviewers differ in how they use the scale, 0 to 1
+	Constant     []float64 // by reviewer: the one score that it gives, 0 for a reviewer that judges
+	Gap          float64   // standard deviation of the members' quality. 0 stands for 0.6.
+	Levels       float64   // the greatest distance of a reviewer's mean score from Base
+	Curve        float64   // how much the reviewers bend the scale, 0 for not at all
+	SCurve       float64   // how much widths of categories differ between the middle and the ends of a scale, 0 to 1
+	LongerBetter float64   // correlation of an answer's length with its merit, -1 to 1
+	Base         float64   // mean of the scores before clamping. 0 stands for 6.
+	Step         float64   // distance between possible scores. 0 stands for 1.
+	Missing      float64   // share of ballots that fail, 0 to 1
+	HeavyTails   bool      // Noise is Student's t with three degrees of freedom.
+	NoiseSpread  float64   // how much the noise differs between sessions, as a standard deviation of logarithms
+	Runs         int       // how many sessions in a row have one question. With 0 or 1, each has its own.
+	Questions    int       // how many questions the sessions ask by turns. With 0, each has its own.
+	Frozen       bool      // The sessions of a run review the same answers, as those of a probe do.
+	Topics       int       // how many sessions in a row have one topic, 0 for no topics
+	TopicSD      float64   // standard deviation of the points that a topic adds to scores and to merits
+	Untold       bool      // The records do not name the topics.
+	Rescaled     []float64 // by reviewer: multiplies its factor from the middle session on, unless it is 0
+	CutPoints    float64   // standard deviation of the logarithms of the distances between cut points, 0 for none
+	Habits       []Habit   // by reviewer: the scores that it uses. Reviewers beyond the list use all.
+	MixedHabits  bool      // Each reviewer without a habit draws one of Habits(), all with the same chance.
+	UnlikeNoise  float64   // how much the reviewers' noise differs, 0 to 1
+	OwnLevel     float64   // points for all answers, for each standard deviation of the reviewer's own answer
+	OwnNoise     float64   // change of the noise's logarithm, for each standard deviation of the reviewer's own answer
+	OwnSpread    float64   // change of the factor's logarithm, for each standard deviation of the reviewer's own answer
+	Replaced     []float64 // by member: the points that its merit gains from the middle session on
+	Lengthened   []float64 // by member: the doublings that its answers grow from the middle session on
+	Hump         float64   // merit lost for each squared doubling of the length above or below 1100
+	LengthReward float64   // points for each doubling of the length, by every reviewer
+	Refusals     float64   // share of answers that are short stubs with low merit. Hard questions have more of them.
+	MissingHard  float64   // logarithm of the chance that a ballot fails, for each standard deviation of hardness
+	SharedTaste  []float64 // by reviewer: the share of its noise variance that comes from a common taste
+	Second       float64   // standard deviation of a second merit, in points of the reviewer with the largest weight
+	Cycle        float64   // points of the reviewer with the largest weight for an answer that beats all others
+	Twin         float64   // correlation between the first two members, in their answers and in their reviews
+	Embedded     bool      // The records have the similarity of answers.
+	// AlikeLength, AlikeMerit and AlikeMaker say how much more similar answers are if they have similar lengths, similar
+	// merits or one maker. 0 means not at all.
 	AlikeLength, AlikeMerit, AlikeMaker float64
 }
 
-// Options say what is generated.
+// Options say which records are generated.
 type Options struct {
 	Seed     uint64
 	Sessions int
-	Start    time.Time // of the first session; the others follow every six hours
-	Members  []string  // ids, maker/model; nil stands for Members()
-	Outside  []string  // ids of reviewers that do not answer
+	Start    time.Time // the time of the first session. The others follow every six hours.
+	Members  []string  // ids of the form maker/model. Nil stands for Members().
+	Outside  []string  // the ids of reviewers that do not answer
 	// Slates returns the answers that each reviewer is shown in a session, in the order
-	// of the members and then of Outside; one that takes no part has an empty slate.
-	// Order is how it draws them.
+	// of the members and then of Outside. A reviewer that takes no part has an empty slate.
 	Slates  func(session int) []council.Slate
-	Order   council.Order
+	Order   council.Order // says how Slates draws the slates
 	Effects Effects
 	World   World
 }
 
-// Generate returns the records of the sessions, in order: one for each reviewer
+// Generate returns the records of the sessions in their order, one for each reviewer
 // and candidate on its slate. The same options give the same records. The random
-// parts depend on the seed and the numbers of members and reviewers alone, whatever
-// is planted or shown.
+// parts depend only on the seed and the numbers of members and reviewers. They do not
+// depend on the planted effects and the slates.
 func Generate(o Options) []council.BiasMetricRecord {
 	g := newGenerator(o)
 	records := make([]council.BiasMetricRecord, 0, o.Sessions*len(g.reviewers)*len(g.members))
@@ -262,11 +268,11 @@ func Generate(o Options) []council.BiasMetricRecord {
 	return records
 }
 
-// generator holds what the sessions of a data set have in common.
+// generator has the state that the sessions of a data set share.
 type generator struct {
 	o                                   Options
 	members, reviewers                  []string // members are the first of the reviewers
-	makers                              []string // of the reviewers
+	makers                              []string // by reviewer
 	missing, tails, noise               *rand.Rand
 	plain                               source
 	refusals, taste, second, cycle      *source
@@ -274,10 +280,10 @@ type generator struct {
 	factor, level, exponent, sCurve     []float64 // by reviewer
 	unlike, weight, turn                []float64 // by reviewer
 	cuts, habits                        []scale   // by reviewer
-	styles                              *styles   // nil: nothing is embedded
-	topics                              []topic   // by category; none in a world without topics
+	styles                              *styles   // nil without embeddings
+	topics                              []topic   // by category, empty without topics
 	topicDraws                          *rand.Rand
-	topic                               int // of the session
+	topic                               int // the topic of the session, as an index
 	base, step, gap, correlated, shared float64
 }
 
@@ -352,7 +358,7 @@ func newGenerator(o Options) *generator {
 	return g
 }
 
-// topic is what the questions of a category have in common, as standard normal deviates.
+// topic has the parts that the questions of a category share, as standard normal deviates.
 type topic struct {
 	category          string
 	shifts, qualities []float64 // by reviewer and by member
@@ -370,8 +376,8 @@ func (g *generator) drawTopics() []topic {
 	return topics
 }
 
-// atTopic returns what the topic of session s adds to the scores of each reviewer and to the merit of each member, and the
-// category as the records name it.
+// atTopic returns the deviates of the topic of session s: shifts for the scores of each reviewer, and merits for the
+// answers of each member. category is nil if the records do not name it.
 func (g *generator) atTopic(s int) (shifts, merits []float64, category *string) {
 	if len(g.topics) == 0 {
 		return nil, nil, nil
@@ -386,7 +392,7 @@ func (g *generator) atTopic(s int) (shifts, merits []float64, category *string) 
 	return t.shifts, t.qualities, category
 }
 
-// deal returns the values of a function at n points that stand evenly from -1 to 1, in an order drawn at random.
+// deal returns the values of a function at n points with equal distances from -1 to 1, in a random order.
 func deal(draws *rand.Rand, n int, of func(x float64) float64) []float64 {
 	dealt := make([]float64, n)
 	for k, i := range draws.Perm(n) {
@@ -415,7 +421,8 @@ func (g *generator) chances(draws *rand.Rand) chances {
 	return c
 }
 
-// share replaces in c the parts that the sessions of a question have in common.
+// share replaces the parts of c that the sessions of a question share with those of q. answers is the share of the
+// variance of answers and lengths that they share.
 func (c *chances) share(q chances, answers float64) {
 	c.difficulty = q.difficulty
 	c.length = q.length
@@ -430,11 +437,11 @@ func (c *chances) share(q chances, answers float64) {
 // source draws the random parts of sessions.
 type source struct {
 	draws, runs, repeats *rand.Rand
-	run                  chances   // of the run of sessions
-	asked                []chances // of the questions that the sessions ask by turns
+	run                  chances   // the parts that the sessions of the run share
+	asked                []chances // the parts of each question that the sessions ask by turns
 }
 
-// drawn returns the random parts of session s. A source draws sessions in order, each once.
+// drawn draws the random parts of session s. It must be called once for each session, in order.
 func (g *generator) drawn(from *source, s int) chances {
 	w := g.o.World
 	c := g.chances(from.draws)
@@ -459,7 +466,8 @@ func (g *generator) drawn(from *source, s int) chances {
 	return c
 }
 
-// twin makes the second of x, standard normal and of members first, like the first as World.Twin says.
+// twin mixes the first value of x into the second one, as World.Twin says. x has standard normal deviates, members
+// first.
 func (g *generator) twin(x []float64) {
 	if len(g.members) > 1 {
 		mix(x[1:2], x[:1], g.o.World.Twin*g.o.World.Twin)

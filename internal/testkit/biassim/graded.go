@@ -10,29 +10,33 @@ import (
 )
 
 // Graded describes simulated questions with right answers, and arms that answer them. Arm a is
-// right at question q when
+// right at question q if
 //
 //	sqrt(Common) * u_q + sqrt(1-Common) * (sqrt(Grouped) * v_ag + sqrt(1-Grouped) * w_aq)
 //
-// is below the normal quantile of its accuracy. u is how hard the question is for everybody, v
-// what an arm has with the group of questions g, w its luck; all standard normal. So each arm is
-// right at its accuracy, and errors are shared as Common says.
+// is below the normal quantile of the arm's accuracy. u says how hard the question is for all
+// arms, v says how hard the group g of questions is for arm a, and w is the arm's luck. All
+// three are standard normal. That is why each arm is right as often as its accuracy says, and
+// why Common says how far the arms make the same errors.
 type Graded struct {
 	Seed      uint64
 	Questions int
-	Accuracy  []float64 // of each arm, between 0 and 1
-	Common    float64   // share of the variance that all arms share, from 0 to 1
-	Groups    int       // of questions, whose sizes are as 1 to 3; 0: each question is its own
-	Grouped   float64   // share of an arm's own variance that is that of the group
-	// Largest is the share of the questions that the first group has; 0: as the others.
+	Accuracy  []float64 // by arm, between 0 and 1
+	Common    float64   // the share of the variance that all arms share, from 0 to 1
+	// Groups is the number of groups of questions. Their sizes have the ratios 1 : 2 : 3 by turns. With 0, each question
+	// is a group of its own.
+	Groups  int
+	Grouped float64 // the share of an arm's own variance that belongs to the group
+	// Largest is the share of questions in the first group. With 0, the first group is like the others.
 	Largest float64
 	// HeavyTails draws u from Student's t with three degrees of freedom, as a mixture of
-	// normals: the accuracies stay, but for few questions the errors are shared more.
+	// normals. The arms then share more errors at a few questions. An accuracy of one half
+	// stays the same.
 	HeavyTails bool
 	// Copies is the share of questions at which the first arm has the score of the second.
 	Copies float64
-	// Partial scores questions by how far the arm was below or above, from 0 to 1, in place of 0 and
-	// 1. The mean is then not the accuracy, but equal accuracies have equal means.
+	// Partial gives scores from 0 to 1, by the distance from the quantile, in place of 0 and 1.
+	// The mean is then not the accuracy, but equal accuracies have equal means.
 	Partial bool
 }
 
@@ -55,7 +59,7 @@ func (g Graded) Generate() []GradedQuestion {
 	for q := range all {
 		u := rng.NormFloat64()
 		scale := 1.0
-		if g.HeavyTails { // the scale of all parts, which leaves every accuracy of one half and moves no order
+		if g.HeavyTails {
 			chi := 0.0
 			for range 3 {
 				z := rng.NormFloat64()
@@ -91,7 +95,7 @@ func (g Graded) Generate() []GradedQuestion {
 	return all
 }
 
-// groups returns the group of each question, nil where there are none.
+// groups returns the group of each question, or nil without groups.
 func (g Graded) groups() []int {
 	if g.Groups == 0 {
 		return nil
@@ -111,9 +115,9 @@ func (g Graded) groups() []int {
 	return group[:g.Questions]
 }
 
-// Phi returns the correlation of the errors of two arms of such accuracies.
+// Phi returns the correlation between the errors of two arms with the accuracies a and b.
 func (g Graded) Phi(a, b float64) float64 {
-	// Both are right with the mean, over u, of the product of their chances there.
+	// For a given u, the arms are independent. The chance that both are right is the mean of the product over u.
 	limitA := stat.NormalQuantile(a)
 	limitB := stat.NormalQuantile(b)
 	common := math.Sqrt(g.Common)

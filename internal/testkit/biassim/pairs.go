@@ -10,18 +10,18 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Pairs describes simulated judgements of pairs: reviewers say which of two answers is better, once in each order. The
-// answers are those of two candidates, of whom the first has the better one as often as Better says.
+// Pairs describes simulated judgements of pairs. There are two candidates, and each answers every question. Reviewers
+// say which of the two answers is better, once in each order.
 type Pairs struct {
 	Seed      uint64
-	Start     time.Time // of the first session; each is a minute later than the one before
+	Start     time.Time // the time of the first session. Each session is a minute later than the one before.
 	Questions int
-	Better    float64   // how often the first candidate's answer is the better one
-	Accuracy  []float64 // of each reviewer: how often it prefers the better answer, where its place does not decide
-	Primacy   []float64 // of each reviewer: how often the answer shown first wins whatever it is; nil for never
-	Longer    float64   // how many doublings the better answer is longer
-	Truth     bool      // records say which answer is correct
-	Points    bool      // scores are from 1 to 10, and else 1 for the winner and 0 for the loser
+	Better    float64   // how often the first candidate's answer is the better one, 0 to 1
+	Accuracy  []float64 // by reviewer: how often it prefers the better answer, if Primacy does not decide
+	Primacy   []float64 // by reviewer: how often the answer shown first wins in any case, nil for never
+	Longer    float64   // by how many doublings the better answer is longer
+	Truth     bool      // Records say which answer is correct.
+	Points    bool      // Scores are from 1 to 10. Without it, they are 1 for the winner and 0 for the loser.
 }
 
 // Generate draws the records.
@@ -35,7 +35,7 @@ func (p Pairs) Generate() []council.BiasMetricRecord {
 		if rng.Float64() >= p.Better {
 			better = 1
 		}
-		hard := rng.NormFloat64() // for all reviewers
+		hard := rng.NormFloat64() // how hard the question is for all reviewers
 		lengths := [2]int{}
 		for i := range lengths {
 			doublings := 9 + rng.NormFloat64()/2
@@ -44,7 +44,7 @@ func (p Pairs) Generate() []council.BiasMetricRecord {
 			}
 			lengths[i] = int(math.Exp2(doublings))
 		}
-		for order := range 2 { // the place of the first candidate
+		for order := range 2 { // order is the place of the first candidate.
 			at = at.Add(time.Minute)
 			for i, accuracy := range p.Accuracy {
 				winner := 1 - better

@@ -11,21 +11,21 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// session is what the ballots of a session have in common.
+// session has the parts of a session that its ballots share.
 type session struct {
 	chances
-	share        float64   // of the window that is over, 0 to 1
-	merit, chars []float64 // by member: the merit of its answer, and the length
-	second       []float64 // by member, standard normal; nil: there is no second merit
-	kinds        []int     // the kind of each member; nil without a cycle
+	share        float64   // the share of the window that is over, 0 to 1
+	merit, chars []float64 // by member: the merit of its answer, and the length in characters
+	second       []float64 // by member: its second merit, standard normal, or nil
+	kinds        []int     // by member: the kind of its answer, nil without a cycle
 	topicShifts  []float64 // by reviewer
 	sway         float64
-	alike        [][]float64              // cosines between members; nil if nothing is embedded
-	record       council.BiasMetricRecord // what all records have in common
+	alike        [][]float64              // the cosines between members, nil without embeddings
+	record       council.BiasMetricRecord // the fields that all records share
 }
 
-// reviews appends the records of session s. The caller must go through the sessions in order, because each draws from the
-// same random streams.
+// reviews appends the records of session s. The caller must call it for all sessions in order, because the sessions
+// draw from the same random streams.
 func (g *generator) reviews(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
 	v := g.draw(s)
 	slates := g.o.Slates(s)
@@ -89,7 +89,7 @@ func (g *generator) draw(s int) session {
 	return v
 }
 
-// record returns what the records of session s have in common.
+// record returns the fields that all records of session s share.
 func (g *generator) record(s int) council.BiasMetricRecord {
 	w := g.o.World
 	record := council.BiasMetricRecord{
@@ -111,10 +111,10 @@ func (g *generator) record(s int) council.BiasMetricRecord {
 	return record
 }
 
-// ballot appends the records of reviewer i, who is shown these answers.
+// ballot appends the records of reviewer i. shown has the indexes of the members whose answers the reviewer is shown.
 func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int, shown []int, failed bool) []council.BiasMetricRecord {
 	scores := g.scores(v, i, shown)
-	var similar []float64 // to the own answer; nil: there is none, or nobody knows
+	var similar []float64 // the similarity to the own answer, by member, or nil if there is none
 	if v.alike != nil && i < len(g.members) {
 		similar = v.alike[i]
 		for p, points := range g.mimicry(similar, shown, i) {
@@ -125,7 +125,7 @@ func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int
 	if constant != 0 {
 		scores = slices.Repeat([]float64{constant}, len(shown))
 	}
-	ranked := slices.Clone(scores) // NaN for the own answer, which has no rank
+	ranked := slices.Clone(scores) // The own answer has no rank. NaN stands for it.
 	if own := slices.Index(shown, i); own >= 0 {
 		ranked[own] = math.NaN()
 	}
@@ -155,7 +155,7 @@ func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int
 	return records
 }
 
-// scores returns the scores of reviewer i for the shown answers, as they are before it puts them on its scale.
+// scores returns the scores of reviewer i for the shown answers, before they are rounded to the reviewer's scale.
 func (g *generator) scores(v *session, i int, shown []int) []float64 {
 	w := g.o.World
 	e := g.o.Effects
@@ -163,7 +163,7 @@ func (g *generator) scores(v *session, i int, shown []int) []float64 {
 	for _, j := range shown {
 		mean += v.merit[j] / float64(len(shown))
 	}
-	worth := 0.0 // of the own answer, standard normal
+	worth := 0.0 // the worth of the own answer, standard normal
 	if i < len(g.members) {
 		worth = v.answers[i]
 	}
@@ -185,16 +185,17 @@ func (g *generator) scores(v *session, i int, shown []int) []float64 {
 	return scores
 }
 
-// doublings returns how many times as long as typical a length is, as a binary logarithm.
+// doublings returns the binary logarithm of a length divided by typicalLength.
 func doublings(chars float64) float64 { return math.Log2(chars / typicalLength) }
 
-// correlate returns the deviate of a length that goes with that of a merit.
+// correlate returns the standard normal deviate of a length that correlates with the deviate of a merit, as
+// World.LongerBetter says.
 func (g *generator) correlate(length, merit float64) float64 {
 	return math.Sqrt(1-g.correlated*g.correlated)*length + g.correlated*merit
 }
 
-// thicken makes Student's t of three degrees of freedom and variance 1 of standard
-// normal noise, where the world has heavy tails.
+// thicken turns standard normal noise into Student's t with three degrees of freedom and variance 1. It does so only if
+// the world has heavy tails.
 func (g *generator) thicken(noise []float64) {
 	if !g.o.World.HeavyTails {
 		return
@@ -207,8 +208,8 @@ func (g *generator) thicken(noise []float64) {
 	}
 }
 
-// planted returns the planted points, but for length and anchoring, of reviewer i for
-// candidate j at place p, when the given share of the window, 0 to 1, is over.
+// planted returns the planted points of reviewer i for candidate j at place p, without those for length and anchoring.
+// share is the share of the window that is over, 0 to 1.
 func (g *generator) planted(i, j, p int, share float64) float64 {
 	e := g.o.Effects
 	points := at(e.Position, p) + at(e.Harshness, i) + e.Pair[[2]int{i, j}] + at(e.Drift, i)*(share-0.5)

@@ -7,22 +7,22 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The parts of an embedding: their mean lengths.
+// An embedding is the sum of vectors. These are their numbers of dimensions and their mean lengths.
 const (
 	styleDimensions = 16
-	styleTopic      = 2.5 // of a session: all its answers are about one question
-	styleModel      = 0.6 // of a model, over all its answers
-	styleAnswer     = 0.8 // of an answer
+	styleTopic      = 2.5 // the vector of a session, whose answers are all about one question
+	styleModel      = 0.6 // the vector of a model, which all its answers share
+	styleAnswer     = 0.8 // the vector of an answer
 )
 
-// styles hold the embeddings of a data set.
+// styles has the embeddings of a data set.
 type styles struct {
 	draws    *rand.Rand
-	models   [][]float64 // by member: what its answers, and those of its maker, have in common
-	question [][]float64 // by member, of the run of sessions
+	models   [][]float64 // by member: the vector of its model plus that of its maker
+	question [][]float64 // by member: the vectors that a run of sessions shares
 }
 
-// direction returns a vector of independent normal numbers, whose mean square is that of a length.
+// direction returns a vector of independent normal numbers. The mean of its squared length is the square of length.
 func (s *styles) direction(length float64) []float64 {
 	v := make([]float64, styleDimensions)
 	for k := range v {
@@ -43,7 +43,7 @@ func newStyles(draws *rand.Rand, makers []string, alikeMaker float64) *styles {
 	return s
 }
 
-// answers returns what is drawn of the embeddings of a session's answers.
+// answers draws the vectors of a session and of its answers, and returns their sums by member.
 func (s *styles) answers() [][]float64 {
 	topic := s.direction(styleTopic)
 	all := make([][]float64, len(s.models))
@@ -53,8 +53,8 @@ func (s *styles) answers() [][]float64 {
 	return all
 }
 
-// similarities returns the cosines of the answers of session n, which have these merits, and logarithms of
-// the length.
+// similarities returns the cosines between the answers of session n. merit and length have the answers' merits and the
+// logarithms of their lengths.
 func (g *generator) similarities(n int, merit, length []float64) [][]float64 {
 	w := g.o.World
 	drawn := g.styles.answers()
@@ -79,7 +79,8 @@ func (g *generator) similarities(n int, merit, length []float64) [][]float64 {
 	return cosines
 }
 
-// mimicry returns the points that a reviewer gives to each shown answer for being like its own.
+// mimicry returns the points that a reviewer gives to each shown answer for its similarity to the reviewer's own
+// answer.
 func (g *generator) mimicry(cosines []float64, shown []int, own int) []float64 {
 	points := make([]float64, len(shown))
 	mean := 0.

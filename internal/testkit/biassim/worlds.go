@@ -10,25 +10,26 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The parts of cut points and habits.
+// The parameters of cut points and habits.
 const (
-	lowestMode, highestMode = 6.5, 8.5 // what reviewers with cut points of their own give for Base
-	habitRange              = 3        // points below and above Base, divided evenly among the scores of HighScores and LowScores
+	lowestMode, highestMode = 6.5, 8.5 // the range of modes, the scores that reviewers with cut points give for Base
+	habitRange              = 3        // how many points around Base HighScores and LowScores divide among their scores
 )
 
-// The parts of a refusal.
+// The parameters of a refusal.
 const (
-	refusalMerit     = -4  // in points, in place of the merit
-	refusalLength    = 120 // the median, in characters
-	refusalLengthSD  = 0.3 // of the natural logarithm
+	refusalMerit     = -4  // in points, replaces the merit of the answer
+	refusalLength    = 120 // the median length in characters
+	refusalLengthSD  = 0.3 // the standard deviation of the natural logarithm of the length
 	refusalSteepness = 1   // see [onHard]
 )
 
 // Habit names the scores that a reviewer uses.
 type Habit string
 
-// The habits. A reviewer gives the nearest of its scores. HighScores and LowScores divide the range from 3 points below Base to
-// 3 above it evenly among theirs, because the nearest would nearly always be the same one.
+// The habits. A reviewer gives the nearest of its scores. HighScores and LowScores are different, because their nearest
+// score would nearly always be the same one. They divide the range from 3 points below Base to 3 points above it evenly
+// among their scores.
 const (
 	EveryScore   Habit = ""
 	EvenScores   Habit = "even only"
@@ -37,7 +38,8 @@ const (
 	MiddleScores Habit = "5 to 8"
 	HighScores   Habit = "7 to 9"
 	LowScores    Habit = "1 to 5"
-	// NearHighScores has the scores of HighScores, and a reviewer gives the nearest of them. It suits worlds whose Base is about 8.
+	// NearHighScores has the scores of HighScores, but a reviewer gives the nearest of them. It is for worlds with a Base
+	// of about 8.
 	NearHighScores Habit = "7 to 9, the nearest"
 )
 
@@ -66,7 +68,7 @@ func (h Habit) Scores() []float64 {
 	}
 }
 
-// steps returns the scores from 1 to 10 at such a distance.
+// steps returns the scores from 1 to 10 in steps of by.
 func steps(by float64) (scores []float64) {
 	for score := 1.; score <= 10; score += by {
 		scores = append(scores, score)
@@ -74,7 +76,7 @@ func steps(by float64) (scores []float64) {
 	return scores
 }
 
-// scale returns the scale of a habit in a world of this Base.
+// scale returns the scale of a habit in a world with the given Base.
 func (h Habit) scale(base float64) scale {
 	scores := h.Scores()
 	cuts := make([]float64, len(scores)-1)
@@ -87,7 +89,8 @@ func (h Habit) scale(base float64) scale {
 	return scale{scores, cuts}
 }
 
-// scale holds the scores that a reviewer uses, ascending, and the cut points between them. The zero value leaves scores alone.
+// scale holds the scores that a reviewer uses, ascending, and the cut points between them. The zero value does not
+// change scores.
 type scale struct{ scores, cuts []float64 }
 
 func (s scale) of(y float64) float64 {
@@ -97,7 +100,7 @@ func (s scale) of(y float64) float64 {
 	return s.scores[sort.SearchFloat64s(s.cuts, y)]
 }
 
-// drawCuts returns the cut points of the reviewers.
+// drawCuts draws a scale with cut points for each reviewer, as World.CutPoints says.
 func (g *generator) drawCuts(draws *rand.Rand) []scale {
 	all := make([]scale, len(g.reviewers))
 	if g.o.World.CutPoints == 0 {
@@ -106,7 +109,8 @@ func (g *generator) drawCuts(draws *rand.Rand) []scale {
 	for i := range all {
 		all[i] = EveryScore.scale(g.base)
 		cuts := all[i].cuts
-		place := lowestMode + (highestMode-lowestMode)*draws.Float64() - 1.5 // of the mode among the cut points: the first stands for 1.5
+		// place is the place of the mode among the cut points. The first cut point stands for 1.5.
+		place := lowestMode + (highestMode-lowestMode)*draws.Float64() - 1.5
 		cuts[0] = 0
 		for k := range cuts[1:] {
 			cuts[k+1] = cuts[k] + math.Exp(g.o.World.CutPoints*draws.NormFloat64())
@@ -139,7 +143,7 @@ func (g *generator) drawHabits(draws *rand.Rand) []scale {
 	return all
 }
 
-// given returns the score that reviewer i gives for y.
+// given returns the score that reviewer i gives if its unrounded score is y.
 func (g *generator) given(y float64, i int) float64 {
 	y = g.cuts[i].of(g.bend(y, i))
 	if habit := g.habits[i]; habit.scores != nil {
@@ -148,7 +152,7 @@ func (g *generator) given(y float64, i int) float64 {
 	return min(max(math.Round(y/g.step)*g.step, 1), 10)
 }
 
-// bend returns a score as a reviewer's exponent and S-curve have it.
+// bend applies a reviewer's exponent and S-curve to a score.
 func (g *generator) bend(score float64, i int) float64 {
 	if g.exponent[i] == 1 && g.sCurve[i] == 0 {
 		return score
@@ -157,13 +161,14 @@ func (g *generator) bend(score float64, i int) float64 {
 	return 1 + 9*(v+g.sCurve[i]*math.Sin(2*math.Pi*v)/(2*math.Pi))
 }
 
-// onHard returns a chance that is e^steep times as large for each standard deviation that a question is harder. Its mean is the
-// share. It may be above 1, which means always.
+// onHard returns a chance that depends on the difficulty of a question. The chance is e^steep times as large for each
+// standard deviation that a question is harder. Its mean over questions is share. It may be above 1, which means
+// always.
 func onHard(share, steep, difficulty float64) float64 {
 	return share * math.Exp(-steep*difficulty-steep*steep/2)
 }
 
-// refuse makes stubs of the answers that are refused.
+// refuse draws the answers that are refused, and makes stubs of them.
 func (g *generator) refuse(v *session, s int) {
 	if g.o.World.Refusals == 0 {
 		return
@@ -178,7 +183,7 @@ func (g *generator) refuse(v *session, s int) {
 	}
 }
 
-// kinds returns the kinds of answers, 0, 1 or 2, that standard normal deviates stand for.
+// kinds turns standard normal deviates into the kinds of answers, 0, 1 or 2.
 func kinds(deviates []float64) []int {
 	all := make([]int, len(deviates))
 	for j, z := range deviates {
@@ -187,8 +192,8 @@ func kinds(deviates []float64) []int {
 	return all
 }
 
-// won returns the share of the other shown answers that answer j beats, less the share that beat it: 0 beats 1, 1 beats 2
-// and 2 beats 0.
+// won returns the share of the other shown answers that answer j beats, minus the share that beat it. Kind 0 beats 1, 1
+// beats 2, and 2 beats 0.
 func (v *session) won(j int, shown []int) float64 {
 	if v.kinds == nil || len(shown) < 2 {
 		return 0
@@ -205,7 +210,8 @@ func (v *session) won(j int, shown []int) float64 {
 	return float64(won) / float64(len(shown)-1)
 }
 
-// Late returns slates for a member that joins late. Before that session it is on no slate and has none. Reviewer is its index.
+// Late returns slates for a member that joins at session joins. Before, the member is on no slate and has an empty
+// slate. reviewer is the member's index among the reviewers.
 func Late(slates func(session int) []council.Slate, reviewer int, member string, joins int) func(session int) []council.Slate {
 	return func(session int) []council.Slate {
 		all := slices.Clone(slates(session))
@@ -222,9 +228,9 @@ func Late(slates func(session int) []council.Slate, reviewer int, member string,
 	}
 }
 
-// Realistic returns a world that is unlike the plain one in all that real councils have at once: cut points and levels of the
-// reviewers' own, candidates of unlike worth, reviewers of unlike noise, topics, 1.5 % refusals, 4 % lost ballots, a common reward
-// for length, and a twin.
+// Realistic returns a world that differs from the plain one as real councils do. Reviewers have their own cut points,
+// levels and noise. Candidates differ in quality. There are topics, 1.5 % refusals, 4 % lost ballots, a reward for
+// length that all reviewers give, and a twin.
 func Realistic() World {
 	return World{
 		CutPoints: 0.5, Levels: 1, Gap: 1.5, UnlikeNoise: 0.5, Topics: 1, TopicSD: 0.4, Refusals: 0.015, Missing: 0.04,

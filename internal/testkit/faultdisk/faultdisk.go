@@ -1,5 +1,5 @@
-// Package faultdisk has a disk for tests. It fails when a test says so, and can tell what
-// a crash would leave on it. What must then hold is left to the tests.
+// Package faultdisk has a disk for tests. Its operations fail when a test says so. It also computes the files that a
+// crash would leave.
 package faultdisk
 
 import (
@@ -14,27 +14,26 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Disk is the disk of the operating system, which fails when a test says so and records
-// every operation.
+// Disk is the disk of the operating system. It records every operation, and an operation fails if the Fault says so.
 type Disk struct {
 	mu     sync.Mutex // guards the fields below
 	fault  Fault
 	ops    []Op
 	inodes int
-	names  map[string]int // inodes by name, without directories
+	names  map[string]int // the inodes by file name, which has no directories
 }
 
-// Fault returns an error when the operation is to fail. A write that fails may write some
-// of its bytes first. A nil Fault never fails.
+// Fault returns an error if an operation shall fail. bytes is how many bytes a write has, and written is how many of
+// them it writes before it fails. With a nil Fault, no operation fails.
 type Fault func(op Op, bytes int) (written int, err error)
 
 // Op is an operation of a disk.
 type Op struct {
 	Kind     Kind
-	Inode    int    // 0 for names
+	Inode    int    // 0 for operations on names
 	Name, To string // without directories
-	Data     string // of a write: the bytes that were written
-	Size     int64  // of a truncate: the new size
+	Data     string // the bytes that a write wrote
+	Size     int64  // the new size after a truncate
 	Failed   bool
 	At       time.Time
 }
@@ -54,14 +53,14 @@ const (
 	SyncDir  Kind = "sync of the directory"
 )
 
-// Fail sets the fault for the operations from now on.
+// Fail sets the Fault for all operations from now on.
 func (d *Disk) Fail(f Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = f
 }
 
-// Done returns the operations so far, those of the given kinds or all.
+// Done returns the operations so far that have one of the given kinds. Without kinds, it returns all.
 func (d *Disk) Done(kinds ...Kind) []Op {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +69,7 @@ func (d *Disk) Done(kinds ...Kind) []Op {
 	})
 }
 
-// do carries out an operation, unless it is to fail, and records it.
+// do carries out an operation, unless the Fault makes it fail, and records it.
 func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 	d.mu.Lock()
 	f := d.fault
@@ -109,7 +108,7 @@ func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 	return err
 }
 
-// OpenFile implements disk.Disk. The flags must not empty the file.
+// OpenFile implements disk.Disk. The flags must not contain os.O_TRUNC.
 func (d *Disk) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, error) {
 	f := &file{disk: d, name: filepath.Base(name)}
 	err := d.do(Op{Kind: Open, Name: f.name}, 0, func(int) error {
@@ -141,13 +140,12 @@ func (d *Disk) SyncDir(string) error {
 	return d.do(Op{Kind: SyncDir}, 0, func(int) error { return nil })
 }
 
-// file is a file of a Disk. Sync only records the operation: tests that need a real sync
-// use disk.OS.
+// file is a file of a Disk. Sync only records the operation. Tests that need a real sync use disk.OS.
 type file struct {
 	*os.File
 	disk  *Disk
 	inode int
-	name  string // its name when it was opened
+	name  string // the name of the file when it was opened
 }
 
 func (f *file) Write(data []byte) (n int, err error) {
@@ -176,14 +174,14 @@ func (f *file) Sync() error {
 	return f.disk.do(Op{Kind: Sync, Inode: f.inode, Name: f.name}, 0, func(int) error { return nil })
 }
 
-// Crash says which changes that were not synced survive a crash.
+// Crash is a kind of crash. It says which changes survive although they were not synced.
 type Crash struct {
-	names  bool // changes of names
-	data   bool // written data
-	failed bool // data whose fsync failed
+	names  bool // changes of names survive
+	data   bool // written data survives
+	failed bool // data whose sync failed survives
 }
 
-// Crashes returns every kind of crash.
+// Crashes returns all eight kinds of crashes.
 func Crashes() (all []Crash) {
 	for i := range 8 {
 		all = append(all, Crash{i&1 > 0, i&2 > 0, i&4 > 0})
@@ -191,8 +189,7 @@ func Crashes() (all []Crash) {
 	return all
 }
 
-// After returns the content of the files, by name, that a crash after these operations
-// leaves.
+// After returns the files that a crash after these operations leaves. It returns their contents by name.
 func (c Crash) After(ops []Op) map[string]string {
 	s := state{names: map[string]int{}, data: map[int]string{}, dataOnDisk: map[int]string{}}
 	for _, o := range ops {
@@ -214,7 +211,8 @@ func (c Crash) After(ops []Op) map[string]string {
 	return left
 }
 
-// state maps names to inodes, and inodes to data. Programs see names and data. The other two maps hold what syncs wrote.
+// state maps names to inodes, and inodes to data. Programs see names and data. namesOnDisk and dataOnDisk have the
+// state at the last sync.
 type state struct {
 	names, namesOnDisk map[string]int
 	data, dataOnDisk   map[int]string

@@ -1,8 +1,8 @@
-// Package growth is for tests that work on text takes time in proportion to the text.
+// Package growth is for tests. It checks that work on a text takes time proportional to the length of the text.
 //
 // It measures the processor time of the whole process, which a busy machine affects less
 // than the wall clock. Other goroutines of the process count too, so a measurement that
-// is too slow is repeated. What the work is, and that it is correct, is left to the tests.
+// is too slow is repeated. The tests check that the result of the work is correct.
 package growth
 
 import (
@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// The sizes, in bytes, that Linear compares.
+// Linear compares texts of these sizes, in bytes.
 const (
 	Small = 128 << 10
 	Large = 1 << 20
 )
 
-// attempts is the number of measurements that have to be too slow for a failure.
+// attempts is how many measurements must be too slow before the test fails.
 const attempts = 5
 
-// Linear fails the test when the work on a text of Large bytes takes far more than
+// Linear fails the test if the work on a text of Large bytes takes far more than
 // Large/Small times the time of a text of Small bytes. Quadratic work would take the
-// square of that. Function before prepares the work on a text of n bytes and is not
+// square of that. The function before prepares the work on a text of n bytes and is not
 // measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	return LinearTo(tb, Large, before)
 }
 
-// LinearTo is Linear with another number of bytes in place of Large, for texts that may not be as long.
+// LinearTo is Linear with most in place of Large, for texts that must be shorter.
 func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	const disturbance, times = 100 * time.Millisecond, Large / Small
@@ -47,8 +47,8 @@ func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Du
 	return large
 }
 
-// Bounded fails the test when the work on n bytes takes far longer than any linear work:
-// more than 0.2 s and a second for each MiB. It is meant for fuzzing.
+// Bounded fails the test if the work on n bytes takes far longer than any linear work. The limit is 0.2 s plus one
+// second for each MiB. It is meant for fuzzing.
 func Bounded(tb testing.TB, n int, work func()) {
 	tb.Helper()
 	limit := 200*time.Millisecond + time.Duration(n)*time.Second/(1<<20)
@@ -61,8 +61,7 @@ func Bounded(tb testing.TB, n int, work func()) {
 	tb.Errorf("%d bytes took %s", n, took)
 }
 
-// Took returns the processor time of the process, in all its threads, during the
-// work.
+// Took returns how much processor time all threads of the process use during the work.
 func Took(tb testing.TB, work func()) time.Duration {
 	tb.Helper()
 	start := cpu(tb)

@@ -1,5 +1,5 @@
-// Package journaltest is for tests: a JetStream cluster of three servers inside the
-// process of the test.
+// Package journaltest is for tests. It runs a JetStream cluster of three servers inside the process of the test, and
+// links to a server that can fail.
 package journaltest
 
 import (
@@ -19,13 +19,13 @@ import (
 // Cluster is three servers on loopback ports.
 type Cluster struct {
 	Servers []*server.Server
-	Dir     string // of their files
-	URL     string // of all of them, for LLM_COUNCIL_NATS_URL
+	Dir     string // the directory of the servers' files
+	URL     string // the URLs of all servers, for LLM_COUNCIL_NATS_URL
 
 	options []*server.Options
 }
 
-// Start starts a cluster that is stopped with the test.
+// Start starts a cluster. The end of the test stops it.
 func Start(tb testing.TB) *Cluster {
 	tb.Helper()
 	c, err := New(tb.TempDir())
@@ -36,11 +36,11 @@ func Start(tb testing.TB) *Cluster {
 	return c
 }
 
-// New starts a cluster with its files below dir, and waits until it has a leader. The
-// caller stops it, also after an error.
+// New starts a cluster with its files below dir, and waits until it has a leader. The caller stops it, even after an
+// error.
 //
-// The servers must know each other's ports before they start. Another process may take one
-// of these meanwhile: then New tries it with others.
+// The servers must know each other's ports before they start. If another process takes one of these ports in between,
+// New tries again with other ports.
 func New(dir string) (c *Cluster, err error) {
 	for attempt := range 3 {
 		if c, err = begin(filepath.Join(dir, strconv.Itoa(attempt))); err == nil {
@@ -73,7 +73,7 @@ func begin(dir string) (*Cluster, error) {
 		c.options = append(c.options, &server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
 			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
-			// Clients that go through a proxy are to stay there.
+			// The servers do not tell clients their addresses, so that a client behind a proxy stays behind it.
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
 		})
 		c.Servers = append(c.Servers, nil)
@@ -93,7 +93,7 @@ func begin(dir string) (*Cluster, error) {
 	return c, errors.New("the servers found no leader")
 }
 
-// Run starts a server that does not run, at the address that it had before.
+// Run starts server i, which must not be running. The server keeps the address that it had before.
 func (c *Cluster) Run(i int) (err error) {
 	o := c.options[i]
 	if c.Servers[i], err = server.NewServer(o); err != nil {

@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// Link is a way to a server that can be cut and stalled, and on which requests can be
-// lost, repeated and delayed.
+// Link is a proxy in front of a server. A test can cut and stall it, and can lose, repeat and delay requests.
 type Link struct {
 	URL  string // for LLM_COUNCIL_NATS_URL
-	Addr string // the same without a scheme
+	Addr string // URL without its scheme
 
 	target string
 	wg     sync.WaitGroup
@@ -27,17 +26,17 @@ type Link struct {
 	changed *sync.Cond
 	conns   []net.Conn
 	cut     bool
-	stalled [2]bool // the bytes to the server, and those from it
+	stalled [2]bool // the bytes to the server, and the bytes from it
 	fate    func(subject string) Fate
-	silent  map[string]bool // subjects of answers that are lost
+	silent  map[string]bool // the subjects of answers that are lost
 }
 
-// Fate is what becomes of a request to a server.
+// Fate says what happens to a request to a server.
 type Fate struct {
-	// After is how long after it was sent the server gets it, once for each element. The
-	// server never gets it where there is none.
+	// After has one element for each time that the server gets the request. The element is the delay. If After is empty,
+	// the request is lost.
 	After []time.Duration
-	// Unanswered says that all answers to it are lost.
+	// Unanswered says that all answers to the request are lost.
 	Unanswered bool
 }
 
@@ -52,7 +51,7 @@ func (c *Cluster) Link(tb testing.TB) *Link {
 	return NewLink(tb, target.Host)
 }
 
-// NewLink returns a way to the server at an address that ends with the test.
+// NewLink returns a link to the server at the address target. The link is closed when the test ends.
 func NewLink(tb testing.TB, target string) *Link {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,7 +81,7 @@ func NewLink(tb testing.TB, target string) *Link {
 	return l
 }
 
-// Cut ends all connections, and lets none through until Mend.
+// Cut ends all connections, and refuses new ones until Mend.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +89,7 @@ func (l *Link) Cut() {
 	l.closeLocked()
 }
 
-// Break ends all connections, and lets new ones through.
+// Break ends all connections, but allows new ones.
 func (l *Link) Break() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,15 +104,14 @@ func (l *Link) closeLocked() {
 	l.changed.Broadcast()
 }
 
-// Stall holds back the bytes to the server, those from it, or both, until Mend. The
-// connections stay.
+// Stall holds back the bytes to the server, the bytes from it, or both, until Mend. It does not end connections.
 func (l *Link) Stall(to, from bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stalled = [2]bool{to, from}
 }
 
-// Mend lets everything through again.
+// Mend ends Cut and Stall.
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,9 +120,8 @@ func (l *Link) Mend() {
 	l.changed.Broadcast()
 }
 
-// Requests has a function decide what becomes of each request that a client sends to the
-// server from now on. A request is a message that wants an answer. The connections that
-// are there end.
+// Requests sets the function that decides the fate of each request from now on. A request is a message for which the
+// client wants an answer. Requests ends all connections.
 func (l *Link) Requests(fate func(subject string) Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +129,7 @@ func (l *Link) Requests(fate func(subject string) Fate) {
 	l.closeLocked()
 }
 
-// pass connects a client with the server.
+// pass connects a client with the server, unless the link is cut.
 func (l *Link) pass(client net.Conn) {
 	back, err := net.Dial("tcp", l.target)
 	l.mu.Lock()
@@ -155,7 +152,7 @@ func (l *Link) pass(client net.Conn) {
 	l.wg.Go(func() { l.copyAnswers(client, back) })
 }
 
-// copy passes on what comes from one end, and closes both when there is no more.
+// copy copies bytes from one end to the other, and closes both ends when the first one is closed.
 func (l *Link) copy(direction int, to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
@@ -171,8 +168,7 @@ func (l *Link) copy(direction int, to, from net.Conn) {
 	}
 }
 
-// wait waits while a direction is stalled. It reports whether the connection is still
-// there.
+// wait waits while a direction is stalled. It reports whether the connection is still open.
 func (l *Link) wait(direction int, conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +184,7 @@ func (l *Link) wait(direction int, conn net.Conn) bool {
 	}
 }
 
-// copyRequests is copy to the server, with a fate for each request.
+// copyRequests copies messages to the server, and applies its fate to each request.
 func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
@@ -219,7 +215,7 @@ func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 				l.wg.Go(func() {
 					select {
 					case <-time.After(after):
-						_ = write(f) // the connection may have ended
+						_ = write(f) // The connection may have ended.
 					case <-l.ended:
 					}
 				})
@@ -230,7 +226,7 @@ func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 	}
 }
 
-// copyAnswers is copy from the server, without the answers that are lost.
+// copyAnswers copies messages from the server, without the answers that are lost.
 func (l *Link) copyAnswers(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
@@ -252,14 +248,14 @@ func (l *Link) copyAnswers(to, from net.Conn) {
 	}
 }
 
-// frame is what the NATS protocol sends at once.
+// frame is one line of the NATS protocol, with its message if it has one.
 type frame struct {
 	data    []byte
-	subject string // "": no message
-	reply   string // subject for the answer; "": none is wanted
+	subject string // the subject of the message, "" without a message
+	reply   string // the subject for the answer, "" if none is wanted
 }
 
-// readFrame reads a line, and the message of which it is the head.
+// readFrame reads a line of the NATS protocol, and the message that follows it.
 func readFrame(in *bufio.Reader) (f frame, err error) {
 	if f.data, err = in.ReadBytes('\n'); err != nil {
 		return f, err
@@ -268,7 +264,7 @@ func readFrame(in *bufio.Reader) (f frame, err error) {
 	if len(words) == 0 {
 		return f, nil
 	}
-	least, ok := map[string]int{"PUB": 3, "HPUB": 4, "MSG": 4, "HMSG": 5}[words[0]] // with a reply, one more
+	least, ok := map[string]int{"PUB": 3, "HPUB": 4, "MSG": 4, "HMSG": 5}[words[0]] // A reply subject is one more word.
 	switch {
 	case !ok:
 		return f, nil

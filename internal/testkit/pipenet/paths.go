@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// Paths dials a Listener over connections whose way to it can vanish.
+// Paths dials a Listener over connections that can stop working without an error.
 type Paths struct {
 	*Listener
 	mu     sync.Mutex // guards dialed
 	dialed []*path
 }
 
-// DialContext connects as the Listener does.
+// DialContext connects to the Listener, and remembers the connection for Vanish.
 func (p *Paths) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := p.Listener.DialContext(ctx, network, address)
 	if err != nil {
@@ -33,7 +33,7 @@ func (p *Paths) Dialed() int {
 	return len(p.dialed)
 }
 
-// Vanish lets nothing through any more on the connections that there are: neither side is told.
+// Vanish makes all connections so far lose everything that is sent. Neither side gets an error.
 func (p *Paths) Vanish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

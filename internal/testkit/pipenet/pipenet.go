@@ -1,7 +1,6 @@
 // Package pipenet is a network in memory, for tests with the clock of testing/synctest.
-// With a real socket, a goroutine that waits for data would stop that clock.
-// An http.Server serves a Listener, and an http.Transport dials it. What they send is
-// left to the tests.
+// With a real socket, a goroutine that waits for data would stop that clock. An
+// http.Server serves a Listener, and an http.Transport dials it.
 package pipenet
 
 import (
@@ -10,8 +9,8 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener whose connections are both ends of a net.Pipe. A test
-// with synctest makes it inside its bubble.
+// Listener is a net.Listener whose connections are ends of a net.Pipe. A test with synctest must create it inside its
+// bubble.
 type Listener struct {
 	dialed chan net.Conn
 	closed chan struct{}
@@ -23,8 +22,8 @@ func Listen() *Listener {
 	return &Listener{dialed: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// DialContext connects to the listener, whatever the address says. It has the
-// signature of http.Transport.DialContext.
+// DialContext connects to the listener, and ignores network and address. It has the signature of
+// http.Transport.DialContext.
 func (l *Listener) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Proxied is a client's connection through a proxy that closes it once the server
-// has been silent for Idle.
+// Proxied is a client's connection through a proxy. The proxy closes the connection when the server has been silent for
+// Idle.
 type Proxied struct {
 	net.Conn
 	Idle time.Duration

@@ -1,3 +1,3 @@
-// Package race is for tests that have to know whether the race detector watches them, and for tests in bubbles of
-// testing/synctest.
+// Package race is for tests that must know whether the race detector is on. It also runs tests in bubbles of
+// testing/synctest with the race detector.
 package race
