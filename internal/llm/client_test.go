@@ -661,6 +661,7 @@ func TestNewRefuses(t *testing.T) {
 		"no providers":    func(o *llm.Options) { o.Providers = nil },
 		"a name twice":    func(o *llm.Options) { o.Providers = append(o.Providers, o.Providers[0]) },
 		"no absolute URL": func(o *llm.Options) { o.Providers = []llm.Provider{{BaseURL: "/v1"}} },
+		"negative calls":  func(o *llm.Options) { o.Providers = []llm.Provider{{BaseURL: "http://127.0.0.1:1", MaxCalls: -1}} },
 		"no time":         func(o *llm.Options) { o.AttemptTimeout = 0 },
 		"no calls":        func(o *llm.Options) { o.MaxCallsPerProvider = 0 },
 	} {

@@ -1,6 +1,7 @@
 package stage2
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,4 +64,32 @@ func TestAskKeepsSeatsApart(t *testing.T) {
 	if len(landed) != len(reviews) {
 		t.Errorf("%d reviews were told of, want %d", len(landed), len(reviews))
 	}
+}
+
+// A panic while a reviewer is asked is the failure of its review alone.
+func TestAskSurvivesPanics(t *testing.T) {
+	slate := council.Slate{{Label: "Response A", Member: "x"}, {Label: "Response B", Member: "y"}}
+	in := Input{
+		Question: "Why?", Answers: map[string]string{"x": "Scattering.", "y": "The sea."}, Slates: []council.Slate{slate, slate},
+		Reviewers:  []council.Member{{ID: "one", Model: "one"}, {ID: "two", Model: "two"}},
+		NewMarkers: func(string) anonymize.Markers { return anonymize.NewMarkers() },
+	}
+	reviews := Prepare(in, Options{}).Ask(t.Context(), defective("one"), func(council.Review) {})
+	if r := reviews[0]; r.Status != council.OutcomeError || r.Error.Code != council.FailInternal {
+		t.Errorf("the review of one is %s, %v", r.Status, r.Error)
+	}
+	if r := reviews[1]; r.Status != council.OutcomeOK {
+		t.Errorf("the review of two is %s, %v", r.Status, r.Error)
+	}
+}
+
+// defective panics in calls of the model that it names.
+type defective string
+
+// Complete implements council.Completer.
+func (d defective) Complete(_ context.Context, call council.Call) (council.Completion, error) {
+	if call.Model == string(d) {
+		panic("a defect")
+	}
+	return council.Completion{Text: `{"ranking": ["Response B", "Response A"]}`}, nil
 }
