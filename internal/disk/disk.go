@@ -1,5 +1,5 @@
-// Package disk is an interface to the operations with which the record store changes the file system, and
-// implements it with the operating system. Package faultdisk implements it for tests, and fails on demand. The
+// Package disk declares the interface [Disk]: the operations with which the record store changes the file system. [OS]
+// implements Disk with the operating system. Package faultdisk implements it for tests, and fails on demand. The
 // package also locks and replaces files. Package store decides what is stored and how a fault is handled.
 package disk
 
@@ -32,7 +32,7 @@ type File interface {
 type OS struct{}
 
 // errLink is the reason for not opening a symbolic link.
-var errLink = errors.New("it is a symbolic link, and none is followed here; remove it")
+var errLink = errors.New("it is a symbolic link, which is not followed here; remove it")
 
 // errIrregular is the reason for not opening a directory or a named pipe.
 var errIrregular = errors.New("it is not a regular file; remove it")
@@ -73,9 +73,10 @@ func ExplainLink(name string, err error) error {
 	return err
 }
 
-// Replace replaces a file by one with other data, which only its owner may read. After a crash the file is the old
-// one or the new one. Replace first removes a file whose name has ".tmp" appended. The caller must not replace the
-// same file twice at the same time.
+// Replace gives a file new content, which only the owner of the file may read. After a crash the file has either the
+// old or the new content. Replace writes the new content to a temporary file first. The name of that file ends in
+// ".tmp", and an older file with this name is removed. The caller must not replace the same file twice at the same
+// time.
 func Replace(d Disk, name string, data []byte) error {
 	next := name + ".tmp"
 	if err := d.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -39,7 +39,7 @@ func TryLockDir(name string) (*Lock, error) {
 	file := flock.New(name, flock.SetFlag(os.O_RDONLY))
 	locked, err := file.TryLock()
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // it is a second lock, where there can be one
+		return nil, nil //nolint:nilerr,nilnil // the lock of a directory is only an additional one
 	}
 	if !locked {
 		return nil, ErrLocked
@@ -47,8 +47,8 @@ func TryLockDir(name string) (*Lock, error) {
 	return &Lock{file: file}, nil
 }
 
-// InPlace returns nil while another process that wants the lock would ask for this one. If the file was removed,
-// another process can lock a new one, and InPlace returns an error.
+// InPlace returns nil if the lock file is still at its path, so that other processes ask for this lock. It returns an
+// error if the lock file was removed or replaced, because another process could lock the new file.
 func (l *Lock) InPlace() error {
 	held, err := l.file.Stat()
 	if err != nil {

@@ -10,5 +10,6 @@ const NoFollow = 0
 // NoWait is the flag for opening a named pipe without waiting. This system has no such flag.
 const NoWait = 0
 
-// Foreign reports whether a file belongs to a user other than the one of this process. This system does not tell.
+// Foreign reports whether a file belongs to a user other than the one of this process. This system does not tell, so
+// the answer is false.
 func Foreign(fs.FileInfo) bool { return false }
