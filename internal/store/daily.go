@@ -17,9 +17,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Daily keeps lines in one store for each day (UTC), so that the lines of old days can be deleted as whole files.
-// The store of a day has the name of the path with the day before its ending: events.jsonl becomes
-// events-2026-11-20.jsonl. Only one Daily has a path open at a time. It is safe for concurrent use.
+// Daily keeps lines in one store for each day (UTC), so that the lines of old days can be deleted as whole files. The
+// path of that store has the day before its extension: events.jsonl becomes events-2026-11-20.jsonl. Only one Daily has
+// a path open at a time. A Daily is safe for concurrent use.
 type Daily struct {
 	o    Options
 	lock *disk.Lock
@@ -29,8 +29,8 @@ type Daily struct {
 	today *Store     // nil before the first line
 }
 
-// OpenDaily opens the stores below a path, at the time now. It ignores Retention and RotateBytes of the options. If
-// another Daily has the path open, the error is a *HeldError.
+// OpenDaily opens a Daily for the path in the options, and the store of the current day, which the argument now tells.
+// It ignores Retention and RotateBytes of the options. If another Daily has the path open, the error is a *HeldError.
 func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	o.RotateBytes = 0
 	o.Retention = 0
@@ -59,8 +59,8 @@ func nameOfDay(path, day string) string {
 	return strings.TrimSuffix(path, ending) + "-" + day + ending
 }
 
-// writeLocked makes the store of today the open one. The store of the day before stays open while its disk does not
-// accept its lines, because closing it would lose them.
+// writeLocked opens the store of today, and closes the store of an earlier day. If the disk does not accept the lines
+// of the earlier store, that store stays open, because closing it would lose these lines.
 func (d *Daily) writeLocked(now time.Time) error {
 	day := now.UTC().Format(time.DateOnly)
 	if d.today != nil && (day <= d.day || d.today.Healthy() != nil) {
@@ -112,8 +112,8 @@ func daysOf(path string) (days []string, err error) {
 	return days, err
 }
 
-// DailyLines returns the lines of the stores below a path with their days, the oldest first. Each line is without
-// its end, and valid until the next one is read. An error is the last element.
+// DailyLines returns the lines that a Daily with this path has written, the oldest first. Each line has no newline, and
+// is valid until the next one is read. An error is the last element.
 func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 	return func(yield func(DailyLine, error) bool) {
 		path = Resolve(path)
@@ -125,7 +125,7 @@ func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 		for _, day := range days {
 			for line, err := range PlainLines(ctx, nameOfDay(path, day)) {
 				if errors.Is(err, fs.ErrNotExist) {
-					break // It was deleted meanwhile.
+					break // This day was deleted meanwhile.
 				}
 				if !yield(DailyLine{day, line}, err) || err != nil {
 					return
@@ -141,8 +141,8 @@ type DailyLine struct {
 	Text []byte
 }
 
-// Remove deletes the lines of a day that was over at the time now. It first closes the store of that day, if it is
-// still open.
+// Remove deletes the lines of a day, which must have ended before the time now. If the store of that day is still open,
+// Remove closes it first.
 func (d *Daily) Remove(now time.Time, day string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +167,7 @@ func (d *Daily) Healthy() error {
 	return d.today.Healthy()
 }
 
-// Close writes the lines that wait and releases the path. Another call does nothing.
+// Close writes the lines that are only in memory, and releases the lock of the path. Another call does nothing.
 func (d *Daily) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

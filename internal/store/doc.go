@@ -4,38 +4,36 @@
 // # Format
 //
 // Each line is one record, a JSON object of at most 64 KiB that ends in "\n". The records of a session are written
-// together. All of them except the last end in "\t\n". JSON allows the tab as space, and it says that more records
-// of the session follow.
+// together. All of them except the last end in "\t\n". The tab says that more records of the session follow. JSON
+// allows it as white space.
 //
-// Records are appended to the data file. When the data file is large enough, it becomes a closed segment. It is
-// renamed to its own name with ".000001" appended, the next one to ".000002", and a new data file begins. The
-// records of a closed segment never change. The segment is compressed as zstd (RFC 8878) into a file of the same
-// name with ".zst" appended, and then the uncompressed file is removed. While both files exist they hold the same
-// records, and readers take the compressed one. The store is its closed segments in the order of their numbers,
-// then the data file.
+// Records are appended to the data file. When the data file is large enough, it becomes a closed segment. It is renamed
+// to its own name with ".000001" appended, the next one to ".000002", and a new data file begins. The records of a
+// closed segment never change. The segment is compressed as zstd (RFC 8878) into a file of the same name with ".zst"
+// appended, and then the uncompressed file is removed. While both files exist they hold the same records, and readers
+// take the compressed one. The records of the store are those of its closed segments, in the order of their numbers,
+// and then those of the data file.
 //
-// A compressed segment ends in a [SegmentSummary] of its records, in a frame that zstd readers skip. A report does
-// not read a segment whose summary lies outside its window.
+// A compressed segment ends in a [SegmentSummary] of its records, in a frame that zstd readers skip. A report does not
+// read a segment if the summary says that all its records lie outside the time window of the report.
 //
 // Two more files are in the same directory. The lock file has the name of the data file with ".lock" appended. It
 // stays when the store is closed, and must not be deleted while a store is open. The temporary file, with ".tmp"
 // appended, exists while a segment is compressed.
 //
-// [Open] and every reader resolve a symbolic link to the data file once. No link is followed after that, because a
-// user who can put links into the directory could make the store write to any other file. If a link replaces the
-// directory just between a check and an open, the store may create new files behind the link. It acknowledges no
-// session there while the link exists.
+// [Open] and every reader resolve a symbolic link to the data file once. After that they follow no link, because a user
+// who can put links into the directory could make the store write to any other file. If a link replaces the directory
+// just between a check and an open, the store may create new files behind the link. It acknowledges no session while
+// the link exists.
 //
 // # What survives a crash
 //
-// With [council.FsyncSession], [Store.Append] returns nil only after the records were written
-// and fsync succeeded, so they survive a crash of the process or the machine. With the
-// other modes it returns after they were written, so they survive a crash of the
-// process. A session whose append was interrupted by a crash was not acknowledged: it
-// may be missing, whole, or cut at any byte. Before the first append, [Open] cuts off a
-// last session that has no end, and nothing else, so that it never merges with a later
-// one. Readers pass over such a session even before that. Every other broken line stays
-// in the file: readers skip it and say why.
+// With [council.FsyncSession], [Store.Append] returns nil only after the records were written and fsync succeeded, so
+// they survive a crash of the process or the machine. With the other modes it returns after they were written, so they
+// survive a crash of the process. A session whose append was interrupted by a crash was not acknowledged: it may be
+// missing, whole, or cut at any byte. Before the first append, [Open] cuts off a last session that has no end, and
+// nothing else, so that this session never merges with a later one. Readers pass over such a session even before that.
+// Every other broken line stays in the file: readers skip it and say why.
 //
 // A file is synced before it is renamed, and its directory is synced before anything relies on the new name. So a
 // crash while a segment is closed, compressed or deleted neither loses nor repeats a session. The summary is part
@@ -63,9 +61,9 @@
 //
 // # What is trusted
 //
-// The store trusts the file system in three ways. What fsync has promised for a file or its directory stays. A
-// later change of a directory is never kept without an earlier one. An exclusive flock excludes other processes.
-// The store does not rely on a batch being written as a whole, or in order.
+// The store trusts the file system in three ways. What fsync has written of a file or a directory survives a crash. A
+// later change of a directory never survives without the earlier ones. An exclusive flock excludes other processes. The
+// store does not rely on a batch being written as a whole, or in order.
 //
 // # What is left to others
 //
@@ -74,11 +72,11 @@
 //
 // # Decisions
 //
-// Records are durable before the answer says persisted. A session that comes alone has a write and an fsync of its
-// own. Sessions that come meanwhile share the next ones, under a lock that a second process cannot take. A failed
-// append never takes the answer from the caller. The session then says persisted: false, and its records wait in
-// memory until the disk accepts them. A session waits up to 10 s for its records after everything else is done, and
-// the warning not_yet_written is no failure. A file whose fsync failed is never trusted again. If another program
-// took the file away, a new one is begun: before and after each write the store checks that its file is the one
-// that commands read.
+// Records are durable before the answer says persisted. A session that comes alone has a write and an fsync of its own.
+// Sessions that come meanwhile share the next write and fsync. The lock keeps a second process from writing. If an
+// append fails, the caller still gets the answer. The session then says persisted: false, and its records wait in
+// memory until the disk accepts them. A session waits up to 10 s for its records after everything else is done, and the
+// warning not_yet_written is not a failure. A file whose fsync failed is never trusted again. Before and after each
+// write, the store checks that the councild commands would read its file. If another program took the file away, the
+// store begins a new one.
 package store

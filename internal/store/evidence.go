@@ -53,7 +53,7 @@ func ReadEvidence(ctx context.Context, path string) iter.Seq2[Evidence, error] {
 	}
 }
 
-// evidence yields the records of one file. It reports whether more are wanted.
+// evidence yields the records of one file. It reports whether the caller wants more records.
 func (f File) evidence(ctx context.Context, yield func(Evidence, error) bool) (more bool, err error) {
 	r, torn, err := f.content(ctx, math.MaxInt64)
 	if isLine(err) {
@@ -104,7 +104,7 @@ func ParseEvidence(line []byte) (e Evidence, err error) {
 	return e, nil
 }
 
-// evidenceOf reads a record of a schema, and checks it.
+// evidenceOf reads a record that has this schema, and checks it.
 func evidenceOf(line []byte, schema string) (e Evidence, err error) {
 	switch schema {
 	case council.ShadowSchema:
@@ -121,7 +121,7 @@ func evidenceOf(line []byte, schema string) (e Evidence, err error) {
 	return e, err
 }
 
-// checkShadow returns an error if a shadow record has values that cannot be.
+// checkShadow returns an error if a shadow record has impossible values.
 func checkShadow(r *council.ShadowRecord) error {
 	for _, v := range r.Reviewers {
 		if v.ID == "" {
@@ -145,7 +145,7 @@ func checkShadow(r *council.ShadowRecord) error {
 	return nil
 }
 
-// checkLabel returns an error if a label has values that cannot be.
+// checkLabel returns an error if a label has impossible values.
 func checkLabel(r *council.LabelRecord) error {
 	switch {
 	case r.SessionID == "" || r.By == "":

@@ -13,7 +13,7 @@ import (
 // HeldError says that another Store has the file open.
 type HeldError struct {
 	Path   string // the data file
-	Holder Holder // zero if the lock file does not name it
+	Holder Holder // zero if the lock file does not name the process
 }
 
 // Holder is the process that has a store open.
@@ -34,8 +34,8 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("the record store %s is held by %s; stop that process or name another file", e.Path, holder)
 }
 
-// acquire takes the lock of the data file at path, and writes into the lock file which process holds it. If another
-// Store holds it, the error is a *HeldError.
+// acquire takes the lock of the data file at path, and names this process in the lock file. If another Store holds the
+// lock, the error is a *HeldError.
 func acquire(path string) (*disk.Lock, error) {
 	name := path + ".lock"
 	lock, err := disk.TryLock(name)

@@ -32,10 +32,10 @@ type wire struct {
 // level is accepted. For a record of a later schema, ParseRecord returns an error. The store counts such a record,
 // copies it unchanged, and deletes it when it is too old (see [Line.Later]).
 //
-// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a
-// score, its score_scale. The position is nil before schema 1.2.0, because it did not yet mean the place that this
-// reviewer saw. If own is missing, it says whether the reviewer is the candidate. If a provider is missing, it is
-// the id up to the first slash. Every other missing field is zero. Null counts as missing.
+// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a score,
+// its score_scale. The position is nil before schema 1.2.0, because its position is not the one at which this reviewer
+// saw the answer. If own is missing, ParseRecord sets it to whether the reviewer is the candidate. If a provider is
+// missing, ParseRecord uses the id up to the first slash. Every other missing field is zero. Null counts as missing.
 //
 // As in encoding/json, unknown fields are ignored, keys match in any case, and the last one of equal keys counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
@@ -108,8 +108,8 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
 }
 
-// unknownSchema returns what can be read in a line whose schema this program does not know. This is the version,
-// and the session and the time if they have the fields of today. The version is "" if there is none.
+// unknownSchema returns what can be read in a line whose schema this program does not know. This is the version, or ""
+// if the line has none. The session and the time are set if the line has them in the fields of today.
 func unknownSchema(text []byte) (r council.BiasMetricRecord) {
 	var raw struct {
 		SchemaVersion any `json:"schema_version"`
@@ -152,14 +152,14 @@ func parseTime(text string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%.40q is not RFC 3339 with an offset", text)
 	}
 	t = t.UTC()
-	if year := t.Year(); year < 0 || year > 9999 { // Only an offset can lead there.
+	if year := t.Year(); year < 0 || year > 9999 { // Only the offset can move a year out of this range.
 		return time.Time{}, errors.New("the year in UTC is not one of 0 to 9999")
 	}
 	return t, nil
 }
 
-// reasonOf returns the reason for a field with a value of the wrong type. path ends in the field's name, and names
-// the structs around it before that.
+// reasonOf returns the reason for a field with a value of the wrong type. The argument path names the structs around
+// the field, and then the field.
 func reasonOf(path string) Reason {
 	switch path[strings.LastIndexByte(path, '.')+1:] {
 	case "timestamp":
@@ -207,7 +207,7 @@ func isQuestionKey(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// checkScore returns an error if a score does not lie on its scale, "min-max".
+// checkScore returns an error if a score lies outside its scale, or if the scale does not have the form "min-max".
 func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil

@@ -24,8 +24,8 @@ import (
 type QuestionSecret struct {
 	Secret string    `json:"secret"` // 64 hexadecimal digits
 	Made   time.Time `json:"made"`   // UTC
-	// Anew says that older records next to it have keys from another secret. Questions repeated from those records
-	// are not recognised.
+	// Anew says that the older records in the same directory have keys from another secret. If a question of those
+	// records is asked again, it is not recognised.
 	Anew bool `json:"anew"`
 }
 
@@ -44,15 +44,15 @@ func NewQuestionSecret(ctx context.Context, path string) QuestionSecret {
 	return QuestionSecret{Secret: hex.EncodeToString(secret), Made: time.Now().UTC(), Anew: hasQuestionKeys(ctx, path)}
 }
 
-// ReadQuestionSecret returns the secret of the record file at path. If there is none, it makes none, and the error
-// matches fs.ErrNotExist.
+// ReadQuestionSecret returns the secret of the record file at path. It never makes a secret. If there is none, the
+// error matches fs.ErrNotExist.
 func ReadQuestionSecret(path string) (QuestionSecret, error) {
 	s, _, err := readQuestionSecret(path)
 	return s, err
 }
 
-// OpenQuestionSecret returns the secret of the record file at path, and makes one if there is none. Processes that
-// do so at the same time get the same secret. An error says what to do about it, and no file was changed.
+// OpenQuestionSecret returns the secret of the record file at path, and makes one if there is none. Processes that call
+// it at the same time get the same secret. An error says what to do about it, and no file was changed.
 func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
 	s, err := OwnQuestionSecret(ctx, path, log)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +76,7 @@ func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Que
 func (s QuestionSecret) Tell(ctx context.Context, path string, log *slog.Logger) {
 	if s.Anew {
 		log.WarnContext(ctx, "the records have question keys, but their secret is gone, and another one was made: "+
-			"the report will not see when the next sessions repeat an earlier question; to keep that, stop, restore the file "+
+			"the report will not see when the next sessions repeat an earlier question; to avoid that, stop, restore the file "+
 			"from a backup, and start again", "file", QuestionFile(path))
 		return
 	}
@@ -110,7 +110,7 @@ func (s QuestionSecret) Keep(path string) error {
 
 // Encode returns the content of the file with the secret.
 func (s QuestionSecret) Encode() []byte {
-	data, _ := json.Marshal(s) //nolint:gosec // the file is where the secret is kept; it holds nothing that cannot be encoded
+	data, _ := json.Marshal(s) //nolint:gosec // this file keeps the secret; every value of s can be encoded
 	return append(data, '\n')
 }
 

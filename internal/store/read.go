@@ -88,8 +88,8 @@ func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricReco
 	return recordsOf(ReadLines(ctx, path))
 }
 
-// ReadLines is ReadFile with the lines as they were written. For a record of an old schema the line tells more:
-// which fields are missing, and the position.
+// ReadLines is ReadFile with the lines as they were written. For a record of an old schema the line tells more than the
+// record: which fields are missing, and the position.
 func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		for f, err := range files(path, false) {
@@ -106,9 +106,9 @@ func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	}
 }
 
-// PlainLines returns the lines of a store that [Store.AppendLines] wrote, in their order. Each line is without its
-// end, and valid until the next one is read. It reads the files that ReadFile reads, and skips damaged parts. An
-// error is the last element. If there is no file, it matches fs.ErrNotExist.
+// PlainLines returns the lines of a store that [Store.AppendLines] wrote, in their order. Each line is without its end,
+// and valid until the next one is read. It reads the files that ReadFile reads, and skips damaged parts. An error is
+// the last element. If there is no file, the error matches fs.ErrNotExist.
 func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for line, err := range LinesAs(ctx, path, func(text []byte) ([]byte, error) { return text, nil }) {
@@ -122,10 +122,10 @@ func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	}
 }
 
-// LinesAs parses each line of a store that [Store.AppendLines] wrote, and returns the results in order. The text
-// that parse gets has no end of line, and is valid until the next call. A *LineError, which parse may return too,
-// concerns one line or the rest of one file, and reading continues. Any other error is the last element. If there
-// is no file, it matches fs.ErrNotExist.
+// LinesAs parses each line of a store that [Store.AppendLines] wrote, and returns the results in order. The text that
+// parse gets has no end of line, and is valid until the next call. A *LineError, which parse may return too, concerns
+// one line or the rest of one file, and reading continues. Any other error is the last element. If there is no file,
+// that error matches fs.ErrNotExist.
 func LinesAs[T any](ctx context.Context, path string, parse func(text []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -165,9 +165,9 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 	}
 }
 
-// Find returns nil if there is a store at path: a data file, or closed segments, because no data file exists
-// between a rotation and the next session. It opens no file. Opening a named pipe would wait for its writer, and
-// closing it would fail the writer.
+// Find returns nil if there is a store at path. A closed segment is enough, because no data file exists between a
+// rotation and the next session. Find opens no file: opening a named pipe would wait for the pipe's writer, and closing
+// it would fail the writer.
 func Find(path string) error {
 	path = Resolve(path)
 	info, err := os.Stat(path)
@@ -197,8 +197,8 @@ func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) 
 	return false, nil
 }
 
-// Sessions returns the ids of the sessions that have records with the time since or a later one. Other ids can be
-// among them. It reads the files that Holds reads.
+// Sessions returns the ids of the sessions that have records from the time in the argument since, or later ones. Other
+// ids can be among them. It reads the files that Holds reads.
 func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struct{}, error) {
 	all := map[string]struct{}{}
 	for id, err := range s.sessions(ctx, since) {
@@ -210,8 +210,8 @@ func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struc
 	return all, nil
 }
 
-// sessions returns the id of each record in the files that may have records with the time since or a later one, the
-// newest file first. An error is the last element.
+// sessions returns the id of each record in the files that may have such records (see Sessions), the newest file first.
+// An error is the last element.
 func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		fail := func(err error) {
@@ -250,7 +250,7 @@ type End struct {
 	Bytes    int64 `json:"bytes"`    // size of the data file in bytes, or 0
 }
 
-// Before reports whether a store whose end was other and is now e has lost something.
+// Before reports whether a store has lost something. Its end was the argument other before, and is e now.
 func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
@@ -260,8 +260,8 @@ func (e End) Before(other End) bool {
 // from End.
 func (s *Store) Damages() int64 { return s.damages.Load() }
 
-// End returns how far the store reaches. It goes back when a file is deleted or cut, and when all closed segments
-// have become too old.
+// End returns how far the store reaches. The end moves back when a file is deleted or cut, and when all closed segments
+// were deleted because they were too old.
 func (s *Store) End() (End, error) {
 	closed, data, err := snapshot(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -328,8 +328,8 @@ func files(path string, newestFirst bool) iter.Seq2[File, error] {
 	}
 }
 
-// snapshot returns the closed segments of the store at path and the data file, as they were at one moment. The file
-// is nil if there was none.
+// snapshot returns the closed segments of the store at path and the data file, as they were at one moment. The data
+// file is nil if there was none.
 func snapshot(path string) ([]segment, *os.File, error) {
 	closed, err := closedSegments(path)
 	for err == nil {

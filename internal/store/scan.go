@@ -12,25 +12,25 @@ import (
 
 // scanner parses the lines of one file as ParseRecord does. For lines that this program wrote it is several times
 // faster. Their keys have one order and no space between them, so the scanner finds each value without parsing the
-// line, and decodes only the values that differ from the line before. If a field has few different values, it
-// remembers them all. It passes every other line to ParseRecord.
+// line, and decodes only the values that differ from the line before. For a field with few different values, the
+// scanner remembers all of them. It passes every other line to ParseRecord.
 type scanner struct {
 	wire wire // the values of the last line
 	ids  council.SeatPair
-	// layouts holds the fields of each layout. The index says which optional parts its lines have.
+	// layouts holds the fields of each layout. The index of a layout says which optional parts its lines have.
 	layouts [8][]field
 	last    int // the layout of the last line
 }
 
-// The index of a layout is a sum of these: it has a similarity, it has the ids of a roster, or it has only the
-// fields from before schema 1.4.0.
+// The index of a layout is a sum of these. A styled line has a similarity, a seated line has the ids of a roster, and
+// an early line lacks the fields that schema 1.4.0 added.
 const styled, seated, early = 1, 2, 4
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
 	key    []byte            // all bytes between the value of the field before and the value of this one
 	decode func([]byte) bool // decodes the value into scanner.wire; false if it cannot
-	// last holds the value on the last line and the key of the next field. It is empty if that is not known.
+	// last holds the value on the last line and the key of the next field. It is empty if these are not known.
 	last []byte
 }
 

@@ -19,16 +19,16 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The names of the files next to the data file end so. The name of a closed segment ends in its number. When the
-// segment is compressed, compressedSuffix follows.
+// The names of the files next to the data file have these ends. The name of a closed segment ends in its number, which
+// has numberDigits digits. If the segment is compressed, compressedSuffix follows.
 const (
 	numberDigits     = 6
 	compressedSuffix = ".zst"
 	temporarySuffix  = ".tmp"
 )
 
-// window is how far back a compressed file refers, in bytes. It holds about 37 sessions of four members. A record
-// resembles those just before it, and a near reference takes fewer bits than a far one.
+// window is how far back in the text a compressed file can refer, in bytes. That is about 37 sessions of four members.
+// A record resembles those just before it, and a near reference takes fewer bits than a far one.
 const window = 256 << 10
 
 // maxWindow bounds the memory for decompressing a file, in bytes.
@@ -50,8 +50,8 @@ func (s segment) file() string {
 	return s.name
 }
 
-// closedSegments returns the closed segments of the store at path, the oldest first. If a segment has both files,
-// it counts as compressed, unless the compressed file is empty.
+// closedSegments returns the closed segments of the store at path, the oldest first. If a segment has a compressed and
+// an uncompressed file, it counts as compressed, unless the compressed file is empty.
 func closedSegments(path string) ([]segment, error) {
 	entries, err := os.ReadDir(filepath.Dir(path)) // sorted by name
 	if err != nil {
@@ -91,7 +91,8 @@ type housekeeper struct {
 
 	// mu is held while segments are compressed or deleted. It guards good.
 	mu sync.Mutex
-	// good holds, by number, the good parts of sealed segments that are not compressed yet.
+	// good maps the numbers of sealed segments that are not compressed yet to their good parts. A segment is sealed if
+	// the store gave its file up after a fault.
 	good map[int]extent
 }
 
@@ -130,7 +131,8 @@ func (h *housekeeper) run(ctx context.Context) {
 	}
 }
 
-// add makes the data file the newest closed segment. length is how many bytes of it are good.
+// add makes the data file the newest closed segment. Its first length bytes are good. If sealed is true, later bytes of
+// it do not count.
 func (h *housekeeper) add(length int64, sealed bool) error {
 	all, err := closedSegments(h.o.Path)
 	if err != nil {
@@ -230,8 +232,8 @@ func (f File) intact(ctx context.Context) bool {
 	return err == nil && !found.damaged()
 }
 
-// compressLocked replaces the file of a segment by a compressed one. The new file holds the whole sessions of the
-// old one, or of its good part if it is sealed, and their summary. At every moment one of the two files is
+// compressLocked replaces the file of a segment by a compressed one. The new file holds the whole sessions of the old
+// one, or of its good part if the segment is sealed, and their summary. At every moment one of the two files is
 // complete, and readers prefer the compressed one. A compressed file that is damaged stays as it is.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	from, err := disk.OpenRegular(s.file())
@@ -323,9 +325,9 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 func (h *housekeeper) expired(at time.Time) bool { return time.Since(at) >= h.o.Retention }
 
 // expireLocked deletes a segment if its newest record is too old, and reports whether it did. It reads the records,
-// because a summary alone must not decide that: it does not cover the times of records with a later schema. If the
-// time of such a record cannot be read, the modification time of the file counts, because the record is not newer. A
-// segment without any record stays, because its content is unknown.
+// because a summary alone must not decide that: the summary does not cover the times of records with a later schema. If
+// the time of such a record cannot be read, the modification time of the file counts, because the record is not newer.
+// A segment without any record stays, because its content is unknown.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
 	info, err := f.file.Stat()
 	if err != nil {
@@ -343,7 +345,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool
 		case err != nil && !line.Later:
 			return false, err
 		}
-		if !h.expired(at) { // One record that is young enough decides.
+		if !h.expired(at) { // One record that is young enough keeps the segment.
 			return false, nil
 		}
 		if records++; at.After(newest) {

@@ -25,8 +25,8 @@ import (
 // program has well under 1 KiB.
 const maxLine = 64 << 10
 
-// moreFollow is before the newline of every record of a session except the last. JSON allows it as space. If a
-// crash cut a session off, its end is such a line, or a part of a line.
+// moreFollow is before the newline of every record of a session except the last. JSON allows it as white space. If a
+// crash cut a session off, the last line of the file has moreFollow, or is only a part of a line.
 const moreFollow = '\t'
 
 // Options are the settings of a Store.
@@ -41,9 +41,9 @@ type Options struct {
 	Retention time.Duration
 	Log       *slog.Logger // nothing is logged if nil
 	Disk      disk.Disk    // the operating system's if nil
-	// Synced, if it is not nil, is called for the lines of each AppendLines when they are on disk. One goroutine
-	// makes all calls, and the last one comes before Close releases the lock. Synced must return at once and must
-	// not change the lines.
+	// Synced, if it is not nil, is called with the lines of each append when they are on disk. One goroutine makes all
+	// calls, and the last call returns before Close releases the lock. Synced must return at once and must not change
+	// the lines.
 	Synced func(lines []byte)
 
 	given string // Path before its links were resolved
@@ -79,7 +79,7 @@ type batch struct {
 	lines   []byte
 	records int
 	result  chan error // of capacity 1, for the first outcome
-	kept    bool       // the records count as kept, by the last outcome
+	kept    bool       // the last outcome was that the records are kept
 }
 
 // Open opens the store for appending. It creates the file and missing directories, readable by this user only, and
@@ -311,11 +311,11 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 }
 
 // Append returns nil once the records are kept, as Options.Fsync defines it. After an error none of them counts as
-// kept. It returns the error of ctx only if nothing was written. A write that has begun is finished.
+// kept. It returns the error of ctx only if nothing was written. The end of ctx does not stop a write that has begun.
 //
-// Records that could not be written wait in memory, and are written as soon as the disk accepts them again. Append
-// does not wait for that. It does wait for a disk that hangs, unless 16 MiB already wait. Then it fails, and its
-// records are lost.
+// Records that could not be written wait in memory, and are written as soon as the disk accepts them again. Append does
+// not wait for that. Append does wait for a disk that hangs, unless 16 MiB of lines already wait for it. In that case
+// Append fails, and its records are lost.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -349,8 +349,8 @@ func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
 // AppendLines is Append for lines that are not records. Each line is a JSON value with a newline at its end. The
 // lines of one call stay together, like the records of a session. A store holds either records or such lines.
 //
-// When AppendLines returns, the lines have their place behind those of earlier calls. wait waits until they are
-// kept, or until its ctx ends. In the second case the lines are kept later. A call without lines waits for the
+// When AppendLines returns, the lines are queued after those of earlier calls. The function wait returns when they are
+// kept, or when its ctx ends. In the second case the store still writes the lines. A call without lines waits for the
 // lines of earlier calls, and fails while some of them are not written.
 func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	var all []byte
@@ -383,7 +383,7 @@ func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) err
 }
 
 // Encode returns the records of a session as the lines that Append writes. If a line is longer than readers accept,
-// it returns an error, because such a line must not be acknowledged.
+// Encode returns an error, because such a line must not be acknowledged.
 func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)

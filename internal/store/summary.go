@@ -20,12 +20,12 @@ import (
 // that a report does not read segments outside its window. The summary is in a skippable frame (RFC 8878), which
 // zstd readers skip. The frame holds JSON, the checksum of the JSON, and the length of the frame.
 //
-// A reader can do without a summary. It reads a segment whole if the summary is missing or damaged, has another
-// version, or was made for compressed data of another length. If another release made the summary and skipped
-// unknown schemas, it is not trusted either, because this program may know these schemas. The daemon then
-// compresses the segment again, unless the version is a later one. A wrong summary with a right checksum can only
-// be made on purpose. It can only make a report skip the segment, or read it in vain. [Verify] compares every
-// summary with its segment, and the daemon reads a segment before it deletes it.
+// A reader can do without a summary. It reads the whole segment if the summary is missing or damaged, has another
+// version, or was made for compressed data of another length. It also reads the whole segment if another release made
+// the summary and skipped records of unknown schemas, because this program may know these schemas. In all these cases
+// the daemon compresses the segment again, unless the summary has another version. A wrong summary with a right
+// checksum can only be made on purpose. Such a summary can only make a report skip the segment, or read the segment in
+// vain. [Verify] compares every summary with its segment, and the daemon reads a segment before it deletes it.
 type SegmentSummary struct {
 	// Oldest is the earliest timestamp of a record. It is zero if there is no record.
 	Oldest   time.Time `json:"oldest"`
@@ -35,7 +35,7 @@ type SegmentSummary struct {
 	Skipped  []Skip    `json:"skipped"` // one for each reason, in the order of their first lines
 
 	Version int `json:"version"` // summaryVersion
-	// Schema is the newest schema that the summary's program knew. It is "" in summaries of earlier
+	// Schema is the newest schema that the program knew which made the summary. It is "" in summaries of earlier
 	// releases.
 	Schema string `json:"schema"`
 	Body   int64  `json:"body"` // length of the compressed data before the summary, in bytes
@@ -67,7 +67,7 @@ var (
 	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
 )
 
-// summarize returns the summary of the lines. After an error it is the summary of the lines before.
+// summarize returns the summary of the lines. After an error it is the summary of the lines before the error.
 func summarize(lines iter.Seq2[Line, error]) (SegmentSummary, error) {
 	s := SegmentSummary{Version: summaryVersion}
 	sessions := map[string]bool{}
@@ -186,7 +186,7 @@ func (f File) checkSummary(found SegmentSummary) error {
 		return err
 	}
 	if said.Schema != "" && said.Schema != council.RecordSchema && found.later() {
-		// The release that made it may know those records.
+		// The release that made the summary may know those records.
 		return nil
 	}
 	found.Body = said.Body
@@ -194,7 +194,7 @@ func (f File) checkSummary(found SegmentSummary) error {
 	if reflect.DeepEqual(said, found) {
 		return nil
 	}
-	return fmt.Errorf("its summary says %d sessions from %v to %v, and it holds %d from %v to %v; decompress it "+
+	return fmt.Errorf("its summary says %d sessions from %v to %v, but it holds %d from %v to %v; decompress it "+
 		"(zstd -d --rm), and the daemon compresses it again", said.Sessions, said.Oldest, said.Newest, found.Sessions, found.Oldest, found.Newest)
 }
 

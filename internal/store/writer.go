@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxWaiting is how many bytes of lines may wait in memory to be written. They are the lines of some thousand
-	// sessions.
+	// maxWaiting is how many bytes of lines may wait in memory to be written. Some thousand sessions have so many
+	// bytes.
 	maxWaiting = 16 << 20
 
 	// The pause between two attempts to write the failed sessions grows from
@@ -159,8 +159,9 @@ func (w *writer) idle() time.Duration {
 	return idle
 }
 
-// retry writes the failed batches again. It waits until a crash can no longer bring them back from a sealed file,
-// because they would then exist twice. In the last attempt, before the store closes, it takes that risk.
+// retry writes the failed batches again. It compresses the sealed files first, so that a crash cannot bring the same
+// batches back from such a file. They would then exist twice. In the last attempt, before the store closes, retry takes
+// that risk.
 func (w *writer) retry(last bool) {
 	err := w.ready()
 	if err == nil {
@@ -327,7 +328,7 @@ func total(batches []*batch) (n int) {
 	return n
 }
 
-// fit returns how many of the first batches have at most n bytes together, and how many bytes these have.
+// fit returns how many batches, from the first one on, have at most n bytes together, and how many bytes these have.
 func fit(batches []*batch, n int) (count, length int) {
 	for count < len(batches) && length+len(batches[count].lines) <= n {
 		length += len(batches[count].lines)
@@ -337,12 +338,12 @@ func fit(batches []*batch, n int) (count, length int) {
 }
 
 // errMoved is the reason for giving up a file that is no longer found by its name.
-var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not " +
-	"read any more; the daemon rotates it by itself, so keep other programs away from it")
+var errMoved = errors.New("another process removed, renamed or replaced the record file, and its records are " +
+	"no longer read; the daemon rotates the file itself, so keep other programs away from it")
 
 // check returns nil if a command would read what is written to the file. The name must lead to this file, and this
-// process must hold the lock. Unless size is unwritten, the file must also have that size, or end in what was
-// written last.
+// process must hold the lock. Unless the argument size is unwritten, the file must also have that size, or end in what
+// was written last.
 func (w *writer) check(size int64) error {
 	if err := w.store.lock.InPlace(); err != nil {
 		return err
@@ -380,7 +381,8 @@ func (w *writer) ends(size int64) bool {
 	return len(before) == 0 || bytes.HasSuffix(before, []byte{'\n'}) && !bytes.HasSuffix(before, []byte{moreFollow, '\n'})
 }
 
-// ready makes sure that there is a file to append to, and that commands read this file.
+// ready makes sure that a file is open for appending, and that it is the file at o.Path, which the councild commands
+// read.
 func (w *writer) ready() error {
 	if w.file != nil && !w.sealed && w.check(unwritten) == nil {
 		return nil
@@ -428,7 +430,7 @@ func (w *writer) lock() error {
 	if err != nil {
 		return err
 	}
-	_ = w.store.lock.Close() // No other process can ask for the removed file.
+	_ = w.store.lock.Close() // No other process can find the removed lock file.
 	w.store.lock = lock
 	if w.file == nil {
 		return nil
@@ -451,8 +453,7 @@ func (w *writer) leave() {
 	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 
-// retire makes the file a closed segment and closes it. length is how many of its bytes are good. An empty file is
-// removed.
+// retire makes the file a closed segment and closes it. Its first length bytes are good. An empty file is removed.
 func (w *writer) retire(length int64) error {
 	var err error
 	if length == 0 {
