@@ -1,6 +1,7 @@
-// Package runlog reads the log of one session: which node owns the session, how far its run has come, and the
-// outcome of each call. A process that resumes a session asks its [State], so that no call is made, paid for or
-// shown twice.
+// Package runlog reads the log of one session: which node owns the session, how far its run has come, and the outcome
+// of each call. A process that resumes a session asks its [State], so that no call is made, paid for or shown twice. In
+// this package, a node claims a session when it becomes the owner, and a call has landed when its outcome is in the
+// log.
 //
 // Other packages store a log, append to it, and run the session.
 //
@@ -8,6 +9,6 @@
 //
 // The log is the session. A kept session is an ordered list of entries in the journal. These are the events that
 // clients see, and hidden entries between them: session.accepted with the plan, session.claimed, calls.begun,
-// call.landed, session.result, session.released. No other record must agree with the log. The order of the log
-// decides who owns a session, because every append names the message that it expects to be the last.
+// call.landed, session.result, session.released. There is no second record that would have to agree with the log. The
+// order of the log decides who owns a session, because every append names the message that it expects to be the last.
 package runlog

@@ -53,7 +53,8 @@ type Append struct {
 	Entries []council.Entry
 }
 
-// Entry is an entry about the run of a session, without those about the whole session.
+// Entry is an entry of the log about the run. Entries about the whole session, such as TypeClaimed, are not in
+// State.Entries.
 type Entry struct {
 	council.Entry
 	// At is the duration of the run until the entry was stored, over all processes together.
@@ -67,7 +68,7 @@ type State struct {
 	Owner string // the node that owns the session, or "" after a release
 	// Owners counts the owners of the session since it was last released.
 	Owners int
-	// Crashes is Claimed.Crashes of the last claim since then.
+	// Crashes is Claimed.Crashes of the last claim since the last release.
 	Crashes   int
 	Released  bool // the last owner released the session
 	Cancelled bool // a request asked to cancel the session
@@ -189,7 +190,7 @@ type run struct {
 	delivered map[council.Stage][]time.Duration
 	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
-	// over holds the seats whose result landed. They make no more calls.
+	// over holds the seats whose result is in the log. They make no more calls.
 	over     map[Seat]bool
 	tally    *council.Tally
 	chairman string // the id of the first chairman
@@ -344,7 +345,7 @@ func (s *State) Outcome(place Place) (council.Landed, bool) {
 // Landed returns the outcome of every call that landed, in no particular order.
 func (s *State) Landed() iter.Seq[council.Landed] { return maps.Values(s.run.landed) }
 
-// Over reports whether the result of a seat landed. The seat then makes no more calls.
+// Over reports whether the log holds the result of a seat. The seat then makes no more calls.
 func (s *State) Over(at Seat) bool { return s.run.over[at] }
 
 // Tells reports whether the log already holds an event, or a later one that makes it obsolete.
@@ -365,7 +366,7 @@ func (s *State) Tells(event council.EventType, data any) bool {
 	}
 }
 
-// Answered reports whether the answer of a member landed.
+// Answered reports whether the log holds the answer of a member.
 func (s *State) Answered(member string) bool { return s.run.noted[noted{council.EventAnswer, member}] }
 
 // Tally returns the tally of stage 2, or nil if stage 2 is not done.
@@ -425,9 +426,9 @@ func (s *State) InFlight() []council.BegunCall {
 	return calls
 }
 
-// Guesses reports whether an unrecorded call at a seat may have been in flight. Builds before 0.1.0 did not record
-// that a call began. Such a call may be in the open stage, or of a side in stages 2 and 3. The method can go after
-// 0.1.0.
+// Guesses reports whether an unrecorded call at a seat may have been in flight. Builds before 0.1.0 did not record that
+// a call began. Such a call may belong to the open stage. If stage 2 or 3 is open, it may also belong to a side (see
+// council.SidePlan). The method can be removed after 0.1.0.
 func (s *State) Guesses(at Seat) bool {
 	if s.Format >= PlanFormat {
 		return false

@@ -9,8 +9,8 @@ import (
 // PlanFormat is the version of the logs that this build stores. Builds before 0.1.0 stored no version.
 const PlanFormat = 1
 
-// Prompt is a prompt version that no build before 0.1.0 has. Such a build believes that the session needs this
-// version. It leaves the session to a node that announces this version.
+// Prompt is a prompt version that no build before 0.1.0 has. A build before 0.1.0 believes that the session needs this
+// version, and leaves the session to a node that announces this version.
 const Prompt = "log-1"
 
 // oldPlan is the plan that builds before 0.1.0 read.
@@ -52,7 +52,7 @@ func readAccepted(data []byte) (a Accepted, err error) {
 }
 
 // upgrade completes the head of a log that a build before 0.1.0 has stored. The rules of such a build had separate
-// fields for three sides. The function can go after 0.1.0.
+// fields for three sides. The function can be removed after 0.1.0.
 func (a *Accepted) upgrade(data []byte) error {
 	var old struct {
 		Plan struct {
