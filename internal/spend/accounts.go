@@ -16,15 +16,15 @@ import (
 
 // Options configure a Book.
 type Options struct {
-	// Hard enforces every limit against the bounds of all attempts. Without it, a limit that is reached only stops
-	// later calls.
+	// Hard makes the limits strict: an attempt is sent only if the most that it can cost stays within every limit.
+	// Without Hard, a limit that is reached only stops later calls.
 	Hard     bool
 	Day      *USD // limit for all sessions that began on one day (UTC), or nil
 	TokenDay *USD // limit for the sessions of one token on one day, or nil
-	// TokenLimit returns the daily limit of a token that has its own, or nil. It takes precedence over TokenDay. If
-	// TokenLimit is nil, no token has its own. It is called concurrently.
+	// TokenLimit returns the daily limit that a token has of its own, or nil. That limit takes precedence over
+	// TokenDay. If TokenLimit is nil, no token has its own limit. The function is called concurrently.
 	TokenLimit func(token string) *USD
-	// Tariff returns the prices of a model. ok is false if they are not known. It is called concurrently.
+	// Tariff returns the prices of a model. ok is false if they are not known. The function is called concurrently.
 	Tariff func(model string) (Tariff, bool)
 	Ledger Ledger           // stores the lines; if nil, none are kept
 	Now    func() time.Time // time.Now if nil
@@ -48,13 +48,14 @@ type Opening struct {
 	// Upper is the most that the session should cost, or nil if that is not known.
 	Upper  *USD
 	Models []string // the models that it may call
-	// Shares say for each stage which part of the limits may be spent by the end of the stage, in percent. A stage
-	// may also spend what earlier stages have left. The share of a stage that is missing is 100.
+	// Shares say for each stage how many percent of the limits may be spent by the end of the stage. So a stage may
+	// also spend what earlier stages have left. A stage that is missing has 100 percent.
 	Shares map[council.Stage]int64
 	// MaxTokens is a limit for input and output tokens together, or nil. Options.Hard applies to it as to a cost
 	// limit.
 	MaxTokens *int64
-	// First is the most that the first attempts of its stage 1 can cost together. It is nil if that is not known.
+	// First is the most that the first attempts of all calls of stage 1 can cost together. It is nil if that is not
+	// known.
 	First *USD
 }
 
@@ -65,11 +66,11 @@ type Book struct {
 
 	mu       sync.Mutex // guards all below
 	sessions map[string]*Account
-	// orphans are the first lines of the sessions that have no end in the ledger, with the calls that the ledger
-	// has. Their processes have died.
+	// orphans has the first line of each session that has no last line in the ledger, because its process has died. The
+	// calls of the session that the ledger has are added to that line.
 	orphans map[string]entry
 	days    map[string]*scope
-	// recent are the keys of days. The day that was last changed is last.
+	// recent are the keys of days. The day that was changed last is the last element.
 	recent   []string
 	tokens   map[[2]string]*scope // by day and token
 	over     map[string]overrun   // by model
@@ -128,7 +129,7 @@ type Account struct {
 	calls    []Charge // charges that the ledger does not have yet
 	// tokens are certain. tokensHeld are reserved by attempts in flight, under a hard token limit.
 	tokens, tokensHeld int64
-	// lost has the stage and seat of each call that a process which died had begun.
+	// lost has the stage and seat of each call that an earlier process had begun when it died.
 	lost       map[[2]string]bool
 	lostTokens int64                            // the most tokens that these calls can have consumed
 	recovered  bool                             // Recover was called
@@ -137,8 +138,8 @@ type Account struct {
 	warnings   map[council.WarningCode][]string // for each code, the models that it concerns
 }
 
-// hold returns how much of the daily limits is reserved for the session. Under a hard limit this is what is left of
-// its own limit, so that other sessions cannot take the money that it may still need.
+// hold returns how much of the daily limits is reserved for the session. Under a hard limit this is the rest of the
+// session's own limit, so that other sessions cannot take the money that this session may still need.
 func (b *Book) hold(s *Account) USD {
 	if b.o.Hard && s.Limit != nil {
 		return max(s.held, *s.Limit-min(s.spent(), *s.Limit))
@@ -207,10 +208,10 @@ func (b *Book) changeLocked(s *Account, change func()) {
 	}
 }
 
-// Open opens the account of a session, or returns why the session must not begin. If the account is already open,
-// Open returns it. If the ledger has the session without an end, the session continues with that account, and the
-// caller must report the earlier cost with [Account.Recover]. If there is a daily limit, the first line of the
-// session is on disk when Open returns.
+// Open opens the account of a session, or returns why the session must not begin. If the account is already open, Open
+// returns it. If the ledger has the session but not its last line, the session continues with its day, token and limit
+// from the ledger. The caller must then report the earlier cost with [Account.Recover]. If there is a daily limit, the
+// first line of the session is on disk when Open returns.
 func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 	s, old, failure := b.begin(o)
 	if failure != nil || old || b.o.Ledger == nil {
@@ -233,7 +234,7 @@ func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 		s.Close(ctx, false)
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
-			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; " +
+			Detail: "the ledger of costs cannot be written, and no daily limit can be enforced without it; " +
 				"the log says why, look at the disk of " +
 				b.o.Names.Of(council.SettingDataDir),
 		}
@@ -279,8 +280,8 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	return s, resumed, nil
 }
 
-// limited sets the limit of a session that has none, if hard daily limits need one. The limit is the most that the
-// session should cost.
+// limited sets the limit of a session to the most that the session should cost, if the session has no limit and hard
+// daily limits need one.
 func (b *Book) limited(s *Account) *Account {
 	if b.o.Hard && s.Limit == nil && b.HasDayLimit() {
 		s.Limit = s.Upper
@@ -316,7 +317,7 @@ func (b *Book) withoutPrices(s *Account) *council.Error {
 	}
 	return &council.Error{
 		Code: council.CodeUnpriced,
-		Detail: "there is a hard limit of cost, and nobody knows what these models cost: " +
+		Detail: "there is a hard cost limit, and these models have no known price: " +
 			strings.Join(unpriced, ", ") + "; give their prices in " + b.o.Names.Of(council.SettingPrices),
 	}
 }
@@ -370,8 +371,8 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 		Detail: "the session's limit of cost is too low for the answers of its members",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd",
-			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% "+
-				"that are theirs",
+			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v, but may use "+
+				"only %d %% of it",
 				*s.Limit, *s.First, percent),
 			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
 				least, b.o.Names.Of(council.SettingMaxOutputTokens)),
@@ -495,7 +496,7 @@ func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 	return h, nil
 }
 
-// Begin is Reserve for a request of a call. The request must also not be sent if Options.Hold returns an error.
+// Begin is Reserve for a request of a call. It also returns a failure if Options.Hold returns an error.
 func (s *Account) Begin(
 	ctx context.Context, call *council.Call, a council.Attempt,
 ) (council.Receipt, *council.Failure) {
@@ -525,8 +526,8 @@ func attemptOf(call *council.Call, a council.Attempt) Attempt {
 	return at
 }
 
-// Bound returns the most that a request of a call can cost, and the most tokens that it can consume. They are nil
-// and 0 if that is not known.
+// Bound returns the most that a request of a call can cost, and the most tokens that it can consume. bound is nil, and
+// tokens is 0, if that is not known.
 func (s *Account) Bound(call *council.Call, a council.Attempt) (bound *USD, tokens int64) {
 	if s.b == nil {
 		return nil, 0
@@ -553,10 +554,11 @@ type Lost struct {
 	Tokens int64 // the most that it can have consumed, or 0 if not known
 }
 
-// Recover charges the account with what a process had spent before it died. It charges the landed calls once, with
-// their known costs; the ledger already has the costs that are uncertain. It charges the lost requests with the
-// most that they can have cost. With a ledger and limits, these charges are in the ledger when Recover returns.
-// Calls that repeat lost requests may be made.
+// Recover charges the account with what an earlier process had spent before it died. The argument landed has the calls
+// whose outcome is in the log of the session. The first Recover charges their known costs; the ledger already has their
+// uncertain costs. The argument lost has the requests whose outcome is unknown. Recover charges them with the most that
+// they can have cost. With a ledger and limits, these charges are in the ledger when Recover returns. The lost requests
+// may be sent again.
 func (s *Account) Recover(ctx context.Context, landed []council.Landed, lost []Lost) {
 	if s.b == nil {
 		return
@@ -664,7 +666,7 @@ func (b *Book) roomLocked(r *Hold) string {
 		return ""
 	}
 	if !r.bounded {
-		return "there is a hard limit of cost, and nobody knows what " + r.at.Model + " can cost"
+		return "there is a hard cost limit, and the most that " + r.at.Model + " can cost is not known"
 	}
 	percent := s.share(r.at.Stage)
 	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
@@ -697,7 +699,7 @@ func (h *Hold) tokenRoomLocked() string {
 		return ""
 	}
 	if at.OutputLimit == nil {
-		return "there is a hard limit of tokens, and none of the reply"
+		return "there is a hard token limit, and the reply has no limit"
 	}
 	percent := s.share(at.Stage)
 	most := int64(USD(*s.MaxTokens).share(percent))
@@ -747,8 +749,8 @@ func outcomeOf(c council.Consumed) Billed {
 	return o
 }
 
-// Charge replaces the hold of an attempt by what the attempt cost, and returns the charge. Its cost is nil if it is
-// not known. A second Charge does nothing.
+// Charge replaces the hold of an attempt by what the attempt cost, and returns the charge. Charge.USD is nil if the
+// cost is not known. A second Charge does nothing.
 //
 // With a ledger and limits, an uncertain cost is in the ledger when Charge returns, because another process that
 // continues the session could not learn it in another way.
@@ -789,8 +791,8 @@ func (h *Hold) chargeLocal(o Billed) Charge {
 	return charge
 }
 
-// save writes the uncertain costs of a session that the ledger does not have yet. If the session is kept, its log
-// has the other costs.
+// save writes to the ledger those uncertain costs of a session that are not in it yet. It does not write the other
+// costs: the log of a kept session has them.
 func (b *Book) save(ctx context.Context, s *Account) {
 	if b.o.Ledger == nil || !b.o.Hard && !b.HasDayLimit() {
 		return
@@ -810,10 +812,10 @@ func (b *Book) save(ctx context.Context, s *Account) {
 	_ = b.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // After an error the ledger tries again.
 }
 
-// undercharged reports whether an attempt counts with its tokens at the known prices, although the provider reports
-// a lower cost. Another provider may charge too: a gateway reports 0 if the caller's own key pays there. Under hard
-// limits the greater amount always counts. Under soft limits a lower cost counts, as for a cheaper tier, but a cost
-// of 0 does not count for a model that has a price.
+// undercharged reports whether the reported cost of an attempt is too low, so that its tokens count at the known
+// prices. A gateway, for example, reports 0 if another provider charges the caller's own key. Under hard limits the
+// greater amount always counts. Under soft limits a lower cost counts, as for a cheaper tier, but a cost of 0 does not
+// count for a model that has a price.
 func (h *Hold) undercharged(o Billed) bool {
 	return o.Tokens != nil && h.priced && (h.s.b.o.Hard || *o.CostUSD == 0) && h.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
@@ -837,7 +839,7 @@ func (h *Hold) charge(o Billed) Charge {
 	return c
 }
 
-// lost returns the charge of a request whose outcome is not known. It is the bound, if there is one.
+// lost returns the charge of a request whose outcome is not known. The cost is the bound, if the attempt has one.
 func (h *Hold) lost() Charge {
 	c := Charge{Stage: h.at.Stage, Model: h.at.Model, Provider: h.at.Provider, Source: SourceBound}
 	if h.bounded {
@@ -846,7 +848,8 @@ func (h *Hold) lost() Charge {
 	return c
 }
 
-// noteLocked notes warnings about a bill: uncertain, different from our prices, or above its bound.
+// noteLocked notes a warning if the cost is uncertain, differs from the known prices, or is above the bound of the
+// attempt. It also notes known costs, for later estimates.
 func (h *Hold) noteLocked(o Billed, c Charge) {
 	a := h.s.b
 	s := h.s
@@ -891,9 +894,9 @@ func (b *Book) chargeLocked(s *Account, c Charge) {
 	}
 }
 
-// Close ends the account, and returns warnings for the readers of the session. What is left of its limit returns to
-// the daily limits. The last line of the ledger may still be on its way to the disk. If a crash loses it, the
-// session counts with its whole limit.
+// Close ends the account, and returns warnings for the readers of the session. It releases what the session had
+// reserved of the daily limits. The last line of the ledger may still be on its way to the disk. If a crash loses it,
+// the session counts with its whole limit.
 //
 // continues says that another process continues the session. Close then only returns the warnings.
 func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
@@ -923,8 +926,8 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 		return warnings
 	}
 	if a.o.Ledger != nil {
-		// Append queues the line before the money is free. So after a crash, if a session that took this money is
-		// in the ledger, the line of this one is there too.
+		// Append queues the line before the reserved money is free. So if the ledger has a session that took this
+		// money, it also has the last line of this session, even after a crash.
 		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // The ledger logs an error and tries again.
 	}
 	held := a.hold(s)
@@ -946,13 +949,13 @@ func (b *Book) explain(code council.WarningCode, s *Account) string {
 			"look at the prices of "
 	case council.WarnCostUncertain:
 		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with "+
-			"the most that they can have cost, of ", s.uncertain)
+			"the most that they can have cost; the models are ", s.uncertain)
 	case council.WarnCostOverBound:
-		return "a bill was above the most that its request should have cost; " +
-			"it counts in full, and later bounds grow with it, of "
+		return "a provider charged more than the most that a request should have cost; " +
+			"the charge counts in full, and later bounds are raised in the same ratio, for "
 	default:
-		return "there is a limit of cost, and nobody knows what these models cost, " +
-			"so that their calls count as nothing; give their prices in " +
+		return "there is a cost limit, but the cost of some calls is not known, " +
+			"so these calls count as free; give the prices of their models in " +
 			b.o.Names.Of(council.SettingPrices) + ": "
 	}
 }

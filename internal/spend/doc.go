@@ -4,10 +4,10 @@
 // which is above every limit.
 //
 // A [Tariff] says what a model's tokens cost. An [Account] of a [Book] reserves the most that an attempt can cost
-// before the attempt is sent ([Account.Reserve]). Afterwards it replaces that by the cost ([Hold.Charge]). Both
-// hold the same lock. The cost of an attempt is:
+// before the attempt is sent ([Account.Reserve]). Afterwards it replaces the reserved amount by the cost
+// ([Hold.Charge]). Both methods hold the same lock. The cost of an attempt is:
 //
-//   - the figure that the provider reports, or else the tariff times the tokens that it reports;
+//   - the figure that the provider reports, or else the tariff times the tokens that the provider reports;
 //   - nothing, if the attempt did not reach the provider, or if the provider refused it (HTTP 4xx);
 //   - the bound of the attempt, if there are no figures. That cost is uncertain, because the provider may have charged
 //     less.
@@ -18,9 +18,9 @@
 // that counts is the certain and the uncertain cost, and what calls in flight are expected to cost.
 //
 // The [Ledger] gets a line when a session begins, and one with its calls when it ends. A [Book] replays these lines
-// when a daemon starts. If the daemon of a session was killed, the session has no end there. It then counts with
-// its whole limit, as uncertain. Each line has a checksum, and the [End] of a ledger says how many lines it has at
-// least. [Check] and [ReadReport] say what cannot be read or is missing.
+// when a daemon starts. If the daemon of a session was killed, the session has no last line there. Such a session
+// counts with its whole limit, as uncertain. Each line has a checksum, and the [End] says how many lines the ledger has
+// at least. [Check] and [ReadReport] say what cannot be read or is missing.
 //
 // Callers make the calls, find the prices and store the lines.
 package spend

@@ -34,15 +34,15 @@ type Figure struct {
 }
 
 const (
-	// bytesPerToken is more than in nearly all texts.
+	// bytesPerToken is more than the average in nearly all texts.
 	bytesPerToken = 8
 	// overhead is more bytes than a request has besides its texts. promptOverhead is more bytes than the prompts of
 	// reviewers and chairman have besides what they quote.
 	overhead, promptOverhead = 512, 16 << 10
-	// schemaCopies says how many times its length a schema takes at most. It is sent once as the format, and in the
-	// prompt as JSON within a JSON text, which takes twice its length.
+	// schemaCopies bounds the bytes that a schema takes in a request, as a multiple of its length. The schema is sent
+	// as the format, once its length. The prompt has it as JSON within a JSON text, at most twice its length.
 	schemaCopies = 3
-	// endless stands for the length of a reply without a limit. Sums with it stay negative.
+	// endless stands for the length of a reply without a limit. Sums with endless stay negative.
 	endless = math.MinInt64 / 8
 )
 
@@ -231,7 +231,7 @@ func (b *Book) Opening(plan council.Plan) Opening {
 		}
 	}
 	if !b.o.Hard && !b.HasDayLimit() {
-		return o // no caller needs the rest
+		return o // only hard or daily limits need the rest
 	}
 	all := calls(plan)
 	o.Upper = b.upper(all)

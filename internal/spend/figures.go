@@ -8,10 +8,10 @@ import (
 
 // This file has the figures that metrics show.
 
-// OtherCouncils is the council in bills after the first maxCouncils councils.
+// OtherCouncils stands in bills for every council after the first maxCouncils councils.
 const OtherCouncils = "other"
 
-// maxCouncils limits how many councils bills name, because a request may combine members as it likes.
+// maxCouncils limits how many councils bills name, because a request may choose any combination of members.
 const maxCouncils = 50
 
 // bill is the key of a sum of costs.
@@ -20,8 +20,8 @@ type bill struct {
 	source         CostSource
 }
 
-// openBillsLocked begins the bills of a session at 0. A reader that sees them before the first charge and after it
-// can compute the difference.
+// openBillsLocked begins the bills of a session at 0. So a reader of the metrics sees each bill before its first
+// charge, and can compute the increase.
 func (b *Book) openBillsLocked(s *Account) {
 	s.billed = s.Council
 	if !b.councils[s.Council] {

@@ -31,7 +31,7 @@ type Charge struct {
 	Stage    council.Stage `json:"stage"`
 	Model    string        `json:"model"`
 	Provider string        `json:"provider"` // name of the provider, or "" for the default one
-	// Attempt is its number in the call, from 1. It is 0 for an attempt of a process that died.
+	// Attempt is the number of the attempt in its call, from 1. It is 0 for an attempt of a process that died.
 	Attempt int        `json:"attempt"`
 	Tokens  *Tokens    `json:"tokens"`
 	USD     *USD       `json:"usd"` // null if it is not known
@@ -101,7 +101,7 @@ func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	return append(lines, e.line())
 }
 
-// addWhole adds a session without an end to a scope, or takes it away again if sign is -1.
+// addWhole adds the whole limit of a session without an end to a scope, or subtracts it again if sign is -1.
 func (e entry) addWhole(s *scope, sign int) {
 	whole := e.Limit
 	if whole == nil {

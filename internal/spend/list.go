@@ -20,10 +20,10 @@ type List map[string]Tariff
 var ErrNoPrices = errors.New("the list holds no prices: it needs the form of OpenRouter's /models, " +
 	"or of LiteLLM's model_prices_and_context_window.json")
 
-// ParseList reads a list of prices, and dates them asOf. The list is LiteLLM's file, or has the form of
+// ParseList reads a list of prices that was fetched at the time asOf. The list is LiteLLM's file, or has the form of
 // OpenRouter's /models: {"data": [{"id": ..., "pricing": {...}}]}, with prices in US dollars per token. Prices are
-// rounded up to the next picodollar per token. A model whose prices are not clear is left out, because a price that
-// is too low would overspend without notice. If a model is listed twice, the higher prices count.
+// rounded up to the next picodollar per token. A model whose prices are not clear is left out, because with a price
+// that is too low the daemon would overspend without notice. If a model is listed twice, the higher prices count.
 func ParseList(data []byte, asOf time.Time) (List, error) {
 	var cards struct {
 		Data []struct {
@@ -127,7 +127,7 @@ func (p pricing) rates() (r Rates, err error) {
 		errs = append(errs, err)
 		return &v
 	}
-	// The list has 0 for tokens without a price of their own. They cost as much as other tokens.
+	// The list has 0 for a kind of tokens without a price of its own. Such tokens cost as much as other tokens.
 	extra := func(text string) *Price {
 		if v := price(text); v != nil && *v > 0 {
 			return v
@@ -190,7 +190,7 @@ func readLiteLLM(fields map[string]any) (t Tariff, err error) {
 }
 
 // texts returns the prices that are set, each as its name, the separator and the price. It includes the fee of a
-// request only if that differs from fee.
+// request only if that fee differs from the argument fee.
 func (r Rates) texts(separator string, fee USD) []string {
 	var texts []string
 	for _, name := range []string{"input", "cached_input", "cache_write", "output", "reasoning"} {

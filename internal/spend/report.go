@@ -23,7 +23,7 @@ const (
 
 // Query selects what a report covers.
 type Query struct {
-	// Days is how many days it covers, today (UTC) included. 0 covers all.
+	// Days is how many days the report covers, today (UTC) included. 0 covers all.
 	Days  int
 	By    By      // ByDay if ""
 	Token *string // covers only the sessions of this token; nil covers all
@@ -67,9 +67,9 @@ type collector struct {
 	calls map[string][]Charge
 }
 
-// ReadReport reads a report from the lines of a ledger, and notes what is damaged in it. lines is nil if there is
-// no ledger, and end is nil if no end is kept. The sessions that run now come from the Book. If the Book is nil,
-// sessions without an end count with their whole limits.
+// ReadReport makes a report from the lines of a ledger, and notes in Costs.Ledger what is damaged. lines is nil if
+// there is no ledger, and end is nil if no end is kept. The sessions that run now come from the Book. If the Book is
+// nil, sessions without an end count with their whole limits.
 func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{

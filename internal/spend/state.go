@@ -21,8 +21,8 @@ const (
 	ReasonNotJSON  = "not_json"     // not a JSON value
 	ReasonNoEntry  = "no_entry"     // JSON, but not a line of a ledger
 	ReasonChecksum = "bad_checksum" // not the line that was written
-	// ReasonUnterminated says that the last line of a file has no end. A crash cut it, or it is being written. It
-	// is no damage.
+	// ReasonUnterminated says that the last line of a file has no end. A crash cut it, or it is being written. That is
+	// no damage.
 	ReasonUnterminated = "unterminated"
 )
 
@@ -76,9 +76,9 @@ func unseal(text []byte) (sealed, right bool) {
 	return true, bytes.Equal(digits[:len(digits)-len(`"}`)], checksum(body))
 }
 
-// ParseLine reads a line of a ledger, without its line break. Its error is always a *Damage without a file and a
-// line number. The lines of earlier releases have no checksum. They may hold only what those releases wrote, so
-// that a line whose checksum lost its key is not taken for one of them.
+// ParseLine reads a line of a ledger, without its line break. Its error is always a *Damage without a file and a line
+// number. The lines of earlier releases have no checksum. Such a line may have only the fields that those releases
+// wrote. So a new line whose checksum key is damaged is not taken for an old line.
 func ParseLine(text []byte) (Line, error) {
 	if sealed, right := unseal(text); sealed {
 		_, rest, _ := bytes.Cut(text, []byte(`"day":"`))
@@ -120,7 +120,7 @@ func (l Line) entry() (e entry) {
 
 // usd returns the sum of the charges on the line.
 func (l Line) usd() (sum USD) {
-	// In a string, quotes follow a backslash, so no name of a model contains this key.
+	// In a JSON string every quote follows a backslash, so no model name contains this key.
 	const key = `,"usd":`
 	for _, rest, ok := bytes.Cut(l.text, []byte(key)); ok; _, rest, ok = bytes.Cut(rest, []byte(key)) {
 		if end := bytes.IndexAny(rest, ",}"); end > 0 {
@@ -134,8 +134,8 @@ func (l Line) usd() (sum USD) {
 // daysKept is how many days a Book remembers, and for how many days the end of a ledger has sums.
 const daysKept = 8
 
-// End is the high-water mark of a ledger. Every line that it counts was on disk before the end was written. It is
-// kept in its own file. If a ledger has fewer lines, it was cut, replaced or removed.
+// End is the high-water mark of a ledger. Every line that the End counts was on disk before the End was written. The
+// End is kept in a file of its own. If a ledger has fewer lines, the ledger was cut, replaced or removed.
 type End struct {
 	Written time.Time      `json:"written"`
 	Lines   int64          `json:"lines"` // how many lines can be read
@@ -178,8 +178,8 @@ func (e End) Clone() End {
 	return e
 }
 
-// Tally returns the end of a ledger that holds only these lines. Each element holds one or more lines with their
-// line breaks.
+// Tally returns the end of a ledger that holds only these lines. Each argument holds one or more lines with their line
+// breaks.
 func Tally(lines ...[]byte) End {
 	t := End{Days: map[string]USD{}}
 	for _, all := range lines {
@@ -249,7 +249,7 @@ type State struct {
 	Missing  int64     `json:"missing_lines"`  // a lower bound, without the unreadable lines
 	// MissingUSD is a lower bound for each day of what missing and unreadable lines cost.
 	MissingUSD map[string]USD `json:"missing_usd"`
-	// Torn says that the ledger ends in a part of a line. A crash left it, or it is being written.
+	// Torn says that the ledger ends in a part of a line. A crash left that part, or the line is being written.
 	Torn     bool         `json:"torn"`
 	Accepted []Acceptance `json:"accepted"` // oldest first
 
@@ -307,7 +307,7 @@ func newChecker(end *End) *checker {
 	return &checker{end: end, state: State{days: map[string]USD{}}, by: map[string]*Skipped{}}
 }
 
-// take checks an element of Lines. ok says that it is a line. The error ends the reading.
+// take checks an element of Lines. ok says that the element is a line that could be read. After an error, reading ends.
 func (c *checker) take(l Line, err error) (ok bool, _ error) {
 	damage, isDamage := errors.AsType[*Damage](err)
 	switch {

@@ -7,13 +7,12 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// sums are what the calls of a session consumed, as the JSON of the session reports it. Unlike the amounts that
-// count against limits, they hold no bounds. If a figure is not known, it is missing in the sums, and they are
-// partial.
+// sums are what the calls of a session consumed, as the JSON of the session reports it. Unlike the amounts that count
+// against limits, they hold no bounds. A figure that is not known is missing in the sums. The sums are then partial.
 type sums struct {
 	mu            sync.Mutex // guards all below
 	total         council.Usage
-	paid          int // calls that consumed something, or of which that is not known
+	paid          int // calls that consumed something, or may have
 	costUnknown   bool
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage

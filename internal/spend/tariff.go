@@ -74,7 +74,7 @@ type Rates struct {
 	Input *Price `json:"input,omitempty" yaml:"input"` // required
 	// CachedInput is for tokens that the provider read from its cache. The default is Input.
 	CachedInput *Price `json:"cached_input,omitempty" yaml:"cached_input"`
-	// CacheWrite is for tokens that it wrote to its cache. The default is Input.
+	// CacheWrite is for tokens that the provider wrote to its cache. The default is Input.
 	CacheWrite *Price `json:"cache_write,omitempty" yaml:"cache_write"`
 	Output     *Price `json:"output,omitempty" yaml:"output"`       // required
 	Reasoning  *Price `json:"reasoning,omitempty" yaml:"reasoning"` // the default is Output
@@ -82,8 +82,8 @@ type Rates struct {
 	Request *USD `json:"request,omitempty" yaml:"request"`
 }
 
-// Tier holds the rates for calls with more than InputTokens input tokens. They apply to the whole call. If Input,
-// Output or Request is nil, that of the tariff applies.
+// Tier holds the rates for calls with more than InputTokens input tokens. These rates apply to the whole call. If
+// Input, Output or Request is nil, the tariff's own price applies.
 type Tier struct {
 	InputTokens int64 `json:"input_tokens" yaml:"input_tokens"`
 	Rates       `yaml:",inline"`
@@ -211,7 +211,7 @@ func (t Tariff) Validate() error {
 	before := int64(0)
 	for _, tier := range t.Above {
 		if tier.InputTokens <= before {
-			return errors.New("the tiers above numbers of input tokens do not stand in rising order: " +
+			return errors.New("the tiers are not in ascending order of their input tokens: " +
 				"sort them, from 1 token on")
 		}
 		before = tier.InputTokens
@@ -229,8 +229,8 @@ func (t Tariff) Validate() error {
 	return nil
 }
 
-// Tokens are the tokens of one request. As in OpenAI's usage figures, Input includes the cached and written ones,
-// and Output includes those of reasoning.
+// Tokens are the tokens of one request. As in OpenAI's usage figures, Input includes CachedInput and CacheWrite, and
+// Output includes Reasoning.
 type Tokens struct {
 	Input       int64 `json:"input"`
 	CachedInput int64 `json:"cached_input,omitempty"`
@@ -293,8 +293,8 @@ func dearer(t, u Tariff) Tariff {
 	return dear
 }
 
-// Cost returns what a request costs. Tokens of one kind count up to the number of all input or output tokens, even
-// if the figures say more.
+// Cost returns what a request costs. The tokens of one kind never count as more than all input tokens or all output
+// tokens, even if the figures say so.
 func (t Tariff) Cost(n Tokens) USD {
 	r := t.above(n.Input - 1)
 	cached := min(n.CachedInput, n.Input)

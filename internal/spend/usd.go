@@ -87,7 +87,7 @@ func ParseUSD(text string) (USD, error) {
 // plainUSD reads an amount in the form that String writes, much faster than number does. ok is false for other
 // forms.
 func plainUSD(text string) (a USD, ok bool) {
-	const digits, most = 12, 6 // behind the point and before it
+	const digits, most = 12, 6 // digits after the point, and before it
 	before, after, _ := strings.Cut(text, ".")
 	if before == "" || len(before) > most || len(after) > digits || len(before) < len(text) && after == "" {
 		return 0, false
@@ -106,7 +106,7 @@ func plainUSD(text string) (a USD, ok bool) {
 	return a, true
 }
 
-// number reads a decimal number from 0 to 10^9 and multiplies it. Numbers below 10^-18 become 0.
+// number reads a decimal number from 0 to 10^9, and multiplies it by scale. Numbers below 10^-18 become 0.
 func number(text string, scale int64) (*big.Rat, error) {
 	const longest = 64 // bounds the digits of a number with an exponent
 	f, err := strconv.ParseFloat(text, 64)
