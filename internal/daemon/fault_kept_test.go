@@ -244,7 +244,7 @@ func TestFaultF61(t *testing.T) {
 			return true
 		})
 		over(t, d, id)
-		if log := d.Log.String(); !strings.Contains(log, "somebody removed or replaced") || !strings.Contains(log, "kept again") {
+		if log := d.Log.String(); !strings.Contains(log, "another program removed or replaced") || !strings.Contains(log, "kept again") {
 			t.Errorf("%s: the log says nothing", name)
 		}
 		killed := filepath.Join(t.TempDir(), "sessions")

@@ -55,17 +55,17 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 	return j.o.Prefix + "." + kind + "." + owner + "." + id.Session, nil
 }
 
-// Append stores a message behind the one with the sequence after, which is 0 for a new log. It returns the sequence
-// of the message. A process must not append twice to the same log at the same time.
+// Append stores m directly after the message whose sequence number is the argument after (0 for a new log), and returns
+// the sequence number of m. A process must not append twice to the same log at the same time.
 //
 // If the append is refused or not answered, Append reads the last message of the log from the leader of the stream.
-// There are four cases. If that message is still the expected one, Append tries again, for a bounded time. If it is
-// part of an incomplete message that begins with the same entry, Append goes behind it, and the next part of that
-// message is refused. If it has the node, epoch and numbers of this message, this message is stored. Otherwise the
-// error is a *Moved, and nothing was stored.
+// There are four cases. (1) The last message is still the expected one: Append tries again, for a bounded time. (2) It
+// is part of an incomplete message that begins with the same entry: Append writes after that part, and the next part of
+// the incomplete message is refused. (3) It has the node, epoch and numbers of m: m was stored, and only the reply was
+// lost. (4) Anything else: the error is a *Moved, and m was not stored.
 //
-// All other errors are ErrUnavailable, and the message may be stored. If the error is ErrFull too, it is not
-// stored. The index has the message before Append returns.
+// If the id cannot have a log, the error is ErrGone. All other errors are ErrUnavailable, and m may be stored. If the
+// error is ErrFull too, m is not stored. The index has m before Append returns.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -84,7 +84,8 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		j.appended += int64(len(p.body))
 		j.mu.Unlock()
 	}
-	// A client is answered after the first message and after the last. Between them the periodic check is enough.
+	// Clients get a reply after the first and after the last message of a log. Check before each reply that the
+	// engine's files are still at their paths. Between the two, the periodic check is enough.
 	if begins || m.Status != council.StatusRunning {
 		if err := j.inPlace(); err != nil {
 			j.failed(err)
@@ -103,7 +104,7 @@ func (j *Journal) refused(failed error) error {
 	if reason == "" {
 		return nil
 	}
-	j.wake() // so that a check sees how full it is
+	j.wake() // so that a check sees how full the stream is
 	if full(failed) {
 		failed = fmt.Errorf("%w: %w", ErrFull, failed)
 	}
@@ -144,7 +145,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			seq = last.seq
 			return nil
 		case p.Part == 1 && last.Part < last.Parts && last.First == p.First:
-			after = last.seq // It is part of an incomplete message, and holds no entry.
+			after = last.seq // The last part belongs to an incomplete message, and holds no entry.
 			return failed
 		default:
 			return final{&Moved{Last: last.stored()}}

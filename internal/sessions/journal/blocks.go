@@ -9,17 +9,17 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// These are the parts of a record in a block file of the engine (nats-server, server/filestore.go), with their
-// sizes in bytes: length (4), sequence (8), time (8), length of the subject (2), subject, length of the header (4),
-// header, body, checksum (8). If the length does not have the bit hasHeader, the record has no header and no length
-// of one. The checksum covers neither the lengths nor that bit.
+// These are the parts of a record in a block file of the engine (nats-server, server/filestore.go), with their sizes in
+// bytes: length (4), sequence (8), time (8), length of the subject (2), subject, length of the header (4), header,
+// body, checksum (8). If the length does not have the bit hasHeader, the record has neither a header nor the length of
+// a header. The checksum covers neither the lengths nor that bit.
 const (
 	recordHead  = 22
 	recordSum   = 8
 	hasHeader   = 1 << 31      // a bit of the length
-	longest     = 32 << 20     // the longest record that the scan believes
+	longest     = 32 << 20     // the longest record that the scan accepts
 	deletedBits = 3 << 62      // bits of the sequence of an erased message, or of the mark of a deleted one
-	maxSkipped  = uint64(1e12) // how much larger than the one before it a sequence may be
+	maxSkipped  = uint64(1e12) // by how much a sequence may exceed the one before it
 	sector      = 512          // a disk writes this many bytes as a whole
 )
 
@@ -43,7 +43,7 @@ func newBlock(stream string, number int, data []byte) (*block, error) {
 	return &block{data: data, hash: hash}, err
 }
 
-// record is one record of a block. It stands at the bytes from up to to.
+// record is one record of a block. It is data[from:to] of the block.
 type record struct {
 	from, to int
 	seq      uint64 // without deletedBits
@@ -52,8 +52,8 @@ type record struct {
 	header   []byte
 }
 
-// frame reads the lengths of the record at an offset, which must end at behind or before. text is where its body
-// begins. ok is false if the lengths cannot be right.
+// frame reads the lengths of the record at the offset at. The record must not end after the offset behind. text is
+// where its body begins, counted from the begin of the record. ok is false if the lengths cannot be right.
 func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	if at < 0 || behind > len(b.data) || behind-at < recordHead+recordSum {
 		return r, 0, false
@@ -121,16 +121,15 @@ type hole struct {
 
 // scanned is the result of a scan of one block.
 type scanned struct {
-	// end is the offset behind the last whole record. An incomplete record may follow it.
-	repaired int
-	end      int    // behind the last whole record: what follows is a torn tail
+	repaired int    // how many records had wrong lengths, which were corrected
+	end      int    // the offset after the last whole record; an incomplete record may follow
 	last     uint64 // the highest sequence number in this block and the blocks before it
 }
 
 // scan reads a block. It calls see for each whole record and lost for each hole, in their order. last is the last
-// sequence of the blocks before this one. tail says that this is the last block. Its last record may have been
-// incomplete when the machine lost its power, and that is no hole. If a checksum confirms it, scan corrects wrong
-// lengths in data.
+// sequence of the blocks before this one. tail says that this is the last block. The last record of that block may be
+// incomplete because the machine lost its power. Such a record is not a hole. scan corrects wrong lengths in the
+// block's data if a checksum confirms the correction.
 func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) scanned {
 	s := scanned{end: len(b.data), last: last}
 	budget := 64 * len(b.data)
@@ -158,8 +157,8 @@ func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) 
 	return s
 }
 
-// next returns the offset of the next whole record behind a damaged one, or the end of the block. It first tries
-// the length of the damaged record, and then every byte. budget limits how many bytes of checksums it may compute.
+// next returns the offset of the next whole record behind a damaged one, or the end of the block. It first tries the
+// length of the damaged record, and then every byte. budget limits over how many bytes next may compute checksums.
 func (b *block) next(at int, last uint64, budget *int) int {
 	if r, _, _ := b.frame(at, len(b.data)); r.to > at+recordHead {
 		if r.to == len(b.data) {
@@ -236,8 +235,8 @@ func (b *block) subjects(from, to int) (list []string) {
 	return list
 }
 
-// torn reports whether the last record, which begins at an offset and is not whole, was not completely written.
-// Either it is too short, or a sector of it is missing.
+// torn reports whether the last record, which is damaged and begins at the offset at, was not completely written. Such
+// a record is too short, or a sector of it is missing.
 func (b *block) torn(at int) bool {
 	rest := b.data[at:]
 	if len(rest) < recordHead+recordSum || int(binary.LittleEndian.Uint32(rest)&^hasHeader) > len(rest) {

@@ -20,8 +20,8 @@ import (
 )
 
 // The engine truncates a block file at the first record that is not whole, and does not report that. Therefore a
-// Journal reads the block files before it opens the engine. It copies damaged files to a new directory, with a
-// report, and leaves the engine their whole records.
+// Journal reads the block files before it opens the engine. It copies damaged files to a new directory, with a report,
+// and leaves only their whole records to the engine.
 
 const (
 	damagedDir   = "damaged-" // a time follows
@@ -91,8 +91,8 @@ func (j *Journal) Damages() []Damage {
 	return j.damages
 }
 
-// LostPart reports whether the log of a session has lost messages at its end, or may have lost some. A session that
-// runs according to its log may have ended then.
+// LostPart reports whether the log of a session has lost messages at its end, or may have lost some. If such a log says
+// that its session runs, the session may have ended.
 func (j *Journal) LostPart(id ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -233,7 +233,7 @@ func (s stream) removeState() error {
 	return nil
 }
 
-// streams returns the streams in a directory. It lists no blocks that are encrypted, because they cannot be read.
+// streams returns the streams in a directory. It leaves out blocks that are encrypted, because they cannot be read.
 func streams(dir string) (list []stream, err error) {
 	root := streamDir(dir, "")
 	dirs, err := os.ReadDir(root)
@@ -321,7 +321,7 @@ func (s stream) scan() (found, error) {
 	return f, nil
 }
 
-// cut notes holes in d. It returns the data of the file without them, up to the offset end.
+// cut notes holes in d. It returns the data of the file without the holes, up to the offset end.
 func (d *DamagedFile) cut(data []byte, holes []hole, end int) (whole []byte) {
 	at := 0
 	for _, h := range holes {

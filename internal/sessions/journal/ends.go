@@ -79,7 +79,8 @@ func (e *ends) ended(id ID) {
 	e.note(endLine(id))
 }
 
-// delete notes that a session is being deleted. Its caller calls gone when the row is gone.
+// delete notes that a session is being deleted. The caller calls the returned function when the index no longer has the
+// session.
 func (e *ends) delete(id ID) (gone func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,8 +96,8 @@ func (e *ends) delete(id ID) (gone func()) {
 	}
 }
 
-// renew writes the file again and opens it. It names the sessions that do not run, and those that have lost a part
-// of their log.
+// renew writes the file again and opens it. The new file names the sessions that do not run, and those that have lost a
+// part of their log.
 func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

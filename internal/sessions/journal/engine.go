@@ -36,8 +36,8 @@ func hasStream(dir, name string) bool {
 }
 
 // setAside renames the two files with the settings of a stream, if the engine said that one of them is damaged or
-// missing, and if the stream is not encrypted. A new stream with this name then has the messages that are there. It
-// tells whether it renamed them.
+// missing, and if the stream is not encrypted. A new stream with this name then has the old messages. setAside returns
+// true if it renamed the files.
 func setAside(o Options, name string, said []string) bool {
 	dir := streamDir(o.Dir, name)
 	meta := filepath.Join(dir, "meta.")
@@ -110,7 +110,7 @@ type engineLog struct {
 // maxSaid is how many warnings are remembered while an engine is being opened.
 const maxSaid = 20
 
-// opened returns the warnings and errors so far. From now on, failures are reported to failed.
+// opened returns the warnings and errors so far. After this call, say reports failures to failed.
 func (l *engineLog) opened() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +118,9 @@ func (l *engineLog) opened() []string {
 	return l.said
 }
 
-// say writes a warning or an error to the log of the daemon. While the engine is being opened, it is also
-// remembered, because it may explain why the engine does not open. Later, say calls failed if it is a failure.
+// say writes a warning or an error to the log of the daemon. While the engine is being opened, say also keeps the text
+// in said, because the text may explain why the engine does not open. Later, say calls failed if the text reports a
+// failure.
 func (l *engineLog) say(level slog.Level, format string, v []any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.mu.Lock()
@@ -146,12 +147,12 @@ func (l *engineLog) warn() {
 	}
 }
 
-// failure matches what the engine says when it cannot write. Other lines say that it cannot read something. It
-// continues then, and opening it again would not help.
+// failure matches what the engine says when it cannot write. After other errors, such as a file that it cannot read,
+// the engine continues, and opening it again would not help.
 var failure = regexp.MustCompile(`write error|failed to store|DISABLED|disabling JetStream|permission denied`)
 
-// harmless matches what the engine says after its process was killed: its state is older than the messages. It then
-// rebuilds the state from the messages.
+// harmless matches what the engine says after its process was killed: its state is older than the messages. The engine
+// then rebuilds the state from the messages.
 var harmless = regexp.MustCompile(`state (is )?outdated`)
 
 // Noticef implements server.Logger.

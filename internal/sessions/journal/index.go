@@ -24,7 +24,7 @@ type IndexRow struct {
 	ID
 	Head
 	Entries int // number of the last entry that can be read
-	// Seq is the sequence of the last part in the log. An append expects it.
+	// Seq is the sequence of the last part in the log. The next append must name it.
 	Seq uint64
 	At  time.Time // when that part was stored, by the engine's clock
 }
@@ -44,7 +44,7 @@ type index struct {
 	filling *table // the new rows while the index is built again
 	build   int    // number of the consumer that feeds the index, from 1
 	seen    uint64 // sequence of the last part that the consumer brought
-	// gone says up to which sequence a log was purged. It holds logs of which the consumer may still bring
+	// gone says up to which sequence a log was purged. It has only the logs from which the consumer may still bring
 	// messages.
 	gone    map[ID]uint64
 	marks   []time.Time          // when each mark in the stream was seen
@@ -160,7 +160,7 @@ func (x *index) dropLocked(id ID, seq uint64) {
 	x.tellLocked(id)
 }
 
-// tellLocked wakes those who wait for a change of a row, or of any row.
+// tellLocked wakes the goroutines that wait for a change of this row, or of any row.
 func (x *index) tellLocked(id ID) {
 	if wait := x.waits[id]; wait != nil {
 		close(wait)
@@ -217,7 +217,7 @@ func (x *index) changes(id ID) <-chan struct{} {
 	return x.waits[id]
 }
 
-// logs returns how many subjects the stream holds, according to the index. Marks count.
+// logs returns how many subjects the stream holds, according to the index. It includes the marks.
 func (x *index) logs() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -414,7 +414,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 		return err
 	}
 	l.feed(feed)
-	// If the last messages are purged before they come, only asking shows that all have come.
+	// If the last messages are purged before the consumer brings them, only its Info shows that no more will come.
 	info := consumer.CachedInfo()
 	for info == nil || info.NumPending > 0 {
 		select {
@@ -458,7 +458,7 @@ func (j *Journal) sweep(ctx context.Context, l *link) error {
 	return nil
 }
 
-// Purge removes the log of a session and its reservation. It is no error if there is none.
+// Purge removes the log of a session and its reservation. It is no error if there is no log.
 func (j *Journal) Purge(ctx context.Context, id ID) error {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -562,7 +562,7 @@ func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last
 		return err
 	case last == nil:
 		return nil // There is no room for a log either.
-	default: // No other process can append to it either.
+	default: // No other process can append to the log either.
 		return j.purge(ctx, l, id, subject, after)
 	}
 }

@@ -81,7 +81,7 @@ type Journal struct {
 
 // engine is the connection to what stores the logs, and why it fails.
 type engine struct {
-	// link is nil inside before anything is kept, and while the engine is opened again.
+	// With the engine inside, link is nil before anything is kept, and while the engine is opened again.
 	link       *link
 	engineLog  *engineLog // the log of the engine that is open or being opened
 	fault      error      // why nothing can be stored, or nil
@@ -104,9 +104,9 @@ type checked struct {
 	held       time.Time // the result of Held
 }
 
-// Open opens a journal. The engine inside is started now if the directory holds something, and otherwise with the
-// first write. Open waits for a cluster that is starting or electing a leader, for at most Lease and 10 s. An error
-// says what to do about it. After an error nothing was deleted, and no stream was created.
+// Open opens a journal. It starts the engine inside if the directory holds something. Otherwise the first write starts
+// it. Open waits for a cluster that is starting or electing a leader, for at most Lease and 10 s. An error says what to
+// do about it. After an error nothing was deleted, and no stream was created.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
 		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - "+
@@ -230,7 +230,8 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 	}
 }
 
-// beatNow has the lease renewed at once. Either a connection has come back, or its server does not answer.
+// beatNow has the lease renewed at once. It is called when a connection has come back, and when the server did not
+// answer an append.
 func (j *Journal) beatNow() {
 	select {
 	case j.back <- struct{}{}:
@@ -252,10 +253,10 @@ var errStopping = fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
 var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
 
 // errOpening is the error of an operation while the engine is opened again for the first time after a fault. retry
-// waits then.
+// waits until the engine is open.
 var errOpening = fmt.Errorf("%w: the engine is being opened again", ErrUnavailable)
 
-// reading returns the link for reading. There can be one while nothing can be written.
+// reading returns the link for reading. There can be a link while nothing can be written.
 func (j *Journal) reading(context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -344,7 +345,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.engineLog != log || j.closed {
-		return // It is an earlier engine.
+		return // The failure is of an earlier engine.
 	}
 	if j.fault == nil {
 		j.fault = err
@@ -433,8 +434,8 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// Close ends everything that the Journal began. The engine inside writes its state. The error is that of ctx if it
-// ends first.
+// Close ends everything that the Journal began. The engine inside writes its state. If ctx ends first, Close returns
+// the error of ctx.
 func (j *Journal) Close(ctx context.Context) error {
 	j.starting.Lock()
 	j.mu.Lock()

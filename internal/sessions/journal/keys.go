@@ -31,8 +31,8 @@ func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held 
 	return j.swap(ctx, key, v, 0)
 }
 
-// TakeOver gives a key to a new session if held still has it. held is what Reserve returned, for a session whose
-// log never appeared. The results are those of Reserve.
+// TakeOver gives a key to a new session if the reservation in the argument held still has the key. That is a
+// reservation that Reserve returned, for a session whose log never appeared. The results are those of Reserve.
 func (j *Journal) TakeOver(
 	ctx context.Context, key string, held, v Reservation,
 ) (now Reservation, mine bool, err error) {
@@ -137,9 +137,9 @@ func (j *Journal) release(ctx context.Context, l *link, key, session string) err
 	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
 }
 
-// Agree returns the value that all nodes of a cluster share under a name. It is the value of the first node that
-// gave one. If no node has given one and mine is nil, it is nil. The name must not be the name of a reservation.
-// Errors are ErrUnavailable.
+// Agree returns the value that all nodes of a cluster share under a name. That is the value of the first node that
+// passed one as mine. If no node has passed a value yet, and mine is nil, the result is nil. The name must not be the
+// name of a reservation. Errors are ErrUnavailable.
 func (j *Journal) Agree(ctx context.Context, name string, mine []byte) (agreed []byte, err error) {
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)

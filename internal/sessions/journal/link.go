@@ -40,7 +40,7 @@ type link struct {
 	try     time.Duration      // how long one operation may take
 	purges  *nats.Subscription
 	failed  func(error) // called when the engine fails
-	// life ends with the link. It ends all operations that wait for an answer.
+	// life ends with the link. Its end cancels all operations that wait for an answer.
 	life  context.Context
 	end   context.CancelFunc
 	ready atomic.Bool // its streams are open, and the index is filled
@@ -51,8 +51,8 @@ type link struct {
 	lost  context.CancelFunc
 }
 
-// within returns a context for one operation. It ends when the connection is lost, because the answer does not come
-// on the next connection.
+// within returns a context for one operation. The context also ends when the connection is lost, because the answer
+// would not come on the next connection.
 func (l *link) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.try)
 	l.mu.Lock()
@@ -304,16 +304,16 @@ func (l *link) forbidden() error {
 	return nil
 }
 
-// notReady tells whether the error comes from a cluster whose servers are starting or electing a leader. Then they
-// refuse, do not answer, or know too few other servers to place a stream. If a stream has no place because servers
-// lack room or a tag, waiting does not help.
+// notReady tells whether the error comes from a cluster whose servers are starting or electing a leader. Such servers
+// refuse requests, do not answer, or know too few other servers to place a stream. If no stream can be placed because
+// the servers lack room or a tag, waiting does not help.
 func (l *link) notReady(err error) bool {
 	if l.engine != nil || l.forbidden() != nil {
 		return false
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode == codeNoLeader || api.ErrorCode == codeNoServers ||
-			// Another node has just made it, and this server does not know it yet.
+			// Another node has just made the stream, and this server does not know it yet.
 			api.ErrorCode == jetstream.JSErrCodeStreamNotFound ||
 			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") &&
 				!strings.Contains(api.Description, "tag")

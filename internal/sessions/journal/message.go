@@ -69,7 +69,7 @@ type Message struct {
 // Stored is a message as it is in a log.
 type Stored struct {
 	Message
-	// Count is the number of its entries. It is set although Entries may be missing.
+	// Count is the number of its entries. It is set even if Entries is not.
 	Count int
 	Seq   uint64    // the sequence of its last part
 	At    time.Time // when it was stored, by the engine's clock, in UTC
@@ -190,7 +190,7 @@ type reader struct {
 // parts.
 func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 	if p.Part == 1 {
-		r.body = nil // It belongs to a message that was given up.
+		r.body = nil // The old body belongs to a message that was given up.
 	}
 	r.body = append(r.body, p.body...)
 	if p.Part < p.Parts {

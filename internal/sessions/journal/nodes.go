@@ -43,16 +43,17 @@ func (j *Journal) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Held returns the time since which this node's lease was always confirmed again within two thirds of it. No other
-// node has taken a session that this node owned at that time or later. Inside, it is the zero time.
+// Held returns a time. Since then, each confirmation of this node's lease came within two thirds of a lease after the
+// one before. No other node has taken a session that this node owned at that time or later. With the engine inside it
+// is the zero time.
 func (j *Journal) Held() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.held
 }
 
-// Confirmed returns when the last renewal of the lease that got an answer was sent. It is the zero time before the
-// first one. Inside, it is now.
+// Confirmed returns when this node sent the last renewal of its lease that was answered. It is the zero time before the
+// first such renewal. With the engine inside it is the current time.
 func (j *Journal) Confirmed() time.Time {
 	if j.o.URL == "" {
 		return time.Now()
@@ -74,7 +75,7 @@ func (j *Journal) Nodes() map[string]time.Time {
 	return list
 }
 
-// Said returns the Options.Says of each of Nodes.
+// Said returns the Options.Says of each node that Nodes returns.
 func (j *Journal) Said() map[string]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -129,8 +130,8 @@ func (j *Journal) live(ctx context.Context) {
 	}
 }
 
-// watch watches the leases of all nodes. It has a goroutine of its own, because asking may take long and must not
-// delay the renewal of this node's lease.
+// watch watches the leases of all nodes. It has a goroutine of its own, because a request to the leader may take long
+// and must not delay the renewal of this node's lease.
 func (j *Journal) watch(ctx context.Context) {
 	looks := time.NewTicker(min(time.Second, j.o.Lease/10))
 	defer looks.Stop()

@@ -17,7 +17,7 @@ const lockFile = "lock"
 type dirHeld struct {
 	lock, dir *disk.Lock // dir is nil if the system cannot lock directories
 	files     []held
-	// block is the highest number of a block of the stream of logs.
+	// block is the highest block number in the stream of logs.
 	block int
 }
 
@@ -109,8 +109,8 @@ func (j *Journal) enter() (unread bool, err error) {
 		return false, nil
 	}
 	if err := j.inPlace(); err != nil {
-		j.o.Log.Error("the directory of kept sessions is not what it was: "+
-			"they begin again with what is at its path now", "error", err)
+		j.o.Log.Error("another program replaced the directory of kept sessions: "+
+			"they begin again with what is at that path now", "error", err)
 		if err := j.leaveDir(); err != nil {
 			return false, err
 		}
@@ -118,7 +118,7 @@ func (j *Journal) enter() (unread bool, err error) {
 			return false, err
 		}
 		list, err := streams(j.o.Dir)
-		for _, s := range list { // The engine wrote its state there when it ended.
+		for _, s := range list { // The old engine wrote its state there when it ended.
 			err = errors.Join(err, s.removeState())
 		}
 		if err != nil {
@@ -186,7 +186,7 @@ func (j *Journal) inPlace() error {
 	}
 	for _, h := range files {
 		if now, err := os.Lstat(h.path); err != nil || !os.SameFile(h.info, now) {
-			return fmt.Errorf("somebody removed or replaced %s", h.path)
+			return fmt.Errorf("another program removed or replaced %s", h.path)
 		}
 	}
 	return nil
@@ -213,7 +213,7 @@ func (j *Journal) lookAfter(sessions int) error {
 	j.place.block = newest
 	j.mu.Unlock()
 	if newest < before { // The engine never removes the newest block.
-		return fmt.Errorf("somebody removed the file %d%s of kept sessions", before, blockSuffix)
+		return fmt.Errorf("another program removed the file %d%s of kept sessions", before, blockSuffix)
 	}
 	if damaged {
 		if err := j.readDamage(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// next returns the first part of a subject at the sequence from or behind it, as the stream's leader has it. It
-// returns nil if there is none.
+// next returns the first part of a subject whose sequence is the argument from or higher. It asks the stream's leader.
+// It returns nil if there is no such part.
 func (l *link) next(
 	ctx context.Context, stream jetstream.Stream, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -73,8 +73,8 @@ func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	return log, damaged
 }
 
-// read reads the part at the sequence from or the next one. seq is 0 if there is none. m is nil if the part does
-// not complete a message.
+// read reads the first part whose sequence is the argument from or higher. seq is 0 if there is no such part. m is nil
+// if the part does not complete a message.
 func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
 	var raw *jetstream.RawStreamMsg
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
@@ -111,9 +111,9 @@ func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	return err == nil && none
 }
 
-// Follow returns the messages of a log that hold entries after the entry number behind, without the earlier entries.
-// It returns the stored messages, and then new ones, until ctx or the Journal ends. The sequence ends with an error if
-// the log is gone (ErrGone) or damaged (*Damaged). While the log cannot be read, it waits.
+// Follow returns the messages of a log that hold entries with numbers above the argument behind, without the earlier
+// entries. It returns the stored messages, and then new ones, until ctx or the Journal ends. The sequence ends with an
+// error if the log is gone (ErrGone) or damaged (*Damaged). While the log cannot be read, Follow waits.
 func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		subject, err := j.subject("session", id)

@@ -72,15 +72,15 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	return added && err == nil, err
 }
 
-// FollowRecords returns the records of all sessions behind a place. It returns the stored ones, and then new ones,
-// until ctx or the Journal ends. If the place belongs to another stream, or lies behind the end of this one, the
-// stream was lost or made anew. FollowRecords then begins at its first records. While the records cannot be read,
-// it waits.
+// FollowRecords returns the records of all sessions after a place in the stream. It returns the stored records, and
+// then new ones, until ctx or the Journal ends. If the place belongs to another stream, or lies behind the end of this
+// one, the stream was lost or made anew. FollowRecords then begins with the first records of the stream. While the
+// records cannot be read, it waits.
 func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
 		subject := j.o.Prefix + ".records."
-		// checked is when after was last found to be a place in this stream. end is the sequence of its last message
-		// when the following began.
+		// checked is when the argument after was last found to be a place in this stream. end is the sequence of the
+		// last message that the stream had when FollowRecords began, or began again.
 		var checked time.Time
 		var end uint64
 		for ctx.Err() == nil {
@@ -125,9 +125,9 @@ func (j *Journal) behind(n uint64) {
 	j.recordsLag = n
 }
 
-// sameRecords checks that the place is one in the stream of records. If it is not, it sets the place to the
-// beginning of the stream. It then sets end to the last message, and also at the first check. It returns the
-// sequence of the last message.
+// sameRecords checks that the place lies in the stream of records. If it does not, sameRecords moves the place to the
+// beginning of the stream. In that case, and at the first check, it sets end to the sequence of the last message. It
+// returns that sequence.
 func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) (last uint64, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()

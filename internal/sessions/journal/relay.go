@@ -13,8 +13,8 @@ const (
 	maxRelayedBytes = 8 << 20
 )
 
-// Relay sends data to the processes that are reading Relayed of the session. It does not wait. Data that cannot be
-// sent at once is lost.
+// Relay sends data to the processes that read from Relayed for this session. It does not wait. Data that cannot be sent
+// at once is lost.
 func (j *Journal) Relay(id ID, data []byte) {
 	subject, err := j.subject("delta", id)
 	if err != nil {
@@ -40,8 +40,8 @@ func (j *Journal) relayAll(ctx context.Context) {
 	}
 }
 
-// Relayed returns the data that processes, this one included, relay of a session from now on. The channel is closed
-// when ctx or the Journal ends. A reader that is too slow loses data.
+// Relayed returns the data that any process, this one included, passes to Relay for a session from now on. The channel
+// is closed when ctx or the Journal ends. A reader that is too slow loses data.
 func (j *Journal) Relayed(ctx context.Context, id ID) (<-chan []byte, error) {
 	subject, err := j.subject("delta", id)
 	if err != nil {

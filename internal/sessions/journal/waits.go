@@ -19,9 +19,9 @@ type Waits struct {
 	MinPause time.Duration
 	MaxPause time.Duration
 	Quiet    time.Duration
-	// Working is how long a session must wait for replies before the file of working sessions says so. With quick
-	// providers most waits are over by then, and each would cost two writes. If the process dies in that time, the
-	// session is suspected although it waited.
+	// Working is the longest time that a session which waits for replies stays in the file of working sessions. Fast
+	// providers often reply sooner, and to remove and add the session again would cost two writes. If the process dies
+	// in that time, the session is suspected of causing the crash, although it only waited.
 	Working time.Duration
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// workingFile names the sessions that were working when a process died. All others waited for replies of providers
-// or for a place, and cannot have crashed it. The file has a slot of workingSize bytes for each session. It is not
-// synced.
+// workingFile names the sessions that were working when a process died. All other sessions waited for replies of
+// providers, or for their turn to run, and cannot have crashed the process. The file has a slot of workingSize bytes
+// for each session. It is not synced.
 const (
 	workingFile = "working"
 	workingSize = 160
@@ -114,8 +114,8 @@ func (w *working) writeLocked(text [workingSize]byte, place int) error {
 	return err
 }
 
-// flush removes the sessions that wait from the file. If a write fails, such a session is suspected until the next
-// start although it waits.
+// flush removes the sessions that wait from the file. If a write fails, the session stays in the file. If the process
+// then dies, the session is suspected of causing the crash, although it only waited.
 func (w *working) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,8 @@ func (w *working) closeLocked() {
 	}
 }
 
-// Working notes that a session works, or that it waits for replies or for a place. With a cluster it does nothing.
+// Working notes that a session works, or that it waits for replies or for its turn to run. With a cluster it does
+// nothing.
 func (j *Journal) Working(id ID, works bool) {
 	if err := j.working.set(id, works); err != nil {
 		j.o.Log.Debug("noting which sessions work", "error", err)
