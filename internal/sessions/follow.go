@@ -11,12 +11,12 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// relayed is a piece of text that is still being written, as the node that runs the session relays it. Older
-// versions, which know only one text at a time, look for an "epoch" and ignore it.
+// relayed is a piece of text that is still being written, as the node that runs the session relays it. Older versions,
+// which know only one text at a time, ignore it, because it has no field "epoch".
 type relayed struct {
 	Owner int `json:"owner"` // the epoch of the node that runs the session
-	// The piece stands behind the entry Number and behind the first Characters of the text that Writer writes, counted
-	// as in Position.
+	// The piece comes after the entry whose number is Number, and after the first Characters characters of its text.
+	// Writer is the index of that text, as in piece.
 	Number     int               `json:"number"`
 	Writer     int               `json:"writer"`
 	Characters int               `json:"characters"`
@@ -40,10 +40,10 @@ type follower struct {
 	ahead  []relayed
 }
 
-// follow returns the session of a log that another node writes. Several watchers share it. It is followed until the
-// contexts of all its watchers have ended.
+// follow returns the session of a log that another node writes. Several watchers share the session. The log is followed
+// until the contexts of all watchers have ended.
 //
-//nolint:contextcheck // what follows is shared, so it outlives a single watcher
+//nolint:contextcheck // the follower is shared, so it outlives a single watcher
 func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, error) {
 	s, err := st.session(id, p)
 	if err != nil {
@@ -82,7 +82,7 @@ func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	return f.s
 }
 
-// run follows the log behind the entry with the number behind, until the log or ctx ends.
+// run follows the log from the entry after the one whose number is the argument behind, until the log or ctx ends.
 func (f *follower) run(ctx context.Context, behind int) {
 	st := f.s.store
 	defer f.s.leave()
@@ -244,7 +244,7 @@ func (k *keeper) demote(ctx context.Context) bool {
 const stopAttempts = 20
 
 // Stop cancels the run of a session that has not ended, on whichever node it runs. If Stop returns an error for a
-// session of this process, its run has ended, but the next process may continue it.
+// session of this process, the run has ended, but the next process may continue the session.
 func (st *Store) Stop(ctx context.Context, s *Session) error {
 	if s.keeper == nil {
 		s.Cancel(ErrDeleted)
@@ -295,8 +295,8 @@ func (st *Store) background(do func()) {
 	}
 }
 
-// insist ends a session if no node obeys the request to cancel it. seq is the message with the request, the last
-// one of the log.
+// insist ends a session if no node obeys the request to cancel it. seq is the sequence number of the message with the
+// request, which is the last message of the log.
 func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

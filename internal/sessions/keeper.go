@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// beginsWithin is how long the begin or the end of a stage waits for the entry that the next calls begin with. Then
-	// both are stored together.
+	// beginsWithin is how long the entry that begins the run or ends a stage waits for the next entry, which says what
+	// calls begin (calls.begun). Both are then stored together.
 	beginsWithin = 20 * time.Millisecond
 	// minPause is the first pause between two tries to append. Later pauses are longer.
 	minPause = 50 * time.Millisecond
@@ -42,7 +42,7 @@ type keeper struct {
 	// foreign holds a token when another node may have appended to the log.
 	foreign chan struct{}
 
-	// seq is the last message of the log. Only the goroutine that stores uses it.
+	// seq is the sequence number of the last message of the log. Only the goroutine that stores uses seq.
 	seq uint64
 
 	// whole says that the log must stay, although the session continued without it. The mutex of the Store guards
@@ -54,7 +54,7 @@ type keeper struct {
 	head   journal.Head
 	queue  []pending
 	text   unstored
-	// held is until when the last entry waits for the one that the next calls begin with.
+	// held is the time until which the last entry waits for the entry with the next calls (see beginsWithin).
 	held time.Time
 	// drained is closed when the queue is stored. It is nil while no goroutine waits.
 	drained chan struct{}
@@ -77,7 +77,7 @@ type unstored struct {
 	hidden  []piece            // pieces that are not shown until the queue is stored
 }
 
-// work says whether a session works or waits. The keeper tells the journal.
+// work says whether a session works, or only waits for replies. The keeper passes this on to the journal.
 type work struct {
 	begun bool // the run has begun
 	calls int  // calls under way
@@ -101,7 +101,8 @@ func (k *keeper) begin() {
 	k.noteWorkLocked()
 }
 
-// calling is runlog.Log.Calling. It notes that a call begins. Its caller calls landed when the call has ended.
+// calling is runlog.Log.Calling. It notes that a call begins. The caller calls the returned function when the call has
+// ended.
 func (k *keeper) calling() (landed func()) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -116,8 +117,8 @@ func (k *keeper) calling() (landed func()) {
 	}
 }
 
-// noteWorkLocked tells the journal whether the session works or waits for its calls. A session that waits cannot
-// crash the process, so only a session that works is suspected after a crash.
+// noteWorkLocked tells the journal whether the session works or waits for its calls. A session that waits cannot crash
+// the process, so after a crash, only a session that worked is suspected of causing it.
 func (k *keeper) noteWorkLocked() {
 	works := k.work.begun && !k.stopped && (k.work.calls == 0 || k.work.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
 	if works != k.work.noted {
@@ -133,7 +134,7 @@ func (k *keeper) observeLocked(e council.Event) {
 	}
 	data, err := k.s.view.encoder.encode(e.Data)
 	if err != nil {
-		return // Finish reports it.
+		return // Finish reports the error.
 	}
 	entry := council.Entry{Type: e.Type, Data: data[:len(data)-1]}
 	if t, ok := writtenIn(e); ok {
@@ -153,12 +154,12 @@ func (k *keeper) observeLocked(e council.Event) {
 	k.wakeUp()
 }
 
-// awaitsCalls reports whether an entry of this type waits for the one that the next calls begin with.
+// awaitsCalls reports whether an entry of this type waits for the entry with the next calls (see beginsWithin).
 func awaitsCalls(t council.EventType) bool {
 	return t == council.EventStarted || t == council.EventStage1 || t == council.EventStage2
 }
 
-// writeLocked takes a piece of text. It is shown once everything before it is stored.
+// writeLocked takes a piece of text. The piece is shown once all entries before it are stored.
 func (k *keeper) writeLocked(t written, entry council.Entry) {
 	if len(k.text.texts) == 0 {
 		k.text.since = time.Now()
@@ -517,12 +518,12 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 		m.Bytes += int64(len(e.Data))
 	}
 	if m.Entries[len(m.Entries)-1].Type == runlog.TypeReleased {
-		m.Node = "" // No node owns it.
+		m.Node = "" // No node owns the session now.
 	}
 	return m, due, false
 }
 
-// store stores a message and shows its entries. If it has no entries, store reads what another node appended.
+// store stores a message and shows its entries. If the message has no entries, store reads what another node appended.
 func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	begun := time.Now()
 	defer func() {
@@ -552,7 +553,8 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	return nil
 }
 
-// advance shows the first entries of the queue, which are now stored. seq is the last message of the log.
+// advance shows the first entries of the queue, which are now stored. seq is the sequence number of the last message of
+// the log.
 func (k *keeper) advance(stored int, seq uint64) {
 	k.seq = seq
 	k.s.mu.Lock()
@@ -579,10 +581,10 @@ func (k *keeper) advance(stored int, seq uint64) {
 	}
 }
 
-// resolve looks at the last message of the log when an append of the given number of entries was refused. It
-// returns how many of these entries are stored. The message may be an earlier try of this node that got no answer,
-// or a part of it. It may also be a request to cancel the session, behind such a try: then resolve cancels the run.
-// ok is false if another process owns the log.
+// resolve looks at the last message of the log when an append of the given number of entries was refused. It returns
+// how many of these entries are stored. The message may be an earlier try of this node that got no answer, or a part of
+// such a try. The message may also be another node's request to cancel the session, perhaps after such a try. In that
+// case resolve cancels the run. ok is false if another process owns the log.
 func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false

@@ -28,9 +28,8 @@ func (st *Store) fresh() bool {
 }
 
 // mayCall is runlog.Log.MayCall. It waits until the lease of this node is confirmed, until ctx ends, or until the
-// session continues without its log. After a time without a confirmed lease, another node may own the session.
-// mayCall then waits until the log confirms that this node still owns it. If another node does, the keeper ends the
-// run.
+// session continues without its log. After a time without a confirmed lease, another node may own the session. mayCall
+// then waits until the log confirms that this node still owns it. If another node owns it, the keeper ends the run.
 func (k *keeper) mayCall(ctx context.Context) error {
 	for {
 		fresh := k.s.store.fresh()
@@ -51,8 +50,8 @@ func (k *keeper) mayCall(ctx context.Context) error {
 	}
 }
 
-// hearOthers watches the sessions that run here, until ctx ends. When another node appends to the log of one, it
-// wakes the keeper of that session.
+// hearOthers watches the sessions that run here, until ctx ends. When another node appends to the log of such a
+// session, hearOthers wakes its keeper.
 func (st *Store) hearOthers(ctx context.Context) {
 	for {
 		changed := st.o.Journal.Changed()
@@ -101,7 +100,7 @@ func (k *keeper) hear(ctx context.Context) error {
 		return nil
 	}
 	if last.Node == k.head.Node && last.Epoch == k.head.Epoch {
-		return nil // It is an append of ours that got no answer. The next append finds it.
+		return nil // The last message is an append of ours that got no answer. The next append finds it.
 	}
 	k.s.mu.Lock()
 	queued := len(k.queue)
@@ -116,10 +115,10 @@ func (k *keeper) hear(ctx context.Context) error {
 
 // Runner runs the sessions that other processes began.
 type Runner struct {
-	// Place takes a place for a session. ok is false if none is free.
+	// Place takes one of the limited places for sessions that run. ok is false if no place is free.
 	Place func() (release func(), ok bool)
 	// Run runs a session to its end, from the state in its Log. It passes a function that cancels the run to
-	// Session.Begin. It does not wait for the end. release frees the session's place. It is nil if no place was
+	// Session.Begin. It does not wait for the end. release frees the session's place. release is nil if no place was
 	// taken.
 	Run func(r Resumed, release func())
 }
@@ -168,8 +167,8 @@ func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	return d.looked.Sub(u.since)
 }
 
-// look is called about once a second. If this node's own lease is not confirmed, or if the process slept, it knows
-// nothing about the other nodes and begins to count again.
+// look is called about once a second. If this node's own lease is not confirmed, or if the process slept, this node
+// knows nothing about the other nodes, and look begins to count again.
 func (d *deaths) look(now time.Time, fresh bool) {
 	if !fresh || now.Sub(d.looked) > d.lease/3+d.every {
 		d.since = time.Time{}
@@ -269,25 +268,25 @@ func (st *Store) has(id journal.ID) bool {
 	return refused || st.sessions[id.Session] != nil
 }
 
-// rescue takes a session over. It reports false if no place is free for another one.
+// rescue takes a session over. It reports false if no place is free for another session.
 func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r Runner) bool {
 	now, ok := st.o.Journal.Row(row.ID)
 	if !ok || now.Seq != row.Seq || st.has(row.ID) || !st.fresh() {
 		return true // another node was faster
 	}
-	if row.Node == st.o.Node && row.Entries <= 1 { // It is the head of a refused session, which arrived late.
+	if row.Node == st.o.Node && row.Entries <= 1 { // This is the head of a refused session. It arrived late.
 		st.refuse(ctx, refusal{row.ID, row.Key, row.Epoch})
 		return true
 	}
 	placed, err := st.goOn(ctx, row.ID, r, func(p *past) bool {
 		switch quiet := d.quiet(row); {
-		case p.Owner == st.o.Node: // Its claim was stored, but the answer was lost.
+		case p.Owner == st.o.Node: // This node's claim was stored, but the answer was lost.
 			return true
 		case st.o.Lease == 0:
 			return p.damaged != nil // Resume continues the others.
 		case d.dead(p.Owner, st.o.Journal.Nodes()):
 			return st.suits(p, d)
-		default: // Its owner lives, but does not run it.
+		default: // The owner lives, but does not run the session.
 			p.overdue = quiet >= p.Plan.Timeout+st.margin()
 			return p.overdue || p.Cancelled && quiet >= st.o.Waits.Obey
 		}
@@ -350,8 +349,8 @@ type plain struct {
 	plan *council.Plan
 	end  ending
 	key  string // Start.Repeat if the end answers a repeated request, else ""
-	// stored, if it is not nil, makes this a marker without a session. It is closed when the ends before it are
-	// stored.
+	// stored, if it is not nil, makes this a marker without a session. stored is closed when the ends that were queued
+	// before the marker are stored.
 	stored chan struct{}
 }
 

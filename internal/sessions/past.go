@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxCrashes is how many processes may die while a session works. Then the session ends with what it has,
-	// because it may be the cause.
+	// maxCrashes is how many processes may die while a session works. Then the session ends with what it has, because
+	// it may be what kills them.
 	maxCrashes = 3
-	// maxOwners is how many processes may die while they own a session that only waits. Each of them has paid for
-	// its calls once more.
+	// maxOwners is how many processes may die while they own a session that only waits. Each of these processes may
+	// have paid for the same calls again.
 	maxOwners = 30
 )
 
@@ -30,7 +30,7 @@ type past struct {
 	number  int          // the number of the last entry
 	view    view
 	damaged error
-	// overdue says that its owner has appended nothing for longer than the session may take.
+	// overdue says that the owner of the session has appended nothing for longer than the session may take.
 	overdue bool
 }
 
@@ -58,7 +58,7 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 }
 
 // begun reports whether a process has begun to run the session. Until then, the node that stored the head may still
-// refuse it.
+// refuse the session.
 func (p *past) begun() bool { return len(p.Entries) > 0 || p.head.Epoch > 1 || p.Released }
 
 // hasHead reports whether a message holds the head of its log.
@@ -173,8 +173,8 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	return s, nil
 }
 
-// readEndLocked reads how a session ended from the last entry of its log. result is the session in JSON if it
-// failed.
+// readEndLocked reads how a session ended from the last entry of its log. The argument result is the JSON of the
+// session if the session failed.
 func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) error {
 	body := last.Data
 	if last.Type == council.EventFailed {
@@ -200,13 +200,14 @@ func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) erro
 type Resumed struct {
 	*Session
 	Plan      council.Plan
-	Cancelled bool // its owner asked to cancel it
+	Cancelled bool // a client asked to cancel the session
 }
 
-// Resume runs the sessions in the journal that have not ended. On one machine, the earlier processes are gone.
-// Resume then claims all sessions before it returns, without places. A session that cannot be claimed, because the
-// journal is full for example, is tried again until Close. On a cluster, Resume begins to look for the sessions of
-// dead nodes, until Close. It logs what is wrong with a session. It is called once, before all other methods.
+// Resume runs the sessions in the journal that have not ended. On one machine, the earlier processes are gone. Resume
+// then claims all sessions before it returns, and takes no places for them (see Runner). A session that cannot be
+// claimed, because the journal is full for example, is tried again until Close. On a cluster, Resume begins to look for
+// the sessions of dead nodes, until Close. It logs what is wrong with a session. It is called once, before all other
+// methods.
 func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return
@@ -266,8 +267,8 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*p
 	return true, nil
 }
 
-// claim makes this process the owner of a session, if free says that it may. It returns nil if there is nothing to
-// continue.
+// claim makes this process the owner of a session, if the function free allows that. It returns nil if there is nothing
+// to continue.
 func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
 	st.claiming.Lock()
 	defer st.claiming.Unlock()

@@ -5,20 +5,19 @@ import (
 	"strings"
 )
 
-// Position is a place in the log of a session. It stands behind an entry, and behind the first characters of each
-// text that follows the entry. The zero Position is the beginning.
+// Position is how far a reader has read the log of a session. The reader has the first Number entries, and the first
+// characters of each text after them. The zero Position is the beginning.
 //
-// Several members write at the same time, so several texts grow behind one entry. Each text becomes an entry of its
-// own, in the order in which the texts began.
+// Several members write at the same time, so several texts can follow one entry. Each text becomes an entry of its own,
+// in the order in which the texts began.
 type Position struct {
-	Number int // number of the entry before the position, from 1
-	// Characters are how many Unicode code points of the entries Number+1, Number+2 and so on stand before the
-	// position.
+	Number int // number of the last entry that the reader has, from 1
+	// Characters[i] is how many Unicode code points the reader has of the text that is or becomes the entry Number+1+i.
 	Characters []int
 }
 
-// Append appends the position as the id of an event. "17" stands behind entry 17, "17.1234" within the text that
-// follows it, and "17.0.80" within the second of several texts. Later positions have later ids, if ids are compared
+// Append appends the position as the id of an event. "17" is after entry 17, "17.1234" is within the text that follows
+// entry 17, and "17.0.80" is within the second text of several. Later positions have later ids, if ids are compared
 // number by number.
 func (p Position) Append(to []byte) []byte {
 	to = strconv.AppendInt(to, int64(p.Number), 10)

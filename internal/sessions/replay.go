@@ -13,7 +13,7 @@ const (
 	// from that end, and again from each replay. replayAtMost bounds the time from the end.
 	replayFor    = 2 * time.Minute
 	replayAtMost = 10 * time.Minute
-	// maxReplays is how many ends are remembered. The oldest go first.
+	// maxReplays is how many ends are remembered. The oldest are forgotten first.
 	maxReplays = 1024
 )
 
@@ -23,7 +23,7 @@ type replay struct {
 	// s is a session that still runs although its client has left, or one that has ended.
 	s     *Session
 	ended time.Time
-	last  time.Time // when it last answered the request
+	last  time.Time // when s last answered the request
 }
 
 // over reports whether the request may begin a new session.
@@ -34,9 +34,9 @@ func (r *replay) over() bool {
 	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
 }
 
-// Repeated returns the session that answers a repeated request, or nil if a new session may begin. It returns a
-// session that failed after calls were paid, that was cancelled, or whose client left before its end. The session
-// has ended: Repeated waits for one that is being cancelled.
+// Repeated returns the session that answers a repeated request, or nil if a new session may begin. It returns a session
+// that failed after calls were paid, that was cancelled, or whose client left before its end. The session has ended: if
+// it is still being cancelled, Repeated waits for that.
 func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	for key != "" {
 		s, ended := st.replayed(key)
@@ -55,7 +55,7 @@ func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	return nil, nil
 }
 
-// replayed returns the session that is noted under a key, and whether it has ended.
+// replayed returns the session that was noted with a key, and whether the session has ended.
 func (st *Store) replayed(key string) (s *Session, ended bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -18,8 +18,8 @@ type Start struct {
 	// Key is the owner's idempotency key, or "". Digest identifies the request that came with the key.
 	Key    string
 	Digest [32]byte
-	// Repeat identifies the request if a repetition of it must not be paid for again, and is "" otherwise. It is
-	// for sessions in memory. Store.Repeated says more.
+	// Repeat identifies the request if a repetition of it must not be paid for again, and is "" otherwise. It is only
+	// for sessions in memory. See Store.Repeated.
 	Repeat string
 	// Background says that the session continues without its client. A session with a Key does so too, because its
 	// owner may send the request again.
@@ -72,8 +72,8 @@ type Session struct {
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Log returns the record that the run keeps of the session, or nil if the session is in memory alone. The run asks
-// for it when it begins, and the keeper notes that.
+// Log returns what connects the run to the log of the session, or nil if the session is in memory alone. The run calls
+// Log when it begins, and the keeper notes that the run has begun.
 func (s *Session) Log() *runlog.Log {
 	if s.keeper == nil {
 		return nil
@@ -162,10 +162,10 @@ func (end *ending) result() pending {
 	return pending{entry: council.Entry{Type: runlog.TypeResult, Data: end.body[:len(end.body)-1]}}
 }
 
-// Finish ends a session with what its run returned. If it failed, problem is the document of the failure and the
-// data of the last entry. session may then be nil, and the session keeps what it has so far. If the session cannot
-// be encoded, Finish returns an error, and the session has not ended. The end of a session in the journal is shown
-// once it is stored.
+// Finish ends a session with what its run returned. If the run failed, problem is the problem document, which becomes
+// the data of the last entry. The argument session may then be nil, and s keeps what it has so far. If the session
+// cannot be encoded, Finish returns an error, and the session has not ended. If the session is in the journal, its end
+// is shown once the end is stored.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +243,8 @@ func (s *Session) encodeLocked() {
 	v.encoded = len(v.events)
 }
 
-// Entries returns the entries behind a position. more is closed when there are more entries, and is nil after the
-// end. All callers share the page and must not change it.
+// Entries returns the entries after a position. more is closed when there are more entries, and is nil after the end.
+// All callers share the page and must not change it.
 func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +252,8 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// Last returns the position behind all entries and texts that are shown. If there are other nodes, they may have
-// shown more: Last then waits at most Waits.Lag until this node shows the entry with the number.
+// Last returns the position after all entries and texts that are shown. If there are other nodes, they may have shown
+// more. Last then waits, at most Waits.Lag, until this node shows the entry whose number is the argument.
 func (s *Session) Last(ctx context.Context, number int) Position {
 	ctx, cancel := context.WithTimeout(ctx, s.store.o.Waits.Lag)
 	defer cancel()
@@ -312,7 +312,7 @@ func (s *Session) moreLocked() <-chan struct{} {
 	return s.more
 }
 
-// JSON returns the session with what is known so far, and a line break behind it.
+// JSON returns the session with what is known so far, and a line break at the end.
 func (s *Session) JSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

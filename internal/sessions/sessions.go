@@ -25,8 +25,8 @@
 // therefore refuses a message that does not fit, and the nodes delete the logs of ended sessions, the oldest first.
 // Any node may do so.
 //
-// A side request leaves no session. A chat program sends several with each turn. If they were kept, they would push
-// its history out.
+// A side request, such as for the title of a chat, leaves no session in the history. A chat program sends several side
+// requests with each turn. If these were kept, they would push the other sessions out of the history.
 package sessions
 
 import (
@@ -57,7 +57,7 @@ var ErrDeleted = errors.New("cancelled by DELETE")
 // of one. It is "" if the daemon asks for no token.
 type Owner string
 
-// Options limit which finished sessions are kept. The oldest go first. The limits hold for the sessions in the
+// Options limit which finished sessions are kept. The oldest are deleted first. The limits hold for the sessions in the
 // journal, and once more for those in memory.
 type Options struct {
 	// Retention is how long a session is kept after its end.
@@ -75,8 +75,8 @@ type Options struct {
 	Lease time.Duration
 	Log   *slog.Logger // It is required with a Journal.
 	// Prompts are the versions of the prompts of this process. The journal tells them to the other nodes
-	// (journal.Options). Needs returns the versions that a node needs to continue a session. Nodes that have them
-	// come first. Both are required with a Lease.
+	// (journal.Options). Needs returns the versions that a node needs to continue a session. Nodes that have these
+	// versions take sessions over first. Both are required with a Lease.
 	Prompts []string
 	Needs   func(council.Plan, []council.Stage) []string
 	Waits   Waits // the zero value stands for DefaultWaits
@@ -96,7 +96,7 @@ type Store struct {
 	claiming sync.Mutex
 	refusals chan struct{} // holds a token if sessions in refused wait for their removal
 
-	// mu guards all fields below. A goroutine that needs a session's own mutex too takes that one first.
+	// mu guards all fields below. A goroutine that also needs the mutex of a session locks that mutex first.
 	mu       sync.Mutex
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
@@ -152,7 +152,7 @@ func New(o Options) *Store {
 }
 
 // Add takes in a session that starts. If the owner has given the same key before, Add returns the session of that
-// time instead, and false. A session that the journal keeps is stored before Add returns. If it cannot be stored,
+// request instead, and false. A session that the journal keeps is stored before Add returns. If it cannot be stored,
 // the error is a *council.Error.
 func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, err error) {
 	for {
@@ -169,7 +169,7 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 		return s, true, nil
 	}
 	defer close(s.begun)
-	// A client that leaves now leaves a session behind, and not half of one.
+	// If the client leaves now, the session is still begun completely.
 	if other, err := st.begin(context.WithoutCancel(ctx), s, start); other != "" || err != nil {
 		s.refused = true
 		st.remove(s)
@@ -280,8 +280,9 @@ func (st *Store) newSession(start Start) *Session {
 	return s
 }
 
-// holder returns the session that owns the Idempotency-Key of a session that could not begin. If that one failed to
-// begin for another reason, which is err, holder fails too.
+// holder returns the session with this id. It has the Idempotency-Key of another session, which therefore could not
+// begin. If err is not nil, the other session could not begin for that reason, and holder returns an error for the
+// client.
 func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) (old *Session, _ error) {
 	if err == nil {
 		if old, err = st.readLog(ctx, journal.ID{Owner: string(owner), Session: id}); old == nil && err == nil {
@@ -299,8 +300,8 @@ func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) 
 	return old, unavailable(err, detail)
 }
 
-// begin stores the head of a session's log. From then on the session is kept. If its key belongs to another session
-// in the journal, begin returns the id of that one.
+// begin stores the head of a session's log. From then on the session is kept. If the key belongs to another session in
+// the journal, begin returns the id of that session.
 func (st *Store) begin(ctx context.Context, s *Session, start Start) (other string, err error) {
 	j := st.o.Journal
 	switch {
@@ -399,7 +400,8 @@ func (st *Store) forget(ctx context.Context, r refusal) error {
 		return err
 	}
 	if !gone {
-		st.o.Log.InfoContext(ctx, "a session that this node gave up stays: another node has it",
+		st.o.Log.InfoContext(ctx, "did not delete a session that this node gave up, "+
+			"because another node has taken it over",
 			"session_id", r.id.Session)
 	}
 	st.mu.Lock()
@@ -452,14 +454,14 @@ func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reser
 		err)
 }
 
-// reserve gives a session the key of its owner. since is the time at which the key was asked for. If another
-// session in the journal has the key, reserve returns the id of that one. A process that died may have left a key
-// without a session.
+// reserve gives a session the key of its owner. since is the time at which the key was asked for. If another session in
+// the journal has the key, reserve returns the id of that session. A process that died may have left a key without a
+// session.
 func (st *Store) reserve(
 	ctx context.Context, s *Session,
 ) (other string, held journal.Reservation, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
-	// by is the session that has the key, and seen is the time at which this node first saw that.
+	// by is the id of the session that has the key, and seen is when this node first saw that.
 	var by string
 	var seen time.Time
 	for {
@@ -473,7 +475,7 @@ func (st *Store) reserve(
 		if err != nil || p != nil && (p.begun() || st.o.Lease == 0) {
 			return held.Session, held, since, err
 		}
-		if held.Session != by { // It may have taken the key from a third session.
+		if held.Session != by { // The key now belongs to another session than before.
 			by = held.Session
 			seen = time.Now()
 		}
@@ -515,7 +517,7 @@ func (st *Store) beginOther(ctx context.Context, id journal.ID) error {
 	}
 	placed, err := st.goOn(ctx, id, st.runner, func(p *past) bool { return !p.begun() && st.reads(p, st.o.Prompts) })
 	if _, moved := errors.AsType[*journal.Moved](err); moved || err == nil && placed {
-		return nil // The log now says which node owns it.
+		return nil // The log now says which node owns the session.
 	}
 	return errors.Join(errNotBegun, err)
 }
@@ -717,7 +719,7 @@ func (st *Store) ended(s *Session) {
 		return
 	}
 	if s.side && s.key.key == "" && s.failure == nil {
-		st.remove(s) // A chat sends several with each turn, and they would push its history out.
+		st.remove(s) // A chat program sends several side requests with each turn. They would push other sessions out.
 		return
 	}
 	st.mu.Lock()
@@ -727,7 +729,8 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// forgetStored forgets a session whose log is stored to its end. A client that watches it can read on.
+// forgetStored forgets a session whose log is stored to its end. A client that watches the session can continue to read
+// it.
 func (st *Store) forgetStored(s *Session) {
 	if s.keeper.open {
 		st.mu.Lock()
@@ -763,15 +766,15 @@ func (st *Store) Close(ctx context.Context) {
 	st.keepers.Wait()
 }
 
-// evict forgets the sessions whose time is over. A timer calls it, so their memory does not wait for the next
-// request.
+// evict forgets the sessions whose time is over. A timer calls evict, so that their memory is freed even if no request
+// comes.
 func (st *Store) evict() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
 }
 
-// evictLocked forgets the finished sessions that are beyond a limit. It sets the timer for the next one.
+// evictLocked forgets the finished sessions that are beyond a limit. It sets the timer for the next session.
 func (st *Store) evictLocked() {
 	n := 0
 	bytes := st.bytes
@@ -790,7 +793,7 @@ func (st *Store) evictLocked() {
 	}
 }
 
-// forgetLocked forgets the finished sessions with the indexes from up to, but not including, to.
+// forgetLocked forgets the sessions st.finished[from:to].
 func (st *Store) forgetLocked(from, to int) {
 	for _, s := range st.finished[from:to] {
 		st.bytes -= s.size
@@ -848,8 +851,8 @@ type encoder struct {
 	out  []byte // the JSON of the value that is being encoded
 }
 
-// encode returns v as JSON with a line break behind it. A panic becomes an error: a panic in a value of the run
-// must not stop the goroutine or leave a mutex locked.
+// encode returns v as JSON with a line break at the end. A panic becomes an error: a panic in a value of the run must
+// not stop the goroutine or leave a mutex locked.
 func (e *encoder) encode(v any) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// view is the part of a log that clients can see: its entries in order, and behind them the texts that models are
-// still writing.
+// view is the part of a log that clients can see: its entries in order, and after them the texts that models are still
+// writing.
 type view struct {
 	events  []council.Event // as the run observed them, or as the log has them
 	entries []council.Entry // the encoded events
@@ -35,12 +35,12 @@ func newPiece(writer int, entry council.Entry) piece {
 // entries follow, and then pieces of texts.
 type Page struct {
 	Entries []council.Entry
-	rests   []Position // the positions behind the rests
+	rests   []Position // the positions after the rests
 	behind  int        // the number of the entry before the first whole one
-	pieces  []Position // the positions behind the pieces
+	pieces  []Position // the positions after the pieces
 }
 
-// Position returns the position behind entry i of the page.
+// Position returns the position after entry i of the page.
 func (p Page) Position(i int) Position {
 	if i < len(p.rests) {
 		return p.rests[i]
@@ -58,7 +58,7 @@ func (v *view) page(behind Position) Page {
 	var rests []council.Entry
 	for ; len(seen) > 0 && p.behind < len(v.entries); seen = seen[1:] {
 		entry := v.entries[p.behind]
-		if !isText(entry.Type) { // The process that had shown the texts died, and they are lost.
+		if !isText(entry.Type) { // The process that had shown the texts died, and the texts are lost.
 			seen = nil
 			break
 		}
@@ -101,7 +101,7 @@ func (v *view) page(behind Position) Page {
 // behind returns a piece of text without its first characters. ok is false if nothing is left.
 func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok bool) {
 	t := textOf(e)
-	for ; characters > 0 && t.text != ""; characters-- { // A client chooses the number, so stop at the end.
+	for ; characters > 0 && t.text != ""; characters-- { // A client chose the number, so it may be too large.
 		_, size := utf8.DecodeRuneInString(t.text)
 		t.text = t.text[size:]
 	}
