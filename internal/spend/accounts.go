@@ -66,8 +66,8 @@ type Book struct {
 
 	mu       sync.Mutex // guards all below
 	sessions map[string]*Account
-	// orphans has the first line of each session that has no last line in the ledger, because its process has died. The
-	// calls of the session that the ledger has are added to that line.
+	// orphans has the first line of each session that has no last line in the ledger, because its process has died.
+	// Replay adds the calls that the ledger has to that line.
 	orphans map[string]entry
 	days    map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.

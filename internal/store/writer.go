@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxWaiting is how many bytes of lines may wait in memory to be written. Some thousand sessions have so many
-	// bytes.
+	// maxWaiting is how many bytes of lines may wait in memory to be written. That is enough for some thousand
+	// sessions.
 	maxWaiting = 16 << 20
 
 	// The pause between two attempts to write the failed sessions grows from
