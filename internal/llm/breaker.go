@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// A breaker opens when half of the requests in the last 30 s failed. Fewer than 10 requests say little, because
+	// A breaker opens when half of the requests in the last 30 s failed. Fewer than 10 requests are too few, because
 	// two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	// breakerPause is how long a breaker stays open before a request tries the model again. Without this try the
-	// request would have been refused, so the pause may be short.
+	// breakerPause is how long a breaker stays open before a request tries the model again. The pause may be short:
+	// if it were longer, the request that tries the model would only be refused.
 	breakerPause = 10 * time.Second
 )
 
@@ -100,8 +100,8 @@ type ticket int
 // answered, the breaker closes. If it fails, the breaker opens again.
 //
 // A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off, or a request that ran out
-// of its own time. Every reply of the model is a success. Other results say nothing about the model's health. Other
-// statuses come from servers in front of the model, and a caller's deadline may be short.
+// of its own time. Every reply of the model is a success. Other results say nothing about the model's health: other
+// statuses come from servers in front of the model, and a caller may have set a short deadline.
 type breaker struct {
 	mu      sync.Mutex    // guards all below
 	number  ticket        // number of the state; grows whenever the breaker opens or closes
@@ -174,7 +174,7 @@ func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	}
 }
 
-// turnLocked opens the breaker until a time, or closes it if that is 0.
+// turnLocked opens the breaker until a time, or closes it if the time is 0.
 func (b *breaker) turnLocked(until time.Duration) {
 	b.number++
 	b.until = until

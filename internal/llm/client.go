@@ -13,22 +13,23 @@
 //
 // # Faults
 //
-// A call sends one request, or up to Options.MaxAttempts if requests fail in a way that may pass. Such failures are
-// HTTP 408, 409, 425, 429 and 5xx, no connection, a broken connection, and a reply that was cut off. All other
-// failures are final:
+// A call sends one request. If a request fails in a way that may be temporary, the call sends another one, up to
+// Options.MaxAttempts in all. Temporary failures are HTTP 408, 409, 425, 429 and 5xx, no connection, a broken
+// connection, and a reply that was cut off. All other failures are final:
 //
 //   - a certificate that is not trusted;
 //   - a complete reply without a usable text;
-//   - a reply of which a part was passed on, unless the caller takes that part back (council.Call.OnRestart);
-//   - a request that ran out of time, also while connecting: a slow model is usually slow again, and its tokens cost
+//   - a failure after a part of the text was passed on, unless the caller can take that part back
+//     (council.Call.OnRestart);
+//   - a request that timed out, even while it was connecting: a slow model is usually slow again, and its tokens cost
 //     money.
 //
 // A model may refuse an option. The request is then repeated without it, which does not count as a retry.
 //
 // The wait before retry n is random between 0 and 500 ms * 2^(n-1), 8 s at most (exponential backoff with full
 // jitter: Brooker, "Exponential Backoff And Jitter", 2015). If the provider names a time, the wait is that time and
-// up to 250 ms more. If a wait would end after the caller's deadline, or is longer than one attempt may take, the
-// call does not wait. It ends at once with the provider's own error.
+// up to 250 ms more. The call does not wait if the wait would end after the caller's deadline, or if the time that
+// the provider names is longer than one attempt may take. It then ends at once with the provider's own error.
 //
 // The retries of all calls to one provider share a budget. In any 10 s there are at most 10 retries, or 10 % of the
 // calls begun in that time if that is more. A retry that is due while the budget has no room waits in a queue,
@@ -38,10 +39,10 @@
 // "Release It!", 2007), which refuses calls while the model is out of order: see breaker.
 //
 // Retries and breakers are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to F04 of
-// docs/faults.md. Its retry budget is a share of the calls in flight: when every call was refused, it let all
-// retries pass. It waits until the deadline for a retry that does not fit. Its breaker becomes half open only when
-// a request asks. It takes a late result from before it opened for the result of the probe. A probe that was
-// cancelled closes the breaker, or blocks it for ever.
+// docs/faults.md. Its retry budget is a share of the calls in flight: when a provider refused every call, the budget
+// let all retries pass. A retry that does not fit waits until the deadline. The breaker becomes half open only when a
+// request asks to be sent. It takes the late result of a request from before it opened as the result of the probe. A
+// probe that was cancelled closes the breaker, or blocks it for ever.
 //
 // Callers decide what to ask, what a reply means, and whether another model is asked instead.
 package llm
@@ -113,7 +114,7 @@ func (o Options) validate() error {
 	names := map[string]bool{}
 	for _, p := range o.Providers {
 		if names[p.Name] {
-			errs = append(errs, fmt.Errorf("provider %q stands twice", p.Name))
+			errs = append(errs, fmt.Errorf("provider %q is listed twice", p.Name))
 		}
 		names[p.Name] = true
 		if p.MaxCalls < 0 || p.IdleTimeout < 0 {
@@ -157,13 +158,13 @@ type provider struct {
 	dialect   dialect
 	keys      keys
 	address   string // host and port as configured, for messages
-	hint      string // as in exchange
+	hint      string // possible cause of HTTP 404, or ""
 	api       *openai.Client
 	http      *http.Client // sends the requests of api
 	transport *transport
 	pool      *http.Transport
 	queue     *queue
-	start     time.Time // the zero time of the clock of the budget and the breakers
+	start     time.Time // zero of the clock that the budget and the breakers use
 	budget    *budget
 
 	mu     sync.Mutex // guards models
@@ -176,8 +177,8 @@ type model struct {
 	breaker  *breaker
 	attempts attempts
 	refuses  refusals
-	// unopened says that the last reply had thinking without a mark at its beginning. No text of the next stream is
-	// then passed on before the thinking has ended.
+	// unopened says that the last reply had thinking without an opening mark. No text of the next stream is then
+	// passed on before the thinking has ended.
 	unopened atomic.Bool
 }
 
@@ -250,7 +251,8 @@ func hint(base *url.URL) string {
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
 // pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
-// answer may take. Without it, a connection whose path is dead would fail every later call.
+// reply to the ping may take. Without pings, later calls would be sent over a connection that no longer works, and
+// fail.
 const pingAfter = 15 * time.Second
 
 // newPool returns a transport that keeps idle connections open between the stages of a session.
@@ -292,7 +294,7 @@ func (c *Client) closeIdle() {
 // idleOnceClosed is how long a closed client keeps a connection for the next call.
 const idleOnceClosed = time.Second
 
-// ended is called at the end of each call.
+// ended is called at the end of each call. If the client is closed, it closes the idle connections a little later.
 func (c *Client) ended() {
 	if c.closed.Load() {
 		time.AfterFunc(idleOnceClosed, c.closeIdle)
@@ -310,11 +312,11 @@ func (c *Client) Bytes(call council.Call) int64 {
 	return int64(len(x.request()))
 }
 
-// Complete performs a call, with retries as described in the package comment. If a model refuses an option, it is
-// asked again without it, and not asked for the option in later calls: see options. For temperature and effort this
-// holds only for the refused value. If a model refuses to stream, its text comes in one piece. Attempts and usage
-// are those of all requests together. If no reply to a request arrived, its usage is unknown. Complete implements
-// council.Completer. An error is a *council.Failure.
+// Complete performs a call, with retries as described in the package comment. If a model refuses an option, Complete
+// sends the request again without that option, and later calls leave it out too: see options. For a temperature or an
+// effort, they leave out only the refused value. If a model refuses to stream, its text comes in one piece. The
+// result counts all requests and adds up their usage. The usage of a request without a reply is unknown. Complete
+// implements council.Completer. An error is a *council.Failure.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	defer c.ended()
 	start := time.Now()
@@ -330,7 +332,7 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 	return completion, nil
 }
 
-// complete sends the requests of a call, and adds up in total what they consumed.
+// complete sends the requests of a call, and adds what they consumed to the argument total.
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
 	p, m := c.route(call.Model)
 	if p == nil {
@@ -349,7 +351,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		return failure
 	}
 	learned := options(0) // options that the model may have refused in this call
-	shown := false        // the caller has pieces of an incomplete reply
+	shown := false        // the caller has received pieces of an incomplete reply
 	if onDelta := call.OnDelta; onDelta != nil {
 		call.OnDelta = func(text string) {
 			shown = true
@@ -358,7 +360,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 	next := firstRequest
 	var last *council.Failure
-	var place *claim // for the next retry
+	var place *claim // the queue entry of the next retry
 	defer func() { p.budget.drop(place) }()
 	for retries := 0; ; {
 		ticket, failure := p.admit(ctx, m, next, place, last)
@@ -441,18 +443,18 @@ type request int
 
 const (
 	firstRequest request = iota
-	retry                // has a claim that was granted
-	sameAgain            // repeated without an option; not counted by the budget
+	retry                // its claim was granted
+	sameAgain            // repeated without an option; the budget does not count it
 )
 
 // admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place
-// and the ticket. If the request may not be sent, admit returns the failure of the request before it, unless the
-// call was cancelled.
+// and the ticket. If the request may not be sent, admit returns the failure of the call's previous request, if there
+// is one. If the call was cancelled, the failure says so.
 func (p *provider) admit(
 	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
 ) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
-		return 0, m.breaker.failure(p.now()) // No place is needed for that.
+		return 0, m.breaker.failure(p.now()) // This needs no place in the queue.
 	}
 	for {
 		if !p.queue.enter(ctx) {
@@ -473,8 +475,8 @@ func (p *provider) admit(
 	}
 }
 
-// gaveUp returns why a call that waited ends. It is the failure of its last request, if there is one and the call
-// was not cancelled.
+// gaveUp returns the failure of a call that ended while it waited. This is the failure of its last request. If the
+// call has sent none, or was cancelled, it is the end of ctx.
 func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	if last == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return ended(ctx)
@@ -491,7 +493,7 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 // now returns the time for the budget and the breakers. It is monotonic, so it does not depend on the wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
-// begin waits until an admitted request may be sent. If it may not be sent, begin gives back what admit took.
+// begin waits until call.Begin allows an admitted request. If it does not, begin gives back what admit took.
 func (p *provider) begin(
 	ctx context.Context, m *model, x *exchange, number int, t ticket,
 ) (receipt council.Receipt, failure *council.Failure) {
@@ -532,14 +534,14 @@ func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, e
 	return p.reply(ctx, x)
 }
 
-// attempt sends one request. again says that another one may succeed.
+// attempt sends one request. again says that another request may succeed.
 func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, receipt council.Receipt, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	call := x.call
 	begun := time.Now()
-	defer finish(caller, receipt, council.Consumed{}) // counts only if OnDelta panics
+	defer finish(caller, receipt, council.Consumed{}) // has an effect only if OnDelta panics
 	defer func() {                                    // also when OnDelta panics
 		p.queue.held(time.Since(begun))
 		p.leave(m, t, judgement)
@@ -572,7 +574,7 @@ func (c *Client) attempt(
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
 	r.text = p.keys.removed(r.text)
-	r.reasoning = p.keys.removed(r.reasoning) // The provider may have repeated one.
+	r.reasoning = p.keys.removed(r.reasoning) // The provider may have repeated a key.
 	completion.Text = r.text
 	completion.FinishReason = r.finish
 	completion.Reasoning = r.reasoning
@@ -582,12 +584,12 @@ func (c *Client) attempt(
 		call.OnVoid()
 	}
 	if call.OnDelta != nil && (!x.passedOn || r.void) {
-		call.OnDelta(r.text) // The provider does not stream.
+		call.OnDelta(r.text) // The caller has no valid text yet.
 	}
 	return completion, false, nil
 }
 
-// route returns the provider to which a model's name points, and the model under the provider's name for it.
+// route returns the provider that a model's name selects, and the model under the name that the provider uses.
 func (c *Client) route(name string) (*provider, *model) {
 	prefix, id := council.SplitModel(name, c.names)
 	p := c.providers[prefix]
@@ -617,8 +619,9 @@ func consumed(x *exchange, r received) council.Usage {
 	return r.usage
 }
 
-// free reports whether a request cost nothing, because the provider was not reached or refused it. An error behind
-// HTTP 200 is a refusal if no part of a reply came before it and it reports no usage.
+// free reports whether a request cost nothing, because the provider was not reached or refused it. An error inside a
+// reply with HTTP 200 is a refusal if it names a status from 400 to 499, no part of an answer came before it, and no
+// usage is reported.
 func (x *exchange) free(r received) bool {
 	refused := func(status int) bool { return status >= 400 && status < 500 }
 	return !x.sent || refused(x.status) || refused(x.named) && !r.chosen && !r.part && r.usage == (council.Usage{})

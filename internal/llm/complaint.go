@@ -25,7 +25,7 @@ type complaint struct {
 	quotas  string   // names of the quotas that are used up
 	param   string   // names of the parameters at fault
 	flagged bool     // it lists why the content was refused
-	wait    *float64 // seconds until it may be tried again, or nil
+	wait    *float64 // seconds until the request may be sent again, or nil
 }
 
 const (
@@ -335,7 +335,7 @@ func ofMiniMax(code any) string {
 
 var leadingStatus = regexp.MustCompile(`(?i)^\W*(?:(?:http|api|upstream|status|error|code|request failed with)\W*)*([45]\d\d)\b`)
 
-// statusInWords returns the HTTP status at the beginning of words, or the one that they name: "429 Too Many
+// statusInWords returns the HTTP status at the beginning of a text, or the one that the text names: "429 Too Many
 // Requests", "Error code: 503", "Rate limit exceeded".
 func statusInWords(words string) int {
 	if match := leadingStatus.FindStringSubmatch(words); match != nil {
@@ -361,7 +361,7 @@ var (
 	number = regexp.MustCompile(`^[\d.]+$`)
 )
 
-// waitInWords returns the seconds that words ask to wait: "in 20s", "in 7m12.5s", "after 30 seconds".
+// waitInWords returns how many seconds a text asks to wait: "in 20s", "in 7m12.5s", "after 30 seconds".
 func waitInWords(words string) *float64 {
 	match := waitPart.FindStringSubmatch(words)
 	if match == nil {
@@ -456,8 +456,8 @@ var (
 )
 
 // outOfQuota reports whether a request was refused because a quota or the money is used up, which does not change
-// while a session waits. Gemini uses one status and the same words for limits per minute, so the names of the
-// quotas decide if they are given.
+// while a session waits. Gemini uses the same status and the same words for limits per minute. So if the error names
+// quotas, their names decide.
 func (c *complaint) outOfQuota(status int) bool {
 	text := c.words
 	if c.quotas != "" {

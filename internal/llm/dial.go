@@ -14,8 +14,8 @@ const (
 	// connections (net.core.somaxconn before Linux 5.4), and lose further ones. The sessions of a daemon can begin
 	// hundreds of calls at once.
 	maxOpening = 64
-	// openingShare is the part of the dial timeout for which a connection that is being opened may keep others
-	// waiting. So 64 stalled handshakes delay the next ones by half a second.
+	// A connection that is being opened may keep others waiting for the dial timeout divided by openingShare. So with
+	// a timeout of 5 s, 64 stalled handshakes delay the next ones by half a second.
 	openingShare = 10
 )
 

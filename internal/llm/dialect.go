@@ -45,9 +45,9 @@ const (
 //     usage.include.
 //   - platform.claude.com/docs/en/api/openai-sdk: reasoning_effort is ignored.
 //   - developers.openai.com/api/docs/guides/prompt-caching: GPT-5.6 and later models charge 1.25 times the price of
-//     input for what they write to their cache. prompt_cache_options keeps them from writing. Azure has the same models.
-//     OpenRouter passes the member on, and removes it for a model that does not know it (openrouter.ai/docs/cookbook,
-//     migration to GPT-5.6).
+//     input for what they write to their cache. prompt_cache_options keeps them from writing. Azure has the same
+//     models. OpenRouter passes the member on, and removes it for a model that does not know it
+//     (openrouter.ai/docs/cookbook, migration to GPT-5.6).
 func dialectOf(host string) dialect {
 	switch {
 	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"),
@@ -79,9 +79,10 @@ const (
 // memberCache is the member of a request that keeps a model from writing to its cache.
 const memberCache = "prompt_cache_options"
 
-// paysForCache reports whether a model charges for what it writes to its cache. model is the provider's name.
-// GPT-5.6 and later models do, and so do the names that always mean the newest GPT. The price list of the provider
-// would not show it. Claude has a price for cache writes too, but writes only what it is asked to.
+// paysForCache reports whether a model charges for what it writes to its cache. The argument model is the provider's
+// name for the model. GPT-5.6 and later models charge, and so do the names that always mean the newest GPT. A price
+// for cache writes in the provider's list would prove nothing: Claude has one, but writes only what a request asks
+// for.
 func paysForCache(model string) bool {
 	model = strings.TrimPrefix(strings.TrimPrefix(model, "~"), "ft:")
 	model, _, _ = strings.Cut(strings.TrimPrefix(model, "openai/"), ":")
@@ -100,7 +101,8 @@ func paysForCache(model string) bool {
 	return m > 5 && m != azures35 || m == 5 && n >= 6
 }
 
-// setsCache reports whether the roster's body of a model sets a cache option. If it does, councild sets none.
+// setsCache reports whether the members that the roster adds to a model's requests set a cache option. If they do,
+// councild sets none.
 func setsCache(p *council.Profile) bool {
 	if p == nil {
 		return false
@@ -141,13 +143,13 @@ type refusals struct {
 	known map[refused]bool // at most one for each option and value in the settings
 }
 
-// refused is an option, with its value if the model may take another one.
+// refused is an option that a model has refused. It has the refused value if the model may take another value.
 type refused struct {
 	option options
 	value  string
 }
 
-// in returns what a model refused, if it refuses the option in a call.
+// in returns the option with the value that a call gives it.
 func (o options) in(call *council.Call) refused {
 	switch {
 	case o == optTemperature && call.Temperature != nil:
@@ -175,7 +177,7 @@ func (r *refusals) of(call *council.Call, asked options) options {
 // learn notes the options that the model has refused in a call.
 func (r *refusals) learn(call *council.Call, learned options) {
 	if call.Stage != council.Stage2 {
-		learned &^= optFormat // It may have refused only the schema of this caller.
+		learned &^= optFormat // The model may have refused only this caller's schema.
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +192,8 @@ func (r *refusals) learn(call *council.Call, learned options) {
 	}
 }
 
-// asked returns the options that a call asks its provider for. model is the provider's name of the model.
+// asked returns the options that a call asks its provider for. The argument model is the provider's name for the
+// model.
 func (d dialect) asked(call *council.Call, model string) options {
 	var o options
 	if d.cacheOptions && call.Texts == nil && paysForCache(model) && !setsCache(call.Profile) {
@@ -225,7 +228,7 @@ func (d dialect) known() options {
 	return 0
 }
 
-// leftOut returns the names of those options that change what a model answers and that a request was sent without.
+// leftOut returns the names of the options that a request was sent without, if they change what a model answers.
 func leftOut(asked, without options) []string {
 	var names []string
 	for _, o := range []options{optTemperature, optEffort} {
@@ -236,8 +239,8 @@ func leftOut(asked, without options) []string {
 	return names
 }
 
-// refusal returns which of the sent options the provider may have refused. It is the option that the error names.
-// If the error names none, it is the form of the reply, which models refuse in many ways.
+// refusal returns the sent option that the provider may have refused, or 0. If the error names a sent option, it is
+// that one. Otherwise it is optFormat, if that was sent: providers word this refusal in too many ways to recognise.
 func refusal(x *exchange, f *council.Failure, sent options) options {
 	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
 		return 0

@@ -118,8 +118,8 @@ func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]
 	return vectors, ""
 }
 
-// cosines returns the text of a completion of a call for embeddings, as council.Call describes it. Embeddings
-// reveal much of their texts, so they are not kept (ADR-018).
+// cosines returns the cosines of all pairs of vectors as JSON. They are the text that a call for embeddings returns:
+// see council.Call. Embeddings reveal much of their texts, so they are not kept (ADR-018).
 func cosines(vectors [][]float64) string {
 	const digits = 1e4
 	rows := stat.Matrix(len(vectors), len(vectors), 0.)

@@ -75,8 +75,8 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	return unusable(r)
 }
 
-// reported returns the Failure for an error behind HTTP 200. If the error names a status, it is the Failure for a
-// response with that status.
+// reported returns the Failure for an error inside a reply with HTTP 200. If the error names a status, it is the
+// Failure for a response with that status.
 func reported(x *exchange, body []byte) *council.Failure {
 	c := readComplaint(body)
 	x.complaint = &c
@@ -264,8 +264,8 @@ func reason(err error) string {
 	}
 }
 
-// minKeyBytes is the length from which on a key counts as a secret. Shorter keys are placeholders for servers
-// without keys, and may occur inside words of a message.
+// A key of minKeyBytes or more counts as a secret. Shorter keys are placeholders for servers without keys, and may
+// occur inside words of a message.
 const minKeyBytes = 8
 
 // redact removes secrets from a message, because the provider may have repeated them. It cuts the message to its

@@ -14,7 +14,7 @@ var keyed = regexp.MustCompile(`(?i)auth|key|token|secret`)
 // they are long enough to be secrets.
 type keys []string
 
-// keysOf returns the keys of a provider, the longest first, because one may begin with another.
+// keysOf returns the keys of a provider, the longest first, because a key may begin with another one.
 func keysOf(p Provider) keys {
 	all := []string{p.APIKey}
 	for _, values := range []map[string]string{p.Headers, p.Query} {

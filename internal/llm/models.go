@@ -28,8 +28,8 @@ type ModelList struct {
 	Partial bool          // the provider has more, on further pages
 }
 
-// Find returns the model that has an id or an alias. An alias has no Ends, because its provider lets it stand for
-// another model then.
+// Find returns the model whose ID, or one of whose Aliases, is the argument id. For an alias, Ends is zero: when the
+// model ends, its provider lets the alias stand for another model.
 func (l ModelList) Find(id string) (ListedModel, bool) {
 	if i := slices.IndexFunc(l.Models, func(m ListedModel) bool { return m.ID == id }); i >= 0 {
 		return l.Models[i], true
@@ -65,8 +65,9 @@ type Key struct {
 // ErrNoKeyTest says that a provider has no address at which a key can be tested.
 var ErrNoKeyTest = errors.New("the provider has no address at which a key can be tested")
 
-// TestKey asks a provider whether it knows the key. It uses OpenRouter's address for this, /key below the base URL,
-// which costs nothing. The error is ErrNoKeyTest if there is no such address, and otherwise a *council.Failure.
+// TestKey asks a provider whether it knows the key. It sends a request to OpenRouter's address for this, /key below
+// the base URL, which costs nothing. The error is ErrNoKeyTest if there is no such address, and otherwise a
+// *council.Failure.
 func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	body, err := c.get(ctx, name, "/key")
 	if err != nil {
@@ -114,7 +115,7 @@ func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	}
 	resp, err := p.http.Do(req)
 	if err == nil {
-		_ = resp.Body.Close() // The body was read to its end.
+		_ = resp.Body.Close() // The transport has already read the body into x.body.
 	}
 	failure := judge(ctx, x, received{chosen: true, text: "ok"}, err)
 	if failure != nil {
@@ -163,7 +164,7 @@ func ReadModels(body []byte) (ModelList, error) {
 		NextToken any `json:"next_page_token"`
 		Links     any `json:"links"`
 	}
-	noList := &council.Failure{Code: council.FailBadResponse, Message: "the reply is no list of models"}
+	noList := &council.Failure{Code: council.FailBadResponse, Message: "the reply is not a list of models"}
 	var cards []modelCard
 	switch err := json.Unmarshal(body, &list); {
 	case err != nil && json.Unmarshal(body, &cards) == nil && cards != nil:
@@ -189,8 +190,8 @@ func ReadModels(body []byte) (ModelList, error) {
 	return read, nil
 }
 
-// readDay reads a day, written as a date, as a time, or in Unix seconds or milliseconds. It returns zero if it
-// cannot read one.
+// readDay reads a day, written as a date, as a time, or in Unix seconds or milliseconds. For any other value it
+// returns the zero time.
 func readDay(v any) time.Time {
 	var at time.Time
 	switch v := v.(type) {

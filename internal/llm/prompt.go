@@ -9,17 +9,17 @@ import (
 
 // Some local servers cut a prompt that is longer than their window, and do not say so. With Ollama's default, the
 // model sees only the last 4,096 tokens. Such servers still report how many tokens the model read. So a prompt was
-// cut if that number is smaller than any tokeniser can make of the text.
+// cut if that number is smaller than the number of tokens that any tokeniser makes of the text.
 //
-// fewestTokens is such a lower bound. It counts letters, marks on them, and digits. No vocabulary in use makes
-// longer tokens of them:
+// fewestTokens returns a lower bound for the number of tokens in a text. It counts letters, marks on them, and
+// digits. No vocabulary in use has longer tokens of such characters than these:
 //
 //   - A word of up to 6 characters counts as a seventh for each, and a seventh for the blank before it. Longer words
 //     count as one token, and from 14 characters on as one for each 14. Tokenisers split at words, so a word has at
 //     least one token. With the largest vocabularies (o200k of OpenAI, 200,000 tokens), English prose has 4.5 to 5
-//     characters per token. Even tokens of several words (SuperBPE) come to only 6.6 characters. German and Finnish
-//     have fewer, and so have all other scripts with blanks. In scripts without blanks, such as Thai, a sentence
-//     counts as one word.
+//     characters per token. Even tokens of several words (SuperBPE) come to only 6.6 characters. German, Finnish and
+//     all other scripts with blanks have fewer characters per token. In scripts without blanks, such as Thai, a
+//     sentence counts as one word.
 //   - A Chinese character counts as a third of a token. The vendors of Chinese models name 1.5 to 1.8 characters per
 //     token (DeepSeek: 0.6 tokens per character).
 //   - A syllable of Kana or Hangul counts as a quarter. Tokenisers made for Japanese come to 2.2 characters per token,
@@ -76,16 +76,16 @@ func fewestTokens(text string) (tokens int64) {
 	return units / unit
 }
 
-// minCut is the smallest bound, in tokens, with which a prompt is judged. The smallest windows in use have some
-// thousand tokens, and in a short text a few odd words count too much.
+// minCut is the smallest result of fewestTokens from which cutsPrompt infers a cut. The smallest context windows in
+// use have some thousand tokens. In a shorter text, a few odd words count too much.
 const minCut = 1024
 
-// minWindow is less than any window in use, in tokens. A smaller count is no cut, because some servers count only
-// tokens that are not in their cache.
+// minWindow is smaller than any context window in use, in tokens. A smaller number of tokens does not count as a cut,
+// because some servers count only tokens that are not in their cache.
 const minWindow = 512
 
-// prompt returns the largest number of tokens that the model may have read, according to the figures of a reply.
-// Cached tokens count under any name, because some providers leave them out of the prompt's tokens, as Anthropic's
+// prompt returns the largest number of tokens that the model may have read, according to the figures of a reply. It
+// counts cached tokens under any name, because some providers leave them out of the prompt's tokens, as Anthropic's
 // own interface does. If the total is larger than its parts, the difference may be cached tokens too.
 func (f *figures) prompt() int64 {
 	read := 0.
@@ -111,7 +111,7 @@ func cutsPrompt(call *council.Call, r received) bool {
 	for _, m := range call.Messages {
 		bytes += len(m.Content)
 	}
-	if int64(bytes) < 7*max(read, minCut) { // A cheap test first: fewestTokens counts no token for less than seven bytes.
+	if int64(bytes) < 7*max(read, minCut) { // A cheap test first: fewestTokens needs seven bytes or more per token.
 		return false
 	}
 	var fewest int64

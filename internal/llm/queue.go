@@ -15,7 +15,7 @@ type queue struct {
 
 	mu      sync.Mutex // guards all below
 	waiting int
-	mean    time.Duration // how long a request holds its place, on average; 0 until one has ended
+	mean    time.Duration // how long a request holds its place, on average; 0 until a request has ended
 	// expected says for each session how many calls it has announced and not begun.
 	expected map[string]int
 	coming   int // sum of expected
@@ -61,8 +61,9 @@ func (q *queue) held(d time.Duration) {
 	}
 }
 
-// expect announces calls that a session is about to begin, unless the last of them would end later than within. end
-// is the time until that call would end. It is 0 if the calls need not wait, or if no request has ended yet.
+// expect announces calls that a session is about to begin, unless the last of them would end after more than the time
+// within. The result end is the time until that call would end. It is 0 if the calls need not wait, or if no request
+// has ended yet.
 func (q *queue) expect(session string, calls int, within time.Duration) (end time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,10 +96,10 @@ func (q *queue) forgetLocked(session string) {
 	delete(q.expected, session)
 }
 
-// Expect announces that a session is about to begin a call to each of models. It announces nothing if calls must
-// wait for their places, and the last one to some provider would end later than within. It then returns the name of
-// that provider and the time until the call would end. It estimates this from the calls in flight, the calls that
-// wait, and how long earlier calls took.
+// Expect announces that a session is about to call each of the models. It announces nothing if calls to a provider
+// must wait and the last of them would end after more than the time within. It then returns the name of that provider
+// and the time until the last call would end. It estimates this time from the calls in flight, the calls that wait,
+// and how long earlier calls took.
 func (c *Client) Expect(
 	session string, models []string, within time.Duration,
 ) (provider string, end time.Duration, ok bool) {

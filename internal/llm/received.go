@@ -20,15 +20,15 @@ type received struct {
 	// thinking that was in the text.
 	reasoning string
 	divided   bool // thinking was taken out of text
-	// void says that the text passed on so far was thinking, so that all of text is still to be passed on.
+	// void says that the text passed on so far was thinking. All of the field text is still to be passed on.
 	void bool
 	// model is the provider's name for the model that replied. In a stream it is the last name that is not empty.
 	model       json.RawMessage
 	chosen      bool            // the choice with index 0 came; no other was asked for
-	whole       bool            // text is a whole message, not a piece of one
-	fault       json.RawMessage // the error that it reports, or nil
+	whole       bool            // the field text is a whole message, not a piece
+	fault       json.RawMessage // the error that the reply reports, or nil
 	used        *figures        // the usage as reported, or nil
-	part        bool            // used is for a part of the reply, and the usage of the whole is unknown
+	part        bool            // the field used covers only a part of the reply; the usage of the whole is unknown
 	usage       council.Usage
 	kinds       council.TokenKinds
 	implausible int // implausible figures in the usage
@@ -67,7 +67,7 @@ type choice struct {
 	Message      *message        `json:"message"` // in a completion
 	Delta        *message        `json:"delta"`   // in a chunk
 	FinishReason string          `json:"finish_reason"`
-	Error        json.RawMessage `json:"error"` // from OpenRouter, if a model failed in the middle
+	Error        json.RawMessage `json:"error"` // from OpenRouter, if a model failed in the middle of its reply
 }
 
 type message struct {
@@ -190,8 +190,9 @@ const (
 	finishBroken = "insufficient_system_resource"
 )
 
-// finishReason returns OpenAI's name for why a model stopped. It returns a reason that has no such name unchanged.
-// If the text says that there is no reason yet, it returns "", because a part must not be taken for the whole.
+// finishReason returns OpenAI's name for why a model stopped. It returns a reason that has no such name unchanged. If
+// the word says that there is no reason yet, finishReason returns "". A partial reply would otherwise count as
+// complete.
 func finishReason(word string) string {
 	switch word {
 	case "", finishStop, finishLength:

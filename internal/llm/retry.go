@@ -116,9 +116,10 @@ func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim
 	return c
 }
 
-// roomLocked returns when the budget has room for a retry behind the number ahead of others, assuming that the
-// provider gets as many calls as now. Whole slots are forgotten, so first requests count for at most the span, and
-// retries for at least the span. The budget may therefore be too small, but never too large.
+// roomLocked returns when the budget has room for a retry. The argument ahead is the number of retries that go before
+// it. roomLocked assumes that the provider gets as many calls as now. The window forgets whole slots, so first
+// requests count for at most budgetSpan, and retries for at least budgetSpan. The budget may therefore be too small,
+// but never too large.
 func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	first, _ := b.sent.sum(now, windowSlots)
 	_, retries := b.sent.sum(now, windowSlots+1)
@@ -134,7 +135,7 @@ func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 }
 
 // await waits until a claim is due and there is room for it. It reports whether the retry may be sent. It returns
-// false if ctx ends first, and if the model fails too often meanwhile.
+// false if ctx ends first, or if waiting becomes pointless because the model fails too often.
 func (b *budget) await(ctx context.Context, c *claim) bool {
 	select {
 	case <-time.After(c.due - b.now()):
@@ -188,7 +189,9 @@ func (b *budget) grantLocked() {
 	}
 }
 
-// refuse ends the claims of a model for which waiting has become pointless.
+// refuse removes retries of a model from the queue. These are the retries that its circuit breaker will not admit
+// when they are due, and those that wait for room while most requests of the model fail. Retries that are already
+// granted stay.
 func (b *budget) refuse(m *model) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

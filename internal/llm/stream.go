@@ -26,7 +26,7 @@ const (
 	// drainTimeout is how long to wait for the end of a body after the end of the stream in it. A new connection
 	// would take about as long.
 	drainTimeout = 100 * time.Millisecond
-	// maxDrainBytes is how many bytes are read meanwhile.
+	// maxDrainBytes is how many bytes are read in that time at most.
 	maxDrainBytes = 4 << 10
 )
 
@@ -145,7 +145,7 @@ func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *asse
 			return truncated()
 		}
 		if err == nil {
-			err = ctx.Err() // Much may have arrived that is still to be read.
+			err = ctx.Err() // The call has ended, although more of the reply is here.
 		}
 		if err != nil {
 			return err
@@ -231,11 +231,11 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 		}
 		c, err = readReply(ctx, data, true)
 	}
-	if err != nil && readComplaint(data).message != "" { // It is a list of errors.
+	if err != nil && readComplaint(data).message != "" { // The data is a list of errors.
 		return c, reported(x, data)
 	}
 	if err != nil {
-		const message = "a chunk of the stream is not the JSON of one"
+		const message = "the stream holds data that is not the JSON of a chunk"
 		return c, &council.Failure{Code: council.FailBadResponse, Message: message, HTTPStatus: new(x.status)}
 	}
 	if x.events.failing && c.fault == nil && !c.chosen {
@@ -256,13 +256,13 @@ type events struct {
 	in    *bufio.Reader
 	cut   context.CancelCauseFunc // ends the request
 	max   int64                   // limits the bytes in a line, and in the data of an event
-	cr    bool                    // the line before ended with a CR, so that an LF after it belongs to it
-	open  bool                    // a line was read
+	cr    bool                    // the previous line ended with a CR, and an LF that follows belongs to it
+	open  bool                    // at least one line was read
 	long  []byte                  // a line that is longer than the buffer of in
 	data  []byte                  // of an event that has several lines of data
 	done  bool                    // [DONE] has come
 	bare  bool                    // the data has no field name before it
-	// failing says that the name of the event says error.
+	// failing says that the event has the name error.
 	failing bool
 }
 
@@ -309,7 +309,7 @@ func (e *events) rest(first []byte) ([]byte, error) {
 		if ok {
 			e.data = append(append(e.data, '\n'), data...)
 		}
-		if e.bare && line[0] == '}' { // It ends an object that is indented.
+		if e.bare && line[0] == '}' { // This brace ends an indented object.
 			return e.data, nil
 		}
 		if int64(len(e.data)) > e.max {
@@ -321,13 +321,14 @@ func (e *events) rest(first []byte) ([]byte, error) {
 func dataOf(line []byte) (data []byte, ok bool) {
 	data, ok = bytes.CutPrefix(line, []byte("data:"))
 	data = bytes.TrimSpace(data)
-	if again, framed := bytes.CutPrefix(data, []byte("data:")); framed { // Some gateways frame twice.
+	if again, framed := bytes.CutPrefix(data, []byte("data:")); framed { // Some gateways write the name twice.
 		data = bytes.TrimSpace(again)
 	}
 	return data, ok
 }
 
-// dataOf returns the data in a line, with or without a field name before it. It notes what else the line says.
+// dataOf returns the data in a line, with or without a field name before it. It also notes the name of an event, and
+// the end of the stream.
 func (e *events) dataOf(line []byte) (data []byte, ok bool) {
 	if data, ok = dataOf(line); ok {
 		e.bare = false
@@ -362,10 +363,10 @@ func isFramed(text []byte) bool {
 }
 
 const (
-	// maxReadPause is the longest time for which a stream is not read. The end of a reply is noticed later by this
-	// time.
+	// maxReadPause is the longest time for which a stream is not read. It is also how much later the end of a reply
+	// may be noticed.
 	maxReadPause = 100 * time.Millisecond
-	// fewBytes is less than a read returns while more has arrived.
+	// A read that returns fewer bytes than fewBytes has returned all that has arrived.
 	fewBytes = 1 << 10
 )
 

@@ -26,17 +26,17 @@ type exchange struct {
 	// call is the call of the request. If it is nil, the library makes the request itself.
 	call     *council.Call
 	dialect  dialect                 // of the provider
-	model    string                  // the provider's name for it
+	model    string                  // the provider's name for the model
 	without  options                 // options that the request must not have
 	cut      context.CancelCauseFunc // ends the request
 	onDelta  func(text string)       // nil if the reply is wanted in one piece
 	pause    time.Duration           // the shortest time between two calls of onDelta
-	prepared []byte                  // the body, if it was needed before it is sent
+	prepared []byte                  // the body, if it was made before the request is sent
 	address  string                  // address of the provider, for messages
 	hint     string                  // possible cause of HTTP 404, or ""
 
 	sending  *bytes.Reader // the body while it is sent
-	unopened bool          // as in model; after the reply, for this reply
+	unopened bool          // before the reply, the value in model; afterwards, its new value
 	response
 
 	// The fields below are needed once in each request. As fields they need no allocations of their own.
@@ -56,7 +56,7 @@ type response struct {
 	complaint *complaint  // what the provider says about an error; nil until it is read
 	header    http.Header // nil if no response came
 	body      []byte      // empty if the reply is a stream
-	events    *events     // nil if the reply is no stream
+	events    *events     // nil if the reply is not a stream
 	passedOn  bool        // onDelta was called
 }
 
@@ -68,10 +68,10 @@ func (*answered) Close() error { return nil }
 
 type exchangeKey struct{}
 
-// transport is the RoundTripper under go-openai. It reads a body to its end, up to the limit, so that the
-// connection can be used again and a broken reply is never taken for a complete one. If the reply is a stream, it
-// prepares to read it. The library passes an empty request, which transport fills, and gets an empty object as the
-// reply.
+// transport is the RoundTripper under go-openai. It reads a body to its end, up to the limit, so that the connection
+// can be used again and a broken reply is never taken for a complete one. If the reply is a stream, transport sets up
+// exchange.events, which reads it. The library passes an empty request, which transport fills, and gets an empty
+// object as the reply.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
@@ -142,7 +142,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// addOptions adds to a request what each request has.
+// addOptions adds the headers and query parameters that every request has.
 func (t *transport) addOptions(req *http.Request) {
 	req.Header.Set("User-Agent", t.agent)
 	if t.trace != nil {
@@ -200,7 +200,7 @@ func peek(body io.ReadCloser, typed bool) (io.ReadCloser, bool) {
 	}
 	const first = len(byteOrderMark + "event:")
 	buffered := bufio.NewReader(body)
-	begin, _ := buffered.Peek(first) // What cannot be read now cannot be read later.
+	begin, _ := buffered.Peek(first) // An error comes again when the body is read.
 	return struct {
 		io.Reader
 		io.Closer
@@ -246,8 +246,8 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 
 // divide sets the text and the thinking of a reply.
 func (x *exchange) divide(r *received, p thinking.Parts) {
-	// Reviews and answers of one model may think in different ways. So only a stream that showed no text by mistake
-	// resets unopened.
+	// A model may mark its thinking in answers, and not in reviews. Reviews are never streamed, so only a streamed
+	// reply resets unopened.
 	x.unopened = p.Unopened || x.unopened && !x.streams()
 	r.text = p.Answer
 	r.divided = true
@@ -257,7 +257,7 @@ func (x *exchange) divide(r *received, p thinking.Parts) {
 	r.reasoning = clip(r.reasoning + p.Thought)
 }
 
-// refused reports whether the provider answered with a status that is no success.
+// refused reports whether the provider answered with a status other than 2xx.
 func (x *exchange) refused() bool { return x.header != nil && (x.status < 200 || x.status >= 300) }
 
 // watched is a body that ends the request if its reader waits too long for bytes.

@@ -130,13 +130,14 @@ func (f *figures) reasons() bool {
 // least one token of input and of output, so a 0 stands for a figure that was not given.
 //
 // OpenAI includes all tokens in prompt and completion. Gemini includes its thoughts only in the total. xAI reports
-// them as reasoning tokens in addition to the completion. Some gateways leave cached tokens out of the prompt. No
-// token that a provider may charge for must be missed, so the largest meaning of the figures counts:
+// its thoughts as reasoning tokens in addition to the completion. Some gateways leave cached tokens out of the
+// prompt. Every token that a provider may charge for must be counted, so read chooses the meaning with the most
+// tokens:
 //
-//   - cached and written tokens beyond the prompt are added to it;
-//   - reasoning tokens beyond the completion are added to it, too;
-//   - the output is at least the total without the input. If the difference is in truth cached tokens that the prompt
-//     leaves out, they count as output, which is dearer.
+//   - if there are more cached and written tokens than prompt tokens, they are added to the prompt;
+//   - if there are more reasoning tokens than completion tokens, they are added to the output;
+//   - the output is at least the total without the input. The difference may be cached tokens that the prompt leaves
+//     out. Even then it counts as output, which costs more.
 //
 // A total that is smaller than its parts is ignored.
 func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int) {
@@ -151,8 +152,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	completion := believed(f.Output)
 	total := believed(f.Total)
 	k = f.kinds()
-	// One array holds all three, for one allocation. The reasoning that is derived from totals below is only a
-	// bound for prices.
+	// One array holds all three numbers, for one allocation. Its reasoning tokens are those that the provider
+	// reports. The number that k.Reasoning gets below is only an upper bound, for prices.
 	tokens := [3]int64{2: k.Reasoning}
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache
@@ -209,8 +210,8 @@ func (f *figures) cost() (usd *float64, ok bool) {
 	}
 }
 
-// quoteNaN returns data with quotes around every NaN and Infinity outside strings. Some servers write them in place
-// of a number, and they are not JSON.
+// quoteNaN returns data with quotes around every NaN and Infinity outside strings. Some servers write these words in
+// place of a number, which is not JSON.
 func quoteNaN(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data

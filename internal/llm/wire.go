@@ -123,8 +123,9 @@ const (
 	escaped = "\"\\\n\r\t\b\f/"
 )
 
-// fill sets the body of req. Another connection makes the body again. net/http sends a bytes.Reader together with
-// the head if its buffer has room. For any other type it sends the head first.
+// fill sets the body of req. To send the request again on another connection, net/http makes a new body with GetBody.
+// The body is a bytes.Reader, because net/http sends such a body together with the headers if its buffer has room.
+// For any other type it sends the headers first.
 func (x *exchange) fill(req *http.Request) {
 	b := x.prepared
 	if x.prepared = nil; b == nil {
@@ -140,16 +141,16 @@ func (x *exchange) fill(req *http.Request) {
 	}
 }
 
-// wrote releases the body when all of it is sent, because the reply may take minutes. The goroutine that sends
-// calls it.
+// wrote releases the body when all of it is sent, because the reply may take minutes. The goroutine that sends the
+// request calls wrote.
 func (x *exchange) wrote(httptrace.WroteRequestInfo) {
 	if x.sending != nil && x.sending.Len() == 0 {
 		x.sending.Reset(nil)
 	}
 }
 
-// quickReply reads a completion, or a chunk of a stream, in one pass. It returns the same as readReply. If anything
-// is not in the usual form, ok is false.
+// quickReply reads a completion, or a chunk of a stream, in one pass. It returns the same as anyReply. If anything is
+// not in the usual form, ok is false.
 func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	s := scanner{data: data}
 	var used *figures
@@ -183,7 +184,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 
 func (s *scanner) choices(r *received, chunk bool) {
 	if s.null() {
-		s.bad = s.bad || chunk // It may come with an error.
+		s.bad = s.bad || chunk // An error may come with it.
 		return
 	}
 	content := `"message"`
@@ -192,7 +193,7 @@ func (s *scanner) choices(r *received, chunk bool) {
 	}
 	s.must('[')
 	s.list(']', func() {
-		s.bad = s.bad || r.chosen // There is more than one.
+		s.bad = s.bad || r.chosen // There is more than one choice.
 		r.chosen = true
 		s.choice(r, content)
 	})
@@ -213,7 +214,7 @@ func (s *scanner) choice(r *received, content string) {
 			r.finish = finishReason(s.text())
 		case `"error"`:
 			s.bad = !s.null() || s.bad
-		case `"message"`, `"delta"`: // It is the other one, which does not belong here.
+		case `"message"`, `"delta"`: // a message in a chunk, or a delta in a completion
 			s.bad = true
 		default:
 			s.skip(2)
@@ -236,7 +237,7 @@ func (s *scanner) message(r *received) {
 			r.reasoning = cmp.Or(r.reasoning, text)
 		case `"reasoning_details"`:
 			if !s.null() {
-				s.bad = s.bad || r.reasoning == "" // They may hold it.
+				s.bad = s.bad || r.reasoning == "" // They may hold the thinking.
 				s.skip(3)
 			}
 		default:
@@ -312,7 +313,7 @@ func (s *scanner) parts(p *parts) {
 			s.skip(3)
 			return
 		}
-		s.bad = s.bad || place.given // It may occur twice.
+		s.bad = s.bad || place.given // The member occurs twice.
 		s.figure(place)
 	})
 }
@@ -355,8 +356,8 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) must(c byte) { s.bad = !s.take(c) || s.bad }
 
-// object steps over an object. It calls member with each key, in its quotes. member must step over the value. A key
-// that is escaped or needs case folding sets bad.
+// object steps over an object. It calls the function member with each key, which is still in quotes. The function
+// must step over the value. A key that is escaped or needs case folding sets bad.
 func (s *scanner) object(member func(key []byte)) {
 	s.must('{')
 	s.list('}', func() {
@@ -369,7 +370,7 @@ func (s *scanner) object(member func(key []byte)) {
 	})
 }
 
-// list steps over elements with commas between them, and over the end.
+// list steps over elements with commas between them, and over the closing bracket.
 func (s *scanner) list(end byte, element func()) {
 	if s.take(end) {
 		return
@@ -386,7 +387,7 @@ func (s *scanner) list(end byte, element func()) {
 // maxDepth is how deep skip descends.
 const maxDepth = 64
 
-// skip steps over a value. depth is the depth of the value.
+// skip steps over a value. The argument depth says how many objects and lists the value is in.
 func (s *scanner) skip(depth int) {
 	switch c := s.next(); {
 	case depth > maxDepth:

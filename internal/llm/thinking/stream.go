@@ -6,25 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// maxScans bounds how often a stream looks for the end of thinking that holds closing marks which do not end it. After that the answer
-// is shown when all of the reply is there.
+// maxScans limits how often a stream searches for the end of the thinking, if the thinking holds closing marks that
+// do not end it. After that, the answer is shown only when the whole reply has arrived.
 const maxScans = 64
 
-// Stream finds the answer in a reply that arrives in pieces. A reply that does not begin like thinking is shown as it arrives.
+// Stream finds the answer in a reply that arrives in pieces. A reply that does not begin like thinking can be shown
+// as it arrives.
 type Stream struct {
 	raw      strings.Builder
-	unopened bool // nothing is shown before a closing mark
-	from     int  // raw before it is thinking, or a mark
-	leading  int  // bytes of blanks from there on
-	searched int  // bytes from there on that hold no end of the thinking
-	scans    int
-	marked   bool // something was left out
-	shows    bool // raw is the answer from there on
-	shown    int  // raw from there on is not shown yet
+	unopened bool // nothing is shown before a closing mark: see NewStream
+	from     int  // offset in raw; the text before it is thinking and marks
+	leading  int  // how many bytes of blanks there are at this offset
+	searched int  // how many bytes after these blanks hold no end of the thinking
+	scans    int  // searches for the end of the thinking so far
+	marked   bool // thinking or marks were left out
+	shows    bool // the answer has begun, at from
+	shown    int  // offset in raw; the text after it is not shown yet
 }
 
-// NewStream returns the stream of a reply. unopened says that the model's thinking is known to have no opening mark (Parts.Unopened):
-// then nothing is shown before the closing one.
+// NewStream returns the stream of a reply. The argument unopened says that the model's thinking is known to have no
+// opening mark (Parts.Unopened). The stream then shows nothing before the closing mark.
 func NewStream(unopened bool) *Stream { return &Stream{unopened: unopened} }
 
 // Len returns the length of the reply so far.
@@ -92,8 +93,8 @@ func (s *Stream) decide() bool {
 	}
 }
 
-// End returns the parts of the whole reply, and what is still to be shown of the answer. If void is set, what was shown is not the
-// beginning of the answer, and all of the answer is still to be shown.
+// End returns the parts of the whole reply, and the rest of the answer, which is not shown yet. If void is true, the
+// text that was shown is not the beginning of the answer, and rest is all of the answer.
 func (s *Stream) End() (p Parts, rest string, void bool) {
 	p = Split(s.raw.String())
 	if !s.shows {
@@ -106,13 +107,14 @@ func (s *Stream) End() (p Parts, rest string, void bool) {
 	return p, rest, false
 }
 
-// Keep returns what End does for a caller that cannot take back what was shown: thinking that was shown is a part of the answer.
+// Keep replaces the result of End for a caller that cannot take back what was shown. Thinking that was shown is then
+// a part of the answer.
 func (s *Stream) Keep() (answer, rest string) {
 	whole := s.raw.String()
 	return whole[s.from:], whole[s.shown:]
 }
 
-// mayEnd reports whether a text is the mark that ends an answer, or the beginning of one.
+// mayEnd reports whether a text is an end mark of an answer, or the first characters of such a mark.
 func mayEnd(text string) bool {
 	text = strings.TrimRight(text, " \t\r\n")
 	return slices.ContainsFunc(answerEnds, func(end string) bool { return strings.HasPrefix(end, text) })

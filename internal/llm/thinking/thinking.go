@@ -1,40 +1,39 @@
-// Package thinking divides the reply of a model into its thinking and its answer. Servers should
-// send the two apart, and many do not. It is the one place that knows the marks of thinking:
-// answers, reviews and syntheses are all divided here.
+// Package thinking divides the reply of a model into its thinking and its answer. Servers should send the two
+// separately, but many do not. Only this package knows the marks of thinking. It divides answers, reviews and
+// syntheses alike.
 //
 // # Marks
 //
-// A tag with one of the names of [names], in any case: <think> ... </think>. A pair of [tokens],
-// exactly as they are written there: [THINK] ... [/THINK]. The channels of the harmony format of
-// gpt-oss: <|channel|>analysis<|message|> ... <|end|> ... <|channel|>final<|message|>, or what is
-// left of them where a server drops such tokens: "analysisWe need ... assistantfinal".
+// There are three kinds of marks. The first is a tag with one of the [names], in upper or lower case: <think> ...
+// </think>. The second is a pair of [tokens], exactly as they are written there: [THINK] ... [/THINK]. The third are
+// the channels of the harmony format of gpt-oss: <|channel|>analysis<|message|> ... <|end|> ...
+// <|channel|>final<|message|>. A server that drops such tokens leaves only "analysisWe need ... assistantfinal".
 //
 // # The rule
 //
-// Text that talks about such marks must stay whole. An answer that is lost is worse than thinking
-// that is shown, so everything that is in doubt is answer. Only this is thinking:
+// A text about such marks must stay whole. To lose an answer is worse than to show thinking, so text that is in doubt
+// is answer. Only this is thinking:
 //
-//  1. A block at the very beginning of the reply, and blocks that follow it directly. It ends at
-//     the first closing mark of its form that is not quoted. If all are quoted, it ends at the first
-//     one that begins or ends its line. If there is none, all of the reply is thinking: the
-//     model was cut off inside.
-//  2. Everything before a closing mark that has no opening one, because the template of the prompt
-//     had opened the block. This must be the first closing mark that is not quoted, and
-//     nothing before it may be an opening mark of its form. It must begin its line, stand directly behind a
-//     word, or follow the end of a sentence.
+//  1. A block at the very beginning of the reply, and blocks that follow it directly. A block ends at the first closing
+//     mark of its form that is not quoted. If all such marks are quoted, it ends at the first one that begins or ends
+//     its line. If there is none, all of the reply is thinking: the model was cut off while it was thinking.
+//  2. Everything before a closing mark without an opening mark, because the template of the prompt opened the block.
+//     The closing mark must be the first one that is not quoted, and no opening mark of its form may stand before it.
+//     It must begin its line, or come directly after a word or after the end of a sentence.
 //
-// A mark is quoted inside a fenced code block, inside inline code, and between quotation marks or
-// brackets that stand directly around it.
+// A mark is quoted inside a fenced code block, inside inline code, and between quotation marks or brackets that stand
+// directly around it.
 //
-// A mark is part of a sentence if a comma, a colon, a full stop or a closing bracket stands behind it,
-// or a blank and a letter that is not a capital: "</think> closes it". A closing mark of rule 2 must
-// not be part of a sentence. A block of rule 1 is none if its closing mark is, and
-// its opening mark is too or holds no more than a word: "<think> and </think> are tags", "<think>...</think> is".
-// An opening mark in a sentence does not make the whole reply thinking either, if the reply ends as a sentence does: what is cut off
-// inside its thinking seldom ends there.
+// A mark is part of a sentence in two cases: a comma, a colon, a semicolon, a full stop or a closing bracket follows
+// it, or a blank and a letter that is not a capital follow it: "</think> closes it". A closing mark of rule 2 must not
+// be part of a sentence, except in the harmony format. A block of rule 1 is not thinking if its closing mark is part of
+// a sentence, and its opening mark is too or the block holds only a word: "<think> and </think> are tags",
+// "<think>...</think> is". An opening mark that is never closed does not make the whole reply thinking if it is part of
+// a sentence and the reply ends as a sentence does. A reply that is cut off inside its thinking seldom ends so.
 //
-// The blanks behind thinking are removed with it. The rest is the answer, unchanged, but for marks
-// that say where the answer begins and ends (<|START_RESPONSE|>, <|return|>).
+// Blanks after thinking are removed with it. The rest is the answer. A mark that begins it is removed
+// (<|START_RESPONSE|>). If thinking or such a mark was removed, the mark that ends the answer is removed too
+// (<|return|>). Otherwise the answer is unchanged.
 package thinking
 
 import (
@@ -46,23 +45,23 @@ import (
 
 // Parts are the parts of a reply.
 type Parts struct {
-	Thought  string // without its marks, "" for none
-	Answer   string // the whole reply where there is no thinking
+	Thought  string // without its marks; "" if there is none
+	Answer   string // the whole reply if there is no thinking
 	Unopened bool   // the thinking has no opening mark (rule 2)
 }
 
 // form is a pair of marks.
 type form struct {
 	open, close string
-	tag         bool // its letters have any case
+	tag         bool // a tag, whose letters may be in upper or lower case
 }
 
-// names returns the names of tags. The last two are those of ByteDance's Seed and of LongCat.
+// names returns the names of tags. ByteDance's Seed and LongCat use the last two.
 func names() []string {
 	return []string{"think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "seed:think", "longcat_think"}
 }
 
-// tokens returns the pairs of Kimi, Cohere, Magistral, Apertus, OpenThinker, Gemma and Pangu.
+// tokens returns the pairs of marks of Kimi, Cohere, Magistral, Apertus, OpenThinker, Gemma and Pangu.
 func tokens() []form {
 	return []form{
 		{open: "◁think▷", close: "◁/think▷"},
@@ -77,7 +76,7 @@ func tokens() []form {
 
 var pairs = tokens() //nolint:gochecknoglobals // a table that every reply is read with
 
-// forms are pairs, and the tags.
+// forms holds all pairs of marks: first those of the table pairs, then the tags.
 var forms = func() []form { //nolint:gochecknoglobals // as pairs
 	all := slices.Clone(pairs)
 	for _, name := range names() {
@@ -91,17 +90,17 @@ const (
 	channel = "<|channel|>"
 	message = "<|message|>"
 	turn    = "<|start|>assistant"
-	// maxHeader bounds what stands between channel and message.
+	// maxHeader limits the length of the header of a channel, in bytes.
 	maxHeader = 128
-	// dropped and droppedEnd are left of harmony's marks without their tokens.
+	// dropped and droppedEnd are the words that are left of harmony's marks if a server drops the tokens.
 	dropped, droppedEnd = "analysis", "assistantfinal"
 	// maxTag is the length of the longest tag.
 	maxTag = len("</longcat_think>")
-	// longest is more than the length of any mark, and of what behind it says what it means.
+	// longest is more than the length of any mark with the text after it that decides what the mark means.
 	longest = 64
 )
 
-// Marks around an answer, which say that it is one.
+// These marks begin an answer, end an answer, and end a channel.
 //
 //nolint:gochecknoglobals // as pairs
 var (
@@ -127,7 +126,7 @@ type mark struct {
 	form       int // index in forms, or harmony
 	closing    bool
 	quoted     bool
-	left       string // what stands before it on its line
+	left       string // the text before the mark on its line
 }
 
 // markAt reads the mark at the beginning of text.
@@ -141,7 +140,7 @@ func markAt(text string) (m mark, ok bool) {
 	switch second := text[1]; {
 	case text[0] == '<' && second != '|' && second != 'c',
 		text[0] == '[' && second != 'T' && second != '/' && second != 'u':
-		return mark{}, false // as most in code
+		return mark{}, false // as most brackets in code
 	}
 	for i, f := range pairs {
 		if strings.HasPrefix(text, f.open) {
@@ -157,8 +156,8 @@ func markAt(text string) (m mark, ok bool) {
 	return mark{}, false
 }
 
-// tagAt returns the end and the form of the tag at the beginning of text, which has two bytes or more. The end is 0 where
-// there is none.
+// tagAt returns the end and the form of the tag at the beginning of text, which has two bytes or more. The end is 0
+// if there is no tag.
 func tagAt(text string) (end, form int, closing bool) {
 	if c := text[1] | 0x20; text[0] != '<' || c != '/' && (c < 'a' || c > 'z') {
 		return 0, 0, false
@@ -168,7 +167,7 @@ func tagAt(text string) (end, form int, closing bool) {
 		return 0, 0, false
 	}
 	name, closing := strings.CutPrefix(inner, "/")
-	for i := len(pairs); i < len(forms); i++ { // the tags stand behind the pairs
+	for i := len(pairs); i < len(forms); i++ { // the tags follow the pairs
 		open := forms[i].open
 		if len(open) == len("<>")+len(name) && strings.EqualFold(open[1:len(name)+1], name) {
 			return len("<>") + len(inner), i, closing
@@ -177,8 +176,8 @@ func tagAt(text string) (end, form int, closing bool) {
 	return 0, 0, false
 }
 
-// header reads the header of a channel: its name, and where the header ends. The end is 0 where there is none, and -1
-// where it may follow.
+// header reads the header of a channel at the beginning of text. It returns the name of the channel, and where the
+// header ends. The end is 0 if there is no header, and -1 if the text ends before the header does.
 func header(text string) (name string, end int) {
 	if !strings.HasPrefix(text, channel) {
 		return "", 0
@@ -197,7 +196,7 @@ func header(text string) (name string, end int) {
 	return name, len(channel) + len(inner) + len(message)
 }
 
-// each calls yield with the marks of text from an offset on, until it returns false.
+// each calls the function yield with each mark of text after an offset, until the function returns false.
 func each(text string, from int, yield func(mark) bool) {
 	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 {
 		// Most texts are like this.
@@ -231,7 +230,8 @@ func each(text string, from int, yield func(mark) bool) {
 	}
 }
 
-// fenced returns the mark of the code block in which the text behind a line is, as CommonMark defines it.
+// fenced returns the mark that opened the code block around the text after a line, or "" if there is no block
+// (CommonMark). The argument open is that mark for the line itself.
 func fenced(open, line string) string {
 	line = strings.TrimRight(line, " \t\r")
 	indent := len(line) - len(strings.TrimLeft(line, " "))
@@ -273,7 +273,7 @@ func ends(after string) bool {
 	return after == "" || after[0] == '\n'
 }
 
-// lower reports whether a text goes on with a blank and a letter that is not a capital.
+// lower reports whether a text begins with a blank and then a letter that is not a capital.
 func lower(text string) bool {
 	if text == "" || text[0] != ' ' {
 		return false
@@ -282,7 +282,7 @@ func lower(text string) bool {
 	return unicode.IsLetter(r) && !unicode.IsUpper(r)
 }
 
-// inSentence reports whether the text behind a mark goes on with its sentence.
+// inSentence reports whether the text after a mark continues the sentence that holds the mark.
 func inSentence(after string) bool {
 	return lower(after) || after != "" && strings.IndexByte(",.:;)", after[0]) >= 0
 }
@@ -303,9 +303,10 @@ func (m mark) standsAfterThought(text string) bool {
 	return m.begins() || left != "" && (len(left) == len(m.left) || strings.ContainsRune(sentenceEnds, r))
 }
 
-// unopened returns where the thinking of rule 2 and its closing mark end: 0, 0 for none.
+// unopened returns where the thinking of rule 2 ends, and where its closing mark ends. Both are 0 if there is no such
+// thinking.
 func unopened(text string) (thought, end int) {
-	if !hasClosing(text) { // as a rule
+	if !hasClosing(text) { // as in most texts
 		return 0, 0
 	}
 	var opened []int // forms
@@ -345,18 +346,19 @@ func hasClosing(text string) bool {
 	})
 }
 
-// What a text begins with.
+// lead says what a text begins with.
 type lead int
 
 const (
 	answer    lead = iota
 	thought        // thinking
-	note           // a mark of an answer
-	undecided      // that depends on what follows
+	note           // a mark that begins an answer
+	undecided      // more text is needed to decide
 )
 
-// begin looks at the beginning of a text. more says that the text may go on. Thinking stands in text[from:to], and what follows
-// it begins at end. Of a text that is undecided, text[:end] need not be looked at again for the end of thinking.
+// begin says what a text begins with. The argument more says that more text may arrive. If the text begins with
+// thinking, text[from:to] is the thinking, and the text after it begins at end. If this is undecided, text[:end] does
+// not hold the end of the thinking, and need not be searched again.
 func begin(text string, more bool) (l lead, from, to, end int) {
 	if text == "" && more {
 		return undecided, 0, 0, 0
@@ -386,7 +388,7 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 // droppedOf is begin for a text that begins with dropped. All other texts are answers.
 func droppedOf(text string, more bool) (l lead, from, to, end int) {
 	rest, ok := strings.CutPrefix(text, dropped)
-	switch { // Words begin like this, too. Only a mark that arrives in one piece differs from them.
+	switch { // Other words begin like this, too. So only a mark that arrives in one piece counts.
 	case !ok:
 		return answer, 0, 0, 0
 	case rest == "" && more:
@@ -431,7 +433,8 @@ func channelOf(text string, more bool) (l lead, from, to, end int) {
 	}
 }
 
-// channelEnd returns where the channel ends whose text begins at an offset, and where the text behind the channel begins.
+// channelEnd returns where a channel ends, and where the text after the channel begins. The text of the channel
+// begins at an offset.
 func channelEnd(text string, from int) (end, next int, ok bool) {
 	for i := from; i < len(text); i++ {
 		if text[i] != '<' {
@@ -441,7 +444,7 @@ func channelEnd(text string, from int) (end, next int, ok bool) {
 			if !strings.HasPrefix(text[i:], mark) {
 				continue
 			}
-			if mark == channelEnds[0] { // all others belong to what follows
+			if mark == channelEnds[0] { // all other marks belong to the text after the channel
 				return i, i + len(mark), true
 			}
 			return i, i, true
@@ -450,12 +453,12 @@ func channelEnd(text string, from int) (end, next int, ok bool) {
 	return 0, 0, false
 }
 
-// block is begin for a text that begins with the opening mark of a form.
+// block is begin for a text that begins with the opening mark of a form. The argument of is the index of that form.
 func block(text string, of int, more bool) (l lead, from, to, end int) {
 	from = len(forms[of].open)
 	closing, atEdge := closingMarks(text, of, from)
 	if more && (closing.end == 0 || len(text) < closing.end+1+utf8.UTFMax) {
-		// What follows says whether the mark is quoted, or part of a sentence.
+		// The text after the mark decides whether the mark is quoted, or part of a sentence.
 		if closing.end == 0 {
 			return undecided, 0, 0, max(from, len(text)-longest)
 		}
@@ -479,8 +482,8 @@ func block(text string, of int, more bool) (l lead, from, to, end int) {
 	return thought, from, closing.start, closing.end
 }
 
-// closingMarks returns two closing marks of a form behind an offset: the first that is not quoted and, before that one, the
-// first quoted one that begins or ends its line.
+// closingMarks returns two closing marks of a form after an offset: the first one that is not quoted, and the first
+// quoted one before it that begins or ends its line.
 func closingMarks(text string, of, from int) (unquoted, atEdge mark) {
 	each(text, from, func(m mark) bool {
 		if m.form != of || !m.closing {
@@ -513,7 +516,7 @@ func Split(reply string) Parts {
 	for {
 		text := rest[blanks(rest):]
 		l, from, to, end := begin(text, false)
-		if l == thought && end == len(text) && to == end { // it does not end, unless with a mark of another form
+		if l == thought && end == len(text) && to == end { // only a mark of another form can end it
 			if to, end := unopened(text); end > 0 {
 				thoughts = append(thoughts, text[from:to])
 				rest = text[end:]
@@ -571,8 +574,9 @@ func withoutEnd(text string) string {
 	return text
 }
 
-// Outside returns the parts of a text that stand outside of all blocks of thinking, wherever they are. A block that is not closed and
-// begins its line hides the rest. It is for texts that are searched, and not shown: a block may be one that the text only shows.
+// Outside returns a text without its blocks of thinking, wherever they stand. A block that is not closed and begins
+// its line extends to the end of the text. Use Outside only for texts that are searched and not shown, because a
+// block may be an example that belongs to the answer.
 func Outside(text string) string {
 	last := map[int]int{} // where the last closing mark of a form begins
 	marked := false
