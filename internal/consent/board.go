@@ -21,28 +21,28 @@ import (
 )
 
 // The boards must not reveal what a single organisation sent. That holds even against a reader that keeps every
-// board, computes differences, and sends events too. So no board is computed from the events when a client asks for
-// it. Once a day, the organisations that have sent enough new sessions are grouped into shares of at least
-// shareOrgs. A share is a snapshot of the rows of its organisations in all windows. Its sums never change, and it
-// enters the boards as a whole or not at all. A new snapshot of a share is taken when all of its organisations have
-// sent enough new sessions. A row of a share is dropped when one of its organisations has too few sessions left in
-// a window.
+// board, computes differences, and sends events too. So a request for a board computes nothing from the events. Once
+// a day, the organisations that have sent enough new sessions are grouped into shares of at least shareOrgs. A row of
+// a board is one model, or one indicator of bias. A share is a snapshot of the rows of its organisations in all
+// windows. Its sums never change, and it enters the boards as a whole or not at all. A new snapshot of a share is
+// taken when all of its organisations have sent enough new sessions. A row of a share is dropped when one of its
+// organisations has too few sessions left in a window.
 //
 // This suffices for the following reason. Every published figure is a function of sums over whole shares. A row is
 // taken into a share only if each organisation has sent new sessions in it since its last snapshot of that row, in
 // any window. Otherwise the row stays as it was, or is left out if the share has other organisations now. A row is
 // taken in two windows only if the windows differ for all organisations or for none. So the sums of an organisation
-// in one snapshot are in no other snapshot. The same snapshot has the sums of at least two other organisations,
-// which are in no other snapshot either. Whatever the one had sent, the others could have sent what makes up for
-// it, and the boards would be the same. Squares, from which the interval over organisations comes, are used only
-// from shares of at least squaredOrgs.
+// in one snapshot are in no other snapshot. The same snapshot has the sums of at least two other organisations, which
+// are in no other snapshot either. Whatever the one organisation had sent, the others could have sent events that
+// balance it, and the boards would be the same. Squares, from which the interval over organisations comes, are used
+// only from shares of at least squaredOrgs.
 const (
 	// shareOrgs is how many organisations a share needs: one that reads the boards, and two others.
 	shareOrgs = 3
 	// squaredOrgs is how many organisations a share needs before its squares are used.
 	squaredOrgs = 5
-	// MinSessions is how many sessions an organisation needs in a row. For another snapshot it needs as many new
-	// ones.
+	// MinSessions is how many sessions an organisation needs for a row. For another snapshot of the row it needs as
+	// many new sessions.
 	MinSessions = 5
 	// shareDays is how long a share is used after some of its organisations have stopped sending.
 	shareDays = 14
@@ -58,19 +58,20 @@ type Board struct {
 	Days             int         `json:"days"`              // the window, one of Windows
 	Day              *string     `json:"day"`               // the day (UTC) on which the events were last counted; null before
 	MinOrganisations int         `json:"min_organisations"` // how many organisations a row needs
-	MinSessions      int         `json:"min_sessions"`      // how many sessions each of them needs
+	MinSessions      int         `json:"min_sessions"`      // how many sessions each organisation needs for a row
 	Models           []ModelRow  `json:"models"`            // the best first
 	Bias             []MetricRow `json:"bias"`
 }
 
-// ModelRow is the place of a model. Its mean is over organisations, of their means of borda_normalized over
-// sessions.
+// ModelRow is a model on a board. Its Mean is the mean over organisations. The value of an organisation is its mean
+// of borda_normalized over its sessions.
 type ModelRow struct {
 	Model string `json:"model"`
 	Figures
 }
 
-// MetricRow is an indicator of bias. Its mean is over organisations, of their means over the sessions that have it.
+// MetricRow is an indicator of bias. Its Mean is the mean over organisations. The value of an organisation is its
+// mean over the sessions that have the indicator.
 type MetricRow struct {
 	Metric string `json:"metric"` // position_variance, length_correlation or reviewer_agreement
 	Figures
@@ -81,7 +82,7 @@ type Figures struct {
 	Mean float64 `json:"mean"`
 	// CILower and CIUpper are the 95 % interval (Student t) of the mean over organisations. It comes from the means
 	// of the organisations if every share has at least five, and otherwise from the means of the shares. Both are
-	// null if a single smaller share has the row, or if nothing varies.
+	// null if only one share has the row and that share is smaller, or if nothing varies.
 	CILower       *float64 `json:"ci_lower"`
 	CIUpper       *float64 `json:"ci_upper"`
 	Organisations int      `json:"organisations"`
@@ -104,7 +105,7 @@ func limits(row string) (least, most float64) {
 	}
 }
 
-// sum is the sum over the sessions of an organisation in a row.
+// sum is how many sessions of an organisation a row has, and the total of their figures.
 type sum struct {
 	sessions int
 	total    float64
@@ -143,10 +144,10 @@ type share struct {
 	Windows       map[int]map[string]shareSums `json:"windows"` // by window in days, and row
 }
 
-// shareSums are sums over all organisations of a share. Each of them has the row.
+// shareSums are the sums of a row over all organisations of a share. Each of these organisations has the row.
 type shareSums struct {
-	Means    float64 `json:"means"`   // sum of their means
-	Squares  float64 `json:"squares"` // sum of the squares of their means
+	Means    float64 `json:"means"`   // sum of the organisations' means
+	Squares  float64 `json:"squares"` // sum of the squares of these means
 	Sessions int     `json:"sessions"`
 	// Taken is when these sums were computed, at this snapshot of the share or at an earlier one of the same
 	// organisations.
@@ -158,8 +159,8 @@ type boardState struct {
 	Version int     `json:"version"`
 	Day     string  `json:"day"` // the day on which the events were last counted, or ""
 	Shares  []share `json:"shares"`
-	// Taken says for each organisation and row when its newest snapshot was taken, even if that is no longer used.
-	// Under "" it says that for any row.
+	// Taken holds the time of the newest snapshot for each organisation and row, even if the snapshot is no longer
+	// used. The row "" stands for any row.
 	Taken map[string]map[string]time.Time `json:"taken"`
 }
 
@@ -240,8 +241,9 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares of which to take snapshots: those in again, and new ones for the organisations in
-// free. If free has too few for a share, they join the first share in again.
+// regrouped returns the shares of which to take snapshots: those in the argument again, and new shares for the
+// organisations in the argument free. If free has too few organisations for a share, they join the first share in
+// again. If that share is then large enough, it is divided.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
@@ -282,8 +284,8 @@ func (o *organisation) sums(today time.Time) organisationSums {
 	return all
 }
 
-// groups divides organisations into groups of at least shareOrgs. It groups those that use the same models, because
-// a share has only the rows that all of its organisations have.
+// groups divides organisations into groups of at least shareOrgs. It puts organisations that use the same models
+// together, because a share has only the rows that all of its organisations have.
 func groups(names []string, all sumsByName) [][]string {
 	n := len(names) / shareOrgs
 	uses := map[string]string{}
@@ -300,8 +302,9 @@ func groups(names []string, all sumsByName) [][]string {
 	return found
 }
 
-// take takes a snapshot of a share's organisations, and notes it. A row that not all of them have sent again
-// stays as it is in before, which may have no rows.
+// take takes a snapshot of the organisations of a share, and notes the time. The argument before is the share as it
+// was. It may have no rows. If not all of the organisations have sent enough new sessions of a row, the row stays as
+// it was.
 func (b *boardState) take(now time.Time, before share, all sumsByName) share {
 	s := before.without(all)
 	s.Taken = now
@@ -343,9 +346,9 @@ func (all sumsByName) hasSent(names []string, days int, row string) bool {
 	})
 }
 
-// isAlike reports whether a row may be taken in two windows. In the longer window, either no organisation has more
-// sessions, or each has enough more. Otherwise the difference between the windows would show the few that have
-// more.
+// isAlike reports whether a row may be taken in two windows. It may if no organisation has more sessions in the
+// longer window, or if each has at least MinSessions more. Otherwise the difference between the windows would show
+// what a few organisations have sent.
 func (all sumsByName) isAlike(names []string, shorter, longer int, row string) bool {
 	none := true
 	enough := true
@@ -364,7 +367,8 @@ func (b *boardState) note(name, row string, at time.Time) {
 	b.Taken[name][row] = at
 }
 
-// without returns a share without the rows that some of its organisations no longer have.
+// without returns a share without some of its rows. It drops a row in a window if at least one of the organisations
+// has too few sessions left there.
 func (s share) without(all sumsByName) share {
 	kept := map[int]map[string]shareSums{}
 	for _, days := range Windows() {

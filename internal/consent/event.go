@@ -131,7 +131,7 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 	return places
 }
 
-// indicators returns the summary of a session that ADR-018 defines.
+// indicators returns the indicators of bias of a session, as ADR-018 defines them.
 func indicators(records []council.BiasMetricRecord, thresholds council.AuditThresholds) *council.BiasIndicators {
 	in := bias.AuditInput{
 		Order: records[0].OrderDesign, Thresholds: thresholds, Twins: twins(records),
@@ -211,7 +211,7 @@ const (
 	// KeptDays is how many days an intake keeps events.
 	KeptDays = 90
 	// maxAgeDays is how many days ago the day of an event may be. An intake forgets an event after KeptDays, so it
-	// must refuse an older one: it would not recognise a duplicate.
+	// must refuse an older event, because it would not recognise a duplicate.
 	maxAgeDays = KeptDays - 1
 )
 

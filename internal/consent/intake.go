@@ -58,8 +58,8 @@ type organisation struct {
 	seen   map[[16]byte]string // maps an event_id to the day on which the event came
 	models map[string]bool
 	days   map[string]map[string]sum // keys: the day on which sessions began, row of the Board
-	// fresh counts new sessions. For each row, it counts by day the sessions since the newest snapshot of this row.
-	// The entry "" of "" counts the sessions since the newest snapshot of any row.
+	// fresh counts new sessions by row and day. These are the sessions that came after the newest snapshot of the
+	// row. The entry fresh[""][""] counts the sessions that came after the newest snapshot of any row.
 	fresh map[string]map[string]int
 }
 
@@ -214,7 +214,7 @@ func (i *Intake) accept(
 		}
 		if !parsed[k].addModels(models) {
 			receipt.Status = Rejected
-			receipt.Reason = fmt.Sprintf("the organisation has sent %d names of models: send no more others", maxModels)
+			receipt.Reason = fmt.Sprintf("the organisation has sent %d names of models: send no other names", maxModels)
 			taken.Rejected++
 			continue
 		}
@@ -239,7 +239,7 @@ func (i *Intake) accept(
 	if taken.Duplicates == 0 {
 		return written, nil
 	}
-	// A duplicate may not be on disk yet. Without lines, AppendLines waits for those of earlier calls.
+	// A duplicate may not be on disk yet. Without lines of its own, AppendLines waits for the lines of earlier calls.
 	earlier, err := i.daily.AppendLines(now)
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (i *Intake) accept(
 	return func(ctx context.Context) error { return cmp.Or(written(ctx), earlier(ctx)) }, nil
 }
 
-// addModels adds the models of an event to those that an organisation has sent. It returns false if they are too
+// addModels adds the models of an event to those that an organisation has sent. It returns false if that makes too
 // many.
 func (e Event) addModels(models map[string]bool) (fits bool) {
 	fits = true

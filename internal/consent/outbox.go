@@ -28,7 +28,7 @@ const (
 )
 
 // attempts returns the times at which the delivery of an event is tried, counted from when it was added. After the
-// last one the event is given up.
+// last attempt the outbox gives the event up.
 func attempts() []time.Duration {
 	times := []time.Duration{ // the pauses between them
 		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
@@ -113,7 +113,7 @@ func (b *Outbox) State() OutboxState {
 		GivenUp:  b.ended[outcomeGivenUp],
 	}
 	now := time.Now()
-	for _, l := range b.waiting { // Two may be added at once, in any order.
+	for _, l := range b.waiting { // Concurrent calls of Add may add events in any order.
 		s.Oldest = max(s.Oldest, now.Sub(l.added))
 	}
 	return s
@@ -331,7 +331,7 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	}
 }
 
-// failed plans the next attempt for the events that are due, and gives up those without one.
+// failed plans the next attempt for the events that are due. It gives up events that have no attempt left.
 func (b *Outbox) failed(ctx context.Context, err error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -388,8 +388,8 @@ func (b *Outbox) forgetLocked(deliveries []*delivery) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(l *delivery) bool { return gone[l] })
 }
 
-// write notes the outcome of events. It does not wait for the disk: if the note is lost, the event is sent again,
-// and is a duplicate there.
+// write notes the outcome of events. It does not wait for the disk: if the note is lost, the event is sent again, as
+// a duplicate.
 func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	if len(ids) == 0 {
 		return
@@ -412,7 +412,7 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	}
 }
 
-// tidy deletes and forgets lines and sessions that are older than outboxDays.
+// tidy deletes the lines that are older than outboxDays, and forgets the sessions of that time.
 func (b *Outbox) tidy(ctx context.Context) {
 	now := time.Now().UTC()
 	then := now.AddDate(0, 0, -outboxDays)
@@ -422,7 +422,7 @@ func (b *Outbox) tidy(ctx context.Context) {
 	maps.DeleteFunc(b.sessions, func(_ string, added time.Time) bool { return added.Before(then) })
 }
 
-// removeBefore deletes the lines of the days before then.
+// removeBefore deletes the lines of all days before the day of the argument then.
 func removeBefore(ctx context.Context, daily *store.Daily, now, then time.Time, log *slog.Logger) {
 	days, err := daily.Days()
 	for _, day := range days {

@@ -90,7 +90,8 @@ func checkAddress(address string, allow []netip.Prefix) error {
 }
 
 // IsPublic reports whether an address belongs to one host on the public Internet, according to the special-purpose
-// address registries of IANA (RFC 6890). An IPv6 address that hides an IPv4 address, as in 6to4 and NAT64, does not.
+// address registries of IANA (RFC 6890). An IPv6 address that contains an IPv4 address, as in 6to4 and NAT64, does
+// not count as public.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
@@ -195,7 +196,7 @@ func (s *FileSink) Send(ctx context.Context, events []json.RawMessage) ([]Receip
 		if err := wait(ctx); err == nil {
 			continue
 		}
-		// The store writes later what the disk does not accept now. So wait, and do not send it again.
+		// The store writes later what the disk does not accept now. So wait, and do not send the event again.
 		for s.store.Healthy() != nil {
 			select {
 			case <-time.After(time.Second):
