@@ -1,5 +1,4 @@
-// Package telemetry shows what the daemon does from outside: Prometheus metrics
-// ([Metrics], an observer of every session) and OpenTelemetry traces ([Tracing]).
-// Neither ever holds a question, an answer or a key. The package decides nothing
-// about a run.
+// Package telemetry makes visible what the daemon does: Prometheus metrics ([Metrics], an observer of every session)
+// and OpenTelemetry traces ([Tracing]). Neither ever holds a question, an answer or a key. The package decides
+// nothing about a run.
 package telemetry

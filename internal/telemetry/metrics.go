@@ -28,8 +28,8 @@ type Metrics struct {
 	records     *prometheus.CounterVec   // by outcome
 }
 
-// NewMetrics returns metrics that have counted nothing. Each scrape calls states for the circuit breakers. states
-// may be nil.
+// NewMetrics returns metrics that have counted nothing. Each scrape calls the function states, which returns the
+// circuit breakers. It may be nil.
 func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	registry := prometheus.NewRegistry()
 	registered := promauto.With(registry)
@@ -89,18 +89,18 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	return m
 }
 
-// Gauge adds a gauge. Each scrape calls value.
+// Gauge adds a gauge. Each scrape calls the function value.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	promauto.With(m.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// Counter adds a counter. Each scrape calls value, which must never fall.
+// Counter adds a counter. Each scrape calls the function value, whose result must never fall.
 func (m *Metrics) Counter(name, help string, value func() float64) {
 	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
 }
 
-// Gauges adds gauges with one name. Each scrape calls each, which calls set once for every current value, with the
-// values of its labels.
+// Gauges adds gauges with one name. Each scrape calls the function each. That function calls set once for every
+// current value, with the values of its labels.
 func (m *Metrics) Gauges(name, help string, labels []string, each func(set func(value float64, labels ...string))) {
 	m.Families([]Family{{Name: name, Help: help}}, labels, func(set func(family int, value float64, labels ...string)) {
 		each(func(value float64, labels ...string) { set(0, value, labels...) })
@@ -114,8 +114,8 @@ type Family struct {
 }
 
 // Families adds metrics with several names that have the same labels and belong to the same instant. Each scrape
-// calls each, which calls set once for every current value, with the index of its family and the values of its
-// labels.
+// calls the function each. That function calls set once for every current value, with the index of its family and the
+// values of its labels.
 func (m *Metrics) Families(
 	all []Family, labels []string, each func(set func(family int, value float64, labels ...string)),
 ) {
@@ -189,7 +189,7 @@ func (m *Metrics) Observe(e council.Event) {
 	}
 }
 
-// Completer counts the calls that pass through it to c.
+// Completer returns a Completer that counts calls and passes them to c.
 func (m *Metrics) Completer(c council.Completer) council.Completer { return counted{c, m} }
 
 type counted struct {
@@ -235,7 +235,7 @@ type Recorder struct {
 	records *prometheus.CounterVec
 }
 
-// Recorder returns a Recorder that passes records to a.
+// Recorder returns a Recorder that passes records to the appender a.
 func (m *Metrics) Recorder(a appender) Recorder { return Recorder{a, m.records} }
 
 // Append passes records on and counts them.

@@ -69,8 +69,9 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 // Close exports the remaining spans and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request a span, below the caller's span if the caller sent one. The name of a span is its
-// route, which next notes as the request's Pattern. The path is no name, because callers choose what paths hold.
+// Middleware gives each request a span, below the caller's span if the caller sent one. The name of a span is the
+// route, which the handler next stores in the request's Pattern. The path would be a bad name, because callers choose
+// the text of paths.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
 	return otelhttp.NewHandler(next, "unknown route",
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
@@ -88,7 +89,8 @@ func (t *Tracing) Inject(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// Completer gives each call to a model a span. The span names the provider of the model, which is one of providers.
+// Completer gives each call to a model a span. The span names the provider of the model. The argument providers holds
+// the names of all providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
 	return traced{c, t.tracer, providers}
 }
