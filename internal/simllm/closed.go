@@ -227,7 +227,7 @@ func (m *model) succeeds(c *Closed, p float64, purpose string, content ...string
 	return math.Sqrt(m.Ability.Common)*hard+math.Sqrt(1-m.Ability.Common)*own < stat.NormalQuantile(p)
 }
 
-// claim returns the model's own answer to a closed question. sample tells repeated requests apart.
+// claim returns the model's own answer to a closed question. The argument sample tells repeated requests apart.
 func (m *model) claim(c *Closed, sample string) string {
 	if m.succeeds(c, m.Ability.Accuracy, "own", sample) {
 		return c.Right
@@ -243,8 +243,8 @@ func conclude(text, answer string, q *request) string {
 	return text + "\n\n" + answer
 }
 
-// claimed returns the answer on the last line of a text. It returns "" if the answer has no label and is not a
-// known one.
+// claimed returns the answer on the last line of a text. It returns "" if that line does not begin with "ANSWER:" and
+// is not a known answer.
 func (c *Closed) claimed(text string) string {
 	text = strings.TrimSpace(text)
 	last := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
@@ -258,9 +258,9 @@ func (c *Closed) claimed(text string) string {
 }
 
 // elect returns the answer that the model gives as chairman to a closed question. With insight it is the right one,
-// if any author gave it. Otherwise it is the one with the most support. The support of an answer is the sum of the
-// shares of Borda points of its authors, or their number without a ranking. A draw breaks ties. If no author gave
-// an answer, it is the chairman's own.
+// if any author gave it. Otherwise it is the one with the most support. The support of an answer is the sum of its
+// authors' shares of the Borda points. Without a ranking, it is the number of its authors. A draw breaks ties. If no
+// author gave an answer, the chairman gives its own.
 func (m *model) elect(q *request, c *Closed) string {
 	shares := standings(q.task.instructions)
 	support := map[string]float64{}

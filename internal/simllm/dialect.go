@@ -26,7 +26,8 @@ const (
 	// DialectReasoning is the dialect of OpenAI's and Azure's reasoning models. It refuses a temperature other than
 	// 1, max_tokens, and unknown members.
 	DialectReasoning Dialect = "reasoning"
-	// DialectChat is the dialect of their other models. It refuses reasoning_effort and unknown members.
+	// DialectChat is the dialect of OpenAI's and Azure's other models. It refuses reasoning_effort and unknown
+	// members.
 	DialectChat Dialect = "chat"
 	// DialectAzureDeployment is the dialect of Azure's older addresses. It requires a header api-key and a
 	// parameter api-version. It refuses what DialectChat refuses, and max_completion_tokens.
@@ -40,7 +41,7 @@ const (
 	// DialectGemini is the dialect of Gemini's compatible endpoint. It refuses unknown members, and accepts four
 	// words for the effort.
 	DialectGemini Dialect = "gemini"
-	// DialectGemma is the dialect of the Gemma models at that endpoint. It also refuses a system message.
+	// DialectGemma is the dialect of the Gemma models at Gemini's endpoint. It also refuses a system message.
 	DialectGemma Dialect = "gemma"
 	// DialectOllama ignores unknown members and max_completion_tokens.
 	DialectOllama Dialect = "ollama"

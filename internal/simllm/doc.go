@@ -11,21 +11,21 @@
 // digits. The second is answers, under the same token, between "=== BEGIN ANSWER token: label ===" and "=== END
 // ANSWER token: label ===". The text after the last marker says which task it is. It is a review if that text
 // contains "ranking" in double quotes, and otherwise a judgement if it contains "rating" in double quotes. It is a
-// choice if it contains "CHOICE:" and there are two answers. Otherwise it is a synthesis. Another last message that
-// contains "ranking" in double quotes asks for the ballot of a review again, if the user's message before it was
-// that review. Every other conversation is a question.
+// choice if it contains "CHOICE:" and there are two answers. Otherwise it is a synthesis. If the last message is not
+// such a task but contains "ranking" in double quotes, and the user's message before it was a review, the request
+// asks for the ballot of that review again. Every other conversation is a question.
 //
-// A review whose response_format is honoured is one JSON object. Any other reply whose response_format is honoured
-// is a JSON value that fits the schema. The sampling parameters max_tokens and max_completion_tokens cut the text.
-// The model accepts all others and ignores them.
+// A review whose response_format is honoured is one JSON object. Any other reply whose response_format is honoured is
+// a JSON value that fits the schema. The sampling parameters max_tokens and max_completion_tokens cut the text. The
+// model accepts all other sampling parameters and ignores them.
 //
 // # What is planted
 //
-// An answer makes six points, each on its own line. They come from a fixed bank in which every point has a grade
-// from 0 to 4. The quality of an answer is (mean grade - 2) * 2 points on the scale of scores. So any reviewer can
-// read the quality from the text, whichever server wrote it. Filler brings the text to its length, which does not
-// depend on the quality. One sentence is the author's signature, by which a reviewer recognises the author. A text
-// without such points, from a real model or a hostile one, has a quality drawn from its hash. It is normal with
+// An answer makes six points, each on its own line. They come from a fixed bank in which every point has a grade from
+// 0 to 4. The quality of an answer is (mean grade - 2) * 2 points on the scale of scores. So any reviewer can read
+// the quality from the text, whichever server wrote it. Filler brings the text to its length, which does not depend
+// on the quality. One sentence is the author's signature, by which a reviewer recognises the author. A text without
+// such points, from a real model or a hostile one, has a quality drawn from its hash, with a normal distribution of
 // mean 0 and standard deviation 1.
 //
 // Reviewer i gives answer j at place p of K the latent score
@@ -40,15 +40,15 @@
 //
 // # Closed questions
 //
-// A model may have an ability, and a provider questions whose right answer is known. Such a model ends its answer
-// to such a question with a line that holds its answer. If the prompt has the word "ANSWER:", the line begins with
-// it. Model i is right at question q if
+// A model may have an ability, and a provider questions whose right answer is known. Such a model ends its answer to
+// such a question with a line that holds its answer. If the prompt has the word "ANSWER:", the line begins with that
+// word. Model i is right at question q if
 //
 //	sqrt(Common_i) * u_q + sqrt(1 - Common_i) * w_iq
 //
 // is below the normal quantile of its accuracy. u is how hard the question is for all models, and w is the model's
-// own luck. Both are standard normal. The errors of two models are correlated as the Common of both says. A model
-// that is wrong gives one of a few wrong answers, with equal probabilities.
+// own luck. Both are standard normal. The larger the Common of two models, the more their errors are correlated. A
+// model that is wrong gives one of a few wrong answers, with equal probabilities.
 //
 // As a reviewer, the model adds Discernment to the latent score of right answers. As chairman, it gives the right
 // answer if it has insight and is shown that answer. Insight is drawn like rightness, from the same u and its own

@@ -15,8 +15,8 @@ import (
 // Fault is one thing that goes wrong with a model. Like any reply, it comes after the model's latency.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of requests that have the fault, above 0 and at most 1. The content of a request decides,
-	// so the same request has the fault again.
+	// Rate is the share of requests that have the fault, above 0 and at most 1. The content of a request decides
+	// whether it has the fault, so the same request has the fault again.
 	Rate float64
 	// Tasks limits the fault to requests of these kinds. If it is empty, the fault has no such limit.
 	Tasks []TaskKind
@@ -28,16 +28,18 @@ type Fault struct {
 	Status int
 	// RetryAfter is the header of FaultStatus: seconds, a date, or "" to send none.
 	RetryAfter string
-	// Size is an amount, which Kind explains. 0 stands for the amount in brackets there.
+	// Size is an amount, such as a number of bytes. The comment on the FaultKind explains it. 0 stands for the amount
+	// in brackets in that comment.
 	Size int64
-	// Delay is a duration, which Kind explains. 0 lasts until the client disconnects.
+	// Delay is a duration. The comment on the FaultKind explains it. If it is 0, the fault lasts until the client
+	// disconnects.
 	Delay time.Duration
 }
 
 // FaultKind says what goes wrong.
 type FaultKind string
 
-// Faults of the whole response. If such a fault sends a body, it sends it for streams too.
+// Faults of the whole response. If such a fault sends a body, a request for a stream gets that body too.
 const (
 	FaultStatus      FaultKind = "status"       // an HTTP error with an OpenAI error body
 	FaultHugeError   FaultKind = "huge_error"   // like status, with a message of Size bytes (8 MiB)
@@ -72,7 +74,7 @@ const (
 	FaultLateEnd   FaultKind = "late_end"   // the whole body, and Delay later its end
 )
 
-// Faults of streams. No other request has them.
+// Faults of streams. Only requests for a stream have them.
 const (
 	StreamComments  FaultKind = "stream_comments"   // Size comments (10,000) before the first chunk
 	StreamEmptyData FaultKind = "stream_empty_data" // Size empty data lines (100) before the first chunk
@@ -101,7 +103,7 @@ const (
 	BallotBadScores     FaultKind = "ballot_bad_scores"     // every score is 42
 )
 
-// Faults of embeddings. No other request has them.
+// Faults of embeddings. Only requests for embeddings have them.
 const (
 	EmbeddingMissing FaultKind = "embedding_missing" // the last embedding is missing
 	EmbeddingUnequal FaultKind = "embedding_unequal" // the last embedding has one number less than the others
@@ -195,7 +197,7 @@ func (f Fault) withDefaults() Fault {
 	return f
 }
 
-// fault is a Fault with the number of requests that had it. The number is only counted if Times limits it.
+// fault is a Fault with the number of requests that had it. Requests are counted only if Times limits their number.
 type fault struct {
 	Fault
 	count atomic.Int64

@@ -26,13 +26,14 @@ type Model struct {
 	// Harshness is added to every score it gives, -10 to 10. Below 0 it is harsh,
 	// as in the reviewer profiles of ADR-018.
 	Harshness float64
-	// Affinity is added to the scores of answers that it recognises as those of the named model, -10 to 10. Under
-	// its own name it is self-preference.
+	// Affinity is added to the scores of answers that it recognises as those of the named model, -10 to 10. The entry
+	// under its own name is its self-preference.
 	Affinity map[string]float64
 	// LengthBias is added for each doubling of an answer's length, -10 to 10.
 	LengthBias float64
-	// Position is added by the place at which an answer is shown, beginning with the first place. Places beyond the
-	// list get nothing. Last is added at the last place, if there are several. Each is -10 to 10.
+	// Position holds what is added to the score of an answer for the place at which it is shown, beginning with the
+	// first place. Places beyond the list add nothing. Last is added at the last place, if there are several. Each is
+	// -10 to 10.
 	Position []float64
 	Last     float64
 	// Noise is the standard deviation of its scores, 0 to 10.
@@ -85,7 +86,7 @@ const (
 )
 
 // Latency is a log-normal distribution of durations, drawn for each request from its content. Sigma is the standard
-// deviation of the natural logarithm, 0 to 2. If it is 0, every request takes the Median.
+// deviation of the natural logarithm, 0 to 2. If Sigma is 0, every request takes the Median.
 type Latency struct {
 	Median time.Duration
 	Sigma  float64

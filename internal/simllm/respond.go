@@ -14,7 +14,7 @@ type request struct {
 	body  chatRequest // set for a request for a completion
 	texts []string    // set for a request for embeddings
 	task  Task
-	key   string // the source of everything that is drawn for the request
+	key   string // all random draws for the request depend on it
 
 	promptBytes int
 }

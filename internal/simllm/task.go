@@ -133,8 +133,8 @@ func findToken(text string) (string, bool) {
 	return "", false
 }
 
-// cutBlock returns the name and the content of the first block of text whose markers have that tag, and the text
-// after it.
+// cutBlock returns the name and the content of the first block in a text whose markers have the tag, and the text
+// after that block.
 func cutBlock(text, tag string) (name, content, rest string, ok bool) {
 	_, rest, _ = strings.Cut(text, "=== BEGIN "+tag)
 	head, rest, ok := strings.Cut(rest, " ===\n")
