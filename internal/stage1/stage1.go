@@ -50,7 +50,7 @@ func (o Options) call(m council.Member, conversation []council.Message) council.
 }
 
 // withPersona puts the persona of a profile before the conversation. If the conversation begins with a system
-// message, it joins the two, because some models take only one.
+// message, withPersona joins the persona and that message, because some models take only one system message.
 func withPersona(p *council.Profile, conversation []council.Message) []council.Message {
 	if p == nil || p.System == "" {
 		return conversation
@@ -63,8 +63,8 @@ func withPersona(p *council.Profile, conversation []council.Message) []council.M
 	return append([]council.Message{system}, conversation...)
 }
 
-// Ask makes all calls at the same time and waits for them. Answer i belongs to call i. If a member fails, its
-// Answer holds the Failure. Ask calls landed once for each answer as it arrives, from several goroutines.
+// Ask makes all calls at the same time and waits for them. Answer i belongs to call i. If a member fails, its Answer
+// holds the Failure. Ask calls the function landed once for each answer as it arrives, from several goroutines.
 func Ask(ctx context.Context, c council.Completer, calls []council.Call, landed func(council.Answer)) []council.Answer {
 	answers := make([]council.Answer, len(calls))
 	var wg sync.WaitGroup
