@@ -91,8 +91,8 @@ func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	return b, err
 }
 
-// parse returns the ballot, or the reason why there is none. The methods that read the parts of a reply return the
-// same.
+// parse returns the ballot, or the reason why there is none. The methods that read a part of a reply return the same
+// two values for that part.
 func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if len(text) > maxReply {
 		return council.Ballot{}, InvalidTooLong
@@ -179,7 +179,7 @@ func blank(text string) bool {
 // labelSet finds the labels of a slate in what a reviewer wrote.
 type labelSet struct {
 	labels []council.Label
-	// byName finds one of labels by the label itself, and by its letters in lower case.
+	// byName maps a label, and its letters in lower case, to a list that holds only this label.
 	byName map[string][]council.Label
 }
 
@@ -342,9 +342,9 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	return entries, true
 }
 
-// places brings entries into order, best place first. Entries without numbers are already in order, and equal
-// numbers tie. It returns false in three cases. Only some entries have a number. The numbers are not ranks, which
-// begin with 0 or 1 and do not exceed the number of candidates. Or a note adds to the ranking.
+// places brings entries into order, best place first. Entries without numbers are already in order, and equal numbers
+// tie. It returns false in three cases: only some entries have a number; the numbers are not ranks, which begin with
+// 0 or 1 and do not exceed the number of candidates; or a note adds to the ranking.
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
 	if !slices.ContainsFunc(entries, func(e entry) bool { return e.rank >= 0 }) && !s.said(entries) {

@@ -55,8 +55,8 @@ func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	return found.Ballot, found.end, found.reason
 }
 
-// staysBefore reports whether this ballot counts instead of a later one. It does if the text after the later one
-// calls it a quotation, or if the later one ranks fewer labels.
+// staysBefore reports whether this ballot counts instead of a later one. It does if the text after the later ballot
+// says that the later one is not the reviewer's own, or if only the later ballot leaves out labels.
 func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string) bool {
 	return o.end > 0 && o.reason == "" && (quotedBehind.MatchString(behind) || s.shorter(later, o.Ballot))
 }
@@ -70,9 +70,9 @@ func (o *ownBallot) replace(b council.Ballot, reason InvalidReason, end int, cri
 	*o = ownBallot{Ballot: b, end: end, reason: reason, criterion: criterion}
 }
 
-// eachValue calls visit for each JSON value in text, in order, with its begin and end. If visit returns false, or
-// if a bracket begins no value, it continues inside. It returns the number of bytes that it has read. It stops when
-// these are more than maxWork times the length of text.
+// eachValue calls visit for each JSON value in text, in order, with its begin and end. If visit returns false, or if
+// a bracket begins no value, eachValue continues inside the brackets. It returns the number of bytes that it has
+// read. It stops when these are more than maxWork times the length of text.
 func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	for start := 0; start < len(text) && work <= maxWork*len(text); {
 		if !opens(text[start:]) {
@@ -191,8 +191,9 @@ func onScale(scores map[council.Label]float64) bool {
 	return true
 }
 
-// bareList reads a list that follows the text before. Lists also occur in critiques. So a list without a ranking
-// key must look like a complete ballot: at least two labels in quotes, or objects with ranks.
+// bareList reads a list as a ballot. The argument before is the text in front of the list. Lists also occur in
+// critiques. So a list without a ranking key must look like a complete ballot: at least two labels in quotes, or
+// objects with ranks.
 func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReason) {
 	keyed, part := keyBefore(before)
 	if part || !keyed && !v.looksRanked() {
@@ -208,8 +209,9 @@ func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReaso
 // maxKey is how far keyBefore looks back, in bytes.
 const maxKey = 64
 
-// keyBefore says what the text before a list tells about it. The list is keyed if it is the value of a ranking key,
-// without braces or in a broken object. It is part if it belongs to some other broken object, or to code.
+// keyBefore says what the text before a list tells about it. The result keyed says that the list is the value of a
+// ranking key, without braces or in a broken object. The result part says that the list belongs to some other broken
+// object, or to code.
 func keyBefore(before string) (keyed, part bool) {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxKey):], "")
 	before = strings.TrimSpace(strings.Map(fold, before))
@@ -236,7 +238,7 @@ func keyBefore(before string) (keyed, part bool) {
 	return false, quoted || sign == '='
 }
 
-// entries reads the value of "ranking". It adds scores that stand next to labels to scores.
+// entries reads the value of "ranking". If a score stands next to a label, it adds the score to the argument scores.
 func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, bool) {
 	var entries []entry
 	switch v.kind {
@@ -312,7 +314,7 @@ func (s labelSet) named(v value, scores map[council.Label]float64) (e entry, ok 
 			break
 		}
 	}
-	if len(e.labels) == 0 && s.mentionedIn(v) { // it may be under some other key
+	if len(e.labels) == 0 && s.mentionedIn(v) { // the label may be under some other key
 		return e, false
 	}
 	if rank := v.get(rankKeys()...); !rank.nothing() {

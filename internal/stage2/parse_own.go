@@ -41,7 +41,7 @@ var (
 	orderBehind = regexp.MustCompile(`^[ \t*]*(?:[-=]*[>≻→<＞＜]|=\s*[\[［])`)
 )
 
-// continuesAsOrder reports whether text begins with a sign between labels.
+// continuesAsOrder reports whether text begins with a sign that stands between the labels of an order, such as >.
 func continuesAsOrder(text string) bool {
 	return orderBehind.MatchString(text[:min(len(text), maxKey)])
 }
@@ -53,8 +53,8 @@ const maxLead = 400
 // critiques.
 const maxIntroduction = 200
 
-// lead returns the line that introduces the text after before: the words on the same line or, without any, the last
-// line above that is not empty and not a fence.
+// lead returns the line that introduces a text. The argument before is all text in front of that text. The line is
+// the words on the same line or, without any, the last line above that is not empty and not a fence.
 func lead(before string) string {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxLead):], "")
 	lines := strings.Split(before, "\n")
@@ -76,8 +76,9 @@ func quoting(text string) bool {
 	return false
 }
 
-// quoted reports whether the reviewer quotes the text after before from an answer. It does if that text is in a
-// block quote that is a quotation, or if the words before it name an answer or its author.
+// quoted reports whether the reviewer quotes a text from an answer. The argument before is all text in front of that
+// text, and blocks says that block quotes are quotations. The reviewer quotes the text if it is in such a block
+// quote, or if the words before it name an answer or its author.
 func (s labelSet) quoted(before string, blocks bool) bool {
 	onLine := strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:])
 	if blocks && strings.HasPrefix(onLine, ">") {
@@ -137,8 +138,8 @@ func (s labelSet) fromWorst(before string) bool {
 	return false
 }
 
-// beginsWorst reports whether a text says that something begins with the worst. Most texts have none of the stems,
-// which is quicker to check.
+// beginsWorst reports whether a text says that something begins with the worst. It looks for the stems first. That is
+// faster than the regular expression, and most texts contain none.
 func beginsWorst(text string) bool {
 	lower := strings.ToLower(text)
 	hasStem := slices.ContainsFunc(worstStems(), func(stem string) bool { return strings.Contains(lower, stem) })

@@ -45,7 +45,7 @@ eleventh elfter elfte onzième undécimo 第十一 第十一名
 twelfth zwölfter zwölfte douzième duodécimo 第十二 第十二名`
 
 const (
-	// placeWords say that a number or an ordinal is a place. They stand before or after it.
+	// placeWords say that a number or an ordinal is a place. Such a word stands before or after the number.
 	placeWords = ` rank ranked ranks ranking place placed places position pos no nr number platz rang stelle puesto lugar posición posição место ` +
 		`номер 第 名次 排名 排名第 名 位 番 順位 순위 위 등 번째 المركز المرتبة स्थान best choice # № `
 	// placeEndings turn the number before them into an ordinal.
@@ -60,7 +60,7 @@ const (
 		`última pior худший худшая худшее последний последняя 最差 最后 最後 最悪 최악 الأسوأ `
 )
 
-// ordinal holds the places by their words.
+// ordinal maps words such as "second" to their places.
 var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	places := map[string]int{}
 	for i, words := range strings.Split(ordinals, "\n\n") {
@@ -71,7 +71,7 @@ var ordinal = func() map[string]int { //nolint:gochecknoglobals // a table
 	return places
 }()
 
-// listed reports whether word is one of words. Each of words has a space before and after it.
+// listed reports whether a word is in a list of words. In the list, each word has a space before and after it.
 func listed(words, word string) bool { return word != "" && strings.Contains(words, " "+word+" ") }
 
 // token cuts the first word, number or sign from text, in lower case. It skips space, brackets and separators
@@ -101,7 +101,7 @@ func token(text string) (word, rest string) {
 const maxPlaceTokens = 5
 
 // saidPlace reads a place at the beginning of text, such as "second", "2nd", "#2", "in second place", "Platz 2" or
-// "第二名". It returns the text after it. A number alone is not a place, because it may be a score.
+// "第二名". It returns the place, and the text after that. A number alone is not a place, because it may be a score.
 func saidPlace(text string) (place int, rest string, ok bool) {
 	named := false
 	for range maxPlaceTokens {

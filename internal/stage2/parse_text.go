@@ -190,8 +190,8 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 }
 
 // column reads the entries under the first one, which is on the line above. There may be text between numbered
-// entries. Other entries end at the first line that is not an entry, and entries without a bullet end at an empty
-// line. It returns false if it cannot read an entry.
+// entries. Entries without numbers end at the first line that is not an entry. If they have no bullets either, they
+// also end at an empty line. It returns false if it cannot read an entry.
 func (s labelSet) column(first entry, above string, under []string) ([]entry, bool) {
 	entries := []entry{first}
 	numbered := first.rank >= 0
@@ -406,8 +406,8 @@ func scored(text string) []string {
 	return scores
 }
 
-// englishRefusal matches the ways in which a reviewer declines in English, beginning with the word "I". Each needs
-// the reviewer itself, a refusal, and the task that it refuses.
+// englishRefusal matches the ways in which a reviewer declines in English, beginning with the word "I". Each of these
+// ways names the reviewer, a refusal, and the task that the reviewer refuses.
 var englishRefusal = regexp.MustCompile(`(?i)^(?:` + strings.Join([]string{
 	`I(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
 		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +

@@ -82,12 +82,12 @@ func format(labels []council.Label) *council.Format {
 		`"required":["critiques","ranking","scores","abstain"],"additionalProperties":false}`)}
 }
 
-// maxRepaired is how many bytes of a reply are sent back for repair. They are the last ones, because a ballot
-// stands at the end.
+// maxRepaired is how many bytes of a reply are sent back for repair. They are the last bytes of the reply, because a
+// ballot stands at the end.
 const maxRepaired = 16 << 10
 
-// repairPrompt returns the messages that ask a reviewer once more for its ballot. b is the ballot of its first
-// reply, with the reason if there was none.
+// repairPrompt returns the messages that ask a reviewer once more for its ballot. The argument b is the ballot of the
+// first reply. It holds the reason if there was no ballot.
 func repairPrompt(asked []council.Message, reply string, b council.Ballot, labels []council.Label) []council.Message {
 	problem := "No ballot could be read from your reply: " + b.Reason + "."
 	if b.Partial(len(labels)) {

@@ -67,8 +67,8 @@ func Prepare(in Input, o Options) *Stage {
 	return s
 }
 
-// Ask makes the calls of the reviewers, all at the same time, and waits for all of them. Review i belongs to
-// reviewer i. If a reviewer fails, its Review holds the Failure. Ask calls landed once for each review as it
+// Ask makes the calls of the reviewers, all at the same time, and waits for all of them. Review i belongs to reviewer
+// i. If a reviewer fails, its Review holds the Failure. Ask calls the function landed once for each review as it
 // arrives, from several goroutines.
 func (s *Stage) Ask(ctx context.Context, c council.Completer, landed func(council.Review)) []council.Review {
 	reviews := make([]council.Review, len(s.Calls))
@@ -117,8 +117,8 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	}
 	ballot, err := ParseBallot(completion.Text, labels)
 	if s.o.Repair && (err != nil || ballot.Partial(len(labels))) {
-		// The reviewer knows the markers of the first prompt, and its reply is in the next one. So draw new
-		// markers.
+		// The next prompt holds the reviewer's reply, and the reviewer knows the markers of the first prompt. So draw
+		// new markers.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
