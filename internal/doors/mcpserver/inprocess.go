@@ -24,8 +24,8 @@ type caller struct {
 type callerKey struct{}
 
 // InProcess returns a transport that hands requests to a handler in this process, as if they had come over a
-// connection. If the context of a request holds a caller of POST /mcp, the request has the caller's token, address
-// and request id.
+// connection. If the context of a request holds a caller of POST /mcp, the handler receives the request with that
+// caller's token, address and request id.
 func InProcess(handler http.Handler) http.RoundTripper { return inProcess{handler} }
 
 type inProcess struct{ handler http.Handler }
@@ -35,8 +35,8 @@ type inProcess struct{ handler http.Handler }
 //
 //nolint:contextcheck // the handler has a context of its own
 func (p inProcess) RoundTrip(sent *http.Request) (*http.Response, error) {
-	// The handler's context ends with the sender's context, but inherits nothing else from it, because that one
-	// holds the routing of another request.
+	// The handler's context ends with the sender's context, but inherits nothing else from it, because the sender's
+	// context holds the routing of another request.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	end := context.AfterFunc(sent.Context(), func() { cancel(context.Cause(sent.Context())) })
 	received := sent.Clone(ctx)

@@ -103,8 +103,8 @@ func New(o Options) (*Server, error) {
 	server := func(*http.Request) *mcp.Server { return s.server }
 	s.handler = mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
 		Stateless:                  true, // the only mode that serves the revision 2026-07-28
-		MaxRequestBodyBytes:        -1,   // The caller of ServeHTTP has limited the body,
-		DisableLocalhostProtection: true, // and has checked the Host header.
+		MaxRequestBodyBytes:        -1,   // The caller of ServeHTTP has limited the body.
+		DisableLocalhostProtection: true, // The caller of ServeHTTP has checked the Host header.
 	})
 	return s, nil
 }
@@ -144,7 +144,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // Stop ends the wait of every call. The result of the call is the session with what is known so far. It is for a
-// daemon that shuts down, and whose sessions continue elsewhere.
+// daemon that shuts down and whose sessions continue on another node.
 func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.
@@ -199,7 +199,7 @@ func withRemedy(text string) string {
 }
 
 // leaveOut removes arguments that are null, because the SDK takes them for values of a wrong type. It refuses
-// arguments that are not an object. For tools that need no arguments, null counts as an object.
+// arguments that are not an object. For a tool that needs no argument, null counts as an empty object.
 func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	if string(params.Arguments) == "null" && s.optional[params.Name] {
 		params.Arguments = nil

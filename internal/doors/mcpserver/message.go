@@ -201,8 +201,8 @@ func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
 	return data
 }
 
-// bounded returns a message, or an event that holds one. If it is an error that is too large, the text of the error
-// is cut, because errors of the SDK repeat what was sent.
+// bounded returns a message, or an event that holds a message. If the message is an error that is too large, bounded
+// cuts the text of the error, because the errors of the SDK repeat what the client sent.
 func bounded(text []byte) []byte {
 	if len(text) <= maxAnswer {
 		return text
@@ -259,8 +259,8 @@ func (a *httpAnswer) Write(text []byte) (int, error) {
 	wrong := &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: short(strings.TrimSpace(string(text)))}
 	a.status = 0
 	if strings.HasPrefix(wrong.Message, "JSON RPC not handled") {
-		// Clients of older revisions, which have no status for it, take any status except 200 for a connection
-		// error.
+		// Older MCP revisions define no HTTP status for an unknown method. Their clients treat every status except
+		// 200 as a connection error.
 		status = http.StatusOK
 		wrong.Code = jsonrpc.CodeMethodNotFound
 		wrong.Message = fmt.Sprintf("method not found: %q", short(a.method))
@@ -298,7 +298,8 @@ func (l *lines) Write(text []byte) (int, error) {
 // Close implements io.Closer.
 func (*lines) Close() error { return nil }
 
-// pass passes valid messages to on, one on each line, and answers the others to out. It returns when in ends.
+// pass writes valid messages to the writer on, one on each line. It answers all other messages with an error, on the
+// writer out. It returns when the reader in ends.
 func pass(in io.Reader, on, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {

@@ -42,12 +42,12 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	return s.await(ctx, r, started.ID, in.Wait)
 }
 
-// begin returns a session for a question. It returns one that runs or ended well a moment ago, if there is one, and
-// otherwise a new one. The first session of a question has an Idempotency-Key that is derived from the question.
-// Each later one has a key that is derived from the key before and its session. So the daemon itself finds the last
-// session, and never begins two at once. It does not matter which node is asked, or whether the process that asked
-// before still runs. If the daemon no longer keeps a session, the chain ends there, and the question is asked
-// again.
+// begin returns a session for a question. If an earlier session of that question runs, or ended well within
+// joinedFor, begin returns that session. Otherwise it begins a new one. The first session of a question has an
+// Idempotency-Key that is derived from the question. The key of each later session is derived from the key and the id
+// of the session before it. So the daemon itself finds the last session, and never begins two at once. It does not
+// matter which node is asked, or whether the process that asked before still runs. If the daemon no longer keeps a
+// session, the chain ends there, and the question is asked again.
 func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
@@ -155,8 +155,8 @@ func (s *Server) cancel(
 	return shown, result, err
 }
 
-// progress reports the progress of a session to the client that waits for it. Each report is larger than the one
-// before. It is the number of calls that have ended, plus a fraction for the next one.
+// progress reports the progress of a session to the client that waits for it. The number in a report is larger than
+// in the report before. It is the number of calls that have ended, plus a fraction for the next call.
 type progress struct {
 	tell func(done, total float64, message string)
 	stop func() // ends the reports
@@ -168,7 +168,7 @@ type progress struct {
 	voters  int
 	answers int
 	ballots int
-	landed  int
+	landed  int // calls that have ended
 	beats   int // reports since a call ended
 }
 
@@ -180,7 +180,7 @@ func (s *Server) report(ctx context.Context, r *mcp.CallToolRequest, id string) 
 		return p
 	}
 	p.tell = func(done, total float64, message string) {
-		// An error comes again with the next report or the result.
+		// If this fails, the next report or the result fails too.
 		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: token, Progress: done, Total: total, Message: message,
 		})

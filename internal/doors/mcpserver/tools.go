@@ -23,7 +23,8 @@ const (
 	maxWait     = 600
 )
 
-// councilArgs are the arguments of the tool council. All except the last two are part of the question.
+// councilArgs are the arguments of the tool council. Two calls ask the same question if all except the last two
+// arguments are equal.
 type councilArgs struct {
 	Question   string  `json:"question" jsonschema:"What the council is asked, with everything it has to know: it sees nothing else."`
 	Council    string  `json:"council,omitempty" jsonschema:"The name of the council; leave it out for the default one."`
@@ -125,7 +126,7 @@ func (s *Server) addTools() {
 	}, "/v1/leaderboard", func(l bias.Leaderboard) []byte { return render.Leaderboard(l, s.o.Settings) })
 }
 
-// schema returns the schema of a type. Each of changes may change the schemas of its fields.
+// schema returns the schema of a type. Each function in the argument changes may change the schemas of the fields.
 func schema[T any](changes ...func(fields map[string]*jsonschema.Schema)) *jsonschema.Schema {
 	made, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -196,7 +197,7 @@ func resultOf(s *council.Session) ToolResult {
 	return r
 }
 
-// toolResult returns a result as text, for models that do not read the structure. It has a link to the whole
+// toolResult returns a result as text, for models that do not read the structure. It also holds a link to the whole
 // session.
 func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
