@@ -23,11 +23,11 @@ const (
 	// cancelled.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long
-	// the answer may take. Together they are shorter than maxSilence.
+	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
+	// reply to the ping may take. Together the two times are shorter than maxSilence.
 	pingAfter = 15 * time.Second
 	// maxProblem is how many bytes of a problem document are read. maxDocument is the limit for any other document
-	// and for one line of events. The longest holds a whole session.
+	// and for one line of events. The longest such line holds a whole session.
 	maxProblem  = 1 << 20
 	maxDocument = 256 << 20
 )
@@ -91,7 +91,7 @@ func (e *Error) Unwrap() error {
 	return e.Cause
 }
 
-// CancelledError says that the caller of Ask left, so that its session was cancelled.
+// CancelledError says that the context of Ask ended, and that Ask therefore cancelled the session.
 type CancelledError struct{ SessionID string }
 
 // Error implements error.
@@ -183,7 +183,8 @@ func (c *Client) Session(ctx context.Context, id string) (*council.Session, erro
 	return &s, nil
 }
 
-// Delete cancels a session that runs, or deletes one that has ended. deleted says that it was deleted.
+// Delete cancels a session that runs, or deletes one that has ended. The result deleted says that the session was
+// deleted.
 func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error) {
 	resp, err := c.send(ctx, http.MethodDelete, Path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
 	if err != nil {
@@ -216,8 +217,8 @@ func (c *Client) Healthy(ctx context.Context) error {
 // Path returns the URL path of a session.
 func Path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
-// call sends a request and decodes the response, which must have the status want. headers are pairs of name and
-// value.
+// call sends a request and decodes the response, which must have the status in the argument want. headers are pairs
+// of name and value.
 func (c *Client) call(
 	ctx context.Context, method, path string, body []byte, want int, into any, headers ...string,
 ) error {
@@ -232,8 +233,8 @@ func (c *Client) call(
 	return nil
 }
 
-// send sends a request and returns the response with its body open. headers are pairs of name and value. The error
-// is an *Error if the status is not one of want.
+// send sends a request and returns the response with its body open. headers are pairs of name and value. The error is
+// an *Error if the status is not in the argument want.
 func (c *Client) send(
 	ctx context.Context, method, path string, body []byte, want []int, headers ...string,
 ) (*http.Response, error) {

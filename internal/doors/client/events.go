@@ -37,8 +37,8 @@ type LoggedEvent struct {
 }
 
 // place returns the place of an event in its session. Places compare with slices.Compare. An id is the number of an
-// entry. After a point it may say how many characters have come so far of a text that follows the entry. An event
-// with another id, or with none, comes before all others.
+// entry. A point and a second number may follow: how many characters of a text after that entry have come so far. An
+// event with another id, or with none, comes before all others.
 func place(id string) (numbers []int) {
 	for part := range strings.SplitSeq(id, ".") {
 		n, err := strconv.Atoi(part)
@@ -85,9 +85,9 @@ func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 // Watch passes every event of a session to the observer, once each. It uses as many connections as it needs, and
 // returns the session at its end. If the session failed, the error is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
-	seen := "0"
+	seen := "0" // No event has the id 0.
 	pause := minPause
-	resumes := 0 // No event has the id 0.
+	resumes := 0
 	for {
 		before := seen
 		session, broken, err := c.watch(ctx, id, &seen, o)
@@ -112,8 +112,8 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 	}
 }
 
-// watch reads the events after the event seen, over one connection. broken says that the connection failed, so that
-// another one may bring more events.
+// watch reads the events after the event whose id is in seen, over one connection. broken says that the connection
+// failed, so that another one may bring more events.
 func (c *Client) watch(
 	ctx context.Context, id string, seen *string, o council.Observer,
 ) (s *council.Session, broken bool, err error) {
