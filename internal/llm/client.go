@@ -338,7 +338,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if p == nil {
 		return &council.Failure{
 			Code:    council.FailUnknownProvider,
-			Message: "the model's name points at no configured provider",
+			Message: "no configured provider takes a model with this name",
 		}
 	}
 	p.queue.begun(call.Session)

@@ -82,7 +82,7 @@ func reported(x *exchange, body []byte) *council.Failure {
 	x.complaint = &c
 	x.named = c.status
 	failure := &council.Failure{
-		Code: c.code(c.status), Message: "the reply holds neither an answer nor why there is none",
+		Code: c.code(c.status), Message: "the reply holds no answer, and does not say why",
 		HTTPStatus: new(x.status), RetryAfterS: cmp.Or(retryAfter(x.header, time.Now()), c.wait),
 	}
 	if c.message != "" {
