@@ -243,8 +243,8 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	// case.
 	again, err := json.Marshal(e)
 	if err != nil || !slices.Equal(keys(again), keys(text)) {
-		return Event{}, errors.New("a field is missing, stands twice, is null or in another case: " +
-			"write each once, as docs/events.md spells it")
+		return Event{}, errors.New("a field is missing, is given twice, is null or is in another case: " +
+			"write each field once, as docs/events.md spells it")
 	}
 	return e, nil
 }
@@ -259,7 +259,7 @@ func explain(err error) error {
 		return errors.New("the event is not valid JSON: send one object")
 	}
 	if _, ok := errors.AsType[*time.ParseError](err); ok {
-		return errors.New("time is no time of RFC 3339: write it as in 2026-11-20T10:00:00Z")
+		return errors.New("time is not a time of RFC 3339: write it as in 2026-11-20T10:00:00Z")
 	}
 	return errors.New("the event has a field that its schema does not have: send those of docs/events.md")
 }
@@ -299,11 +299,11 @@ func (e Event) checkHead(now time.Time) error {
 	case e.SchemaVersion != Schema:
 		return errors.New("schema_version is not " + Schema + ": send events of that version")
 	case !eventID.MatchString(e.EventID):
-		return errors.New("event_id is no UUID of version 4 in lower case: draw one for each event")
+		return errors.New("event_id is not a UUID of version 4 in lower case: draw one for each event")
 	case !sessionID.MatchString(e.SessionID):
-		return errors.New("session_id is no UUID in lower case: draw one for each event")
+		return errors.New("session_id is not a UUID in lower case: draw one for each event")
 	case err != nil:
-		return errors.New("day is no day: write it as in 2026-11-20")
+		return errors.New("day is not a day: write it as in 2026-11-20")
 	case day.Before(today.AddDate(0, 0, -maxAgeDays)):
 		return fmt.Errorf("day is more than %d days ago: send events sooner", maxAgeDays)
 	case day.After(today.AddDate(0, 0, 1)):
@@ -326,7 +326,7 @@ func (e Event) check(now time.Time) error {
 	for i, r := range e.Rankings {
 		switch {
 		case !council.IsPublicName(r.Model):
-			return fmt.Errorf("rankings[%d].model is no name: write 1 to 64 of a to z, 0 to 9 and . _ / : -", i)
+			return fmt.Errorf("rankings[%d].model is not a name: write 1 to 64 of a to z, 0 to 9 and . _ / : -", i)
 		case r.Rank < 1 || r.Rank > len(e.Rankings):
 			return fmt.Errorf("rankings[%d].rank is out of range: use 1 to the number of rankings", i)
 		case !(r.BordaNormalized >= 0 && r.BordaNormalized <= 1):
@@ -371,7 +371,7 @@ func checkIndicators(b *council.BiasIndicators) error {
 		return errors.New("bias_indicators.reviewer_agreement is out of range: use 0 to 1, or null")
 	case b.Flags == nil || len(flags) != len(b.Flags) ||
 		slices.ContainsFunc(flags, func(f string) bool { return !isFlag(f) }):
-		return errors.New("bias_indicators.flags is no list of flags: use " + flagLength + " and " + flagPosition + ", each once, or []")
+		return errors.New("bias_indicators.flags is not a list of flags: use " + flagLength + " and " + flagPosition + ", each once, or []")
 	}
 	return nil
 }
@@ -395,7 +395,7 @@ func checkMetadata(m *council.QueryMetadata) error {
 	case m.TokenCountBucket != nil && !slices.Contains(buckets, *m.TokenCountBucket):
 		return fmt.Errorf("query_metadata.token_count_bucket is none of %v: use one of them, or null", buckets)
 	case m.Language != nil && !council.IsLanguage(*m.Language):
-		return errors.New("query_metadata.language is no language: use two lower-case letters of ISO 639-1, or null")
+		return errors.New("query_metadata.language is not a language: use two lower-case letters of ISO 639-1, or null")
 	}
 	return checkCategory("query_metadata.category", m.Category)
 }

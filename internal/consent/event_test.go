@@ -146,7 +146,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"1.1.0"`, `"1.0.0"`, "schema_version"},
 		{`"event_id":"`, `"event_id":"x`, "event_id"},
 		{`"session_id":"0199`, `"session_id":"hello`, "session_id"},
-		{`"2026-11-20"`, `"20.11.2026"`, "day is no day"},
+		{`"2026-11-20"`, `"20.11.2026"`, "day is not a day"},
 		{`"2026-11-20"`, `"2026-08-22"`, "more than 89 days"},
 		{`"2026-11-20"`, `"2026-11-22"`, "future"},
 		{`"2026-11-20"`, `"2026-11-19"`, "time is not on the day"},

@@ -27,7 +27,7 @@ const (
 )
 
 // ErrFull says that an organisation has as many events in the intake as it may have.
-var ErrFull = fmt.Errorf("%d events of this organisation are kept, and no more may be: they are deleted after %d days",
+var ErrFull = fmt.Errorf("this organisation has %d events, which is the limit: events are deleted after %d days",
 	maxKept, KeptDays)
 
 // IntakeOptions are the settings of an Intake.

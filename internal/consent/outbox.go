@@ -225,7 +225,7 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	case known:
 		return nil
 	case full:
-		return fmt.Errorf("%d events wait already: look at the sink", maxWaiting)
+		return fmt.Errorf("%d events are waiting already: check the sink", maxWaiting)
 	}
 	wait, err := b.daily.AppendLines(now, append(line, '\n')) //nolint:contextcheck // a write that has begun is finished
 	if err == nil {
@@ -402,13 +402,13 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	for some := range slices.Chunk(ids, 1000) { // so that a line is not too long
 		line, err := json.Marshal(outboxLine{Done: some, At: now, Outcome: outcome})
 		if err != nil {
-			b.o.Log.ErrorContext(ctx, "events that are done with cannot be noted", "error", err)
+			b.o.Log.ErrorContext(ctx, "the outcome of events cannot be noted", "error", err)
 			return
 		}
 		lines = append(lines, append(line, '\n'))
 	}
 	if _, err := b.daily.AppendLines(now, lines...); err != nil { //nolint:contextcheck // as above
-		b.o.Log.ErrorContext(ctx, "events that are done with cannot be noted", "error", err)
+		b.o.Log.ErrorContext(ctx, "the outcome of events cannot be noted", "error", err)
 	}
 }
 

@@ -374,7 +374,7 @@ func TestHTTPSinkRefuses(t *testing.T) {
 	event := []json.RawMessage{json.RawMessage(`{}`)}
 	byName := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 	for _, url := range []string{server.URL, byName} {
-		if _, err := consent.NewHTTPSink(url, "", nil).Send(t.Context(), event); err == nil || !strings.Contains(err.Error(), "no public address") {
+		if _, err := consent.NewHTTPSink(url, "", nil).Send(t.Context(), event); err == nil || !strings.Contains(err.Error(), "not a public address") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

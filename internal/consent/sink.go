@@ -41,9 +41,9 @@ func (r *Refusal) Error() string {
 	case r.StatusCode >= 300 && r.StatusCode < 400:
 		return text + ": redirects are not followed; name the address that takes events"
 	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
-		return text + ": look at the token"
+		return text + ": check the token"
 	case r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed:
-		return text + ": look at the address, and whether events are taken in there"
+		return text + ": check the address, and whether events are taken in there"
 	default:
 		return text
 	}
@@ -86,7 +86,7 @@ func checkAddress(address string, allow []netip.Prefix) error {
 	if IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return nil
 	}
-	return fmt.Errorf("%s is no public address, and LLM_COUNCIL_EVENT_ALLOW does not have it", ip)
+	return fmt.Errorf("%s is not a public address, and LLM_COUNCIL_EVENT_ALLOW does not contain it", ip)
 }
 
 // IsPublic reports whether an address belongs to one host on the public Internet, according to the special-purpose
