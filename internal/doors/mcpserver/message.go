@@ -47,7 +47,7 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 		return m, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 	}
 	if !utf8.Valid(text) {
-		return m, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the message is not UTF-8; encode it so"}
+		return m, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the message is not UTF-8; encode it in UTF-8"}
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
 		return invalid("the message is a batch, which MCP no longer has; send each message alone")
@@ -80,14 +80,14 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	}
 	_ = json.Unmarshal(fields["method"], &m.method) // A value that is no string is refused below.
 	if string(fields["jsonrpc"]) != `"2.0"` {
-		return invalid(`the field jsonrpc is not "2.0"; give it so`)
+		return invalid(`the field jsonrpc is not "2.0"; set it to "2.0"`)
 	}
 	isGiven := func(name string) bool { return fields[name] != nil }
 	if !slices.ContainsFunc([]string{"method", "result", "error"}, isGiven) {
 		return invalid("the message has no method; name one")
 	}
 	if _, err := jsonrpc.DecodeMessage(text); err != nil {
-		return invalid("the message is no request, notification or response of JSON-RPC 2.0")
+		return invalid("the message is not a request, notification or response of JSON-RPC 2.0; send one of these")
 	}
 	if name, ok := badID(fields["params"]); ok {
 		return invalid("the %s is not usable; give a string of at most %d bytes, or an integer between -%d and %[3]d",
