@@ -121,7 +121,7 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 		_, err = c.Delete(cancelling, started.ID)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("session %s goes on: cancelling it: %w", started.ID, err)
+		return nil, fmt.Errorf("could not cancel session %s, which may still run: %w", started.ID, err)
 	}
 	return nil, CancelledError{started.ID}
 }
