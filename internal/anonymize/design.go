@@ -62,8 +62,8 @@ func row(columns []string, start int, steps []int) []string {
 }
 
 // zigzag returns 0, 1, n-1, 2, n-2, ...: the first row of the cyclic design of Williams (1949). For even n its
-// successive differences mod n are all distinct. So over the n rows each answer follows each other one exactly
-// once. For odd n only the n rows and their reverses together are balanced in this way.
+// successive differences mod n are all distinct. So over the n rows, each answer comes directly after each other
+// answer exactly once. For odd n only the n rows and their reverses together are balanced in this way.
 func zigzag(n int) []int {
 	steps := make([]int, n)
 	for k := range steps {

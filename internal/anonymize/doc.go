@@ -2,22 +2,23 @@
 // sees them, and separates texts from instructions in prompts.
 //
 // Everything except NewMarkers is a pure function of its arguments. Random choices come from SHA-256 and ChaCha8,
-// whose output is specified bit by bit. Code of this package turns them into orders. So the same seed and the same
-// names give the same slates on every platform and with every release of Go.
+// whose output is specified bit by bit. This package turns their output into orders with its own code, so the same
+// seed and the same names give the same slates on every platform and with every release of Go.
 //
 // Its callers write the prompts and read the ballots.
 //
 // # Decisions
 //
 // A reviewer does not see its own answer. An answer is the reviewer's own if the same model wrote it, in whichever
-// seat (council.Twins, fixed in the plan). That saves 1/N of the review tokens. If a self-vote were dropped
-// afterwards instead, it would still shift the others. LLM_COUNCIL_SELF_REVIEW_RATE shows own answers in a share of
-// sessions, to measure self-preference. They are never counted.
+// seat (council.Twins, fixed in the plan). That saves 1/N of the review tokens. If the reviewer saw its own answer
+// and only its score of that answer were dropped, the answer would still shift its other scores.
+// LLM_COUNCIL_SELF_REVIEW_RATE sets the share of sessions in which reviewers do see their own answers, to measure
+// self-preference. Scores and ranks of own answers are never counted.
 //
-// Orders are designs, not shuffles. With own answers hidden, every answer takes every place exactly once over the
-// reviewers, and no ordered pair of neighbours occurs twice. For odd N from 29 on, only the places are balanced.
-// Measuring the effect of position then needs several times fewer sessions, and position has no effect on the
-// expected place of an answer.
+// Orders are designs, not shuffles. With own answers hidden, every answer is shown exactly once in every position
+// over the reviewers, and no ordered pair of neighbours occurs twice. For odd N from 29 on, only the positions are
+// balanced. Measuring the effect of position then needs several times fewer sessions, and the position does not
+// change the expected rank of an answer.
 //
 // Every slate is labelled A, B, C in the order shown, so the labels of a slate always follow its order. The
 // chairman reads the answers under numbers, and each review as the reviewer wrote it. A line above the review says

@@ -10,7 +10,7 @@ import (
 )
 
 // Markers enclose text that models are shown as data. Each prompt has different markers. An author that knows the
-// token could write the end of a block, and every reader of a prompt knows its token.
+// token could write the end of a block, and each model that reads a prompt learns the token of that prompt.
 type Markers struct {
 	Token string // 16 hex digits
 }
@@ -23,9 +23,9 @@ func NewMarkers() Markers {
 	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
-// MarkersFrom returns a function that returns the markers of the next prompt of a seat. With the same key they are
-// the same in each process, and they are secret as long as the key is. With an empty key all markers are drawn at
-// random. The function may be called concurrently.
+// MarkersFrom returns a function. Each call returns the markers of the next prompt of a seat. With the same key the
+// markers are the same in each process, and they are secret as long as the key is. With an empty key all markers
+// are drawn at random. The returned function may be called concurrently.
 func MarkersFrom(key string) func(seat string) Markers {
 	if key == "" {
 		return func(string) Markers { return NewMarkers() }

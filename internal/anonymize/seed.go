@@ -31,7 +31,7 @@ func ShowOwn(seed int64, rate float64) bool { return chance(seed, "own answers",
 func Shadowed(seed int64, rate float64) bool { return chance(seed, "shadow", rate) }
 
 // LabelWanted reports whether people are asked which answer they prefer in the session with this seed. Over all
-// seeds they are in the given share of sessions, 0 to 1.
+// seeds, people are asked in the given share of sessions, 0 to 1.
 func LabelWanted(seed int64, rate float64) bool { return chance(seed, "label wanted", rate) }
 
 // SynthesisFirst reports whether the first reader that compares the synthesis with another answer sees the
@@ -55,8 +55,8 @@ func Deranged(seed int64, ids []string) map[string]string {
 	return next
 }
 
-// Top returns the member that is ranked first. If several share the place, the seed draws one of them. It returns
-// "" without standings.
+// Top returns the member that is ranked first. If several members share the first rank, the seed draws one of them.
+// It returns "" without standings.
 func Top(seed int64, standings []council.Standing) string {
 	var first []string
 	for _, s := range standings {
@@ -72,7 +72,7 @@ func Top(seed int64, standings []council.Standing) string {
 }
 
 // KeyedHash returns 16 hexadecimal digits of the HMAC-SHA-256 of a text. The same text and key give the same
-// digits. Without the key they do not tell the text.
+// digits. Without the key, the digits do not reveal the text.
 func KeyedHash(key, text string) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(text))

@@ -45,21 +45,21 @@ type Slates struct {
 // is no other answer.
 //
 // With council.OrderShared all slates follow the canonical order. With council.OrderPerReviewer each is an
-// independent shuffle, from the session's seed and the reviewer's id. With council.OrderBalanced every answer takes
-// every place equally often:
+// independent shuffle, from the session's seed and the reviewer's id. With council.OrderBalanced every answer is
+// shown in every position equally often:
 //
 //   - A reviewer that does not see its own answer gets that answer's row of a design. If all authors review, every
 //     candidate takes every position of the design exactly once. With at most 28 answers, and with any even number,
 //     no candidate comes directly after the same other one twice.
-//   - Any other reviewer, without an answer or with ShowOwn, takes a row of a Williams design over all answers.
-//     These reviewers take, in random order, one row after another from a random start. So the numbers of times
-//     that a candidate stands in two positions differ by at most one. The row does not depend on the reviewer's own
-//     answer. Otherwise the design would show each author its own answer at the same place, and self-preference
-//     could not be told from position.
+//   - Any other reviewer takes a row of a Williams design over all answers. These reviewers take, in random order,
+//     one row after another from a random start. So any two positions show a candidate equally often, or one of
+//     them shows it once more than the other. The row does not depend on the reviewer's own answer. Otherwise the
+//     design would show each author its own answer in the same position, and self-preference could not be told from
+//     position.
 //
 // A reviewer with twins takes the row of its own answer, or of the first of its twins' answers by name. All of
-// these answers are left out of the row. Its slate is then shorter, and answers take each place equally often only
-// over many sessions.
+// these answers are left out of the row. Its slate is then shorter, and answers are shown in each position equally
+// often only over many sessions.
 func Draw(o Options) Slates {
 	n := len(o.Authors)
 	canonical := pick(o.Authors, newStream(o.Seed, "canonical", "").permutation(n))
