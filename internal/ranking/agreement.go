@@ -32,8 +32,8 @@ func Agree(o Options, seed int64) council.Agreement {
 func KendallW(o Options) *float64 { return newCount(o, council.PolicyAvailable).kendallW() }
 
 // comparePairs fills in how the votes compare each two candidates (Copeland 1951). A vote may leave out candidates.
-// Under PolicyTiedLast it places them behind the others. Under PolicyAvailable it does not compare them with any
-// candidate. A pair that no vote compares is a draw.
+// Under PolicyTiedLast these count as placed behind the others. Under PolicyAvailable the vote compares them with
+// no candidate. A pair that no vote compares is a draw.
 func (c count) comparePairs(a *council.Agreement) {
 	for i, candidate := range c.candidates {
 		a.Pairwise[candidate] = map[string]int{}

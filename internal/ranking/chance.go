@@ -18,10 +18,10 @@ const (
 	agreeBelow, leanBelow = 0.05, 0.20
 )
 
-// chance fills in the level of an agreement and its p. p is how often ballots agree at least as much when each is
-// shuffled within itself. Ties and gaps of the ballots stay at their places, so agreement that comes only from
-// their form is no surprise. This is a permutation test of W with Monte Carlo. The observed order counts as one of
-// the draws (Phipson and Smyth 2010).
+// chance fills in the level of an agreement and its p. p is the share of random shuffles after which the ballots
+// agree at least as much. Each ballot is shuffled within itself. Its ties and gaps stay where they are, so
+// agreement that comes only from ties and gaps is not surprising. This is a permutation test of W with Monte Carlo.
+// The observed order counts as one of the draws (Phipson and Smyth 2010).
 func (c count) chance(a *council.Agreement, seed int64) {
 	a.Level = council.AgreementUnknown
 	defer func() { a.Sentence = a.Level.Sentence() }()
@@ -100,7 +100,8 @@ func (d deviations) of(places [][]int) float64 {
 
 // add adds the deviations of one ballot.
 func (d deviations) add(deviation []float64, row []int) {
-	// With equal weights, only the place counts: the number of candidates behind it, less those before it.
+	// With equal weights, a ballot adds to the deviation of a candidate the number of candidates behind it, minus
+	// the number before it.
 	if d.same {
 		ranked := 0
 		for _, p := range row {

@@ -25,13 +25,13 @@ import (
 type Vote struct {
 	Reviewer string   `json:"reviewer"`
 	Shown    []string `json:"shown"` // the candidates on its slate
-	// Places holds the members that it ranked, best first. Members at one place tie. Members that were not shown,
-	// the reviewer itself and repetitions do not count, and the places behind them move up.
+	// Places holds the members that it ranked, best first. Members at one place are tied. Members that were not
+	// shown, the reviewer itself and repetitions do not count, and the places behind them move up.
 	Places [][]string `json:"places"`
 }
 
 // RankValues returns the rank_value of each candidate that the vote ranks. It is the mean of the 0-based places
-// that the candidate covers, without the reviewer's own answer. Other candidates have no entry.
+// that the candidate covers. Places are counted without the reviewer's own answer. Other candidates have no entry.
 func RankValues(v Vote) map[string]float64 {
 	index := indexOf(v.Shown)
 	twice, _, ranked := v.places(index, council.PolicyAvailable)
@@ -53,7 +53,7 @@ func indexOf(candidates []string) map[string]int {
 }
 
 // places returns twice the mean place of each candidate, by its index, or -1 if it has none. m is the number of
-// candidates that the vote could rank, and ranked how many have a place.
+// candidates that the vote could rank, and ranked is how many of these have a place.
 func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice []int, m, ranked int) {
 	twice = slices.Repeat([]int{-1}, len(index))
 	left := make([]bool, len(index)) // true for candidates that could be ranked and are not yet
@@ -94,7 +94,7 @@ type Options struct {
 	// Votes holds one ballot for each reviewer that returned one. It has no abstentions and no invalid ballots.
 	Votes []Vote
 	// Asked is the number of reviewers that were asked to review each candidate, without its author. It includes
-	// those that did not answer. VoteCoverage is relative to it.
+	// reviewers that did not answer. VoteCoverage is relative to it.
 	Asked  map[string]int
 	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }

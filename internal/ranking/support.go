@@ -19,10 +19,10 @@ const (
 	resamples = 1000
 )
 
-// winnerSupport resamples the counted votes with replacement, as many as there are (Efron's bootstrap). It returns
-// the share of the resamples that each candidate wins, by score and then by wins. Candidates equal in both share a
-// resample. The largest share comes first, and equal shares are in code-point order. Without a counted vote there
-// are no shares.
+// winnerSupport resamples the counted votes with replacement (Efron's bootstrap). Each resample has as many votes
+// as were counted. It returns the share of the resamples that each candidate wins, by score and then by wins.
+// Candidates equal in both share a resample. The largest share comes first, and equal shares are in code-point
+// order. Without a counted vote there are no shares.
 //
 // With up to 8 votes it counts all resamples, and the shares are exact. With more, the seed draws 1000 resamples.
 func (c count) winnerSupport(seed int64) []council.Support {
@@ -42,7 +42,7 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 		return nil
 	}
 	n := len(c.candidates)
-	won := make([]int64, n*n) // [j*n+k-1] counts resamples that j wins as one of k
+	won := make([]int64, n*n) // [j*n+k-1] counts the resamples that candidate j wins together with k-1 others
 	total := int64(0)
 	var first []int
 	visit := func(sum []mark, weight int64) {
@@ -80,8 +80,8 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	return shares
 }
 
-// multisets visits the sum of each multiset of as many ballots as there are. Its weight is the number of sequences
-// with these elements.
+// multisets calls visit for each resample: a multiset of as many ballots as were counted. The argument sum is the
+// sum over the ballots of the resample, and weight is the number of orders in which they can be drawn.
 func (c count) multisets(visit func(sum []mark, weight int64)) {
 	sum := make([]mark, len(c.candidates))
 	var choose func(ballots []ballot, left, weight int64)
@@ -123,7 +123,8 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	}
 }
 
-// leaveOneOut returns the winners if each of the counted votes were missing, by reviewer in code-point order.
+// leaveOneOut returns, for each counted vote, the winners without that vote. It sorts them by reviewer in
+// code-point order.
 func (c count) leaveOneOut() []council.Omission {
 	sum := c.sum()
 	all := winners(nil, sum)
