@@ -30,11 +30,11 @@ type interval struct {
 	terms   []hermiteTerm
 }
 
-// hermiteTerm is the coefficient of an interval for one power of the correlation in the tetrachoric series, with
-// its derivatives by the bounds. The probability of a cell is the sum over n of rho^n times the coefficients of
-// both intervals. For n > 0 the coefficient is phi(t) h_(n-1)(t) / sqrt(n) at the high bound minus the same at the
-// low bound. h_n are the normalised Hermite polynomials. For n = 0 the coefficient is the probability of the
-// interval (Pearson 1900; Kendall 1941).
+// hermiteTerm is a coefficient of the tetrachoric series, which is a sum of powers of the correlation. It belongs
+// to one interval and one power. It has its derivatives by the bounds of the interval. The probability of a cell is
+// the sum over n of rho^n times the coefficients of both intervals. For n > 0 the coefficient is phi(t) h_(n-1)(t)
+// / sqrt(n) at the high bound minus the same at the low bound. h_n are the normalised Hermite polynomials. For n =
+// 0 the coefficient is the probability of the interval (Pearson 1900; Kendall 1941).
 type hermiteTerm struct {
 	value float64
 	by    [2]float64
@@ -95,12 +95,13 @@ type binormal struct {
 	rho, root float64 // the correlation, and sqrt(1-rho^2)
 	// powers holds the powers of the correlation. It is nil if the correlation is above maxSeries.
 	powers []float64
-	nodes  []binormalNode // nodes of the integral over the correlation, without powers
+	nodes  []binormalNode // the nodes of the integral over the correlation, used if powers is nil
 }
 
 type binormalNode struct{ sine, inverse, weight float64 }
 
-// newBinormal returns the distribution of a correlation within maxCorrelation. Its probabilities are exact to 1e-7.
+// newBinormal returns the bivariate normal distribution with correlation rho. The absolute value of rho must not
+// exceed maxCorrelation. The probabilities of the distribution are exact to 1e-7.
 func newBinormal(rho float64) binormal {
 	d := binormal{rho: rho, root: math.Sqrt(1 - rho*rho)}
 	if math.Abs(rho) <= maxSeries {
@@ -124,9 +125,9 @@ func newBinormal(rho float64) binormal {
 	return d
 }
 
-// cell holds the probability that one variate is in x and the other in y. It has the derivatives of that
-// probability by the bounds of each, and the second derivatives by a bound of x and one of y. A second derivative
-// is the density at a corner, with its sign.
+// cell holds the probability that one variate is in an interval x and the other one in an interval y. It has the
+// derivatives of that probability by the bounds of both intervals, and the second derivatives by a bound of x and a
+// bound of y. Such a second derivative is the density at a corner, with its sign.
 type cell struct {
 	p    float64
 	x, y [2]float64
@@ -159,8 +160,8 @@ func (d *binormal) cell(x, y *interval) cell {
 	return c
 }
 
-// integrate sets the cell without the series. Its probability is that of independent variates plus, for each
-// corner, the integral of
+// integrate sets the cell by an integral instead of the series. The probability is that of independent variates
+// plus, for each corner, the integral of
 //
 //	exp(-(h^2 + k^2 - 2 h k sin t) / (2 cos^2 t)) / (2 pi)
 //

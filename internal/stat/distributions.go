@@ -49,8 +49,8 @@ func Binomial(n int, p float64, random *rand.PCG) int {
 }
 
 // BenjaminiHochberg returns the q values of a family of p values, in their order. Of m tests, the one with the k-th
-// smallest p has the value p m/k. Its q is the least such value of that test and of the tests with greater p
-// (Benjamini and Hochberg 1995).
+// smallest p has the value p m/k. The q of a test is the least of these values over the test itself and the tests
+// with greater p (Benjamini and Hochberg 1995).
 func BenjaminiHochberg(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, greatest first
 	for i := range order {
@@ -84,8 +84,9 @@ func Holm(p []float64) []float64 {
 }
 
 // McNemar returns exact p values of paired binary outcomes (McNemar 1947). first counts the pairs in which only the
-// first outcome is 1, and second those in which only the second is. twoSided is for any difference, better for the
-// first being better, and mid is the mid-p for any difference (Fagerland, Lydersen and Laake 2013).
+// first outcome is 1, and second those in which only the second is. twoSided is the p for any difference, better is
+// the one-sided p for the first being better, and mid is the mid-p for any difference (Fagerland, Lydersen and
+// Laake 2013).
 func McNemar(first, second int) (twoSided, better, mid float64) {
 	n := first + second
 	if n == 0 {
@@ -195,8 +196,8 @@ func ClusteredShare(hits []float64, trials []int) Estimate {
 
 // AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error. Its
 // arguments are the sum and the number of the differences in each cluster, for at least two clusters. It adds two
-// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. On one
-// degree of freedom less than there are clusters, intervals keep their level even if few differences are not 0. The
+// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. With one
+// degree of freedom less than there are clusters, intervals keep their level even if most differences are 0. The
 // plain t interval does not.
 func AdjustedMean(sums, counts []float64) (mean, se float64) {
 	total := 0.0
@@ -229,10 +230,11 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 	return distuv.Beta{Alpha: float64(k + 1), Beta: float64(n - k)}.Quantile(confidence)
 }
 
-// PosteriorMean returns the posterior mean of a normal distribution, given values of it, with its 95 % credible
-// interval. The prior of its mean is normal about mean, with the weight of that number of observations. The prior
-// of its variance is inverse gamma with a shape and a scale. This is the conjugate normal-inverse-gamma update,
-// whose marginal is Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
+// PosteriorMean returns the posterior mean of the normal distribution that the values x come from, with its 95 %
+// credible interval. The prior of the distribution's mean is normal about the argument mean, and weighs as much as
+// that number of observations (weight). The prior of the variance is inverse gamma with the arguments shape and
+// scale. This is the conjugate normal-inverse-gamma update, whose marginal is Student's t (Gelman et al., Bayesian
+// Data Analysis, 3rd ed., section 3.3).
 func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	n := float64(len(x))
 	total := weight + n
@@ -250,9 +252,9 @@ func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	return Estimate{Value: &mean, Lower: new(mean - half), Upper: new(mean + half)}
 }
 
-// ModeratedVariances returns the variances of groups, with their degrees of freedom. Its arguments are the sum of
-// squared residuals of each group and its degrees of freedom. The variance s^2 of one group, on few degrees of
-// freedom d, is drawn towards those of the others,
+// ModeratedVariances returns the variances of groups, with their degrees of freedom. The argument squares has the
+// sum of squared residuals of each group, and residual has the degrees of freedom of these residuals. The variance
+// s^2 of a group with d degrees of freedom is drawn towards the variances of the other groups,
 //
 //	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom.
 //
@@ -260,7 +262,7 @@ func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 // (Smyth, Linear Models and Empirical Bayes Methods, 2004, section 6.2). d0 is infinite if log s^2 scatters no more
 // than chance explains. ModeratedVariances returns false if no group has residuals.
 func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok bool) {
-	var raw, known []float64 // of the groups with residuals
+	var raw, known []float64 // the variances, and the degrees of freedom, of the groups that have residuals
 	for k, d := range residual {
 		if d > 0 {
 			raw = append(raw, squares[k]/d)

@@ -29,8 +29,8 @@ const (
 	maxGradedSteps = 40
 	leastGap       = 1e-3 // the least distance between thresholds
 	leastC, mostC  = 0.15, 3
-	// twoCategories is the number of points in a latent unit of a reviewer with two categories. Its single
-	// threshold has no slope.
+	// twoCategories is the number of points in a latent unit for a reviewer with two categories. The slope of the
+	// thresholds gives this number for other reviewers, and a single threshold has no slope.
 	twoCategories = 1.35
 	effectSD      = 3 // standard deviation of an effect's prior, in points
 	spreadSD      = 0.3
@@ -48,10 +48,10 @@ type Score struct {
 	// Candidate is the model that gave the answer, from 0.
 	Candidate int
 	Points    float64
-	// Length is the binary logarithm of the answer's length minus the mean of the answers in the session, l in the
-	// model.
+	// Length is l in the model: the binary logarithm of the answer's length, minus the mean of these logarithms in
+	// the session.
 	Length float64
-	Slate  float64 // is that mean, centred
+	Slate  float64 // lbar in the model: that mean, centred
 	Own    bool    // the reviewer gave the answer
 	Terms  []Term  // are the effects on the score
 }
@@ -68,11 +68,11 @@ type Term struct {
 //	y* = lambda_i z + c_i (sum of effects times their values) + u    u is standard normal
 //	z  = nu_j + b1 l + b2 lbar + b3 (l + lbar)^2                     of candidate j
 //
-// The u of one session are correlated. The correlation is r_i on one ballot, lambda_i lambda_k + g_i g_k about one
-// answer, and g_i g_k otherwise. So the thresholds describe how a reviewer uses the scale, lambda_i how much it
-// tells answers apart, and g_i what all answers to a question have in common. c_i turns points into latent units,
-// so effects are in points as if the scale had no ends. [Graded.Spread] and [Graded.Between] describe further
-// effects.
+// The u of one session are correlated. The correlation of two scores is r_i if they are on one ballot, lambda_i
+// lambda_k + g_i g_k if they are about one answer, and g_i g_k otherwise. So the thresholds describe how a reviewer
+// uses the scale, lambda_i how much it tells answers apart, and g_i what all answers to a question have in common.
+// c_i turns points into latent units, so effects are in points as if the scale had no ends. [Graded.Spread] and
+// [Graded.Between] describe further effects.
 //
 // It is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak priors:
 //
@@ -90,7 +90,7 @@ type Graded struct {
 	occurs    []int   // the number of questions in which each effect occurs
 	layout
 	priors []float64 // 1/sd^2 of each parameter
-	theta  []float64 // the values for which the scores were placed last
+	theta  []float64 // the values of the parameters with which method place last placed the scores
 	// at is the row of each parameter in the matrix of second derivatives, or -1 for none.
 	at        []int
 	rows      int // the number of parameters that are in every model
@@ -136,8 +136,8 @@ type gradedCell struct {
 	kappa     float64
 
 	interval // the interval of u in which the score is
-	// t holds the rows of the parameters that are its bounds. It is 0 if a bound is infinite, and nothing is added
-	// there.
+	// t holds, for each bound of the interval, the row of the parameter that is the bound. It is 0 for an infinite
+	// bound, and nothing is added there.
 	t    [2]int
 	mean []partial
 	// factors is how many of the first elements of mean are factors of z.
@@ -150,7 +150,7 @@ type gradedCell struct {
 type partial struct {
 	row   int // of the parameter
 	value float64
-	// z is the derivative of z. It is set for the mean of a latent value.
+	// z is the derivative of z in the model. It is set only in the mean of a latent value.
 	z float64
 }
 
@@ -360,9 +360,9 @@ func (c *gradedCell) near(other *gradedCell) bool {
 	return c.Ballot == other.Ballot || c.Answer == other.Answer || c.own == other.Answer || other.own == c.Answer
 }
 
-// pair selects pairs of scores in each session: all that are near, and a random share of the others. If these are
-// too many, it selects a share of all pairs and raises their weights in proportion. The selection is the same every
-// time.
+// pair selects pairs of scores in each session: all that are near, and a random share of the others. If the
+// selected pairs are too many, it selects a share of all pairs and raises their weights in proportion. The
+// selection is the same every time.
 func (m *Graded) pair() {
 	chance := func(x, y *gradedCell) float64 {
 		if x.near(y) {
@@ -399,11 +399,11 @@ func (m *Graded) pair() {
 // effect, such a reviewer looks as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
-// Between returns the indices of further effects: how much more reviewers tell models apart than their answers.
-// With these effects, z has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2). Correlations keep
-// lambda_i alone. Without these effects, reviewers that share a taste, or that value something the others do not,
-// look as if they favoured models or themselves. The first reviewer has no such effect, because a common factor of
-// all reviewers only changes the unit of nu.
+// Between returns the indices of further effects: how much more reviewers tell models apart than they tell answers
+// of one model apart. With these effects, z has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2).
+// Correlations keep lambda_i alone. Without these effects, reviewers that share a taste, or that value something
+// the others do not, look as if they favoured models or themselves. The first reviewer has no such effect, because
+// a common factor of all reviewers only changes the unit of nu.
 func (m *Graded) Between() (effects []int) {
 	for i := range m.reviewers {
 		if e := m.between - m.effects + i; m.occurs[e] > 0 {

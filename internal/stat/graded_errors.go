@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// GradedFit is the fit of a [Graded] model with some of its effects. The other effects are beside the model. Both
-// kinds have estimates in points, with errors by leaving out one question at a time (CR3 of Bell and McCaffrey
-// 2002). Without question s the estimates move by one Newton step. u_s are the first derivatives of what the
-// question adds to the objective, A_s the negative second ones, and A those of the whole objective:
+// GradedFit is the fit of a [Graded] model with some of its effects. The other effects are beside the model: the
+// fit holds them at 0. Both kinds have estimates in points, with errors by leaving out one question at a time (CR3
+// of Bell and McCaffrey 2002). Without question s the estimates move by one Newton step. u_s are the first
+// derivatives of what the question adds to the objective, A_s the negative second derivatives of the same, and A
+// those of the whole objective:
 //
 //	theta(-s) - theta = -(A - A_s)^-1 u_s    V = (G-1)/G sum (theta(-s) - theta)(theta(-s) - theta)'
 //
@@ -30,7 +31,7 @@ type GradedFit struct {
 	n      int   // the number of parameters in the model
 	theta  []float64
 	factor []float64 // the factor of A
-	// moved holds, for each question, how much each effect in the model moves without it.
+	// moved holds, for each question, how much each effect in the model moves if the question is left out.
 	moved   [][]float64
 	omitted []omitted
 }
@@ -38,10 +39,12 @@ type GradedFit struct {
 const (
 	converged = 1e-4 // a fit ends if another step would gain less than this
 	roughly   = 1    // the same for a first, rough fit
-	// roughSessions is the number of sessions in the rough fit, and at most twice as many.
+	// The rough fit takes all sessions if they are fewer than twice roughSessions. Otherwise it takes between
+	// roughSessions and twice as many.
 	roughSessions = 200
 	leverageTerms = 2 // how many terms the series has after the first
-	// leastUnexplained is the share of the information on an effect that the parameters in the model must leave.
+	// leastUnexplained is the least share of the information about an effect that the parameters in the model must
+	// leave unexplained.
 	leastUnexplained = 1e-3
 	// fewQuestions is the largest number of questions for which the error of an effect beside the model includes
 	// its leverage. Leverage is the share of each question in the information about the effect.
@@ -214,7 +217,7 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 }
 
 // omitted is an effect beside the model. score and information are what the parameters in the model leave of the
-// effect's own.
+// effect's own score and information.
 type omitted struct {
 	effect, row        int
 	between            bool
@@ -299,9 +302,9 @@ func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) 
 	}
 }
 
-// BetweenP returns p for the hypothesis that reviewers tell models apart as much as their answers. It uses
-// Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the model already has these effects,
-// or if the scores tell nothing about them.
+// BetweenP returns p for the hypothesis that reviewers tell models apart as much as they tell answers of one model
+// apart. It uses Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the model already has
+// these effects, or if the scores tell nothing about them.
 func (f *GradedFit) BetweenP() float64 {
 	var of []*omitted
 	between := f.of.Between()

@@ -149,7 +149,8 @@ func (d *derivatives) clear() {
 	clear(d.half)
 }
 
-// information sets to to the observed information, which is the negative matrix of second derivatives.
+// information fills the argument to with the observed information, which is the negative matrix of second
+// derivatives.
 func (d *derivatives) information(to []float64) {
 	for i := range d.n {
 		for j := range i + 1 {
@@ -459,7 +460,8 @@ func (m *Graded) possible() bool {
 
 // maximise moves the first n parameters to the maximum of the objective by Newton's method. The objective uses one
 // session of every stride sessions. maximise returns the factor of the information there, and the objective. It
-// stops if the next step would gain less than enough. It halves a step that does not raise the objective.
+// stops if the next step would gain less than the argument enough. It halves a step that does not raise the
+// objective.
 func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, objective float64, err error) {
 	d := newDerivatives(n)
 	information := make([]float64, n*n)
@@ -486,8 +488,8 @@ func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (f
 }
 
 // ascend replaces a gradient by a step if the information is not definite. The step is Newton's with the absolute
-// eigenvalues. At a saddle that would gain less than enough. Then the step goes some way along the eigenvector of
-// the least eigenvalue.
+// eigenvalues. At a saddle, that step would gain less than the argument enough. In this case the step goes some way
+// along the eigenvector of the least eigenvalue.
 func ascend(information []float64, n int, gradient []float64, enough float64) bool {
 	// least is the least eigenvalue that counts, away the length of the step away from a saddle, and most the
 	// largest change of a parameter.
@@ -525,8 +527,8 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 	return true
 }
 
-// advance takes the whole step, or the greatest half, quarter and so on of it that does not lower the objective. It
-// sets the derivatives there. It returns false if no part of the step does.
+// advance takes the whole step. If that lowers the objective, it tries half of the step, a quarter and so on. It
+// sets the derivatives at the new parameters. It returns false if each part of the step lowers the objective.
 func (m *Graded) advance(d *derivatives, stride int, step []float64) bool {
 	from := slices.Clone(m.theta)
 	value := d.value

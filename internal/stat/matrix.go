@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// dependent is the share of its square that a column must keep when the other columns are subtracted from it. With
-// less, it counts as a combination of them.
+// dependent is the share of its sum of squares that a column must keep when the other columns are subtracted from
+// it. A column that keeps less counts as a combination of the others.
 const dependent = 1e-9
 
 // Matrix returns m rows of n cells. Each cell holds value.
@@ -76,8 +76,8 @@ func back(l []float64, n, m int, b []float64) {
 	}
 }
 
-// addNull adds vv' for each combination v of the columns that a factored matrix shows to be zero. v has a largest
-// coefficient of 1.
+// addNull adds vv' for each combination v of the columns that a factored matrix shows to be zero. The largest
+// coefficient of v is 1.
 func addNull(to, l []float64, n int) {
 	for d := range n {
 		if l[d*n+d] != 0 {

@@ -8,19 +8,20 @@ import (
 // Design describes what a [Regression] fits. The observations come in blocks. Each observation is in a cell of the
 // table of its block, in a row and a column.
 type Design struct {
-	// Columns says whether to absorb an effect of each column of each table. Otherwise the regression absorbs one
-	// of each row.
+	// If Columns is true, the regression absorbs an effect of each column of each table. Otherwise it absorbs an
+	// effect of each row.
 	Columns    bool
 	Regressors int
 }
 
 // Regression is a linear regression with fixed effects that are absorbed inside each block. Regressors and response
-// enter as deviations from what the dummies of these effects explain. With X and y as deviations, it keeps the
-// sufficient statistics of each cluster, A_s = Xd'Xd and b_s = Xd'yd. They add up over the blocks of a cluster.
+// enter as deviations from what the dummies of these effects explain. The regression keeps the sufficient
+// statistics of each cluster, A_s = Xd'Xd and b_s = Xd'yd, where Xd and yd are these deviations. The statistics add
+// up over the blocks of a cluster.
 type Regression struct {
 	Design
 	byCluster []*sums // nil for a cluster without observations
-	clusters  []*sums // those with observations, in the order in which they occur
+	clusters  []*sums // the clusters with observations, in the order in which they occur
 	total     *sums   // over all clusters
 
 	// The observations of the current block.
@@ -70,8 +71,8 @@ func (r *Regression) Add(row, column int, x []float64) {
 	}
 }
 
-// EndBlock adds the observations since the last block to a cluster. Their table has that number of rows and
-// columns. Clusters are numbered from 0.
+// EndBlock adds the observations since the last block to a cluster. The table of these observations has the given
+// numbers of rows and columns. Clusters are numbered from 0.
 func (r *Regression) EndBlock(cluster, rows, columns int) {
 	if len(r.row) == 0 {
 		return
@@ -94,7 +95,8 @@ func (r *Regression) EndBlock(cluster, rows, columns int) {
 	}
 }
 
-// explained is the share of its square that rounding may leave of a column that consists only of absorbed effects.
+// explained bounds what rounding may leave of a column that consists only of absorbed effects, as a share of its
+// sum of squares.
 const explained = 1e-18
 
 // absorb subtracts from each regressor and the response what the dummies explain. If only rounding errors remain,
@@ -164,8 +166,8 @@ type Fit struct {
 	// CV3 and CR1 are covariances of the coefficients, N x N. With G clusters, CV3 is (G-1)/G sum (beta(-s) -
 	// beta)(beta(-s) - beta)' (MacKinnon, Nielsen and Webb 2023). CR1 is the usual clustered one.
 	CV3, CR1 []float64
-	// unknown and fragile are sums of vv' over combinations v of coefficients that do not change the fit. unknown
-	// is for all clusters, and fragile for all but one, whichever is left out.
+	// unknown and fragile are sums of vv' over combinations v of coefficients that do not change the fit: in unknown
+	// the fit to all clusters, and in fragile the fit without some one cluster.
 	unknown, fragile []float64
 
 	of     *Regression
@@ -264,13 +266,14 @@ func (f *Fit) sandwich(a, meat []float64, factor float64) {
 }
 
 // Estimable reports whether the observations determine the contrast c of the coefficients. robust says whether they
-// still do without any one cluster.
+// still determine it whichever one cluster is left out.
 func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 	const slack = 1e-8 // for rounding errors, as coefficients are about 1
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
 }
 
-// fewest is a share of the informative clusters. If their effective number is below it, that number counts instead.
+// fewest is a share of the informative clusters. If the effective number of clusters is below that share, the
+// effective number counts.
 const fewest = 1. / 5
 
 // informative counts the clusters that are informative about a contrast.
@@ -294,10 +297,11 @@ func (t *informative) clusters() int {
 
 // Informative returns how many clusters are informative about an estimable contrast. The part of a cluster is h_s =
 // c'A^-1 A_s A^-1 c. This is what it adds to the variance of the contrast if all observations vary equally.
-// Clusters without a part do not count. Absorbing effects removes all of their observations, or all that the
+// Clusters without a part do not count: absorbing effects removes all of their observations, or all that the
 // contrast compares. The effective number of clusters is (sum h)^2 / sum h^2 (Carter, Schnepel and Steigerwald
-// 2017). If the parts are so unequal that it is less than a fifth of the remaining clusters, it counts instead of
-// them. Above that, CV3 is sufficient, because it errs on the safe side if clusters are unequal.
+// 2017). If the parts are so unequal that the effective number is less than a fifth of the remaining clusters, the
+// effective number counts instead. Above that, CV3 is sufficient, because it errs on the safe side if clusters are
+// unequal.
 func (f *Fit) Informative(c []float64) int {
 	w := slices.Clone(c)
 	Solve(f.factor, f.N, w)
@@ -344,7 +348,7 @@ type Contrast struct {
 	Effect // on one degree of freedom less than informative clusters
 	// Estimable says that the observations determine the combination. If it is false, the other fields are zero.
 	Estimable   bool
-	Robust      bool // the observations still determine it without any one cluster
+	Robust      bool // the observations still determine it whichever one cluster is left out
 	Informative int  // see [Fit.Informative]
 }
 
@@ -370,7 +374,8 @@ func (e Effect) HalfWidth(confidence float64) float64 {
 func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
 	centre := Mean(t)
 	level := Mean(y)
-	// all and parts hold the number of points, and the sums of t, y, t^2 and ty, as deviations.
+	// all and parts hold the number of points, and the sums of t, y, t^2 and ty, where t and y are deviations from
+	// their means.
 	var all [5]float64
 	parts := map[int]*[5]float64{}
 	var order []*[5]float64 // in a fixed order, because sums of floats depend on the order

@@ -16,9 +16,9 @@ const (
 	maxUnits = 256
 )
 
-// Bootstrap returns the 95 % BCa interval of a statistic of sums. Each unit has one element of terms, and the sums
-// are over all units, at least one. Bootstrap resamples the units with random numbers from that seed. It returns
-// false if the statistic is NaN without some unit or for some resample.
+// Bootstrap returns the 95 % BCa interval of a statistic of sums. The argument terms has one element for each unit,
+// at least one, and the sums are over all units. Bootstrap resamples the units with random numbers from that seed.
+// It returns false if the statistic is NaN without some unit or for some resample.
 func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed uint64) (low, high float64, ok bool) {
 	terms = pool(terms)
 	n := len(terms)
@@ -71,8 +71,9 @@ func pool(terms [][]float64) [][]float64 {
 }
 
 // bca returns the 95 % bias-corrected and accelerated interval of an estimate (Efron 1987). jackknife holds the
-// estimates without each observation, and replicates those of the bootstrap. bca returns false if one of these is
-// NaN, if the jackknife values are equal except for rounding, or if all replicates are on one side of the estimate.
+// estimates without each observation, and replicates the estimates of the bootstrap. bca returns false if one of
+// these is NaN, if the jackknife values are equal except for rounding, or if all replicates are on one side of the
+// estimate.
 func bca(estimate float64, jackknife, replicates []float64) (low, high float64, ok bool) {
 	if Constant(jackknife) {
 		return 0, 0, false
@@ -108,8 +109,8 @@ func bca(estimate float64, jackknife, replicates []float64) (low, high float64, 
 }
 
 // CUSUM returns the largest absolute partial sum of deviations from the mean, divided by SD sqrt(n) (Page 1954). at
-// is the index at which the values after it begin. Without a change, and with large n, the statistic follows the
-// supremum of a Brownian bridge. There must be at least two values, not all equal.
+// is the index of the first value after that partial sum. Without a change, and with large n, the statistic follows
+// the supremum of a Brownian bridge. There must be at least two values, not all equal.
 func CUSUM(y []float64) (statistic float64, at int) {
 	mean, sd := MeanStdDev(y)
 	sum := 0.0
@@ -123,9 +124,9 @@ func CUSUM(y []float64) (statistic float64, at int) {
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
 }
 
-// PermuteCUSUM returns a p value for each of the first len(factors) columns, which hold deviations from a mean of
-// 0. The statistic is the largest absolute partial sum, and the rows are permuted. Each factor says how many times
-// larger the variance of sums of neighbours is than that of independent values.
+// PermuteCUSUM tests each of the first len(factors) columns of deviations, whose means must be 0, and returns the p
+// values. The statistic is the largest absolute partial sum of a column, and the rows are permuted. The factor of a
+// column says how many times larger the variance of sums of neighbours is than it would be for independent values.
 func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
 	n := len(factors)
 	order := slices.Clone(pool(deviations))

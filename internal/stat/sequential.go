@@ -29,7 +29,7 @@ func EBH(e []float64, alpha float64) []bool {
 // Mixture is the normal mixture martingale (Robbins 1970). It gives an e value for the hypothesis that an estimate
 // is 0, and an interval of the estimate. Both are valid however often one looks. They are asymptotic, so the
 // estimate from n observations must be about normal (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, theorem
-// 2.2). The value is the variance of the mixture divided by that of one observation.
+// 2.2). The value of a Mixture is the variance of the mixture divided by the variance of one observation.
 type Mixture float64
 
 // TunedMixture returns the mixture whose 1-alpha interval is narrowest at about n observations.
@@ -101,8 +101,8 @@ func (b Betting) Interval() (low, high float64) {
 	return low, high
 }
 
-// edge returns the number between 0 and 1 at which holds becomes true. holds must be false below it and true above
-// it.
+// edge returns the number between 0 and 1 at which the function holds becomes true. The function must be false
+// below it and true above it.
 func edge(holds func(float64) bool) float64 {
 	const precision = 1e-12
 	low := 0.

@@ -53,8 +53,8 @@ func quantile(sorted []float64, level float64) float64 {
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
-// PlaceOf returns the place, from 0, of value k if the greatest value is first. It is the number of greater values,
-// plus half the number of other equal values. NaN values do not count.
+// PlaceOf returns the place, from 0, of the value x[k] if the greatest value is first. It is the number of greater
+// values, plus half the number of other equal values. NaN values do not count.
 func PlaceOf(x []float64, k int) float64 {
 	greater := 0.
 	equal := -1.

@@ -7,7 +7,7 @@ import (
 )
 
 // TwoWay is the least-squares fit of additive effects of rows and columns to a table (for incomplete tables Yates
-// 1934). Its slices are by row. They are NaN for a row without a value.
+// 1934). Each slice has an element for each row, which is NaN if the row has no value.
 type TwoWay struct {
 	Effect []float64 // what a row adds to a value; the effects sum to zero
 	// Leverage is the variance of the effect by chance, divided by the variance of one value.
@@ -38,7 +38,7 @@ func FitTwoWay(y [][]float64) TwoWay {
 	}
 	normal, sums := normalEquations(y, present, columns)
 	var chol mat.Cholesky
-	const singular = 1e9 // the condition of equations that fall into separate parts
+	const singular = 1e9 // a condition number above this means that the equations fall into separate parts
 	if !chol.Factorize(normal) || chol.Cond() > singular {
 		return fit
 	}
@@ -83,8 +83,9 @@ func known(y [][]float64) (rows []int, values int) {
 	return rows, values
 }
 
-// normalEquations returns the normal equations of the rows, without the columns. columns holds the number of values
-// in each column. Adding 1 to every cell makes the equations regular and the sum of the solution zero.
+// normalEquations returns the normal equations of the row effects, with the column effects eliminated. The argument
+// columns holds the number of values in each column. Adding 1 to every cell makes the equations regular and the sum
+// of the solution zero.
 func normalEquations(y [][]float64, rows, columns []int) (*mat.SymDense, *mat.VecDense) {
 	normal := mat.NewSymDense(len(rows), nil)
 	sums := mat.NewVecDense(len(rows), nil)
@@ -152,8 +153,8 @@ func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.
 			if math.IsNaN(e) {
 				continue
 			}
-			// n counts the rows with a value in the column. row sums the inverse over these rows and this row, and
-			// block sums it over any two of these rows.
+			// n counts the rows with a value in the column. row is the sum of the inverse's elements for row i and
+			// each of these rows. block is the sum of its elements for each two of these rows.
 			var n, row, block float64
 			for b, k := range present {
 				if math.IsNaN(residuals[k][j]) {
