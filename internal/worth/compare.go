@@ -24,9 +24,9 @@ type Question struct {
 
 // Design says which arms to compare, and how.
 type Design struct {
-	Treatment   string   // the arm that has to pay
-	Comparators []string // the arms that it has to beat
-	Members     []string // the arms of which it has to beat the best; empty for none
+	Treatment   string   // the arm that the verdict is about
+	Comparators []string // the arms that the treatment has to beat
+	Members     []string // the treatment has to beat the best of these arms, if there are any
 	Described   []string // arms that are compared for information
 	// Margin is the least difference that counts, above 0. It is not used with ValueUSD.
 	Margin float64
@@ -72,15 +72,15 @@ type Comparison struct {
 	// Interval is the difference in score, the treatment minus the arm. With a value, it is net of costs. It is
 	// null below two clusters. With a value it is also null if a cost is unknown.
 	Interval *Interval `json:"interval"`
-	// P is for any difference. It is McNemar's exact p for binary scores without groups, and otherwise by t.
-	// PAdjusted is Holm's over all comparisons of the report.
+	// P is the p value for any difference. It is McNemar's exact p for binary scores without groups, and otherwise
+	// that of a t test. PAdjusted is P with Holm's adjustment over all comparisons of the report.
 	P         *float64 `json:"p"`
 	PAdjusted *float64 `json:"p_adjusted"`
-	// PShort is for the treatment being better by less than the margin. PShortAdjusted is Holm's over the
-	// comparisons of the verdict.
+	// PShort is the p value for the treatment being better by less than the margin. PShortAdjusted is PShort with
+	// Holm's adjustment over the comparisons of the verdict.
 	PShort         *float64 `json:"p_short_of_margin"`
 	PShortAdjusted *float64 `json:"p_short_of_margin_adjusted"`
-	// PEquivalent is for the two being within the margin of each other.
+	// PEquivalent is the p value for the two arms being within the margin of each other.
 	PEquivalent *float64 `json:"p_equivalent"`
 	// CostPerAdditionalRight is the additional cost for each additional right answer, in US dollars. It is null if
 	// the treatment has no more right answers, or if a cost is unknown.
@@ -114,8 +114,9 @@ type ArmFigures struct {
 // Best compares the treatment with the best member, although it is not known which member that is.
 type Best struct {
 	Members []Comparison `json:"members"`
-	// Picked holds, for each fold, the best members in the other folds. Several members may be equally good. It is
-	// empty if the comparison is in money and a cost is unknown.
+	// Picked holds, for each fold (one of at most ten parts of the questions), the members that are best in the
+	// other folds. Several members may be equally good. It is empty if the comparison is in money and a cost is
+	// unknown.
 	Picked [][]string `json:"picked"`
 	// Size is the difference to the picked members. It is null in the same cases as that of a [Comparison]. It
 	// estimates the size of the advantage and is no test. For a council that is exactly as good as its best member,

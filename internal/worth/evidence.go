@@ -10,8 +10,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The least numbers for figures: clusters of shadow sessions, sessions with a label for a sentence about people,
-// and sessions with a label for an interval of agreement.
+// The least numbers for a figure. ShadowFrom counts clusters of shadow sessions. The others count sessions with a
+// label: PeopleFrom for a sentence about people, and AgreementFrom for an interval of agreement.
 const (
 	ShadowFrom    = 30
 	PeopleFrom    = 50
@@ -80,7 +80,7 @@ type Shadow struct {
 	Missing  int        `json:"missing"` // counts reviewers without a choice
 	// Synthesis is the share of a session's reviewers that prefer the synthesis, on average. Ties count half.
 	Synthesis *Share `json:"synthesis"`
-	// EqualLength is that share if both texts were equally long. It is null if the lengths cannot tell.
+	// EqualLength is that share if both texts were equally long. It is null if the lengths allow no estimate.
 	EqualLength *EqualShare `json:"at_equal_length"`
 	// First is the share of the text that was shown first. Ties count half. It is .5 if the order does not matter.
 	First     *Share           `json:"first_shown"`
@@ -102,8 +102,8 @@ type ShadowReviewer struct {
 	First     float64 `json:"first_shown"`
 }
 
-// People says what people preferred. Its figures are about sessions that were drawn to be asked about (wanted).
-// Unasked describes labels of other sessions.
+// People says what people preferred. Its figures are about wanted sessions: those that were drawn to be asked
+// about. Unasked describes labels of other sessions.
 type People struct {
 	Verdict  Preference `json:"verdict"`
 	Labels   int        `json:"labels"`   // counts the last label of each person and session
@@ -116,7 +116,8 @@ type People struct {
 	Labelled int `json:"labelled"`
 	// Synthesis is the share of people that prefer the synthesis to the top-ranked answer. Ties count half.
 	Synthesis *Share `json:"synthesis"`
-	// Lowest and Highest are that share if all wanted sessions without a label were for one side.
+	// Lowest is that share if people preferred the top-ranked answer in all wanted sessions without a label. Highest
+	// is that share if they preferred the synthesis there.
 	Lowest  *Share `json:"if_the_others_prefer_the_top"`
 	Highest *Share `json:"if_the_others_prefer_the_synthesis"`
 	// Powered combines that share with the choices of reviewers in other sessions. It is null below 50 labels.
@@ -153,7 +154,7 @@ type Agreement struct {
 	Sessions int `json:"sessions"`
 	// Share counts ties half, and leaves out pairs with the reviewer's own answer.
 	Share float64 `json:"share"`
-	// Interval is over sessions. It is null below 20 of them, and for labels that were not asked for.
+	// Interval is over sessions. It is null below 20 sessions, and for labels that were not asked for.
 	Interval *Share `json:"interval"`
 }
 
@@ -441,7 +442,7 @@ func (p *People) addLabels(labels []council.LabelRecord, sessions *askedAbout) {
 }
 
 // pairs returns the choice of people in each session that has one. low and high also hold the other wanted
-// sessions. In low people prefer the top-ranked answer there, in high the synthesis.
+// sessions. In low, people are taken to prefer the top-ranked answer in those sessions, and in high the synthesis.
 func (a *askedAbout) pairs() (people, low, high []Pair) {
 	for _, id := range slices.Sorted(maps.Keys(a.wanted)) {
 		if a.votes[id] == nil {
@@ -469,7 +470,7 @@ func (a *askedAbout) judgedToo() (said, judged []float64) {
 }
 
 // agreement returns how often the council and each reviewer order two answers as people do. An interval needs at
-// least from sessions.
+// least as many sessions as the argument from.
 func agreement(labels []council.LabelRecord, from int) Agreements {
 	var borda []Pair
 	reviewers := map[string][]Pair{}

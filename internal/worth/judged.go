@@ -31,7 +31,7 @@ type Judged struct {
 	Unstable    int          `json:"unstable"`        // counts pairs of orders that got different verdicts
 	Missing     int          `json:"missing"`         // counts replies that are no judgement
 
-	// sameLength says that all texts are equally long, so the difference is that at equal length.
+	// sameLength says that all texts are equally long, so the plain difference is the difference at equal length.
 	sameLength bool
 }
 
@@ -45,8 +45,8 @@ type EqualLength struct {
 	Upper       float64 `json:"upper_one_sided"`
 }
 
-// AtEqualLength returns the difference at equal length of pairs with these log2 ratios of lengths, or nil if it is
-// undefined.
+// AtEqualLength returns what the mean difference of the pairs would be at equal length. The argument ratios has the
+// log2 of the ratio of lengths of each pair. The result is nil if it is undefined.
 func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	type sums struct{ n, x, xx, y, xy float64 }
 	minus := func(a, b sums) sums { return sums{a.n - b.n, a.x - b.x, a.xx - b.xx, a.y - b.y, a.xy - b.xy} }
@@ -95,8 +95,8 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 }
 
 // CompareJudged compares the treatment with each comparator by the verdicts of judges. The result is the judgement
-// of these judges, not what is right. It must be the same if all missing judgements were for either side. The plan
-// must have no members, because the judges do not compare the treatment with each of them.
+// of these judges, not what is right. The verdict must be the same whichever side all missing judgements were for.
+// The plan must have no members, because the judges do not compare the treatment with each of them.
 func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	r := judgedReport(questions, plan, nil)
 	if r.Verdict == Undecided {
@@ -112,7 +112,8 @@ func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	return r
 }
 
-// judgedReport compares with missing judgements left out, or counted as instead if that is not nil.
+// judgedReport compares the treatment with each comparator. If the argument instead is nil, missing judgements are
+// left out. Otherwise each of them counts as that value.
 func judgedReport(questions []JudgedQuestion, plan Design, instead *float64) Report {
 	clusters := map[string]bool{}
 	for _, q := range questions {

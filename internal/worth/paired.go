@@ -21,10 +21,10 @@ type Pair struct {
 	D       float64
 }
 
-// Interval is a mean paired difference with its uncertainty. It adds two questions, each a cluster, with
+// Interval is a mean paired difference with its uncertainty. Two questions are added, each a cluster, with
 // differences of 1 and -1 (Bonett and Price 2012). The standard error comes from leaving out one cluster at a time.
 // The interval and its tests use the t distribution with one degree of freedom less than there are clusters. Unlike
-// the plain t interval, this keeps its level for binary scores of which few differ.
+// the plain t interval, this keeps its level for binary scores even if most pairs are equal.
 type Interval struct {
 	N        int     `json:"n"`
 	Clusters int     `json:"clusters"`
@@ -109,8 +109,8 @@ type Power struct {
 	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show, if the scores differ at .1 to .4 of them. [Design.Rivals]
-// counts the rivals. The margin must be above 0.
+// Powers returns what a number of questions can show, if the scores differ at a share of .1 to .4 of them.
+// [Design.Rivals] counts the rivals. The margin must be above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
 	for i := range all {
@@ -153,7 +153,7 @@ func chance(se, gain, margin float64, rivals int) float64 {
 	return stat.NormalMean(func(u float64) float64 { return math.Pow(stat.NormalCDF(u+above), float64(rivals)) })
 }
 
-// bisect returns the value between low and high from which on a condition holds. It must hold at high.
+// bisect returns the value between low and high from which on a condition holds. The condition must hold at high.
 func bisect(low, high float64, holds func(float64) bool) float64 {
 	for range 50 {
 		if middle := (low + high) / 2; holds(middle) {

@@ -6,9 +6,9 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// PPI is the mean of people's labels. It combines the few sessions that have labels with a judge that has a value
-// for many. This is prediction-powered inference with a tuned weight (PPI++; Angelopoulos, Duchi and Zrnic 2023).
-// The judge may be biased, because its errors in the sessions with labels are subtracted.
+// PPI is an estimate of the mean of people's labels. It combines the labels of a few sessions with a judge's values
+// for many sessions. This is prediction-powered inference with a tuned weight (PPI++; Angelopoulos, Duchi and Zrnic
+// 2023). The judge may be biased, because its errors in the sessions with labels are subtracted.
 type PPI struct {
 	Labelled int     `json:"labelled"` // counts sessions with a label, n
 	Others   int     `json:"others"`   // counts sessions with the judge alone, N
@@ -23,9 +23,9 @@ type PPI struct {
 	Gain float64 `json:"gain"`
 }
 
-// PredictionPowered estimates the mean of labels. judged holds the values of the judge in the same sessions, and
-// others its values in sessions without a label. It returns nil for fewer than two labels, and if the standard
-// error would be zero.
+// PredictionPowered estimates the mean label. The argument judged has the judge's values for the sessions in
+// labels. The argument others has the judge's values for sessions without a label. It returns nil if there are
+// fewer than two labels, or if the standard error would be zero.
 func PredictionPowered(labels, judged, others []float64) *PPI {
 	n := float64(len(labels))
 	m := float64(len(others))

@@ -11,9 +11,9 @@ type SeatQuestion struct {
 	ID      string
 	Cluster string
 	Wrong   []bool // by seat; answers that failed or cannot be graded count as wrong
-	// Vote is the score of the commonest answer. VoteWithout is that score without the answer of one seat, by seat.
-	// Ranked is the score of the first answer by Borda count. RankedWithout is that score without the answer and
-	// the ballot of one seat. A nil score was not counted.
+	// Vote is the score of the commonest answer. VoteWithout holds, for each seat, that score without the seat's
+	// answer. Ranked is the score of the first answer by Borda count. RankedWithout holds, for each seat, that score
+	// without the seat's answer and ballot. A score is nil if it was not counted.
 	Vote, Ranked               *float64
 	VoteWithout, RankedWithout []*float64
 }
@@ -275,7 +275,8 @@ func (e *errorCounts) meanPhi() (mean float64, varying int) {
 	return sum / pairs, varying
 }
 
-// kish returns how many independent seats k seats are worth, or NaN if that is undefined.
+// kish returns how many independent seats k seats are worth if the mean correlation of their errors is mean. It is
+// NaN if that is undefined.
 func kish(k int, mean float64) float64 {
 	if over := 1 + float64(k-1)*mean; over > 1e-9 {
 		return float64(k) / over
