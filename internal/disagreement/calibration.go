@@ -9,13 +9,15 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// A calibration passes if the one-sided bound of the flagged share of benign sessions, at this confidence, is below
-// maxShare.
+// A calibration passes if the upper bound of the share of benign sessions that are flagged is below maxShare. The
+// bound is one-sided and has this confidence.
 const maxShare, confidence = 0.03, 0.95
 
-// Calibrate returns the calibration of an instrument. sessions is the number of benign sessions in which it could
-// flag something, and flagged the number in which it would have. The calibration passes if the one-sided 95 %
-// Clopper-Pearson bound of the flagged share is below 3 %. Without a flag, that takes 99 sessions or more.
+// Calibrate returns the calibration of an instrument: a model with its prompt or rule, terms, axes and threshold.
+// It comes from benign sessions, in which no group is treated differently. The argument sessions is the number of
+// them in which the instrument could flag something, and flagged the number in which it would have flagged
+// something. The calibration passes if the one-sided 95 % Clopper-Pearson bound of the flagged share is below 3 %.
+// If nothing is flagged, that takes 99 sessions or more.
 func Calibrate(instrument council.Calibration, sessions, flagged int, now time.Time) council.Calibration {
 	c := instrument
 	c.Date = now.UTC()
@@ -32,8 +34,9 @@ func Calibrates(c, instrument council.Calibration) bool {
 		slices.Equal(c.Axes, instrument.Axes)
 }
 
-// Uncalibrated returns why an instrument may not flag anything by its newest calibration. It returns nil if it may:
-// the calibration is of this instrument, it passed, and its threshold is not higher than the instrument's.
+// Uncalibrated returns why an instrument may not flag anything by its newest calibration. It returns nil if the
+// instrument may flag: the calibration is of this instrument, it passed, and its threshold is not higher than the
+// instrument's.
 func Uncalibrated(c *council.Calibration, instrument council.Calibration, backend council.DisagreementBackend) *string {
 	switch {
 	case c == nil || !Calibrates(*c, instrument):

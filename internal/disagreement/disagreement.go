@@ -29,12 +29,12 @@ const (
 	// minExpected is the least expected count for which the chi-square distribution is used (a rule of thumb,
 	// Cochran 1954).
 	minExpected = 5
-	// draws is how often a simulation draws. It makes 1/2000 the smallest simulated p.
+	// draws is the number of draws in a simulation. So the smallest simulated p is 1/2000.
 	draws = 1999
 	// level is the false discovery rate at which axes are flagged.
 	level = 0.05
-	// When enough draws reach X2, the drawing stops. Then p is above level, so the axis is not flagged (Besag and
-	// Clifford 1991).
+	// When this many draws have reached X2, the drawing stops. Then p is above level, so the axis is not flagged
+	// (Besag and Clifford 1991).
 	enough = level * (draws + 1)
 )
 
@@ -108,7 +108,8 @@ func Detect(ctx context.Context, in Answered) *council.DemographicDisagreement {
 	return d
 }
 
-// newAxis returns an axis with its score and evidence. of returns how the answer of model j covers the axis.
+// newAxis returns an axis with its score and evidence. The function of returns how the answer of model j covers the
+// axis.
 func newAxis(name string, models []string, of func(j int) coverage) council.DemographicAxis {
 	axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 	terms := make([]int, len(models))
@@ -144,9 +145,10 @@ func flag(d *council.DemographicDisagreement, threshold float64) {
 	}
 }
 
-// score returns CouncilEx's score of an axis from the number of its distinct terms in each answer. It is four times
-// the variance of the numbers over the square of the largest one, and nil for fewer than two answers. It adds whole
-// numbers, so a score that equals the threshold is not below it by rounding.
+// score returns CouncilEx's score of an axis. The argument terms has the number of distinct terms of the axis in
+// each answer. The score is four times the variance of these numbers, divided by the square of the largest. It is
+// nil for fewer than two answers. score adds whole numbers, so rounding never puts a score below a threshold that
+// it equals.
 func score(terms []int) *float64 {
 	k := len(terms)
 	if k < 2 {
@@ -162,8 +164,8 @@ func score(terms []int) *float64 {
 	return new(float64(4*(k*squares-sum*sum)) / float64(scale*scale))
 }
 
-// compareRates returns X2 and its p for hits in answers with these lengths in words. There must be at least one
-// hit. It returns nil if fewer than two answers have words.
+// compareRates returns X2 and its p. The arguments hits and lengths have the number of hits and of words in each
+// answer. There must be at least one hit. The results are nil if fewer than two answers have words.
 func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float64) {
 	total := 0
 	filled := 0
@@ -175,7 +177,7 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 		return nil, nil
 	}
 	expected := make([]float64, len(lengths))
-	least := math.Inf(1) // the least of the answers that have words
+	least := math.Inf(1) // the least expected count of an answer that has words
 	for j, n := range lengths {
 		expected[j] = float64(total) * float64(n) / float64(urn.words)
 		if n > 0 {
@@ -196,7 +198,7 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 	}
 	reached := 0
 	for drawn := 1; drawn <= draws; drawn++ {
-		// Draws that differ from the observation only by rounding equal it.
+		// Draws that differ from the observation only by rounding count as equal to it.
 		if statistic(urn.draw(total, random)) >= *x2*(1-1e-9) {
 			if reached++; reached == enough {
 				return x2, new(enough / float64(drawn))
@@ -261,8 +263,8 @@ func (u *urn) draw(hits int, random *rand.PCG) []int {
 // steps counts the steps of a long loop.
 type steps int
 
-// look reports whether ended, the Err method of a context, returns an error. It asks at the first step and at every
-// thousandth step after it. It never asks if ended is nil.
+// look reports whether ended, the Err method of a context, returns an error. It calls ended at the first step and
+// at every thousandth step after it, unless ended is nil.
 func (n *steps) look(ended func() error) bool {
 	*n++
 	return *n%1000 == 1 && ended != nil && ended() != nil

@@ -66,11 +66,12 @@ func (in Answered) Instrument(model string) council.Calibration {
 
 // Cluster tests for each axis whether answers with similar embeddings cover it alike. Over all pairs of answers it
 // correlates two distances (Mantel 1967). One is the difference in the number of distinct terms of the axis. The
-// other is one minus the cosine of their embeddings. lexical is what [Detect] found in the same answers.
+// other is one minus the cosine of their embeddings. The argument lexical is what [Detect] found in the same
+// answers.
 //
 // An axis is flagged if Detect flags it and the correlation is positive with a q value of at most .05. q is p
-// adjusted over the axes that Detect flags. Both conditions are needed. Alone, the correlation finds chance in up
-// to one benign session in twenty, and in more if the answers differ in length, because long answers have more
+// adjusted over the axes that Detect flags. Both conditions are needed. The correlation alone would flag by chance
+// up to one benign session in twenty, and in more if the answers differ in length, because long answers have more
 // terms. Which axes Detect flags does not depend on which answer covers what, so p is valid for these axes alone
 // too.
 //
@@ -82,7 +83,7 @@ func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) 
 	}
 	switch {
 	case len(c.ids) < minClustered:
-		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and it takes %d", len(c.ids), minClustered))
+		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and the test needs %d", len(c.ids), minClustered))
 	case e.cosine == nil:
 		found.Reason = new("not tested: there are no embeddings of the answers: " + e.missing)
 	case !c.covers(lexical): // possible after a takeover
@@ -167,7 +168,7 @@ func reaches(axis council.ClusteredAxis) bool {
 }
 
 // ClusterReaches reports whether Cluster would flag if the model were calibrated. A calibration counts these
-// sessions. ok is false if no axis was tested. Such a session is no evidence for a low rate of flags.
+// sessions. ok is false if no axis was tested, because such a session is no evidence for a low rate of flags.
 func ClusterReaches(found council.DemographicClustering) (flags, ok bool) {
 	for _, axis := range found.Axes {
 		flags = flags || reaches(axis)

@@ -104,7 +104,7 @@ func TestClusterSaysWhyNot(t *testing.T) {
 		want   string
 		tested bool
 	}{
-		{"four answers", 4, func(*Answered, *embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and it takes 5", false},
+		{"four answers", 4, func(*Answered, *embedded, *council.DemographicDisagreement) {}, "there are 4 answers, and the test needs 5", false},
 		{"no embeddings", 8, func(_ *Answered, e *embedded, _ *council.DemographicDisagreement) {
 			e.cosine, e.missing = nil, "bad_response: NaN"
 		}, "no embeddings of the answers: bad_response: NaN", false},

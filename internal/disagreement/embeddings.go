@@ -95,10 +95,11 @@ func (Embeddings) Missing(side council.SidePlan, reason string) council.Finding 
 // similarity is the Finding of Embeddings.
 type similarity struct {
 	side council.SidePlan
-	// cosines holds the cosine of each two authors, in both orders, and of each author with itself. It is nil if
-	// nothing was measured.
+	// cosines holds the cosine of the answers of each two authors, in both orders, and of each author with itself.
+	// It is nil if nothing was measured.
 	cosines map[[2]string]float64
-	// missing says why nothing was measured. It is "" if something was, or if no figure needs it.
+	// missing says why nothing was measured. It is "" if the answers were measured, or if no figure needs the
+	// measurement.
 	missing     string
 	usage       council.Usage
 	coverage    *Coverage // is nil if the terms were not compared
@@ -134,7 +135,7 @@ func beginning(text string, n int) string {
 	return text
 }
 
-// readCosines reads the cosines of each two authors from the reply to a call for embeddings.
+// readCosines reads the cosines of the answers of each two authors from the reply to a call for embeddings.
 func readCosines(authors []string, text string) (map[[2]string]float64, error) {
 	var rows [][]float64
 	if err := json.Unmarshal([]byte(text), &rows); err != nil || len(rows) != len(authors) {
@@ -166,7 +167,7 @@ func (f similarity) AddTo(s *council.Session) {
 	if f.side.Records && f.missing != "" {
 		s.Metadata.Warnings = append(s.Metadata.Warnings, council.Warning{
 			Code: council.WarnNoStyle,
-			Message: "how alike the answers are was not measured, so that the session's records lack " +
+			Message: "the similarity of the answers was not measured, so that the session's records lack " +
 				"style_similarity: " +
 				f.missing,
 		})
@@ -181,7 +182,7 @@ func (f similarity) AddTo(s *council.Session) {
 func (f similarity) clustering(lexical *council.DemographicDisagreement) council.DemographicClustering {
 	if f.coverage == nil || lexical == nil {
 		return council.DemographicClustering{
-			Reason: new("not tested: the session ended before, or this daemon has another version of the rule, or no lexicon"),
+			Reason: new("not tested: the session ended before the test, or this daemon has no lexicon or another version of the rule"),
 			Axes:   []council.ClusteredAxis{},
 			Model:  f.side.Member.Model,
 			Rule:   f.side.Version,

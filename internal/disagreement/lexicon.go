@@ -388,7 +388,7 @@ func newPhrase(text, term string, axis int, isEnglish bool) phrase {
 	return p
 }
 
-// matches reports whether words begin with the phrase. The caller has compared the first word.
+// matches reports whether the argument words begins with the phrase. The caller has compared the first word.
 func (p phrase) matches(words []word) bool {
 	last := len(p.words) - 1
 	if last == 0 {
@@ -415,7 +415,7 @@ type entry struct {
 type Matcher struct {
 	lexicon council.DemographicLexicon
 	terms   Axes     // the terms of the lexicon
-	english bool     // the rules for particular persons apply
+	english bool     // set if the rules for particular persons apply
 	axes    []string // sorted
 	index   map[string]entry
 }
@@ -494,7 +494,7 @@ func (m *Matcher) mentioned(words []word) map[string]bool {
 	return terms
 }
 
-// coverage says what a text has of one axis.
+// coverage says which terms of one axis a text has.
 type coverage struct {
 	terms map[string]int // how often each term occurs
 	// hits counts the occurrences that are compared between texts. All words for particular persons (see person) of

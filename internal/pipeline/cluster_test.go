@@ -82,7 +82,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 		{name: "no numbers", members: 8, calls: 1, faults: []simllm.Fault{{Kind: simllm.EmbeddingEmpty}}, reason: "is empty"},
 		{name: "NaN", members: 8, calls: 1, faults: []simllm.Fault{{Kind: simllm.EmbeddingNaN}}, reason: "not the JSON of embeddings"},
 		{name: "refused", members: 8, calls: 1, faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 401}}, reason: "unauthorized"},
-		{name: "few answers", members: 4, calls: 1, reason: "there are 4 answers, and it takes 5"}, // for the records
+		{name: "few answers", members: 4, calls: 1, reason: "there are 4 answers, and the test needs 5"}, // for the records
 		{name: "few answers, no records", members: 4, change: func(o *pipeline.Options) { o.Consent = 0 }, reason: "there are 4 answers"},
 		{name: "not calibrated", members: 8, calls: 1, change: uncalibrated, reason: "was not calibrated"},
 	} {
