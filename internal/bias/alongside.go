@@ -22,7 +22,7 @@ type AlongsideKind string
 
 // The kinds of change.
 const (
-	AlongsideTopic  AlongsideKind = "category" // the share of the sessions of a category
+	AlongsideTopic  AlongsideKind = "category" // the share of the sessions that have a category
 	AlongsideMember AlongsideKind = "member"   // the share of the sessions in which a member took part
 	// AlongsideVersion is the share of the sessions in which a version of a member's model replied.
 	AlongsideVersion AlongsideKind = "version"
@@ -108,7 +108,7 @@ func alongside(changed []Alongside) string {
 	for i, a := range changed {
 		texts[i] = fmt.Sprintf("%s %s (%s to %s)", a.What, a.Name, a.Before, a.After)
 	}
-	return " Then changed too: " + strings.Join(texts, ", ") + "."
+	return " Also changed then: " + strings.Join(texts, ", ") + "."
 }
 
 // thirds returns the first and the last third of a stretch.

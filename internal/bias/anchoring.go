@@ -13,7 +13,8 @@ type anchoring struct {
 	// Effect is kappa, in points per point that the first answer is better than the slate. Its error is 0 if the
 	// figure cannot be tested: with fewer than two questions, or if it is the same for all questions.
 	stat.Effect
-	// sessions counts those in which a reviewer has a lead, and questions those whose leads vary.
+	// sessions counts the sessions in which a reviewer has a lead, which is A_si(f) in the comment of anchor.
+	// questions counts the questions whose leads vary.
 	questions, sessions int
 	records             int // the number of scores that entered
 }
@@ -34,8 +35,8 @@ type anchoring struct {
 // estimated from the same scores.
 //
 // Kappa is sum U / sum W. W_s is a sum over reviewers of two factors. The first is A_si(f) of the first answer. The
-// second is the sum over all answers of the residuals of an effect of one, x_sij = A_si(f) for every answer after
-// the first. The standard error treats sum W as known.
+// second is the sum over all answers of the residuals of x_sij. x_sij is what anchoring adds to a score if kappa is
+// 1: A_si(f) for every answer after the first, and 0 for the first. The standard error treats sum W as known.
 func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
@@ -95,8 +96,8 @@ type anchorSums struct {
 	u, w      float64         // sums of U_s and W_s
 }
 
-// add adds a session. left holds its residuals after the means of positions are removed. moved holds the residuals
-// that an effect of one leaves.
+// add adds a session. left holds the residuals of its scores after the means of positions are removed. moved holds
+// the residuals of x_sij, which the comment of anchor defines.
 func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 	sum := 0.0
 	found := false

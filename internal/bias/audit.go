@@ -13,7 +13,8 @@ const (
 	// minScoredAnswers is the least number of answers for judging the length correlation of one session. ADR-015
 	// has 10. At a level of .01 five answers are enough to find that scores follow length alone.
 	minScoredAnswers = 5
-	// lengthLevel is the level of the length correlation, and positionLevel that of the positions.
+	// lengthLevel is the significance level of the test of the length correlation, and positionLevel that of the
+	// test of the positions.
 	lengthLevel, positionLevel = 0.01, 0.05
 )
 
@@ -21,7 +22,7 @@ const (
 type Score struct {
 	Reviewer  string // member id
 	Candidate string // member id
-	Position  int    // 0-based place at which this reviewer was shown the candidate
+	Position  int    // 0-based position in which this reviewer was shown the candidate
 	Own       bool   // the reviewer wrote the candidate
 	Value     float64
 }
@@ -83,7 +84,7 @@ func Audit(in AuditInput) council.BiasAudit {
 	case in.Order == council.OrderShared:
 		a.NotJudged[factorPosition] = "all reviewers saw the answers in one order"
 	case len(byReviewer) < 2 || len(byPosition) < 2:
-		a.NotJudged[factorPosition] = "it takes two reviewers that scored two answers"
+		a.NotJudged[factorPosition] = "the test needs two reviewers that scored two answers"
 	default:
 		auditPosition(&a, in, scores, byPosition)
 	}
@@ -165,8 +166,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	if len(means) < 2 {
 		return
 	}
-	// Two reviewers are exactly one deviation away from their median. The slack keeps
-	// rounding errors from listing them.
+	// If there are two reviewers, each is exactly one deviation away from their median. The slack keeps rounding
+	// errors from listing them.
 	const slack = 1e-9
 	limit := math.Sqrt(stat.PopVariance(means)) + slack
 	centre := stat.Median(means)
@@ -181,8 +182,9 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 }
 
 // reviewerEffect returns the F test of reviewers in the additive two-way table of scores and answers (Fisher 1925;
-// for incomplete tables Yates 1934). It compares what reviewers explain beyond answers with the residuals of both.
-// It is nil for fewer than two reviewers, if no chain of common answers links them, and if there are no residuals.
+// for incomplete tables Yates 1934). It compares what reviewers explain beyond answers with the residuals of the
+// fit. It is nil for fewer than two reviewers, if no chain of common answers links them, and if there are no
+// residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
 	reviewers := make([]string, 0, len(given))
 	candidates := make([]string, 0, len(given))

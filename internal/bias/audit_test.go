@@ -293,7 +293,7 @@ func TestAuditJSONHasNoNullCollections(t *testing.T) {
 	want := `{"length_score_correlation":null,"length_score_ci_lower":null,"length_score_ci_upper":null,"length_score_p_value":null,"length_association":null,` +
 		`"position_score_variance":null,"position_p_value":null,"position_bias_detected":null,"reviewer_mean_scores":{},"reviewer_score_variance":{},` +
 		`"harsh_reviewers":[],"generous_reviewers":[],"reviewer_effect":null,"not_judged":{"length":"fewer than five answers were scored",` +
-		`"position":"it takes two reviewers that scored two answers"},"overall_bias_risk":"indeterminate",` +
+		`"position":"the test needs two reviewers that scored two answers"},"overall_bias_risk":"indeterminate",` +
 		`"sample_sizes":{"answers":0,"positions":0,"scores":0,"reviewers":{}},"indicator_only":true}`
 	if diff := cmp.Diff(want, string(body)); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)

@@ -48,16 +48,16 @@ type Query struct {
 	// Days limits the window to sessions that started within this many times 24 h before Now. 0 is no limit.
 	Days *int
 
-	Since         time.Time // leaves sessions that started then or later
-	Until         time.Time // leaves sessions that started before then
-	ConfigVersion string    // leaves records of this council_config_version
-	// Reviewer and Model leave the records of one reviewer and of one candidate, by member id. If no member has
-	// that id, they stand for all members whose ids begin with it. Filter says which.
+	Since         time.Time // keeps only sessions that started at this time or later
+	Until         time.Time // keeps only sessions that started before this time
+	ConfigVersion string    // keeps only records of this council_config_version
+	// Reviewer and Model keep only the records of one reviewer and of one candidate, by member id. A value that is
+	// no member's id stands for all members whose ids begin with it. A [Filter] in the report says which these are.
 	Reviewer, Model string
-	// ModelVersion leaves records whose reviewer or candidate was served as this version.
+	// ModelVersion keeps only records whose reviewer or candidate was served as this version.
 	ModelVersion string
-	Category     string // leaves sessions whose caller named this category
-	// Language leaves sessions whose caller named this language, by its ISO 639-1 code.
+	Category     string // keeps only sessions whose caller named this category
+	// Language keeps only sessions whose caller named this language, by its ISO 639-1 code.
 	Language string
 	// Split is "category" or "language" to describe the sessions of each value separately, or "".
 	Split string
@@ -71,7 +71,7 @@ type Query struct {
 // records, or on where reading them begins.
 //
 // A Collector holds at most twice the window's sessions, and the member ids met. Without a limit on sessions its
-// memory grows with them, by 40 bytes a record and some for each session. A Collector is for one goroutine.
+// memory grows with the sessions, by 40 bytes a record and some for each session. A Collector is for one goroutine.
 type Collector struct {
 	o        Options
 	oldest   time.Time // the earliest start in the window, or zero without a limit
@@ -401,8 +401,9 @@ func (c *Collector) skip(s Skipped) {
 	c.skipped[s.Reason] = s
 }
 
-// session returns the session with that id. It updates its start if the given one is later. A session that was
-// dropped may come back. The records that it had before are outside the window for good.
+// session returns the session with that id. If the argument start is later than the start of the session, it
+// replaces that start. A session that was dropped may come back. The records that it had before are outside the
+// window for good.
 func (c *Collector) session(id string, start time.Time) *session {
 	if s, ok := c.sessions[id]; ok {
 		if start.After(s.start) {

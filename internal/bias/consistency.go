@@ -12,8 +12,9 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// SelfConsistency says how far one reviewer agrees with itself on the same frozen answers (ADR-015). Repeats are
-// its reviews of one block in one order. Only scores that were given enter.
+// SelfConsistency says how far one reviewer agrees with itself on the same frozen answers (ADR-015). A block is a
+// set of frozen answers. Repeats are the reviewer's reviews of one block in one order. Only scores that were given
+// enter.
 type SelfConsistency struct {
 	ReviewerID string `json:"reviewer_id"`
 	Blocks     int    `json:"blocks"`  // counts blocks in which it gave a score
@@ -49,9 +50,9 @@ type BothOrders struct {
 	PrimacyTies  int           `json:"primacy_ties"`
 	RecencyTies  int           `json:"recency_ties"`
 	UnstableRate stat.Estimate `json:"unstable_rate"`
-	// PValue is that of the exact two-sided test of primacy against recency among the conflicts. It is null if
-	// there are none. The pairs of a question share its reviews, so under chance the conflicts of a whole question
-	// change sign together. With one conflict for each question it is the binomial test.
+	// PValue is the p value of the exact two-sided test of primacy against recency among the conflicts. It is null
+	// if there are none. The pairs of a question share its reviews, so under chance the conflicts of a whole
+	// question change sign together. With one conflict for each question it is the binomial test.
 	PValue *float64 `json:"p_value"`
 }
 

@@ -13,19 +13,21 @@ import (
 const (
 	// mostPromoted is the largest number of effects that enter the model after the first fit.
 	mostPromoted = 3
-	// betterBy is how much greater the objective with a pair or slope must be than the objective with unlike
-	// discrimination between models. In simulations without pairs it was at most 4 greater. With planted pairs it
-	// was mostly 8 or more.
+	// betterBy is how much greater the objective of a fit with a pair or slope must be than that of a fit with the
+	// effects of [stat.Graded.Between]. In simulations in which no pair had an effect, the difference was at most 4.
+	// With planted effects of pairs it was mostly 8 or more.
 	betterBy = 5
-	// leastOutside is how many scores that differ from the commonest score a figure needs. At least two other
+	// A figure needs at least leastOutside scores that differ from the commonest score. At least two other
 	// candidates of the reviewer need as many.
 	leastOutside = 10
-	// stubDoublings is by how many doublings a refusal is shorter than its model's usual answers, both relative to
-	// the other answers of the session. Refusals are left out, because they say nothing about favour.
+	// An answer counts as a refusal if it is more than stubDoublings doublings shorter than its model's usual
+	// answers. Both lengths are relative to the other answers of the session. Refusals are left out, because they
+	// say nothing about favour.
 	stubDoublings = 2
-	// commonPlaces is the number of places that have effects. All later places count as the last of these.
+	// commonPlaces is the number of positions that have effects. Each later position counts as the last of these.
 	commonPlaces = 16
-	// fewCategories is the number of categories below which an effect has to count on the scale of its reviewer too.
+	// If a reviewer has fewer than fewCategories categories, an effect must be large enough on the reviewer's own
+	// scale too.
 	fewCategories = 4
 	// mostFavourScores is the largest number of scores that the model takes, from the newest sessions. Such a fit
 	// takes less than a minute.
@@ -441,8 +443,8 @@ func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.
 	return all
 }
 
-// newest returns the index of the first session to take. This session and all later ones have no more scores than
-// most.
+// newest returns the index of the first session to take. This session and all later ones have at most as many
+// scores as the argument most.
 func (w *window) newest(most int) int {
 	scores := 0
 	for k, s := range slices.Backward(w.sessions) {
@@ -519,8 +521,8 @@ func (x *scores) lengths() []float64 {
 	return lengths
 }
 
-// usualLengths returns, for each member, the median of how many doublings its answers are longer than the median
-// answer of their session.
+// usualLengths returns the usual length of each member's answers. The length of an answer is in doublings, relative
+// to the median of its session. The usual length is the median over the member's answers.
 func (f *favours) usualLengths() []float64 {
 	lengths := make([][]float64, len(f.w.names))
 	for k := range f.w.sessions {

@@ -127,8 +127,8 @@ func (h *findings) family() Metric {
 
 // tellsFamily reports whether the records can separate favour for the family from the quality of the candidates.
 // The favour must be estimable in a linear model of who scored whom, with an effect of each reviewer, candidate and
-// own answer. Otherwise the graded-response model would estimate it from its curvature alone. This happens, for
-// example, with three members of which two have one provider.
+// own answer. Otherwise the graded-response model would estimate the favour from the curvature of the model alone.
+// For example, the favour is not estimable with three members of which two have one provider.
 func (f *favours) tellsFamily() bool {
 	n := len(f.effects.members)
 	if f.reason != "" || n < 2 {
@@ -207,8 +207,9 @@ func (h *findings) affinity() Metric {
 	return m
 }
 
-// position returns the position effects. Each place has an effect that is the same for all reviewers. The first
-// place also has one for each reviewer. From every effect it subtracts the mean of the other places.
+// position returns the position effects. Each position has an effect that is the same for all reviewers. The first
+// position also has a further effect for each reviewer. Every effect that is returned is relative to the mean of
+// the other positions.
 func (h *findings) position() Metric {
 	m := h.metric(positionName, points, "a place less the mean of the others; "+h.favour.method(), h.ordered, deltaPosition)
 	if h.pairPosition(&m) {
@@ -226,7 +227,8 @@ func (h *findings) position() Metric {
 			firsts = append(firsts, e.first(i))
 		}
 	}
-	// at returns the weights of a place. The last place has none, because the other places are measured from it.
+	// at returns the weights of a position. The last position has no effect, because the effects of the others are
+	// relative to it.
 	at := func(place int, firsts []int) weights {
 		switch {
 		case place == 0:

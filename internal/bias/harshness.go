@@ -25,7 +25,7 @@ const anomalyLimits = "with five members or more, a shift of 2.5 points in one s
 // stayed the same.
 type ChangePoint struct {
 	ReviewerID string `json:"reviewer_id"`
-	// SessionID is the first session that asked the first question of the new level.
+	// SessionID is the first session that asked the first question after the change.
 	SessionID string    `json:"session_id"`
 	Start     time.Time `json:"start"`  // when that session started
 	Before    float64   `json:"before"` // mean relative harshness, in points
@@ -33,8 +33,8 @@ type ChangePoint struct {
 	Statistic float64   `json:"statistic"` // the largest absolute partial sum of deviations, over SD sqrt(n)
 	PValue    float64   `json:"p_value"`   // by permuting questions
 	QValue    float64   `json:"q_value"`   // PValue adjusted among change points (Benjamini and Hochberg)
-	// Verdict is changed if q is below the level for this number of questions, and the levels differ by at least
-	// the least drift that counts. Otherwise it is inconclusive.
+	// Verdict is VerdictChanged if q is below the false discovery rate for this number of questions, and Before and
+	// After differ by at least the least drift that counts. Otherwise it is inconclusive.
 	Verdict     Verdict     `json:"verdict"`
 	AlsoChanged []Alongside `json:"also_changed"` // what else changed at that time
 	Sentence    string      `json:"sentence"`     // says who changed, and when, or is "" without a change
@@ -51,7 +51,7 @@ type Anomalies struct {
 	Limits string    `json:"limits"`
 }
 
-// Anomaly is one cell whose q is below the level for its number of questions.
+// Anomaly is one cell whose q is below the false discovery rate for its number of questions.
 type Anomaly struct {
 	SessionID  string    `json:"session_id"` // the first session that asked the question
 	Start      time.Time `json:"start"`      // when that session started
@@ -156,12 +156,12 @@ type stretch []int
 
 // stretches splits sessions, oldest first, into stretches. All sessions of one council_config_version are together,
 // also if other sessions lie between them. They are then split where a member comes or goes for good, because
-// ADR-018 treats scores before and after as those of two reviewers. A session without a version gets that of the
-// session before it.
+// ADR-018 treats scores before and after as those of two reviewers. A session without a version gets the version of
+// the session before it. If no earlier session has a version, it gets the first version that follows.
 func stretches(sessions []scores) []stretch {
 	version := ""
 	for _, x := range slices.Backward(sessions) {
-		version = cmp.Or(x.config, version) // ends as the first version that a session has
+		version = cmp.Or(x.config, version) // after the loop, the version of the oldest session that has one
 	}
 	var councils []stretch
 	number := map[string]int{}
@@ -471,10 +471,10 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 // Hochberg. A question on which everyone gives low scores is a hard question and no anomaly.
 //
 // Harshness varies between questions, and by the chance of few scores. The variance by chance also differs between
-// questions, and few residuals tell it. So testedCells moderates each such variance towards the others (see
-// [stat.ModeratedVariances]). It divides every deviation by the standard deviation that both variances predict.
-// Then it compares the result with the others by its externally studentised value, on the degrees of freedom of the
-// moderated variance, at most questions minus two.
+// questions, and is estimated from few residuals. So testedCells moderates each such variance towards the others
+// (see [stat.ModeratedVariances]). It divides every deviation by the standard deviation that both variances
+// predict. Then it compares the result with the others by its externally studentised value, on the degrees of
+// freedom of the moderated variance, at most questions minus two.
 //
 // If at least six reviewers can be compared, a deviation is reduced to what remains when any one of the reviewer's
 // scores is left out.

@@ -60,8 +60,8 @@ const (
 // headline turns a metric into the headline of its members. There are two kinds of members: what all reviewers have
 // in common, and single reviewers. The q of a member is its p after Benjamini and Hochberg among its kind, and
 // twice that if there are both kinds. The headline shows the member with the smallest q. If some members have
-// enough sessions for a verdict, the others do not count. If no member has a figure, the headline has the special
-// reason of a member, or the given reason otherwise.
+// enough sessions for a verdict, members with fewer sessions do not count. If no member has a figure, the headline
+// gets the reason that withoutMembers returns.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -364,8 +364,8 @@ func (h *findings) sharedOrder() []Metric {
 }
 
 // judge sets the q values, the detectable effects and the verdicts of the headlines. If something is found at a
-// headline, judge sets the verdicts of its members too. Headlines are adjusted only among those of their kind. For
-// example, a difference in harshness does not make favour more likely.
+// headline, judge sets the verdicts of its members too, except for an association. Headlines are adjusted only
+// among those of their kind. For example, a difference in harshness does not make favour more likely.
 func (h *findings) judge(family []Metric) {
 	for _, kind := range []Kind{KindFavour, KindLevel, KindChange, KindAssociation} {
 		headlines := adjust(family, func(m Metric) bool { return m.Kind == kind })
@@ -381,8 +381,8 @@ func (h *findings) judgeOne(m *Metric) {
 	passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
 		return !member.passes() || *m.QValue >= level(member.Clusters)
 	})
-	// The member with the least p may be too small to count while another one is large enough, or it may have too
-	// few sessions for its level.
+	// The member with the least q may have an effect that is too small to count, or too few sessions for its level,
+	// while another member passes.
 	inCommon := slices.ContainsFunc(passing, func(member *Metric) bool {
 		return member.InCommon && *member.QValue <= *m.PValue
 	})

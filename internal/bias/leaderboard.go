@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// reasonRank is why a record is skipped whose rank_value is not a place of its ballot.
+// reasonRank is the reason for skipping a record if its rank_value is not a place on its ballot.
 const reasonRank = "bad_rank"
 
 // Leaderboard ranks models over the sessions of a window (ADR-007). Every session counts equally, however many
@@ -71,7 +71,7 @@ type LeaderboardEntry struct {
 	CIUpper     *float64 `json:"ci_upper"`
 	Appearances int      `json:"appearances"` // counts sessions that voted on it
 	VoteCount   int      `json:"vote_count"`  // counts ballots that ranked it
-	WinCount    float64  `json:"win_count"`   // counts first places, and of a shared one its share
+	WinCount    float64  `json:"win_count"`   // counts first places, and a share of each shared one
 	// Confidence is ADR-018's tier for the number of questions that the model was voted on.
 	Confidence Confidence `json:"statistical_confidence"`
 }
@@ -201,7 +201,7 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	if m < 2 || ranked == 0 {
 		return true
 	}
-	firsts := 2*best + 1 // the places from 0 on with the mean best are this many
+	firsts := 2*best + 1 // this many candidates share the first place, as best is the mean of 0 to firsts-1
 	for _, r := range rows {
 		rank := r.rank
 		switch {
@@ -278,7 +278,7 @@ func places(entries []LeaderboardEntry) {
 	}
 }
 
-// boards returns the boards of some sessions. They show only the models in the sorted list shown.
+// boards returns the boards of some sessions. They have only the models in the argument shown, which is sorted.
 func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	councils := stat.Groups{}
 	of := func(s standings) string { // any model of a session stands for its council
@@ -315,7 +315,8 @@ func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	return boards
 }
 
-// entries returns the entries of one board. It ranks all its models, and then keeps those in the sorted list shown.
+// entries returns the entries of one board. It ranks all models of the board, and then keeps those in the argument
+// shown, which is sorted.
 func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardEntry {
 	entries := []LeaderboardEntry{}
 	for member, name := range c.names {

@@ -38,7 +38,7 @@ func (s sums) all() (n, total float64) {
 	return n, total
 }
 
-// mean returns the mean of the scores, and their number. There must be at least one.
+// mean returns the mean of the scores, and their number. There must be at least one score.
 func (s sums) mean() (mean float64, n int) {
 	count, total := s.all()
 	return total / count, int(count)
@@ -134,8 +134,8 @@ func zScores(means []float64) ([]float64, bool) {
 	return means, true
 }
 
-// byQuestion yields, for each question, the sum of each reviewer's scores of it. The slice is valid only until the
-// next one.
+// byQuestion yields, for each question, the sum of each reviewer's scores of it. Each slice is valid only until the
+// next one is yielded.
 func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 	return func(yield func([]questionSum) bool) {
 		at := make([]int, len(reviewers))

@@ -20,10 +20,10 @@ const (
 
 // Metric is one figure with everything that ADR-018 requires for it.
 type Metric struct {
-	// Name of a member is the name of its headline, a bar, and the subject.
+	// The name of a member is the name of its headline, a vertical bar, and the subject.
 	Name string `json:"metric_name"`
 	Unit string `json:"unit"`
-	// Subject says who or what a member's figure is about. Of a headline, it is the subject of the member that the
+	// Subject says who or what a member's figure is about. For a headline, it is the subject of the member that the
 	// figure comes from, and "" if there are no members.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
@@ -47,22 +47,22 @@ type Metric struct {
 	// Sentence says what was found or, if nothing was, what could have been found. It is "" without a verdict.
 	Sentence string `json:"sentence"`
 
-	// PValue is that of the metric's own test. For a headline with members it is the least q of its members. QValue
-	// is PValue after Benjamini and Hochberg: of a headline among the headlines of its kind, of a member among the
-	// members of its headline. If some members are what all reviewers have in common, the q of each member is
-	// doubled.
+	// PValue is the p value of the metric's own test. For a headline with members it is the least q of its members.
+	// QValue is PValue after Benjamini and Hochberg: for a headline among the headlines of its kind, for a member
+	// among the members of its headline. Members are either what all reviewers have in common, or single reviewers.
+	// They are adjusted separately, and if there are both, the q of each member is doubled.
 	PValue *float64 `json:"p_value"`
 	QValue *float64 `json:"q_value"`
 	// OwnScale is the effect in points on the reviewers' own scales, which have ends. The point estimate is in
 	// points as if the scales had no ends. OwnScale is null for figures of least squares.
 	OwnScale *float64 `json:"on_own_scale"`
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability of 80 %. It is null if no
-	// verdict is possible. For a headline with members it is the largest of theirs. For position it is the
-	// advantage of the first place over the others.
+	// verdict is possible. For a headline with members it is the largest of theirs, among the members in common if
+	// there are any. For position it is the advantage of the first place over the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
 	// DetectableSingle is the same for an effect that only one reviewer has, whichever it is. If the verdict rests
-	// on all reviewers in common, the effect of one must be several times as large. It is null if there is no such
-	// effect.
+	// on all reviewers in common, the effect of one must be several times as large. DetectableSingle is null if no
+	// such effect would be found.
 	DetectableSingle *float64 `json:"detectable_single"`
 	Delta            *float64 `json:"delta"` // the least effect that counts, in Unit
 	// AlsoChanged says what else changed at the time of a change that was found.
@@ -83,7 +83,9 @@ type Metric struct {
 
 	// Coarse is true if a reviewer has few categories. Then the effect must count on the reviewer's own scale too.
 	Coarse bool `json:"-"`
-	Among  int  `json:"-"` // the number of members that share the level
+	// Among is the number of tested members of the same kind, times the number of kinds. The significance level of a
+	// member is divided by this number.
+	Among int `json:"-"`
 }
 
 // SubjectName returns the subject as people read it, with places counted from 1.
@@ -218,7 +220,7 @@ func resample(terms [][]float64, statistic func(sums []float64) float64) (low, h
 }
 
 // describe sets the reason of a metric that is not tested. It reports whether enough questions hold the data for
-// the figure, so that the figure can be shown. what names the data.
+// the figure, so that the figure can be shown. The argument what names the data.
 func (c *Collector) describe(m *Metric, what string) bool {
 	switch {
 	case m.Clusters < preliminaryFrom:
@@ -310,7 +312,8 @@ func (m *Metric) missing(reason string) {
 // the same question or tell little about the figure, it says how many they count as.
 func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions count as %d, for those that asked one question count once, and those that tell little of this do not: "+
+		return fmt.Sprintf("%d sessions count as %d, because sessions that asked one question count once, "+
+			"and sessions that tell little of this do not count: "+
 			"%s takes %d", m.SampleSize, m.Clusters, what, needed)
 	}
 	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)

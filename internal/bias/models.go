@@ -38,8 +38,8 @@ type models struct {
 	w         *window
 	scored    tally
 	reviewers []tally // counts the scores that each member gave
-	judges    []tally // counts those to others
-	own       []tally // counts those to itself
+	judges    []tally // counts the scores that each member gave to others
+	own       []tally // counts the scores that each member gave to itself
 	answered  []tally // counts the scores that the answers of each member got
 	self      tally
 	family    tally

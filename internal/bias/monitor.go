@@ -139,7 +139,7 @@ func (c *Collector) NewestCouncil() string {
 	return w.keepNewestCouncil()
 }
 
-// keepNewestCouncil leaves only the sessions of the newest council and returns its version. This is the version of
+// keepNewestCouncil keeps only the sessions of the newest council and returns its version. This is the version of
 // the newest session that has one.
 func (w *window) keepNewestCouncil() (version string) {
 	for _, s := range slices.Backward(w.sessions) {

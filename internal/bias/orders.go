@@ -17,8 +17,8 @@ const orderDraws = 399
 // different orders.
 const fewDraws, fewOrders = 50, 1.0 / 7
 
-// orders holds the places at which reviewers saw candidates in one session, and the residuals of the scores without
-// the effects of reviewers and answers.
+// orders holds the positions in which reviewers saw candidates in one session, and the residuals of the scores
+// without the effects of reviewers and answers.
 type orders struct {
 	design council.Order
 	// at is the position of a candidate for a reviewer, or -1 if the candidate was not shown.
@@ -142,8 +142,8 @@ func (o *orders) setGroups(hidden []group) {
 }
 
 // test returns p of a randomisation test (Fisher 1935). p is the share of alternative orders for which the
-// positions differ at least as much. The test assumes nothing about the scores, because the daemon itself drew the
-// orders. least is the smallest p that any order could have.
+// positions differ at least as much as for the real orders. The test assumes nothing about the scores, because the
+// daemon itself drew the orders. least is the smallest p that any order could have.
 func (o orders) test() (p, least float64) {
 	random := rand.New(rand.NewPCG(15, 0)) // the seed is the same in every process
 	observed := o.difference(o.at)
@@ -172,8 +172,9 @@ func (o orders) test() (p, least float64) {
 }
 
 // draw draws alternative orders by the design of the session. Under a separate order for each reviewer it shuffles
-// the places of each reviewer. Under balanced orders reviewers and candidates exchange places in the design. An
-// author that does not see its own answer takes its row along, and its twins follow it.
+// the positions of each reviewer. Under balanced orders reviewers exchange their rows of the design, and candidates
+// their columns. An author that does not see its own answer takes the row that belongs to the new column of this
+// answer. The answers of its twins follow.
 func (o orders) draw(random *rand.Rand, into [][]int) {
 	if o.design == council.OrderPerReviewer {
 		for i, row := range o.at {

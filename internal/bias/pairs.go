@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// deltaPairs is the least effect of the place that counts. The effect is the share of pairs that the answer
+	// deltaPairs is the least effect of the position that counts. The effect is the share of pairs that the answer
 	// shown first wins in both orders, minus the share that it loses in both.
 	deltaPairs = 0.05
 	ofPairs    = "of pairs"

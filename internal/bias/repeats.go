@@ -19,7 +19,7 @@ type Repeats struct {
 	// and their answers exactly as long. Most of them ask a question again.
 	Alike int `json:"alike"`
 	// SecretMade is when the secret of question keys was last replaced, if the window holds keys of both secrets. A
-	// question that was asked before and after it counts as two.
+	// question that was asked both before and after that time counts as two.
 	SecretMade *time.Time `json:"secret_made"`
 	Note       string     `json:"note,omitempty"` // says what the report cannot tell
 }
@@ -52,7 +52,7 @@ func (c *Collector) repeats(in []*session) Repeats {
 	if r.Alike > 0 {
 		notes = append(notes, fmt.Sprintf("The report cannot tell whether questions were asked again: of %d sessions that do not say what they asked, "+
 			"%d have answers exactly as long as those of an earlier one. Each counts as a question of its own, "+
-			"so errors may be too small.", r.Unknown, r.Alike))
+			"so the standard errors may be too small.", r.Unknown, r.Alike))
 	}
 	if before && after {
 		r.SecretMade = new(c.o.SecretMade)

@@ -94,8 +94,8 @@ type Window struct {
 	End      *time.Time `json:"end"`   // when the last session started
 	Sessions int        `json:"sessions"`
 	Records  int        `json:"records"` // counts records with or without a score
-	// Days and Newest are the limits of the window, or 0 for no limit. Sessions started within Days times 24 h
-	// before the report, and are the Newest newest of these.
+	// Days and Newest are the limits of the window, or 0 for no limit. The window takes the sessions that started
+	// within Days times 24 h before the report, and of these the newest, at most Newest.
 	Days   int `json:"limit_days,omitempty"`
 	Newest int `json:"limit_sessions,omitempty"`
 }
@@ -136,7 +136,7 @@ type Profile struct {
 	// was never compared with others.
 	RelativeHarshness stat.Estimate `json:"relative_harshness"`
 	// DriftSD is the mean of the later half of the scores minus that of the earlier half, in standard deviations.
-	// ADR-018 calls a profile stable if it is below 0.5 either way.
+	// ADR-018 calls a profile stable if the absolute value is below 0.5.
 	DriftSD *float64 `json:"drift_sd"`
 }
 
@@ -368,7 +368,7 @@ type Calibrated struct {
 }
 
 // Prior is what the report assumes about every reviewer before any session. Relative harshness varies normally
-// between questions. Its mean is normal about Mean, with the weight of that number of Sessions. Its variance is
+// between questions. The mean is normal about Mean, and weighs as much as Sessions observations. The variance is
 // inverse gamma with Shape and Scale.
 type Prior struct {
 	Mean     float64 `json:"mean"`     // points
@@ -465,8 +465,8 @@ func calibrate(w *window, given [][]float64) []Calibrated {
 }
 
 // profileDrift returns how far the mean of the later half of a reviewer's scores lies from that of the earlier
-// half, in standard deviations (n-1) of all scores. ADR-018 calls a profile stable if this is below 0.5 either way
-// after 20 sessions. It is nil for fewer than two scores and if the scores do not differ.
+// half, in standard deviations (n-1) of all scores. ADR-018 calls a profile stable if the absolute value is below
+// 0.5 after 20 sessions. It is nil for fewer than two scores and if the scores do not differ.
 func profileDrift(scores []float64) *float64 {
 	if len(scores) < 2 || stat.Constant(scores) {
 		return nil

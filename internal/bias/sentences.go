@@ -156,7 +156,8 @@ func (m *Metric) effect() string {
 // scored says by how many points the score is higher or lower.
 func (m *Metric) scored(who, than string) string { return m.points(who, "higher", "lower", than) }
 
-// points says an effect in points, with its interval and, if it differs, its size on the reviewers' own scales.
+// points returns an effect in points as text, with its interval and, if it differs, its size on the reviewers' own
+// scales.
 func (m *Metric) points(before, more, less, after string) string {
 	way := more
 	if *m.PointEstimate < 0 {

@@ -30,7 +30,7 @@ func TestSentences(t *testing.T) {
 			styleName, "", VerdictFavour, 0.3, 0.2, 0.4),
 		"elm scores 0.5 points lower than the others on the same answers (0.4 to 0.6). Ranks do not depend on it.": of(
 			harshnessName, "elm", VerdictDiffers, -0.5, -0.6, -0.4),
-		"elm became 1.0 points milder over the window (0.5 to 1.5). Then changed too: category math (20 % to 60 %).": with(
+		"elm became 1.0 points milder over the window (0.5 to 1.5). Also changed then: category math (20 % to 60 %).": with(
 			of(driftName, "elm", VerdictChanged, 1, 0.5, 1.5), func(m *Metric) {
 				m.AlsoChanged = []Alongside{{What: AlongsideTopic, Name: "math", Before: "20 %", After: "60 %"}}
 			}),

@@ -18,7 +18,8 @@ type likeness struct {
 
 // ballotSimilarity describes how similarly the reviewers of a session rank the answers that neither of the two
 // wrote. It is the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers.
-// Two ballots do not enter if they share fewer than two answers, or if one of them ties all that they share.
+// Two ballots do not enter if they share fewer than two answers, or if one of them ties all answers that they
+// share.
 func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 	all := &likeness{}
 	pairs := map[[2]int]*likeness{}

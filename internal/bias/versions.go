@@ -14,7 +14,7 @@ type VersionChange struct {
 	Member   string    `json:"member"`
 	From     string    `json:"from"`
 	To       string    `json:"to"`
-	Start    time.Time `json:"start"`    // when the first session with the new version after the old one started
+	Start    time.Time `json:"start"`    // start of the first session with To after those with From
 	Sessions int       `json:"sessions"` // counts sessions with the new version since then
 }
 

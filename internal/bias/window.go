@@ -17,12 +17,13 @@ const earlyPositions = "the positions in records of schema 1.1.0 and before are 
 // maxPresent is the largest number of ids or values in Filter.Present.
 const maxPresent = 50
 
-// Filter says which members a part of an id stands for. If too few sessions are left for figures, it says what
-// another filter left out.
+// Filter describes a filter of a query. If the filter is the beginning of member ids, it says which members match.
+// If too few sessions are left for figures, it says which records the filter left out.
 type Filter struct {
 	// Field is "reviewer", "model", "config_version", "model_version", "category" or "language".
-	Field   string   `json:"field"`
-	Asked   string   `json:"asked"`   // the id or its beginning, or the value
+	Field string `json:"field"`
+	// Asked is the value in the query. For reviewer and model it may be the beginning of member ids.
+	Asked   string   `json:"asked"`
 	Matches []string `json:"matches"` // ids that begin with it, sorted
 	// Present holds the first 50 ids of the window, sorted, if no id matches. For other filters it holds values of
 	// records that were left out.
@@ -42,7 +43,8 @@ type window struct {
 	filters    []Filter // say which members the query stands for
 	early      bool     // is true if some positions are of a schema that is not trusted
 	repeats    Repeats
-	// embedder is the model that measured the similarity of answers in the newest such session, or "".
+	// embedder is the model that measured the similarity of answers in the newest session that has this measurement,
+	// or "".
 	embedder string
 }
 
@@ -132,11 +134,11 @@ func (c *Collector) window() window {
 
 // sortRows drops the sessions and the records before the window. It sorts the rows of each session by reviewer and
 // candidate. If several rows are for the same pair, only the one that was added first stays. It returns the member
-// ids that occur, sorted, and the place of each member among them.
+// ids that occur, sorted, and the index of each member among them.
 func (c *Collector) sortRows() (names []string, rank []int) {
 	c.trim()
 	c.trimRows()
-	rank = slices.Repeat([]int{len(c.names)}, len(c.names)) // a place that no member has
+	rank = slices.Repeat([]int{len(c.names)}, len(c.names)) // an index that no member has
 	for _, s := range c.order {
 		for _, r := range s.rows {
 			rank[r.reviewer] = 0
@@ -238,7 +240,7 @@ func (w *window) byCluster() []int {
 	return order
 }
 
-// scores returns the scores of one session. Its rows must be sorted and without duplicates. rank holds the place of
+// scores returns the scores of one session. Its rows must be sorted and without duplicates. rank holds the index of
 // each member among the window's names.
 func (s *session) scores(rank []int) scores {
 	x := scores{
@@ -296,7 +298,7 @@ func (s *session) scores(rank []int) scores {
 	return x
 }
 
-// narrow leaves only the reviewers and candidates in these spans.
+// narrow keeps only the reviewers and candidates in these spans.
 func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers = x.reviewers[i:j]
@@ -325,8 +327,8 @@ func (x *scores) narrow(reviewers, candidates span) {
 	}
 }
 
-// among returns the range of indices in the sorted levels whose members are in the span. It is empty if there are
-// none.
+// among returns the range of indices at which levels, a sorted list of members, has members in the span. The range
+// is empty if there are none.
 func (s span) among(levels []int) (from, to int) {
 	from, _ = slices.BinarySearch(levels, s.from)
 	to, _ = slices.BinarySearch(levels, s.to)
@@ -346,7 +348,7 @@ func (x *scores) records() int {
 	return n
 }
 
-// oneOrder reports whether any two answers were shown in the same order to all reviewers that saw both.
+// oneOrder reports whether each two answers were shown in the same order to all reviewers that saw both.
 func oneOrder(position [][]int) bool {
 	for i, a := range position {
 		for _, b := range position[:i] {
