@@ -30,7 +30,7 @@ func TestAskEstimates(t *testing.T) {
 	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "--estimate", "--max-cost-usd", "5", "Which way?"}, at...)...)
-		for _, want := range []string{"  a\n", "  b\n", "5  together, when nothing fails", "Limit of the session: 0 used and 0 reserved of 5, 5 left", "It fits."} {
+		for _, want := range []string{"  a\n", "  b\n", "5  total, without retries", "Limit of the session: 0 used and 0 reserved of 5, 5 left", "It would be accepted: it is within all limits."} {
 			if code != exitOK || !strings.Contains(stdout, want) {
 				t.Errorf("%s: exit %d, %q is missing: %s%s", at, code, want, stdout, stderr)
 			}

@@ -114,7 +114,7 @@ func (c Comparison) tested() []worth.Comparison {
 	return slices.Concat(c.Comparisons, c.Best.Members)
 }
 
-// net returns words which say that differences are net of costs.
+// net returns the words " net of costs" if the differences are, or "".
 func (c Comparison) net() string {
 	if c.ValueUSD != nil {
 		return " net of costs"
@@ -132,7 +132,7 @@ func (c Comparison) facts() []string {
 	switch {
 	case c.PlanHash == "": // imported rows have no plan
 	case c.Usage.CostUSD == nil:
-		asked += " Nobody knows what the run cost."
+		asked += " The cost of the run is unknown."
 	case c.Usage.Partial:
 		asked += " The run cost at least $" + usd(*c.Usage.CostUSD) + "."
 	default:
@@ -158,8 +158,8 @@ func (c Comparison) unit() string {
 			"were preferred as often, and -100 the contrary. Each judge saw both orders, and where the two " +
 			"disagree it is a tie."
 	case c.ValueUSD != nil:
-		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these over $%s, "+
-			"the worth of a right answer.", usd(*c.ValueUSD))
+		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions. The further cost is subtracted: "+
+			"each $%s, the worth of a right answer, counts as one right answer less.", usd(*c.ValueUSD))
 	default:
 		return "A difference of 1 point is one right answer more in 100 questions."
 	}
@@ -169,7 +169,7 @@ func (c Comparison) unit() string {
 func (c Comparison) differenceNotes() []string {
 	legend := "The verdict needs a lower end of each 90 % interval above 0: it is a one-sided 95 % limit."
 	if c.Judged {
-		legend += " It needs that at equal length of the texts, too."
+		legend += " It also needs this at equal length of the texts."
 	}
 	if c.Margin > 0 {
 		legend += fmt.Sprintf(" A difference of less than %s is too small to count.", points(c.Margin))
@@ -358,7 +358,7 @@ func (c Comparison) costNotes() (notes []string) {
 		notes = append(notes, "Dominated, because a cheaper way is shown to be better: "+list(dominated)+".")
 	}
 	if len(unknown) > 0 {
-		notes = append(notes, "Nobody knows what these cost: "+list(unknown)+".")
+		notes = append(notes, "Of unknown cost: "+list(unknown)+".")
 	}
 	return notes
 }
@@ -366,7 +366,7 @@ func (c Comparison) costNotes() (notes []string) {
 func (c Comparison) ensembleNote() string {
 	switch {
 	case c.EnsembleCost == nil:
-		return "Nobody knows what the ensemble costs beside the council, so it is no comparison at equal cost."
+		return "The cost of the ensemble relative to the council is unknown, so it is no comparison at equal cost."
 	case c.equalCost():
 		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s times as much as the council.",
 			rough(*c.EnsembleCost))
@@ -472,10 +472,10 @@ func (c Comparison) costPlot() *plot {
 
 func powerNotes() []string {
 	return []string{
-		"The least true difference to every other way in the plan, and to the best member, that is called pays in " +
-			"four of five such runs. It depends on the share of questions at which the scores differ, which is " +
-			"unknown before the run. A true difference of just the margin is called pays half of the time at most, " +
-			"however many questions you ask.",
+		"What can be shown is the least true difference, to every other way in the plan and to the best member, " +
+			"for which the verdict is \"pays\" in four of five such runs. It depends on the share of questions at " +
+			"which the scores differ, which is unknown before the run. If the true difference is exactly the margin, " +
+			"the verdict is \"pays\" at most half of the time, however many questions you ask.",
 	}
 }
 

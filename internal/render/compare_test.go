@@ -251,10 +251,10 @@ func TestVerdictSentences(t *testing.T) {
 		{"empty", worth.Undecided, worth.Insufficient, []string{"a verdict takes 30 clusters, and there are 0."}},
 		{"short_of_margin", worth.Undecided, worth.ShortOfMargin, []string{"but not each by 12 points: ", "the best member by"}},
 		{"depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{"without the questions at which an answer is missing"}},
-		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and nobody knows what these cost: ranked."}},
+		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and the cost of these is unknown: ranked."}},
 		{"value_pays", worth.Pays, "", []string{"Pays: ", "points net of costs"}},
 		{"value_does_not_pay", worth.DoesNotPay, "", []string{
-			"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, beside",
+			"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, compared with",
 		}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},
@@ -304,7 +304,7 @@ func TestEqualCost(t *testing.T) {
 			t.Errorf("%v: %s", ratio, c.ensembleNote())
 		}
 	}
-	if note := (Comparison{}).ensembleNote(); !strings.HasPrefix(note, "Nobody knows") {
+	if note := (Comparison{}).ensembleNote(); !strings.HasPrefix(note, "The cost of the ensemble relative") {
 		t.Error(note)
 	}
 }
@@ -342,7 +342,7 @@ func TestUnknownCostSentences(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(string(ComparisonText(Comparison{Report: worth.Compare(rows, plan), Usage: council.NoUsage()}))), " ")
 	for _, want := range []string{
-		"the verdict is in money, and nobody knows what these cost: council.", "The size of the advantage is not defined: not every cost is known.",
+		"the verdict is in money, and the cost of these is unknown: council.", "The size of the advantage is not defined: not every cost is known.",
 		"(the same reviews and standings under wrong labels): not defined, not every cost is known.", "ranked - - -",
 	} {
 		if !strings.Contains(text, want) {

@@ -40,7 +40,7 @@ type grid struct {
 // column is a column of a grid.
 type column struct {
 	Name string
-	// Short is its name in a text. A text leaves out a column without one.
+	// Short is the name of the column in a text. A text leaves out a column without a Short.
 	Short string
 	Text  bool // set if it holds words, not figures
 }
@@ -165,7 +165,7 @@ type powerPlot struct {
 	HereLeft bool // set if HereText stands to the left of Here
 }
 
-// curve has its points in percent across and pixels down.
+// curve is one line of a powerPlot. Its points are in percent across and in pixels down.
 type curve struct {
 	Label  string
 	X, Y   float64 // the position of the label

@@ -49,7 +49,7 @@ func (s Seats) document() document {
 	} {
 		part := section{Title: "What each seat adds to a " + way.name}
 		if way.mean == nil {
-			part.Notes = []string{"Not defined: it was not counted at every question."}
+			part.Notes = []string{"Not defined: this score was not counted at every question."}
 		} else {
 			part.Notes = []string{fmt.Sprintf("The %s scores %s. It was counted again without the %s of each seat. A point is one right "+
 				"answer in 100 questions; p is adjusted by Holm over all seats, for vote and ranking together.",
@@ -98,7 +98,7 @@ func (s Seats) whyNone() string {
 	case s.Questions == 0:
 		return "there are no questions"
 	case s.MeanPhi == nil:
-		return "fewer than two of them were right at times and wrong at times"
+		return "fewer than two of them were sometimes right and sometimes wrong"
 	default:
 		return fmt.Sprintf("their errors exclude each other, with a mean correlation of %.2f", *s.MeanPhi)
 	}

@@ -93,7 +93,7 @@ func TestSeatsInWords(t *testing.T) {
 			"many":         {"11 seats are worth", "With seats from 9 on"},
 			"perfect":      {"How many independent seats 3 seats are worth is not defined: fewer than two of them"},
 			"nobody":       {"not defined: there are no questions"},
-			"no_questions": {"not defined: there are no questions", "Not defined: it was not counted at every question."},
+			"no_questions": {"not defined: there are no questions", "Not defined: this score was not counted at every question."},
 			"opposed":      {"not defined: their errors exclude each other"},
 			"one_perfect":  {"2 seats are worth", "Left out: 1 seat that made no error, or nothing else."},
 		}[name]

@@ -129,11 +129,11 @@ func Estimate(e spend.Estimate) []byte {
 		part := e.ByModel[model]
 		row(part.Calls, part.Expected, part.Upper, clip(model))
 	}
-	row(e.Calls, e.Expected, e.Upper, "together, when nothing fails")
+	row(e.Calls, e.Expected, e.Upper, "total, without retries")
 	_ = t.Flush()
 	b.WriteString("\n")
 	if len(e.Unpriced) > 0 {
-		fmt.Fprintf(&b, "Nobody knows what these models cost: %s\n", printable(strings.Join(e.Unpriced, ", ")))
+		fmt.Fprintf(&b, "There is no price for these models: %s\n", printable(strings.Join(e.Unpriced, ", ")))
 	} else if e.Upper == nil {
 		b.WriteString("There is no upper limit, because nothing limits the models' output.\n")
 	}
@@ -141,7 +141,7 @@ func Estimate(e spend.Estimate) []byte {
 	if e.Refusal != nil {
 		fmt.Fprintf(&b, "It would be refused: %s\n", *e.Refusal)
 	} else {
-		b.WriteString("It fits.\n")
+		b.WriteString("It would be accepted: it is within all limits.\n")
 	}
 	return b.Bytes()
 }

@@ -245,7 +245,7 @@ func writePairs(b *bytes.Buffer, pairs []bias.PairJudge) {
 	const (
 		both = "\nPairs of answers that were shown in both orders. A pair is in conflict when\n" +
 			"the order decides which answer wins: the one shown first in both orders, or the\n" +
-			"one shown last. Tied are pairs that one order alone ties.\n\n"
+			"one shown last. Pairs that are tied in one order only are TIED.\n\n"
 		right = "\nHow often the correct one of two answers won, with 95 % intervals:\n\n"
 	)
 	share := func(e stat.Estimate) string { return figure("%.2f", e.Value) + within("%.2f", e.Lower, e.Upper) }

@@ -63,7 +63,7 @@ func (c Comparison) doesNotPay() string {
 	}
 	if c.ValueUSD != nil {
 		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, "+
-			"in points net of costs, beside %s.", usd(*c.ValueUSD), list(against))
+			"in points net of costs, compared with %s.", usd(*c.ValueUSD), list(against))
 	}
 	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
 }
@@ -75,9 +75,9 @@ func (c Comparison) undecided() string {
 	case worth.Insufficient:
 		why = c.insufficient()
 	case worth.DependsOnMissing:
-		why = "the verdict would be another one without the questions at which an answer is missing, which counts as wrong."
+		why = "the verdict would change without the questions at which an answer is missing. A missing answer counts as wrong."
 		if c.Judged {
-			why = "the verdict would be another one if all replies that are no judgement were for one side."
+			why = "the verdict would change if all replies that are no judgement were for one side."
 		}
 	case worth.ShortOfMargin:
 		why = c.shortOfMargin()
@@ -87,7 +87,7 @@ func (c Comparison) undecided() string {
 		for i, a := range unknown {
 			names[i] = a.Arm
 		}
-		why = "the verdict is in money, and nobody knows what these cost: " + list(clipped(names)) + "."
+		why = "the verdict is in money, and the cost of these is unknown: " + list(clipped(names)) + "."
 	case worth.TooFew: // couldShow says it
 	default:
 		why = "no reason is known."
