@@ -85,7 +85,7 @@ func newFavourEffects(members, number []int, places int, pairs [][2]int) favourE
 
 func (e *favourEffects) takes(member int) bool { return e.number[member] >= 0 }
 
-// own, first and slope return the numbers of a member's effects. The model must take the member.
+// own, first and slope return the numbers of a member's effects. The member must be one that the model takes.
 func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[member] }
 func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
 func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
@@ -371,7 +371,7 @@ func (f *favours) scores() (all []stat.Score) {
 	return all
 }
 
-// places returns the number of places of the largest slate in the window.
+// places returns the number of positions of the largest slate in the window.
 func (w *window) places() int {
 	places := 0
 	for s := range w.sessions {
@@ -467,8 +467,8 @@ func (f *favours) method() string {
 		graded, len(f.w.sessions)-f.oldest, mostFavourScores)
 }
 
-// terms returns the effects on a score, other than that of the length. mean is the mean similarity of the other
-// answers on the ballot to the reviewer's own answer.
+// terms returns the effects on a score, other than that of the length. The argument mean is the mean similarity of
+// the other answers on the ballot to the reviewer's own answer.
 func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.Term) {
 	reviewer := s.reviewers[i]
 	candidate := s.candidates[j]

@@ -164,7 +164,7 @@ func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 	}
 }
 
-// ModelPosition describes the scores that the answers of one model got at one place (ADR-017).
+// ModelPosition describes the scores that the answers of one model got in one position (ADR-017).
 type ModelPosition struct {
 	ModelID  string  `json:"model_id"`
 	Position int     `json:"position"` // 0 is shown first
@@ -198,8 +198,8 @@ type SplitMean struct {
 // totals holds the scores of the window in the groups that a report describes.
 type totals struct {
 	reviewers []sums           // by member, own reviews included
-	positions map[int]*sums    // by place
-	models    [][]sums         // by candidate and place
+	positions map[int]*sums    // by position
+	models    [][]sums         // by candidate and position
 	splits    map[string]*part // by the category or language that callers named
 }
 
@@ -245,7 +245,7 @@ func (w *window) sums(split string) totals {
 	return g
 }
 
-// addAt adds a score to the sums of a place.
+// addAt adds a score to the sums of a position.
 func addAt(places *[]sums, place int, c cell) {
 	for len(*places) <= place {
 		*places = append(*places, nil)

@@ -58,7 +58,7 @@ type Metric struct {
 	OwnScale *float64 `json:"on_own_scale"`
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability of 80 %. It is null if no
 	// verdict is possible. For a headline with members it is the largest of theirs, among the members in common if
-	// there are any. For position it is the advantage of the first place over the others.
+	// there are any. For position it is the advantage of the first position over the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
 	// DetectableSingle is the same for an effect that only one reviewer has, whichever it is. If the verdict rests
 	// on all reviewers in common, the effect of one must be several times as large. DetectableSingle is null if no
@@ -88,7 +88,7 @@ type Metric struct {
 	Among int `json:"-"`
 }
 
-// SubjectName returns the subject as people read it, with places counted from 1.
+// SubjectName returns the subject as people read it. It counts positions, which people know as places, from 1.
 func (m Metric) SubjectName() string {
 	first, rest, _ := strings.Cut(m.Subject, " ")
 	place, err := strconv.Atoi(first)

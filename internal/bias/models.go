@@ -46,9 +46,10 @@ type models struct {
 	// alike counts scores of others' answers whose similarity to the reviewer's own answer is known.
 	alike tally
 	pairs map[[2]int]*tally // by reviewer and candidate, without own reviews
-	// ordered counts scores at known places in sessions where each reviewer saw a separate order.
+	// ordered counts scores at known positions in sessions where each reviewer saw a separate order.
 	ordered tally
-	// shared counts scores at known places in sessions with one order for all reviewers, by the size of the slate.
+	// shared counts scores at known positions in sessions with one order for all reviewers, by the size of the
+	// slate.
 	shared [maxSlate + 1]tally
 	placed []tally // counts the scores in ordered by reviewer
 
@@ -111,7 +112,7 @@ func newModels(w *window) *models {
 	return m
 }
 
-// slate returns how many answers the reviewer of a cell was shown. It returns false if the place of the cell's
+// slate returns how many answers the reviewer of a cell was shown. It returns false if the position of the cell's
 // answer is not known.
 func (x *scores) slate(i, j int) (int, bool) {
 	size := x.shown[i]
@@ -126,7 +127,8 @@ func (m *models) setPlace(x []float64, s *scores, i, j int) {
 	}
 }
 
-// code sets the sum-to-zero regressors of a factor that has one level more than len(x).
+// code sets the sum-to-zero regressors x of a factor in a cell that has the given level. The factor has one level
+// more than x has elements.
 func code(x []float64, level int) {
 	if level < len(x) {
 		x[level] = 1
@@ -155,7 +157,7 @@ func only(n, level int) []float64 {
 	return weights
 }
 
-// testable returns the place of each member among those that are testable, or -1 for the others, and the number of
+// testable returns the index of each member among the testable members, or -1 for the others, and the number of
 // testable members.
 func testable(tallies []tally) (level []int, levels int) { return levelsFrom(preliminaryFrom, tallies) }
 

@@ -116,7 +116,7 @@ func namesIn(shown map[string][]string) (reviewers, candidates []string) {
 	return reviewers, candidates
 }
 
-// setGroups sets which reviewers and which candidates could have taken each other's places.
+// setGroups sets which reviewers, and which candidates, could have exchanged their positions.
 func (o *orders) setGroups(hidden []group) {
 	o.reviewerOf = slices.Repeat([]int{-1}, o.candidates)
 	o.twins = make([]group, o.candidates)
@@ -217,10 +217,10 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 	}
 }
 
-// group holds indices, of reviewers or of candidates, that could have taken each other's places.
+// group holds the indices of reviewers, or of candidates, that could have exchanged their positions.
 type group []int
 
-// shuffle sets to[i], for each i in the group, to a random member of the group. No two get the same.
+// shuffle sets to[i], for each i in the group, to a random member of the group. No two members get the same one.
 func (g group) shuffle(random *rand.Rand, to []int) {
 	for _, i := range g {
 		to[i] = i

@@ -106,7 +106,7 @@ func (w *window) judgedPairs() []judged {
 	return all
 }
 
-// comparesPair reports whether a reviewer scored both answers and saw them at different places.
+// comparesPair reports whether a reviewer scored both answers and saw them in different positions.
 func (x *scores) comparesPair(i int) bool {
 	at := x.position[i]
 	return !slices.ContainsFunc(x.y[i], math.IsNaN) && min(at[0], at[1]) >= 0 && at[0] != at[1]

@@ -140,7 +140,7 @@ type Profile struct {
 	DriftSD *float64 `json:"drift_sd"`
 }
 
-// Position describes the scores that answers got at one place (ADR-017).
+// Position describes the scores that answers got in one position (ADR-017).
 type Position struct {
 	Position int     `json:"position"` // 0 is shown first
 	Mean     float64 `json:"mean"`     // 1 to 10

@@ -77,7 +77,7 @@ type scores struct {
 	place [][]float64
 	// style is the similarity to the reviewer's own answer. It is NaN unless the window's embedder measured it.
 	style    [][]float64
-	position [][]int  // 0-based place shown, or -1 if unknown or not shown
+	position [][]int  // 0-based position shown, or -1 if unknown or not shown
 	own      [][]bool // the reviewer wrote the candidate
 	family   [][]bool // another model of the reviewer's provider wrote it
 	correct  [][]int8 // 1 if the answer is right, 0 if it is wrong, -1 if unknown
