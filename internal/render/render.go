@@ -48,7 +48,7 @@ func label(m bias.Metric) string {
 	return lastRunes(clip(text), width)
 }
 
-// first returns the place of the first skipped record, or "-" if it is not known.
+// first returns the file and line of the first skipped record, or "-" if it is not known.
 func first(s bias.Skipped) string {
 	if s.FirstFile == nil || s.FirstLine == nil {
 		return "-"
