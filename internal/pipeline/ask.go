@@ -11,14 +11,15 @@ import (
 	"github.com/councild/councild/internal/stage1"
 )
 
-// maxRetryAfter is the longest wait that an error tells its caller. Some providers name dates that are years away.
+// maxRetryAfter is the longest wait that an error may ask of its caller. Some providers name dates that are years away.
 const maxRetryAfter = time.Hour
 
 // answerPause is the least time between two pieces of one member's answer. With this pause, nine members that write at
 // the same time cause fewer events than one chairman, and a client still sees each of them write.
 const answerPause = 250 * time.Millisecond
 
-// take uses the answers that the plan of the stage holds, and their reviews if it holds any, in place of calls.
+// take uses the answers in the plan of the stage in place of calls. If the plan has reviews of these answers, take uses
+// them too.
 func (r *run) take(stage council.StagePlan) *council.Error {
 	for _, m := range stage.Seats {
 		if text, ok := stage.Given[m.ID]; ok {
@@ -50,7 +51,7 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	case r.plan.Direct() && r.plan.Deltas:
 		r.voidText(stage.Seats)
 		o.OnDelta = func(member, text string) {
-			// A reply in JSON that landed is validated again. The client has already seen it.
+			// A JSON reply from the log is validated again, but the client has already seen it.
 			if !r.state.Answered(member) {
 				r.observe(council.EventDelta, council.Delta{Text: text})
 			}
@@ -124,8 +125,9 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	return r.stop(ctx)
 }
 
-// retryAfter returns how long to wait until as many failed members as the quorum lacks may answer. It is at most
-// maxRetryAfter, and 0 if too few of their providers name a time.
+// retryAfter returns how long to wait until enough failed members may answer. The argument lacking is the number of
+// answers that the quorum lacks. The wait is at most maxRetryAfter. It is 0 if the providers named a time for fewer
+// members than that.
 func (r *run) retryAfter(lacking int) time.Duration {
 	var seconds []float64
 	for _, a := range r.session.Stage1 {

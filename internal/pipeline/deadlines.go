@@ -35,7 +35,7 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 
 // stragglerContext returns a context for the calls of a stage with n seats. The caller calls delivered with each
 // outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace for stragglers is over.
-// The grace begins with the outcome that completes a quorum, which may have landed in an earlier process of the run.
+// The grace begins with the outcome that completes a quorum. That outcome may come from an earlier process of the run.
 func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
@@ -55,7 +55,7 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 		wait = earlier[quorum-1] + grace - time.Since(r.start)
 	}
 	if wait <= 0 {
-		cut(cause) // no call begins any more
+		cut(cause) // no further call begins
 	}
 	timer := time.AfterFunc(wait, func() { cut(cause) })
 	var ok atomic.Int64

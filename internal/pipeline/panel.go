@@ -23,13 +23,15 @@ type ArmKind string
 const (
 	// ArmSynthesis gives the chairman the answers without reviews and standings.
 	ArmSynthesis ArmKind = "synthesis"
-	// ArmPlacebo gives the chairman the council's reviews and standings, but each belongs to another answer.
+	// ArmPlacebo gives the chairman the council's reviews and standings, but attaches what they say about one answer to
+	// another answer.
 	ArmPlacebo ArmKind = "placebo"
 	// ArmEnsemble asks one model several times, and gives the chairman these answers.
 	ArmEnsemble ArmKind = "ensemble"
 )
 
-// Arm is a way to answer a question that a trial compares with the council. Its calls belong to a session of its own.
+// Arm is another way to answer a question. A trial compares arms with the council. The calls of an arm belong to a
+// session of its own.
 type Arm struct {
 	Kind ArmKind
 	// Model is the model that an ensemble asks.
@@ -54,15 +56,15 @@ type ArmResult struct {
 // QuestionBudget says how much the sessions of a question may cost, and which of their calls earlier runs paid for.
 type QuestionBudget struct {
 	// Limit returns the most that a session may cost, in US dollars. It is called when the session begins. With a nil
-	// Limit, the limit of the plan holds.
+	// Limit, the limit of the plan applies.
 	Limit func(sessionID string) float64
-	// Landed returns the calls of a session that landed in earlier runs. They count against its limit. With a nil
-	// Landed, there are none.
+	// Landed returns the calls of a session that have an outcome from an earlier run. They count against the limit of the
+	// session. With a nil Landed, there are none.
 	Landed func(sessionID string) []council.Landed
 }
 
-// Panel runs the council of a plan, and then each arm. All but an ensemble use the council's answers of the members, so
-// that they differ only in how they use them. Each arm has the time budget of a session.
+// Panel runs the council of a plan, and then each arm. Every arm except an ensemble uses the answers that the members
+// gave to the council. These arms differ only in how they use the answers. Each arm has the time budget of a session.
 //
 // The first result is the council's, and its kind is "". If the council or an arm fails, its result has the failure.
 // Panel itself returns an error, a *council.Error with CodeCancelled, only if ctx ends.
@@ -177,7 +179,7 @@ func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (c
 	return plan, nil
 }
 
-// permuted returns the reviews and standings of a session, but each author takes the place of another one.
+// permuted returns the reviews and standings of a session, in which each author is replaced by another author.
 func permuted(seed int64, held *council.Session) *council.GivenReviews {
 	var authors []string
 	for _, a := range held.Stage1 {

@@ -70,7 +70,7 @@ type Options struct {
 	Sides         []council.Side
 	MaxQueryBytes int64
 	Draws
-	// Category and Language are those of questions that do not name their own. "" means unknown.
+	// Category and Language apply to questions that do not name their own. "" means unknown.
 	Category string
 	Language string
 
@@ -95,8 +95,8 @@ type Options struct {
 // Lineup says who is asked.
 type Lineup struct {
 	// Council is the name of the council in the roster. If it is set, Seats has the member for each of the names below,
-	// and Hash tells councils apart in council_config_version. If it is "", there is no roster, and the names below are
-	// models.
+	// and Hash returns the part of council_config_version that tells councils apart. If it is "", there is no roster, and
+	// the names below are models.
 	Council string
 	Seats   map[string]council.Member
 	Hash    func(members, reviewers []council.Member) string
@@ -107,16 +107,16 @@ type Lineup struct {
 	Models []string
 	// Chairman is the first model if it is "".
 	Chairman string
-	// ChairmanFallbacks write if the chairman fails. If there are none, the other members do, by rank.
+	// ChairmanFallbacks write if the chairman fails. Without fallbacks, the other members write, by rank.
 	ChairmanFallbacks []string
-	// Reviewers are the members if it is empty.
+	// If Reviewers is empty, the members review.
 	Reviewers []string
 	// AllowedModels are models that a request may name besides the configured ones.
 	AllowedModels []string
 	MaxModels     int
 }
 
-// Secrets has the keys with which records hash questions.
+// Secrets has the keys of the hashes of questions in records.
 type Secrets struct {
 	// HashSecret keys query_hash. Consent 4 requires it.
 	HashSecret string
@@ -125,12 +125,13 @@ type Secrets struct {
 	QuestionSecret func() string
 }
 
-// Draws says what is drawn for a session.
+// Draws says what is drawn at random for a session.
 type Draws struct {
 	Order council.Order
-	// RandomSeed and the question give the seed of a session. With nil, every session draws its own seed.
+	// RandomSeed and the question determine the seed of a session. If RandomSeed is nil, every session draws its own
+	// seed.
 	RandomSeed *int64
-	// ShadowRate is the share of sessions for Shadow, 0 to 1.
+	// ShadowRate is the share of sessions, 0 to 1, whose synthesis [Pipeline.Shadow] compares with the top-ranked answer.
 	ShadowRate float64
 	// LabelRate is the share of sessions, 0 to 1, for which people are asked which answer they prefer.
 	LabelRate float64
@@ -174,7 +175,7 @@ type Pipeline struct {
 	made    council.Versions // the versions of its plans
 }
 
-// maxValidations is how many schemas are compiled, and how many replies are validated, at once.
+// maxValidations is how many schemas are compiled at once, and how many replies are validated at once.
 const maxValidations = 2
 
 // Validations limits how much work all pipelines of a process do at once on schemas of callers. NewValidations makes
@@ -240,5 +241,5 @@ func NewValidations() *Validations {
 	return &Validations{schemas: make(chan struct{}, maxValidations), replies: make(chan struct{}, maxValidations)}
 }
 
-// newID returns a UUID of version 7, so that the ids of later sessions sort behind those of earlier ones.
+// newID returns a UUID of version 7, so that the ids of later sessions sort after the ids of earlier sessions.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -124,7 +124,7 @@ func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) 
 	}
 }
 
-// seed returns the seed of a session. It returns 0 after it has noted a seed that is out of range.
+// seed returns the seed of a session. If the request's seed is out of range, it notes the problem in v and returns 0.
 func (p *Pipeline) seed(v *validation, r council.Request, plan council.Plan) int64 {
 	switch drawn := r.Seed == nil || *r.Seed == -1; {
 	case drawn && p.o.RandomSeed != nil:
@@ -164,7 +164,7 @@ func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.
 		alone = p.seats([]string{p.o.SideRequests})
 	}
 	plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
-		Code: council.WarnSideRequest, Message: alone[0].ID + " alone answered, because this is a side request of a chat program; side_requests of the council says who does",
+		Code: council.WarnSideRequest, Message: alone[0].ID + " alone answered, because this is a side request of a chat program; the council's side_requests says who answers",
 	})
 	return alone
 }
@@ -177,7 +177,7 @@ func (p *Pipeline) version(members, reviewers []council.Member) string {
 	return p.o.ConfigVersion + "+" + p.o.Council + "." + p.o.Hash(members, reviewers)
 }
 
-// output returns the form of the final answer, nil for free text.
+// output returns the form of the final answer, or nil for free text.
 func output(v *validation, r council.Request) *council.Format {
 	if len(r.OutputSchema) == 0 {
 		return nil
@@ -194,8 +194,8 @@ func output(v *validation, r council.Request) *council.Format {
 }
 
 // Check compiles the caller's schema of a plan, if there is one. This needs up to 40 MB and 0.2 seconds, so a front
-// door first takes a place for the session. At most maxValidations schemas are compiled at once, and Check waits for
-// its turn until ctx ends. The error is a *council.Error.
+// door first counts the session against its limit of concurrent sessions. At most maxValidations schemas are compiled
+// at once, and Check waits for its turn until ctx ends. The error is a *council.Error.
 func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 	if plan.Output == nil {
 		return nil
@@ -289,8 +289,8 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 	return p.seats(models)
 }
 
-// seats returns the member for each name, which is a model or an id of the roster. A name that stands there twice gets
-// two seats.
+// seats returns the member for each name. A name is a model or an id of the roster. A name that is given twice gets two
+// seats.
 func (p *Pipeline) seats(names []string) []council.Member {
 	members := make([]council.Member, len(names))
 	count := map[string]int{}
@@ -324,19 +324,20 @@ func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twi
 // twinsJudge returns the warning that seats of one model judge each other's answers.
 func twinsJudge() council.Warning {
 	return council.Warning{
-		Code: council.WarnTwinsJudge, Message: "seats of one model judge each other's answers, and models favour their own: without them, " +
-			"an answer would have fewer than two ballots, or a reviewer one answer to read; replace one of these seats by another model",
+		Code: council.WarnTwinsJudge, Message: "seats of one model judge each other's answers, and models favour their own: without these ballots, " +
+			"an answer would have fewer than two ballots, or a reviewer only one answer to read; replace one of these seats by another model",
 	}
 }
 
-// chairmen returns the members that may write, and each model only once. A model that failed is not asked again as its
-// own fallback.
+// chairmen returns the members that may write the final answer, each model only once. A model that failed is not asked
+// again as its own fallback.
 func (p *Pipeline) chairmen(names []string) []council.Member {
 	return slices.DeleteFunc(p.seats(names), func(m council.Member) bool { return m.ID != council.ModelOf(m.ID) })
 }
 
 // lower returns the lower one of the configured limit and the limit that the request asks for. A nil limit is no limit.
-// field names the field of the request, and kind says which numbers it takes, such as "a whole number".
+// The argument field is the name of the request's field. The argument kind says which numbers that field takes, such as
+// "a whole number".
 func lower[T int64 | float64](v *validation, field, kind string, configured, asked *T) *T {
 	if asked != nil && *asked <= 0 {
 		v.add(field, "the limit is not positive", "give "+kind+" above 0, or leave the field out")
@@ -352,7 +353,7 @@ type validation struct {
 	settings council.SettingNames
 	council  string // its name in the roster, or "" without a roster
 	fields   []council.FieldError
-	invalid  bool // set if there is another problem than a forbidden model
+	invalid  bool // set if any problem is not a forbidden model
 }
 
 func (v *validation) add(field, message, fix string) {

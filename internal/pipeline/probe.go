@@ -8,21 +8,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Probe measures how far the reviewers agree with themselves (ADR-015, phase 2).
-// It asks the members once, and then has the reviewers read the same answers in as
-// many rounds as repeats says. The orders are drawn as for a session, and reversed
-// from one round to the next. Probe neither counts ballots nor writes a synthesis.
-// It makes len(plan.Members()) + repeats * len(plan.Reviewers()) calls, and more if
-// replies are repaired or sides make calls of their own.
+// Probe measures how far the reviewers agree with themselves (ADR-015, phase 2). It asks the members once. The
+// reviewers then read the same answers in several rounds. The argument repeats is the number of rounds. The orders are
+// drawn as for a session, and reversed from one round to the next. Probe neither counts ballots nor writes a synthesis.
+// It makes len(plan.Members()) + repeats * len(plan.Reviewers()) calls, and more if replies are repaired or sides make
+// calls of their own.
 //
-// Each round is a session of its own. Its id is that of the plan with "-1", "-2" and
-// so on behind it, and it has the whole time and money budget of a session. The sides
-// of the plan look at the answers once. The records of a round carry the plan's
-// session id as block_id and go to out, never to the pipeline's Recorder.
+// Each round is a session of its own. Its id is the session id of the plan, followed by "-1", "-2" and so on. It has
+// the whole time and money budget of a session. The sides of the plan look at the answers once. The records of a round
+// carry the plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
-// Probe returns the session of the answers and one session for each round. An error
-// is the error of out, or a *council.Error as from Run. Its code is CodeNoQuorum also
-// if there are fewer than two answers.
+// Probe returns the session of the answers and one session for each round. The error comes from out, or it is a
+// *council.Error as from Run. With fewer than two answers, its code is CodeNoQuorum.
 func (p *Pipeline) Probe(
 	ctx context.Context, plan council.Plan, repeats int, out Recorder,
 ) ([]*council.Session, error) {

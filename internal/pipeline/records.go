@@ -229,7 +229,7 @@ func (r *run) tokenBucket() *string {
 
 // queryHash returns 16 hex digits of an HMAC-SHA-256 over the whole question, so that records of the same question can
 // be recognised. It is nil below consent level 4 of ADR-018. It is also nil if this process continues the session of
-// another one and does not have its secret.
+// another process and has no hash secret.
 func (r *run) queryHash() *string {
 	if r.plan.Rules.Consent < 4 || r.p.o.HashSecret == "" {
 		return nil

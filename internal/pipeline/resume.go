@@ -20,8 +20,8 @@ func Prompts() []string {
 // withSchema is the version of the chairman's prompt if the caller gave a schema.
 const withSchema = stage3.PromptVersion + "+" + calls.SchemaPromptVersion
 
-// Needs returns the versions of the prompts that the remaining stages of a run need. left has these stages. A process
-// that has the prompts can continue the run, whatever its settings are.
+// Needs returns the versions of the prompts that the remaining stages of a run need. The argument left has these
+// stages. A process that has the prompts can continue the run, whatever its settings are.
 func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 	for _, stage := range plan.Stages {
 		if stage.Prompt != "" && slices.Contains(left, stage.Kind.Stage()) {
@@ -31,15 +31,17 @@ func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 	return prompts
 }
 
-// keep connects the run to its log. The calls of the run then ask the log first. If the log or the process cannot
-// continue the run, its next call fails, and leave ends its context.
+// keep connects the run to its log. The calls of the run then look for their outcome in the log first. If this process
+// must not continue the run, the next call of the run fails, and leave ends the context of the run.
 func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept = kept
 	r.left = ctx.Done()
 	last := kept.Last
 	for _, prompt := range Needs(r.plan, kept.State.Stages()) {
 		if !slices.Contains(Prompts(), prompt) {
-			r.log.WarnContext(ctx, "this version cannot continue the session: it ends with what landed", "prompt", prompt)
+			r.log.WarnContext(
+				ctx, "this version cannot continue the session: it ends with the outcomes in its log", "prompt", prompt,
+			)
 			last = true
 		}
 	}
@@ -47,7 +49,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	interrupt := func(cause error) *council.Failure {
 		leave(&council.Error{
 			Code: council.CodeInterrupted, Cause: cause,
-			Detail: "the daemon that ran the session is gone, and no other could finish it; what landed can be read",
+			Detail: "the daemon that ran the session is gone, and no other could finish it; the answers so far can be read",
 		})
 		return &council.Failure{Code: council.FailInterrupted, Message: "not called: the session was interrupted"}
 	}
@@ -62,7 +64,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 			return nil
 		case last && call.Stage == council.Stage3: // The best answer can take the place of the synthesis.
 			return &council.Failure{
-				Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session",
+				Code: council.FailInterrupted, Message: "not called: no daemon can continue the session",
 			}
 		case last:
 			return interrupt(errors.New("the run may begin no call"))
@@ -102,13 +104,13 @@ func (r *run) voidText(writers []council.Member) {
 }
 
 // voidAnswers tells clients to drop the unfinished answers of members. An earlier process may have shown pieces of
-// answers without storing them, so the log does not say who wrote. That is why every member without a landed answer is
-// voided.
+// answers without storing them, so the log does not say who wrote. That is why the clients must drop the pieces of
+// every member whose answer is not in the log.
 func (r *run) voidAnswers() {
 	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return
 	}
-	for _, m := range r.plan.Members() { // observe leaves out the members whose answers landed.
+	for _, m := range r.plan.Members() { // observe leaves out the members whose answers are in the log.
 		r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: m.ID, Reason: council.FailInterrupted})
 	}
 }

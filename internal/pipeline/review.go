@@ -45,7 +45,7 @@ func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anony
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 	}
 	r.endTally()
-	if tally := r.state.Tally(); tally != nil { // Sides of this process may have found something else.
+	if tally := r.state.Tally(); tally != nil { // It is from the log. Sides of this process may have found something else.
 		meta.Tally = *tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
@@ -146,7 +146,7 @@ func (r *run) tally() {
 		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
 	}
 	if result.PolicyChangesWinner {
-		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see "+
+		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how these ballots are counted decides who wins: see "+
 			r.p.o.Settings.Of(council.SettingPartialBallots))
 	}
 	if slices.ContainsFunc(r.session.Stage2, func(v council.Review) bool { return len(v.Slate) == 1 }) {
@@ -208,7 +208,7 @@ func scoresOf(v council.Review) map[council.Label]float64 {
 	return cmp.Or(v.ParsedRanking, &council.Ballot{}).Scores
 }
 
-// markers returns the function that makes the markers in the prompts of a stage, for each seat.
+// markers returns a function that makes the markers in the prompts of a stage. It makes other markers for each seat.
 func (r *run) markers(stage council.Stage) func(seat string) anonymize.Markers {
 	key := r.plan.MarkerKey
 	if key != "" {

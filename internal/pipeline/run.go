@@ -35,11 +35,11 @@ type run struct {
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
 	answers map[string]string       // by author
-	twins   council.Twins           // seats of one model, whose answers count as each other's own
+	twins   council.Twins           // seats of one model: the answers of one count as own answers of the others
 	votes   map[string]ranking.Vote // the ballots that count, by reviewer
 	block   *string                 // block_id of the records, nil outside a probe
 	kept    *runlog.Log             // nil if the run is not kept
-	// state is what the log of the run said when this process began with it. It is empty if the run is not kept.
+	// state is what the log of the run said when this process began to run it. It is empty if the run is not kept.
 	state *runlog.State
 	// left is closed when a kept run is cancelled. It is nil if the run is not kept.
 	left <-chan struct{}
@@ -55,19 +55,16 @@ type run struct {
 	broken   *council.Error // set after the panic of an observer, which ends the session
 }
 
-// Run carries out a plan and reports each step to the observer, which may be nil.
-// It returns the session even with an error, so that the caller can read what was
-// paid for. The error is a *council.Error. Its code is CodeInternal after a panic,
-// CodeCancelled if ctx ended first, or the code with which a stage failed, such as
-// CodeNoQuorum, CodeDeadline or CodePartialRefused. It is CodeInterrupted if kept
-// says that the run must end, or if that code is in the cause of the end of ctx. The
-// end of ctx cancels all calls in flight.
+// Run carries out a plan and reports each step to the observer, which may be nil. It returns the session even with an
+// error, so that the caller can read what was paid for. The error is a *council.Error. Its code is CodeInternal after a
+// panic, CodeCancelled if ctx ended first, or the code with which a stage failed, such as CodeNoQuorum, CodeDeadline or
+// CodePartialRefused. It is CodeInterrupted in three cases: kept allows no further call, the log of kept is damaged, or
+// the cause of ctx is an error with that code. When ctx ends, all calls in flight are cancelled.
 //
-// If kept is not nil, another process can continue the run from its log. A continued
-// run makes no call again that landed, reports no event again that the log holds, and
-// adds to the times of earlier processes. Only the start is reported again, and only
-// to the Observer of the Options. After the end of ctx, a kept run reports nothing but
-// its own end.
+// If kept is not nil, another process can continue the run from its log. A continued run does not repeat calls whose
+// outcome is in the log, and does not report events again that are in the log. The exception is the start: the Observer
+// of the Options gets it again. The times of a continued run include those of earlier processes. After the end of ctx,
+// a kept run reports nothing but its own end.
 func (p *Pipeline) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, kept *runlog.Log,
 ) (*council.Session, error) {
@@ -353,7 +350,7 @@ func (r *run) warn(code council.WarningCode, message string) {
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, council.Warning{Code: code, Message: message})
 }
 
-// warnOfOptionsLeftOut warns of options that are set and that models do not take.
+// warnOfOptionsLeftOut warns of options that are set, but that some models do not take.
 func (r *run) warnOfOptionsLeftOut() {
 	var seats map[string][]string // by option
 	add := func(seat string, spent council.Spent) {
@@ -419,7 +416,7 @@ func (r *run) warnOfFastestOnly(stage council.Stage) {
 	if len(slow) > 0 {
 		r.warn(council.WarnFastestOnly,
 			fmt.Sprintf(
-				"%s was decided by the fastest models: these had not answered when it ended: %s", stage, strings.Join(slow, ", "),
+				"only the fastest models decided %s; it ended before these models answered: %s", stage, strings.Join(slow, ", "),
 			))
 	}
 }
@@ -432,8 +429,9 @@ func ids(members []council.Member) []string {
 	return out
 }
 
-// seatError says why a seat failed, in the provider's own words if it gave any. These have at most 1 KiB, hold no key,
-// and are not logged. The words with which a model refuses are left out: they are an answer, and stay in the session.
+// seatError says why a seat failed, in the provider's own words if it gave any. The provider's words have at most 1
+// KiB, hold no key, and are not logged. The words with which a model refuses are left out: they are an answer, and stay
+// in the session.
 func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {

@@ -15,13 +15,13 @@ import (
 
 // Shadow has reviewers compare the synthesis of a session with its top-ranked answer, if the plan says so. A front door
 // calls it when the session has ended. Shadow asks only reviewers whose model wrote neither text. It does not change
-// the session. Its calls have an account of their own, under the id of the session with council.ShadowSuffix behind it,
-// and may cost what the session left of its limits.
+// the session. Its calls have an account of their own, whose id is the session id followed by council.ShadowSuffix.
+// They may cost what the session left of its limits.
 //
 // Shadow returns nil if there is nothing to compare: there is no synthesis of the chairman's, it has the form of a
-// schema, no ballot was counted, both texts are equal, or no reviewer may be asked. If people are asked about the
-// session too, it returns a record without reviewers instead of nil in the last case. Shadow also returns nil if ctx
-// ends before all reviewers have answered, because the fastest reviewers alone would be another council.
+// schema, no ballot was counted, both texts are equal, or no reviewer may be asked. In the last case, Shadow returns a
+// record without reviewers if people are asked about the session too. Shadow also returns nil if ctx ends before all
+// reviewers have answered, because the fastest reviewers alone would be another council.
 func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *council.Session) *council.ShadowRecord {
 	synthesis := session.Stage3
 	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil ||
@@ -76,8 +76,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 // share.
 const comparisonShare = 40
 
-// compare asks the reviewers of in. Its calls may cost what the limits of the plan leave after spent, and take the time
-// of a stage 2. It returns no reviews if the limits leave nothing. short is true if a limit prevented a call.
+// compare asks the reviewers in the argument in which of its two texts is better. The calls may cost the limits of the
+// plan minus the argument spent, and take comparisonShare of the time. If the limits leave nothing, compare returns no
+// reviews. The result short is true if a limit prevented a call.
 func (p *Pipeline) compare(
 	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b QuestionBudget,
 ) (reviews []council.ShadowReview, short bool) {

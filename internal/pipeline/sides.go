@@ -18,7 +18,7 @@ const recordsGrace = 2 * time.Second
 // errSideCut is the cause with which a session ends a side that it no longer waits for.
 var errSideCut = fmt.Errorf("%w: the session was done before", council.ErrCut)
 
-// side is one side of a run. It looks at the answers in a goroutine of its own.
+// side is one council.Side while it looks at the answers of a run, in a goroutine of its own.
 type side struct {
 	plan    council.SidePlan
 	cut     context.CancelCauseFunc
@@ -36,8 +36,8 @@ func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) 
 	return planned
 }
 
-// beginSides starts a goroutine for each side of the plan, which looks at the answers. A side is cut off at the
-// deadline of the stage that waits for it, and when ctx ends. If the log holds the tally, sides that belong to the
+// beginSides starts a goroutine for each side of the plan. In it the side looks at the answers. A side is cut off at
+// the deadline of the stage that waits for it, and when ctx ends. If the log holds the tally, sides that belong to the
 // tally do not look again.
 func (r *run) beginSides(ctx context.Context) {
 	for _, planned := range r.plan.Sides {
@@ -71,8 +71,8 @@ func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan
 	return finding
 }
 
-// reviewPaid notes that one review is paid for, or all of them. Sides that yield to reviewers then continue. If a limit
-// could still stop a review, they continue only after the last one.
+// reviewPaid notes that one review is paid for, or that all reviews are. Sides that yield to reviewers then continue.
+// If the session has a limit that could stop a review, these sides wait for the last review.
 func (r *run) reviewPaid(all bool) {
 	if all || r.plan.MaxCostUSD == nil && r.plan.MaxTotalTokens == nil {
 		r.endYield()
@@ -88,7 +88,7 @@ func (r *run) yield(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if r.account.HalfSpent() {
-		return errors.New("more than half of the session's limit of cost or tokens is spent, and the rest is for the others")
+		return errors.New("more than half of the session's limit of cost or tokens is spent, and the rest is for the council")
 	}
 	return nil
 }
@@ -132,8 +132,8 @@ func (r *run) add(s *side) {
 	}
 }
 
-// annotators are the sides that annotate records. They do not refer to their run, so that the run can be freed before
-// them.
+// annotators are the sides that annotate records. They do not refer to their run, so that the run can be freed while
+// they still work.
 type annotators []*side
 
 // annotators returns the sides that annotate the records.
@@ -168,9 +168,9 @@ func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]st
 	}
 }
 
-// Look has a side look at answers that belong to no session, within the time and cost limits of a session. answers are
-// by id. The costs are charged to the token. The error says why the side could not begin or finish: a cost limit, a
-// model without a price, or the end of ctx. The finding is nil if the side does not plan to look.
+// Look has a side look at answers that belong to no session, within the time and cost limits of a session. The keys of
+// answers are their ids. The costs are charged to the token. The error says why the side could not begin or finish: a
+// cost limit, a model without a price, or the end of ctx. The finding is nil if the side does not plan to look.
 func (p *Pipeline) Look(
 	ctx context.Context, token string, s council.Side, question string, answers map[string]string,
 ) (finding council.Finding, failure *council.Error) {

@@ -57,14 +57,14 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	r.session.Stage3 = &synthesis
 	r.session.Answer = synthesis.Response
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
-		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
+		r.warn(council.WarnTakenOver, "no daemon could continue the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)
 }
 
-// writers returns the Completer for the seats that write the final answer. If the caller gave a schema, it validates
-// their replies. The error says that the schema cannot be used.
+// writers returns the Completer for the seats that write the final answer. If the caller gave a schema, that Completer
+// validates the replies. The error says that the schema cannot be used.
 func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	if r.plan.Output == nil {
 		return r.calls, nil
@@ -82,7 +82,7 @@ func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 	e := &council.Error{
 		Code:   council.CodeNoValidOutput,
-		Detail: "nobody wrote an answer that fits the schema; the answers and reviews are kept in the session",
+		Detail: "no model wrote an answer that fits the schema; the answers and reviews are kept in the session",
 	}
 	for _, d := range failed {
 		e.Fields = append(e.Fields, seatError(d.Model, &council.Failure{Code: d.Code, Message: d.Message}, r.p.o.Settings))
@@ -90,9 +90,9 @@ func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 	return e
 }
 
-// chairmen returns the members that may write, in the order in which they are tried. The chairman is the first. The
-// configured fallbacks follow. Without fallbacks, the other members that answered follow by rank, or in configured
-// order if there is no ranking.
+// chairmen returns the members that may write the final answer, in the order in which they are tried. The chairman is
+// the first. The configured fallbacks follow. Without fallbacks, the other members that answered follow by rank, or in
+// configured order if there is no ranking.
 func (r *run) chairmen(standings []council.Standing) []council.Member {
 	chairmen := slices.Clone(r.plan.Chairmen())
 	if len(chairmen) > 1 {
