@@ -17,9 +17,9 @@
 // Each session has a memory limit of its own (config.Constants), against which its texts and the prompts in flight
 // count. Without it, only the product of all other limits would bound a session, and that is more than any machine has.
 //
-// Schemas come from callers and replies come from models, and both may be hostile. Their sizes and a fixed number of
-// steps bound the work on them, and it ends when its context ends (schema_budget.go). A compiled schema may take 40 MB,
-// so sessions keep only its text and compile it again for each reply.
+// Schemas come from callers and replies come from models, and both may be hostile. Limits on their sizes and on the
+// number of steps bound the work on them. The work also ends when its context ends (schema_budget.go). A compiled
+// schema may take 40 MB, so sessions keep only its text and compile it again for each reply.
 package calls
 
 import (
@@ -52,21 +52,21 @@ type Calls struct {
 	// May returns why no call may begin now, or nil. It is called before each call, and before each of its requests.
 	May     func(ctx context.Context, call *council.Call) *council.Failure
 	Observe func(t council.EventType, data any)
-	// Last says that the session makes no call any more, as in runlog.Log.
+	// Last says that the session makes no further call, as in runlog.Log.
 	Last bool
 
 	mu       sync.Mutex // guards all below
 	seats    map[runlog.Seat]*seat
 	begun    map[runlog.Place]bool // calls that this process has begun
-	guessed  map[runlog.Seat]bool  // seats whose calls in an earlier process guess has charged
+	guessed  map[runlog.Seat]bool  // seats for which guess has charged a call of an earlier process
 	repeated []string              // seats, and in stage 3 models, whose calls are made again
 }
 
 // seat has the calls that a seat has made in this process. A seat makes one call after the other.
 type seat struct {
 	count int
-	// first is the outcome of the first call. It is observed only if a second call follows, because the event of the
-	// seat's result holds it otherwise.
+	// first is the outcome of the first call. It is observed only if a second call follows. Otherwise the event of the
+	// seat's result has it.
 	first *council.Landed
 }
 
@@ -88,7 +88,7 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 	mine.count++
 	place := runlog.Place{Seat: at, Number: mine.count}
 	if landed, ok := c.State.Outcome(place); ok {
-		// Without a result of the seat, the client does not know whether the earlier pieces still hold.
+		// Without a result of the seat, the client does not know whether the earlier pieces are still valid.
 		if call.OnDelta != nil && landed.Failure == nil && !c.State.Over(at) {
 			call.OnDelta(landed.Completion.Text)
 		}
@@ -185,7 +185,7 @@ func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 }
 
 // guess charges a call that an earlier process may have begun, once for each seat. It is for logs of earlier builds,
-// which do not say which calls began. It can go after 0.1.0.
+// which do not say which calls began. It can be removed after 0.1.0.
 func (c *Calls) guess(ctx context.Context, call council.Call) {
 	at := runlog.Seat{Stage: call.Stage, Name: call.Seat}
 	if !c.State.Guesses(at) {
@@ -240,7 +240,7 @@ func (c *Calls) announce(places []runlog.Place, calls []council.Call) bool {
 	return true
 }
 
-// perform has the provider perform a call. The bytes of its prompt stay reserved until it returns.
+// perform has the provider perform a call. The bytes of the prompt stay reserved until the call ends.
 func (c *Calls) perform(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	var prompt int64
 	for _, message := range call.Messages {

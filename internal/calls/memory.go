@@ -11,10 +11,11 @@ type Memory struct {
 	held int64
 }
 
-// NewMemory returns a Memory with a limit, both in bytes, that holds the given number already.
+// NewMemory returns a Memory that already holds some bytes. Both arguments are in bytes.
 func NewMemory(limit, held int64) *Memory { return &Memory{Limit: limit, held: held} }
 
-// Hold adds a number of bytes to the held ones. If that would pass the limit, it adds nothing and reports false.
+// Hold adds a number of bytes to those that the session holds. If they would exceed the limit, Hold adds nothing and
+// reports false.
 func (m *Memory) Hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,8 +24,7 @@ const maxReplyBytes = 1 << 20
 // schemaLocation is the address of the caller's schema. It is never fetched.
 const schemaLocation = "urn:councild:schema"
 
-// Schema is a compiled JSON Schema, of draft 2020-12 unless it names another one. It is not safe
-// for concurrent use.
+// Schema is a compiled JSON Schema, of draft 2020-12 unless it names another draft. It is not safe for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
 	budget   *stepBudget // the budget of the validation that runs now
@@ -87,8 +86,8 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is not part of the schema, and nothing is fetched", shorten(url))
 }
 
-// refuseUnsupported returns an error if a schema uses keywords or references that are not supported. place is the JSON
-// pointer of the value.
+// refuseUnsupported returns an error if a schema uses keywords or references that are not supported. The argument place
+// is the JSON pointer of the value.
 func refuseUnsupported(value any, place string) error {
 	switch value := value.(type) {
 	case []any:

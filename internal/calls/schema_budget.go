@@ -26,8 +26,8 @@ import (
 // format that the schema names. Nothing is lost by that, because formats are only annotations here, as in draft
 // 2020-12.
 
-// maxSteps is the most steps of one validation. A step is a visit of a value by a schema object, a member, an item, a
-// name or a value to compare. A step takes at most about a microsecond and 500 bytes.
+// maxSteps is the most steps of one validation. One step is a schema object that checks a value, or one member, item,
+// name or value that is compared. A step takes at most about a microsecond and 500 bytes.
 const maxSteps = 1_000_000
 
 // The time to match a pattern grows with the instructions of its program and with the length of the text. Instructions
@@ -141,7 +141,7 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 		s.budget.pay(steps)
 		return nil
 	}}
-	// The validator compares enum and const before it calls the hook, so extensions that pay take their place.
+	// The validator compares enum and const before it calls the hook, so extensions that pay replace them.
 	if object.Enum != nil {
 		object.Extensions = append(object.Extensions, newAllowedValues(s.budget, object.Enum.Values))
 		object.Enum = nil
@@ -153,7 +153,7 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 }
 
 // weight returns how many steps it takes to compare a value. Each value in it takes one step. Long texts take more, and
-// so do numbers of which the validator makes large fractions.
+// so do numbers that the validator turns into large fractions.
 func weight(value any) int {
 	steps := 1
 	switch value := value.(type) {
@@ -175,8 +175,8 @@ func weight(value any) int {
 	return steps
 }
 
-// objectSteps returns how many steps the work on a schema object takes at most. once is for the value, and each is for
-// every member or item of the value. The schema objects inside pay for their own work.
+// objectSteps returns how many steps the work on a schema object takes at most. The result once is for the value
+// itself. The result each is for every member or item of the value. The schema objects inside pay for their own work.
 func objectSteps(object *jsonschema.Schema) (once, each int) {
 	once = 1 + len(object.Required) + len(object.AllOf) + len(object.AnyOf) + len(object.OneOf) +
 		len(object.DependentSchemas)
@@ -290,8 +290,8 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	return p.known[text], nil
 }
 
-// readingSize returns how many instructions the reading of the character classes of a pattern counts as. The program of
-// the pattern does not show this work, because equal classes become one there.
+// readingSize turns the work of reading a pattern's character classes into a number of instructions. The program of the
+// pattern does not show this work, because equal classes become one in the program.
 func readingSize(text string) int {
 	size := perUnicodeClass * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
 	if !ignoresCase.MatchString(text) {
@@ -328,9 +328,9 @@ func foldedRunes(before, after string) int {
 	return max(int(min(high, lastFolded)-low), 0)
 }
 
-// programSize returns about how many instructions the program of a pattern has. It does not build the program, since
-// that of a pattern of 4 KiB may have millions of instructions. A character class counts as one instruction, and as one
-// more for each runesPerOne of its runes.
+// programSize returns about how many instructions the program of a pattern has. It does not build the program, because
+// a pattern of 4 KiB may have a program of millions of instructions. A character class counts as one instruction, and
+// as one more for each runesPerOne of its runes.
 func programSize(re *syntax.Regexp, runesPerOne int) int {
 	inside := 0
 	for _, sub := range re.Sub {

@@ -31,7 +31,7 @@ type SchemaCompleter struct {
 	Format *council.Format
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
-	// Places limits how many replies are validated at once by its capacity. The validation of a hostile reply may take
+	// The capacity of Places is how many replies may be validated at once. The validation of a hostile reply may take
 	// some seconds and 200 MB.
 	Places chan struct{}
 }
@@ -73,9 +73,9 @@ func (c *SchemaCompleter) Complete(ctx context.Context, call council.Call) (coun
 	return completion, nil
 }
 
-// read returns the JSON of a completion. It waits for a place to validate it until ctx ends.
+// read returns the JSON of a completion. It first waits for room in Places, until ctx ends.
 func (c *SchemaCompleter) read(ctx context.Context, completion council.Completion) (string, error) {
-	if completion.FinishReason == "length" { // It would be cut off at the same place again.
+	if completion.FinishReason == "length" { // A second reply would be cut off too.
 		return "", &council.Failure{Code: council.FailLength, Message: "the answer ended at the token limit"}
 	}
 	select {
