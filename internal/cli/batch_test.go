@@ -245,7 +245,7 @@ func TestCompareJudged(t *testing.T) {
 		{[]string{"--arms", "best", "--judges", "sim:birch?accuracy=.5"}, "best needs right answers"},
 		{[]string{"--judges", "sim:amber"}, "of one maker"},
 		{nil, "name --judges"},
-		{[]string{"--arms", "guess", "--judges", "sim:birch?accuracy=.5"}, "is no arm"},
+		{[]string{"--arms", "guess", "--judges", "sim:birch?accuracy=.5"}, "is not an arm"},
 		{[]string{"--arms", "member:nobody", "--judges", "sim:birch?accuracy=.5"}, "no seat"},
 	} {
 		if r := run(t, nil, append(args, tt.args...)...); r.code != 2 || !strings.Contains(r.stderr, tt.want) {

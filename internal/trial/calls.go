@@ -31,18 +31,19 @@ type Calls struct {
 	mu       sync.Mutex        // guards all below
 	sessions map[string]*calls // by id
 	total    float64           // the cost of all sessions, in US dollars
-	broken   error             // why no further outcome can be kept
-	leave    func(error)       // ends the run, nil if there is none
+	broken   error             // why no further outcome can be kept, or nil
+	leave    func(error)       // ends the run. It is nil before Run.
 }
 
 // calls has the calls of one session.
 type calls struct {
-	kept   map[string]council.Landed // by key
-	landed []council.Landed          // the same calls as kept
-	drawn  map[string]int            // how many calls were asked for so far, by stage and seat
-	short  council.Stage             // the stage in which a cost limit prevented a call, or ""
-	cost   float64                   // in US dollars, without requests in flight
-	unkept float64                   // cost minus the cost in the file, which may be negative
+	kept map[string]council.Landed // by key
+	// landed has the outcomes in kept. If a call was repeated with another prompt, it has only the last outcome.
+	landed []council.Landed
+	drawn  map[string]int // how many calls were asked for so far, by stage and seat
+	short  council.Stage  // the stage in which a cost limit prevented a call, or ""
+	cost   float64        // in US dollars, without requests in flight
+	unkept float64        // cost minus the cost in the file, which may be negative
 }
 
 // of returns the calls of a session. The caller holds mu.
@@ -67,8 +68,8 @@ type entry struct {
 	*council.Landed
 }
 
-// OpenCalls opens or creates the file for the calls of a plan. plan is the hash of the plan. While the file is open, no
-// other process can open it. OpenCalls cuts off a torn last line. The caller closes Calls.
+// OpenCalls opens or creates the file for the calls of a plan. The argument plan is the hash of the plan. While the
+// file is open, no other process can open it. OpenCalls cuts off a torn last line. The caller closes Calls.
 func OpenCalls(name, plan string) (_ *Calls, err error) {
 	lock, err := disk.TryLock(name + ".lock")
 	if errors.Is(err, disk.ErrLocked) {
@@ -89,8 +90,8 @@ func OpenCalls(name, plan string) (_ *Calls, err error) {
 	return c, c.read(plan)
 }
 
-// read reads the file, or begins it if it is empty. It refuses a file with the calls of another plan. plan is the hash
-// of the plan.
+// read reads the file, or begins it if it is empty. It refuses a file with the calls of another plan. The argument plan
+// is the hash of the plan.
 func (c *Calls) read(plan string) error {
 	info, err := c.file.Stat()
 	if err != nil {
@@ -164,8 +165,8 @@ func (c *Calls) Hold(session string, bound float64) (finish func(usd float64), e
 	}, nil
 }
 
-// Cost returns how much the requests of some sessions cost, in US dollars. If it is given no sessions, it returns the
-// cost of all. It does not count requests in flight. A request that was in flight when an earlier process ended counts
+// Cost returns how much the requests of some sessions cost, in US dollars. Without arguments, Cost returns the cost of
+// all sessions. It does not count requests in flight. A request that was in flight when an earlier process ended counts
 // with the most that it can have cost.
 func (c *Calls) Cost(sessions ...string) float64 {
 	c.mu.Lock()
@@ -213,8 +214,8 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	seat := string(call.Stage) + "\x00" + call.Seat
 	s.drawn[seat]++
 	number := s.drawn[seat]
-	// The key includes the prompt. If a call is made only when its question is asked again, the prompts of later calls
-	// change.
+	// The key includes the prompt. If a question is asked again and more of its calls are made than before, the prompts
+	// of later calls change.
 	place, _ := json.Marshal([]any{call.Session + "\x00" + seat, number, call.Model, call.Messages}) // plain data
 	sum := sha256.Sum256(place)
 	key := hex.EncodeToString(sum[:])
@@ -229,7 +230,7 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	}
 	if isShort {
 		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, &council.Failure{
-			Code: council.FailBudget, Message: "not called: there was no room for a call of the stage before",
+			Code: council.FailBudget, Message: "not called: a cost limit prevented a call of an earlier stage",
 		}
 	}
 	completion, err := k.next.Complete(ctx, call)
@@ -273,7 +274,8 @@ func (s *calls) isShort(stage council.Stage) bool {
 	}
 }
 
-// keep writes an outcome to the file, if there is one, with the cost of the session that is not in the file yet.
+// keep writes a line to the file. The line has the outcome in e, if e has one, and the cost of the session that is not
+// in the file yet.
 func (c *Calls) keep(e entry) error {
 	c.mu.Lock()
 	s := c.of(e.Session)
@@ -310,7 +312,7 @@ func (c *Calls) append(e entry) error {
 }
 
 // isOutcome reports whether a failure is the outcome of the call itself. The end of this process, a limit and an open
-// breaker are no outcomes, and such a call can be made later.
+// breaker are not outcomes: such a call can be made later.
 func isOutcome(f *council.Failure) bool {
 	switch f.Code {
 	case council.FailCancelled, council.FailInterrupted, council.FailBudget, council.FailBreakerOpen:
@@ -320,7 +322,8 @@ func isOutcome(f *council.Failure) bool {
 	}
 }
 
-// again starts sessions again. Their calls are counted from the beginning, so that kept calls are found again.
+// again prepares sessions to be run once more. It counts their calls from the beginning, so that Complete finds the
+// kept calls.
 func (c *Calls) again(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

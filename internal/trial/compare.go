@@ -15,8 +15,9 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Arms returns the arms of a comparison in the order of a report. closed says that the questions have right answers.
-// The arms are those of names, council, ranked and, if closed, best. The error says which name is wrong.
+// Arms returns the arms of a comparison in the order of a report. The argument closed says whether the questions have
+// right answers. The arms are council, ranked, the arms in names and, if closed is true, best. The error says which
+// name is wrong.
 func Arms(names []string, members []council.Member, closed bool) ([]string, error) {
 	known := []string{
 		ArmCouncil, ArmBest, ArmVote, ArmRanked,
@@ -33,7 +34,7 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 		case member && !isSeat:
 			return nil, fmt.Errorf("%s: the council has no seat %.64q", name, id)
 		case !member && !slices.Contains(known, name):
-			return nil, fmt.Errorf("%.64q is no arm: use %s, or member:ID", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%.64q is not an arm: use %s, or member:ID", name, strings.Join(known, ", "))
 		case !closed && (name == ArmBest || name == ArmVote):
 			return nil, fmt.Errorf("%s needs right answers: without them name members, as member:ID", name)
 		}
@@ -54,8 +55,8 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 	return slices.Compact(all), nil
 }
 
-// worthPlan returns the design by which the arms of a plan are compared. All arms but the placebo are comparators,
-// because a council that pays must beat every simpler way to answer in the plan.
+// worthPlan returns the design by which the arms of a plan are compared. All arms except the placebo are comparators,
+// because a council that is worth its cost beats every simpler way to answer in the plan.
 func (p Plan) worthPlan() worth.Design {
 	w := worth.Design{Treatment: ArmCouncil, Margin: p.Margin, ValueUSD: p.ValueUSD, Seed: uint64(p.Seed)} //nolint:gosec // it is not negative
 	for _, arm := range p.Arms {
@@ -77,8 +78,8 @@ func (p Plan) worthPlan() worth.Design {
 // Rivals returns how many arms the council has to beat by the margin.
 func (p Plan) Rivals() int { return p.worthPlan().Rivals() }
 
-// Compare grades the results in place, and compares the arms of the plan. questions has the question of each result, in
-// the same order.
+// Compare sets the scores in the results, and compares the arms of the plan. The argument questions has the question of
+// each result, in the same order.
 func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 	rows := make([]worth.Question, len(results))
 	out := render.Comparison{

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Copies counts near-copies. These are questions without a group whose texts differ only in numbers and names.
+// Copies counts near-copies. These are questions that have no group, and whose texts differ only in numbers and names.
 type Copies struct {
 	Questions int       // how many questions have a near-copy
 	Example   [2]string // the ids of two near-copies
@@ -17,7 +17,7 @@ type Copies struct {
 const leastShared = 20
 
 // FindCopies finds near-copies, in time proportional to the length of the texts. It takes any language. A name is a
-// word that begins with a capital letter. In languages without capital letters, it finds only copies with other
+// word that begins with a capital letter. In languages without capital letters, it finds only copies that differ in
 // numbers.
 func FindCopies(questions []Question) Copies {
 	var c Copies
@@ -53,7 +53,8 @@ func (q *Question) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// shapeOf returns a text in which a mark replaces each run of numbers and names. shared counts the remaining letters.
+// shapeOf returns a text in which a mark replaces each run of numbers and names. The result shared counts the remaining
+// letters.
 func shapeOf(text string) (shape string, shared int) {
 	const mark = "#"
 	var b strings.Builder

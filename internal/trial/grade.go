@@ -57,8 +57,8 @@ type Grade struct {
 	// Score is 1 for a right answer and 0 for a wrong one. It is nil if the text holds no
 	// answer that can be graded.
 	Score *float64
-	// Form is the answer in canonical form. Answers with the same form count as the same answer. It does not depend on the
-	// reference. It is "" if Score is nil.
+	// Form is the answer in canonical form. Answers with the same form count as the same answer. Form does not depend on
+	// the reference. It is "" if Score is nil.
 	Form string
 }
 
@@ -74,7 +74,7 @@ type Grader struct {
 }
 
 // NewGrader returns a grader. For GraderJSON, a reference is any JSON value. Otherwise it is a string, or a list of
-// strings each of which is right. For GraderNumber, numbers may take the place of strings. The error is a
+// strings that are all right answers. For GraderNumber, numbers may take the place of strings. The error is a
 // *[GradeError].
 func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 	if err := s.check(); err != nil {
@@ -87,7 +87,7 @@ func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 	if s.Type == GraderJSON {
 		value, ok := readJSON(string(reference))
 		if !ok {
-			return nil, badReference("it is no JSON value, or a key stands in it twice: write one JSON value")
+			return nil, badReference("it is not a JSON value, or an object in it has a key twice: write one JSON value")
 		}
 		g.references = []string{value}
 		return g, nil
@@ -133,7 +133,7 @@ func checkOptions(options []string) error {
 	for _, option := range options {
 		form := normalForm(option)
 		if form == "" || seen[form] || strings.ContainsAny(option, "\r\n") {
-			return badGrader("the option %.64q is empty, has a line break, or stands there twice: "+
+			return badGrader("the option %.64q is empty, has a line break, or is given twice: "+
 				"write each option once, on one line", option)
 		}
 		seen[form] = true
@@ -169,7 +169,7 @@ func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 		case numbers && json.Unmarshal(element, &value) == nil && value != "":
 			texts = append(texts, value.String())
 		default:
-			return nil, badReference("%.64q is no string: write the right answer, "+
+			return nil, badReference("%.64q is not a string: write the right answer, "+
 				"or a list of right answers, in quotes", element)
 		}
 	}
@@ -185,7 +185,7 @@ func (g *Grader) add(text string) error {
 	case GraderRegex:
 		pattern, err := regexp.Compile(text)
 		if err != nil {
-			return badReference("%.100q is no expression in RE2 syntax: %.200s", text, err.Error())
+			return badReference("%.100q is not an expression in RE2 syntax: %.200s", text, err.Error())
 		}
 		g.patterns = append(g.patterns, pattern)
 		return nil
@@ -199,7 +199,7 @@ func (g *Grader) add(text string) error {
 	}
 	if strings.ContainsAny(text, "\r\n") {
 		return badReference("%.64q has a line break, and answers are read from one line: "+
-			"write it on one, or use the grader regex or json", text)
+			"write it on one line, or use the grader regex or json", text)
 	}
 	form := strings.TrimFunc(text, unicode.IsSpace)
 	if g.spec.Type == GraderNormalised {
@@ -291,7 +291,8 @@ func (g *Grader) read(text string) (form string, ok bool) {
 	return form, ok
 }
 
-// score returns 1 if an answer is right, and otherwise 0. form is the answer of the text in canonical form.
+// score returns 1 if an answer is right, and otherwise 0. The argument form is the answer of the text in canonical
+// form.
 func (g *Grader) score(text, form string) float64 {
 	right := slices.Contains(g.references, form)
 	switch g.spec.Type {

@@ -42,9 +42,10 @@ var latexReplacer = strings.NewReplacer( //nolint:gochecknoglobals // made once
 	`\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\approx`, "≈",
 )
 
-// withoutLatex returns an answer without full-width characters and without the LaTeX around it. It repeats until
-// nothing changes, so that its result does not change if it is read again. Each round takes time proportional to the
-// length of the answer, so after maxWrapped rounds it removes every sign of LaTeX.
+// withoutLatex returns an answer without full-width characters and without the LaTeX around it. It repeats its work
+// until nothing changes, so that withoutLatex does not change its own result. Each round takes time proportional to the
+// length of the answer. To bound the time, withoutLatex ends after maxWrapped rounds, and then removes every sign of
+// LaTeX.
 func withoutLatex(answer string) string {
 	answer = strings.Map(narrowForm, answer)
 	for range maxWrapped {
@@ -170,7 +171,7 @@ var doubtfulWord = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half
 var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint:gochecknoglobals // a table
 
 // unspacedScale returns the factor of the scale word with which a text begins, and where the scale word ends. It is for
-// Chinese and Japanese, which write no space behind it.
+// Chinese and Japanese, which write no space after such a word.
 func unspacedScale(word string) (factor float64, end int, known bool) {
 	for size := min(len(word), maxScale); size > 0; size-- {
 		if utf8.ValidString(word[:size]) && word[0] >= utf8.RuneSelf {
@@ -188,8 +189,8 @@ func leadingLetters(text string) string {
 }
 
 // scaleBehind returns the factor of the scale word behind a number, such as 1e6 for "million", and the text behind that
-// word. The factor is 1 if there is no scale word. ok is false if the word may be a factor or a unit. money says that a
-// currency sign stands before the number.
+// word. The factor is 1 if there is no scale word. The result ok is false if the word may be a factor or a unit. The
+// argument money says whether a currency sign stands before the number.
 func scaleBehind(rest string, money bool) (factor float64, behind string, ok bool) {
 	trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
 	attached := trimmed == rest

@@ -35,7 +35,8 @@ func filledLines(text string) []string {
 }
 
 // answerLine finds the last line that begins with "ANSWER:", in any case and markup and in some languages. It returns
-// the text behind the colon. If there is none, it returns the line below. It reports false if no line begins so.
+// the text after the colon, or the next line if no text follows the colon. It reports false if no line begins with
+// "ANSWER:".
 func answerLine(text string) (answer string, ok bool) {
 	all := filledLines(text)
 	for i, line := range slices.Backward(all) {
@@ -168,7 +169,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 }
 
 // cutOption returns the longest option with which a text in normal form begins, and the rest of the text. The option
-// must end at the end of a word. It returns "" if there is none.
+// must end at the end of a word. If there is no such option, cutOption returns "".
 func (g *Grader) cutOption(text string) (option, rest string) {
 	longest := 0
 	for i, o := range g.options {
@@ -212,8 +213,8 @@ func quotient(digits string, factor float64) (value float64, ok bool) {
 	return value, err == nil && !math.IsInf(value, 0) && !math.IsNaN(value)
 }
 
-// readNumber reads the number with which an answer begins. b says which text may follow the number. It reports false if
-// the answer does not begin with a number, or if the text behind it changes or may change the value.
+// readNumber reads the number with which an answer begins. The argument b says which text may follow the number. It
+// reports false if the answer does not begin with a number, or if the text behind it changes or may change the value.
 func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 	answer = strings.TrimFunc(strings.Trim(withoutLatex(answer), outerMarks+" \t"), unicode.IsSpace)
 	parts := numeral.FindStringSubmatch(numberForm(answer))
@@ -379,7 +380,7 @@ func decimalForm(text string) string {
 	all := strings.TrimLeft(whole+part, "0")
 	digits = strings.TrimRight(all, "0")
 	exponent += len(all) - len(digits)
-	const most, least = 21, -6 // Between these places of the point there is no exponent, as in JavaScript.
+	const most, least = 21, -6 // Between these positions of the point there is no exponent, as in JavaScript.
 	switch point := len(digits) + exponent; {
 	case exponent >= 0 && point <= most:
 		digits += strings.Repeat("0", exponent)

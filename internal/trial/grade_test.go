@@ -199,7 +199,7 @@ func TestGraderMistakes(t *testing.T) {
 		{trial.GraderSpec{Type: trial.GraderNumber}, `true`, trial.BadReference, "in quotes"},
 		{trial.GraderSpec{Type: trial.GraderRegex}, `"("`, trial.BadReference, "RE2"},
 		{trial.GraderSpec{Type: trial.GraderJSON}, `{"a":1,"a":2}`, trial.BadReference, "twice"},
-		{trial.GraderSpec{Type: trial.GraderJSON}, ``, trial.BadReference, "no JSON value"},
+		{trial.GraderSpec{Type: trial.GraderJSON}, ``, trial.BadReference, "not a JSON value"},
 	} {
 		_, err := trial.NewGrader(c.spec, json.RawMessage(c.reference))
 		mistake, ok := errors.AsType[*trial.GradeError](err)

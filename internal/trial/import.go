@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// ImportFormat is a file format of other programs for judgements.
+// ImportFormat is a file format in which other programs write judgements.
 type ImportFormat string
 
 // The formats that Import reads.
@@ -137,8 +137,8 @@ func Import(
 // maxImportLine is how many bytes a line may have. A line of JudgeBench has two answers and two judgements.
 const maxImportLine = 16 << 20
 
-// readJudgements reads JSON lines. It ignores a byte order mark and empty lines. count is called with the number and
-// the error of each other line.
+// readJudgements reads JSON lines. It ignores a byte order mark and empty lines. It calls count with the number and the
+// error of every other line.
 func readJudgements(
 	ctx context.Context, in io.Reader, r judgementReader, write func(any) error, count func(int64, error) error,
 ) error {

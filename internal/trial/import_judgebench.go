@@ -1,7 +1,7 @@
 package trial
 
 // judgeBench reads the output of JudgeBench's judges. Each judge is an arm, named after its prompts and its model. The
-// source of a pair is its group. The lines of several judges for one pair become one row.
+// group of a pair is its source. The lines of several judges for one pair become one row.
 type judgeBench struct {
 	rows   map[string]*GradedRow // by pair
 	order  []*GradedRow          // the same rows in the order of the input
@@ -22,7 +22,7 @@ type judgeBenchVerdict struct {
 	Judgment struct {
 		Model string `json:"judge_model"`
 	} `json:"judgment"`
-	// Decision compares the answers in the order in which they were shown. Null means that none could be read.
+	// Decision compares the answers in the order in which they were shown. Null means that no decision could be read.
 	Decision *string `json:"decision"`
 }
 

@@ -118,8 +118,8 @@ func (l mtBenchLine) check() error {
 	return nil
 }
 
-// gameScore returns the score and the rank of a model in a game with the given winner. model is 0 for model_1, and 1
-// for model_2.
+// gameScore returns the score and the rank of a model in a game with the given winner. The argument model is 0 for
+// model_1, and 1 for model_2.
 func gameScore(winner string, model int) (score, rank *float64, status council.BallotStatus) {
 	switch winner {
 	case "error": // MT-bench could not read a decision.

@@ -33,7 +33,7 @@ const (
 	prefixCost  = "cost_usd:"
 )
 
-// readJudgementTable reads a table of records or of graded rows. The header says which of them it is.
+// readJudgementTable reads a table of records or of graded rows. The header says which of the two it has.
 func readJudgementTable(
 	ctx context.Context, key QuestionKey, in io.Reader, write func(any) error, count func(int64, error) error,
 ) (graded bool, err error) {
@@ -44,7 +44,7 @@ func readJudgementTable(
 	cells := csv.NewReader(buffered) // It refuses rows with another number of columns than the header.
 	header, err := cells.Read()
 	if err != nil {
-		return false, &HeaderError{fmt.Sprintf("the first line is no header of a table: %s", err)}
+		return false, &HeaderError{fmt.Sprintf("the first line is not the header of a table: %s", err)}
 	}
 	t := judgementTable{header: slices.Clone(header), ids: map[string]bool{}, key: key}
 	if graded, err = t.check(); err != nil {
@@ -84,8 +84,8 @@ type judgementTable struct {
 
 func badHeader(format string, args ...any) error { return &HeaderError{fmt.Sprintf(format, args...)} }
 
-// checkColumns returns an error if the header has a column that the table must not have. columns says how often each
-// column stands in the header. arms is the number of columns with scores.
+// checkColumns returns an error if the header has a column that the table must not have. The argument columns says how
+// often each column stands in the header. The result arms is the number of columns with scores.
 func (t judgementTable) checkColumns(graded bool, columns map[string]int) (arms int, err error) {
 	records := map[string]bool{}
 	for _, column := range council.RecordColumns() {
@@ -97,17 +97,17 @@ func (t judgementTable) checkColumns(graded bool, columns map[string]int) (arms 
 		cost, isCost := strings.CutPrefix(column, prefixCost)
 		switch {
 		case columns[column] > 1:
-			return 0, badHeader("the column %.64q stands there twice: remove one", column)
+			return 0, badHeader("the column %.64q is there twice: remove one", column)
 		case !graded && records[column], graded && (column == columnID || column == columnGroup):
 		case graded && isScore && score != "":
 			arms++
 		case graded && isCost && columns[prefixScore+cost] > 0:
 		case graded:
-			return 0, badHeader("the column %.64q is not known beside id: "+
+			return 0, badHeader("the column %.64q is not known in a table with id: "+
 				"use group, score:ARM, and cost_usd:ARM for an arm with scores", column)
 		default:
-			return 0, badHeader("the column %.64q is not known: a table of graded rows has a column id, one of "+
-				"records those of councild store export --format csv, with commas between them", column)
+			return 0, badHeader("the column %.64q is not known: a table of graded rows has a column id, a table of "+
+				"records has the columns of councild store export --format csv, with commas between them", column)
 		}
 	}
 	return arms, nil
@@ -126,7 +126,7 @@ func (t judgementTable) check() (graded bool, err error) {
 	}
 	if graded {
 		if arms == 0 {
-			return false, badHeader("there is no column with scores: name one score:ARM")
+			return false, badHeader("no column has scores: add one with the name score:ARM, where ARM is the name of an arm")
 		}
 		return true, nil
 	}
@@ -233,7 +233,7 @@ func (t judgementTable) record(values map[string]string, write func(any) error) 
 	}
 	line, err := json.Marshal(object)
 	if err != nil {
-		return reject(BadField, "a number, or true or false, is none")
+		return reject(BadField, "a cell is not the number, true or false that its column needs")
 	}
 	if len(line) > maxRecord {
 		return reject(TooLong, "the record has over %d bytes", maxRecord)

@@ -330,14 +330,14 @@ func TestImportTables(t *testing.T) {
 		}
 	})
 	for header, want := range map[string]string{
-		"":                          "no header",
-		"\"":                        "no header",
+		"":                          "not the header",
+		"\"":                        "not the header",
 		"id;score:a":                "is not known",
-		"id,group":                  "no column with scores",
-		"id,score:a,score:a":        "stands there twice",
-		"id,score:":                 "is not known beside id",
-		"id,score:a,cost_usd:b":     "is not known beside id",
-		"id,score:a,session_id":     "is not known beside id",
+		"id,group":                  "no column has scores",
+		"id,score:a,score:a":        "is there twice",
+		"id,score:":                 "is not known in a table with id",
+		"id,score:a,cost_usd:b":     "is not known in a table with id",
+		"id,score:a,session_id":     "is not known in a table with id",
 		"session_id,note":           "is not known: a table",
 		"session_id,reviewer_id":    "needs the column timestamp",
 		"Session_id,reviewer_id":    "is not known: a table",

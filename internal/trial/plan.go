@@ -84,8 +84,9 @@ func (p Plan) Differs(q Plan) []string {
 	return names
 }
 
-// New returns the plan of a run. questions are those of the file, and session is a plan of the council that answers
-// them. grader is the type for references without a grader, or "". The caller adds the arms and judges of a comparison.
+// New returns the plan of a run. The argument questions has the questions of the file, and session is a plan of the
+// council that answers them. The argument grader is the type for references without a grader, or "". The caller adds
+// the arms and judges of a comparison.
 func New(file []byte, questions []Question, session council.Plan, grader string) Plan {
 	sum := sha256.Sum256(file)
 	p := Plan{
@@ -122,7 +123,7 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 	return p
 }
 
-// ID returns the session id for the question with an id.
+// ID returns the session id for the question with the given id.
 func (p Plan) ID(question string) string {
 	b := sha256.Sum256([]byte("councild session\x00" + p.Hash() + "\x00" + question))
 	b[6] = 0x80 | b[6]&0x0f
@@ -130,8 +131,8 @@ func (p Plan) ID(question string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// Of returns the session's plan for the question with an id. Its seed, session id and markers depend only on the run's
-// plan and that id.
+// Of returns the session's plan for the question with the given id. The plan's seed, session id and markers depend only
+// on the run's plan and the question's id.
 func (p Plan) Of(question string, session council.Plan) council.Plan {
 	hash := p.Hash()
 	sum := sha256.Sum256([]byte("councild question\x00" + hash + "\x00" + question))
@@ -179,8 +180,8 @@ func (p Plan) Panel() []pipeline.Arm {
 	return arms
 }
 
-// Held returns the results that the named file holds already. questions are in the order of the plan. It returns no
-// results if there is no such file. If the file has results of another plan, it returns an error.
+// Held returns the results that the named file holds already. The argument questions is in the order of the plan. Held
+// returns no results if there is no such file. If the file has results of another plan, it returns an error.
 func (p Plan) Held(name string, questions []Question) (ResultFile, error) {
 	held, err := Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +192,7 @@ func (p Plan) Held(name string, questions []Question) (ResultFile, error) {
 		return ResultFile{}, err
 	case held.size > 0 && held.Hash != p.Hash():
 		return ResultFile{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: "+
-			"write to another file, or ask as before",
+			"write to another file, or ask with the settings of that plan",
 			name, strings.Join(p.Differs(held.Plan), ", "))
 	case len(held.Results) > len(questions):
 		return ResultFile{}, fmt.Errorf("%s holds more questions than the plan has: it is damaged", name)

@@ -77,7 +77,7 @@ type Code string
 // The codes that questions files and imports share.
 const (
 	NotUTF8   Code = "not_utf8"
-	NotJSON   Code = "not_json"   // The line is not exactly one JSON value. In a question, a key may also stand twice.
+	NotJSON   Code = "not_json"   // The line is not one JSON value. In a questions file, an object may also have a key twice.
 	NotObject Code = "not_object" // The line is JSON, but not an object.
 	TooLong   Code = "too_long"   // The limit is maxLine or maxImportLine.
 	BadField  Code = "bad_field"  // A value is of the wrong type, out of range or not on its closed list.
@@ -107,9 +107,9 @@ const (
 	maxID   = 200     // in characters, but in bytes for JudgeBench and MT-bench
 )
 
-// Read reads a questions file, which has one JSON object on each line. It returns all problems of the file. grader
-// is the type for references without a grader. If it is "", such references are a problem. Read takes time proportional
-// to the length of the file.
+// Read reads a questions file, which has one JSON object on each line. It returns all problems of the file. The
+// argument grader is the type for references without a grader. If it is "", such references are a problem. Read takes
+// time proportional to the length of the file.
 func Read(file []byte, grader string) ([]Question, []LineProblem) {
 	var questions []Question
 	var problems []LineProblem
@@ -176,7 +176,7 @@ func (q *Question) decode(line []byte) *LineProblem {
 	known := fields()
 	for name := range members {
 		if !slices.Contains(known, name) { // The decoder below would take names that differ only in case.
-			return badLine(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
+			return badLine(UnknownField, "%.64q is not a field: use %s", name, strings.Join(known, ", "))
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -204,16 +204,17 @@ func (q *Question) check() *LineProblem {
 	case q.Query != "" && len(q.Messages) > 0:
 		return badLine(BadField, "query and messages are both given: give one of them")
 	case q.Category != "" && !slices.Contains(council.Categories(), q.Category):
-		return badLine(BadField, "category: %.64q is none: use %s",
+		return badLine(BadField, "category: %.64q is not a category: use %s",
 			q.Category, strings.Join(council.Categories(), ", "))
 	case q.Language != "" && !council.IsLanguage(q.Language):
-		return badLine(BadField, "language: %.64q is no code: use two lower-case letters, such as en", q.Language)
+		return badLine(BadField, "language: %.64q is not a code: use two lower-case letters, such as en", q.Language)
 	default:
 		return nil
 	}
 }
 
-// findGrader makes the grader of a question with a right answer. usual is the grader's type if the question names none.
+// findGrader makes the grader of a question with a right answer. The argument usual is the grader's type if the
+// question names no grader.
 func (q *Question) findGrader(usual string) *LineProblem {
 	if isNull(q.Reference) {
 		if q.Grader != nil {

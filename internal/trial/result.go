@@ -76,7 +76,7 @@ func (b *bill) add(s council.Spent) {
 
 func (b bill) plus(c bill) bill { return bill{b.usage.Plus(c.usage), b.calls + c.calls} }
 
-// cost returns how much the calls cost, in US dollars. It returns nil if that is not known for each of them.
+// cost returns how much the calls cost, in US dollars. It returns nil if the cost of any call is unknown.
 func (b bill) cost() *float64 {
 	if b.usage.Partial {
 		return nil
@@ -84,8 +84,8 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
-// written returns the arm of a session's final answer. before is the bill of the calls on which the answer is based,
-// and own is the bill of the answer itself.
+// written returns the arm of a session's final answer. The argument before is the bill of the calls on which the answer
+// is based. The result own is the bill of the answer itself.
 func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	own = bill{usage: council.NoUsage()}
 	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}

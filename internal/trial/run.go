@@ -39,9 +39,9 @@ type Options struct {
 	Held        ResultFile // the results that Out holds already, from [Plan.Held]
 	MaxCostUSD  float64    // the most that the run may cost, including earlier processes
 	Concurrency int        // how many questions are asked at once, 1 or more
-	// Over is called for each question that is over, with the id of its session. The question has no line in the file of
-	// results then. If the money for a question did not suffice, the question is asked again. Over is then called only for
-	// the last time. An error of Over ends the run. Over may be nil.
+	// Over is called for each question that is over, with the id of its session. At that time, the question has no line
+	// in the results file yet. If the money for a question did not suffice, the question is asked again. Over is then
+	// called only once, at the end of the last attempt. An error of Over ends the run. Over may be nil.
 	Over func(session string) error
 	// Progress is called for each question that is over. It may be nil.
 	Progress func(Progress)
@@ -64,7 +64,7 @@ type Progress struct {
 // Outcome says how a run ended.
 type Outcome struct {
 	Results []Result // the questions that have a line in the file, in the order of the plan
-	Over    int      // how many questions are over, including those that wait for earlier ones
+	Over    int      // how many questions are over, including those whose line waits for earlier questions
 	CostUSD float64  // the cost that counts against Options.MaxCostUSD
 	// Stopped says why not all questions were asked. It is nil if all were asked. The same run can continue.
 	Stopped *Stop
@@ -110,7 +110,7 @@ type ResultFile struct {
 	size int64 // how many bytes the whole lines have
 }
 
-// Open reads a results file. A torn last line is passed over. Without such a file, the error is fs.ErrNotExist.
+// Open reads a results file. It ignores a torn last line. If there is no such file, the error is fs.ErrNotExist.
 func Open(name string) (ResultFile, error) {
 	var f ResultFile
 	data, err := os.ReadFile(name)
@@ -142,7 +142,7 @@ func Open(name string) (ResultFile, error) {
 			err = fmt.Errorf("a record %q does not belong there", kind.Record)
 		}
 		if err != nil {
-			return f, fmt.Errorf("%s: line %d: %w: it is no file of results, or damaged", name, n, err)
+			return f, fmt.Errorf("%s: line %d: %w: it is not a results file, or it is damaged", name, n, err)
 		}
 	}
 	f.size = int64(len(whole))
@@ -171,8 +171,8 @@ type run struct {
 	failed    error
 }
 
-// Run asks the questions that the results file does not hold yet, and appends their results in the order of the
-// plan. It continues a run that stopped early. If the run has ended before, it asks no question.
+// Run asks the questions that the results file does not hold yet, and appends their results in the order of the plan.
+// It continues a run that stopped early. If an earlier process has ended the run, Run asks no question.
 func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	r := &run{Options: o, arms: o.Plan.Panel(), done: map[int]Result{}, usage: council.NoUsage()}
 	r.changed = sync.NewCond(&r.mu)
@@ -319,8 +319,8 @@ func (r *run) costLocked() float64 { return council.AddUSD(r.elsewhere, r.Calls.
 // is not part of it.
 func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.costLocked() - r.held }
 
-// admit waits until the next question may be asked, and holds the money for it. room is the most that the question may
-// cost. It reports false if the question must not be asked.
+// admit waits until the next question may be asked, and holds the money for it. The result room is the most that the
+// question may cost. It reports false if the question must not be asked.
 func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -342,10 +342,10 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 	}
 }
 
-// offerLocked returns how much money may be held for a question. bound is the most that the question can cost, or nil
-// if that is not known. If it is unknown or more than is left, the cost of the dearest question so far takes its place.
-// Before any question is over, a question without a known bound may hold all the money, if no other is in flight.
-// offerLocked reports false if too little money is left.
+// offerLocked returns how much money may be held for a question. The argument bound is the most that the question can
+// cost, or nil if that is not known. If the bound is unknown or more than the money that is left, the highest cost of a
+// question so far takes its place. Before any question is over, a question without a known bound may hold all the
+// money, if no other question is in flight. offerLocked reports false if too little money is left.
 func (r *run) offerLocked(bound *float64) (hold float64, ok bool) {
 	left := r.leftLocked()
 	switch {
@@ -374,8 +374,9 @@ func (r *run) release(room float64) {
 	r.changed.Broadcast()
 }
 
-// ask asks a question, which may cost as much as room. If that does not suffice, it waits until no other question is in
-// flight. It then asks the question once more, with all the money that is left. The calls that were paid for are kept.
+// ask asks a question. The question may cost as much as the argument room. If that does not suffice, ask waits until no
+// other question is in flight. It then asks the question once more, with all the money that is left. The calls that
+// were paid for are kept.
 func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	for attempt := 1; ; attempt++ {
 		all := r.sessions(plan.SessionID)
@@ -458,8 +459,8 @@ func (r *run) onOver(session string) error {
 	return r.Over(session)
 }
 
-// end notes the result of a question, and appends all lines whose turn it is. err is the error of Options.Over, which
-// fails the run. A run that has failed appends no lines.
+// end notes the result of a question, and appends all lines whose turn it is. The argument err is the error of
+// Options.Over. If it is not nil, the run fails, and appends no more lines.
 func (r *run) end(i int, result Result, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

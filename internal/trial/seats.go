@@ -22,8 +22,8 @@ import (
 // the ranking. For each seat it counts vote and ranking again without that seat. It also returns the ids of the seats.
 func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	if !f.Ended && len(f.Plan.Arms) > 0 {
-		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before: the same command " +
-			"goes on, and with --finish it ends with what was asked")
+		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before its end: run the same " +
+			"command again to continue, or with --finish to end it with the questions that were asked")
 	}
 	ids := make([]string, len(f.Plan.Members))
 	for i, m := range f.Plan.Members {
@@ -136,7 +136,8 @@ func CompareRows(name string, plan worth.Design) (out render.Comparison, err err
 	return out, nil
 }
 
-// comparators returns the arms with which the treatment of a plan is compared. arms are those of the file.
+// comparators returns the arms with which the treatment of a plan is compared. The argument arms has the arms of the
+// file.
 func comparators(plan worth.Design, arms []string) ([]string, error) {
 	others := plan.Comparators
 	if len(others) == 0 {
@@ -149,7 +150,7 @@ func comparators(plan worth.Design, arms []string) ([]string, error) {
 		}
 	}
 	if len(others) == 0 || slices.Contains(others, plan.Treatment) {
-		return nil, fmt.Errorf("%.64q is compared with other arms: name another one", plan.Treatment)
+		return nil, fmt.Errorf("%.64q is the treatment, which is compared with other arms: name another arm", plan.Treatment)
 	}
 	return others, nil
 }
