@@ -130,8 +130,9 @@ const (
 // anyObject is the schema for "json_object" if the request has no schema.
 const anyObject = `{"type":"object"}`
 
-// ask sets the output format of r, and adds its problems to p. kind is the type of the format. For the problems, place
-// is where the body has the format, and inside is where it has the object with the schema.
+// ask sets the output format of r, and adds its problems to p. The argument kind is the type of the format. For the
+// problems, the argument place says where the body has the format, and inside says where it has the object with the
+// schema.
 func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, inside string) {
 	switch kind {
 	case "", formatText:
@@ -153,7 +154,8 @@ func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, in
 }
 
 // bodyPlace returns the place in the body for a field of council.Request, so that problems name the field that the
-// caller sent. messages is the place of the conversation in the body, and format the place of the output format.
+// caller sent. The argument messages is the place of the conversation in the body, and format is the place of the
+// output format.
 func bodyPlace(field, messages, format string, talk conversation) string {
 	if place, ok := talk.place(field, messages); ok {
 		return place
@@ -311,7 +313,7 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	return r
 }
 
-// refusal is a problem for a field that a council does not support. It applies only if is is true.
+// refusal is a problem for a field that a council does not support. It applies only if its field is is true.
 type refusal struct {
 	is                  bool
 	field, message, fix string
@@ -330,7 +332,8 @@ func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
 }
 
-// unreadable refuses a part or item of the type is, unless its place already has a problem.
+// unreadable refuses a part or item that is not text, unless its place already has a problem. The argument is names the
+// type of the part or item.
 func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
 	if p.Full() {
 		p.Add("", "", "") // A further problem is only counted.
@@ -375,7 +378,8 @@ func noteLine(s *council.Session) string {
 	return "\n\n(" + s.Note + ")"
 }
 
-// completion returns a completion, or a chunk of one, for a session. object says which of the two it is.
+// completion returns a completion, or a chunk of one, for a session. The argument object says which of the two it
+// returns.
 func (c ChatRequest) completion(s *sessions.Session, object string, choices ...ChatChoice) Chat {
 	return Chat{
 		ID: "chatcmpl-" + s.ID, Object: object, Created: s.Created.Unix(), Model: c.Model,

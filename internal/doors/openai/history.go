@@ -23,8 +23,8 @@ type conversation struct {
 // instructions stands for the index of a message that comes from the field "instructions" and not from the list.
 const instructions = -1
 
-// place returns the place in the body for a place in council.Request that begins with "messages[". list is the name of
-// the client's list. ok is false for any other place.
+// place returns the place in the body for a place in council.Request that begins with "messages[". The argument list is
+// the name of the client's list. The result ok is false for any other place.
 func (c conversation) place(field, list string) (place string, ok bool) {
 	var i int
 	if n, err := fmt.Sscanf(field, "messages[%d]", &i); n == 0 || err != nil || i >= len(c.places) {
@@ -53,9 +53,9 @@ func (c conversation) side() bool {
 	return question >= 0 && strings.HasPrefix(strings.TrimLeft(c.messages[question].Content, " \t\r\n"), "### Task:")
 }
 
-// readConversation returns the conversation in a client's list of messages. list is the name of the list, and system
-// holds further instructions or is "". It adds problems to p for parts that a council cannot read in the user's last
-// message or after it.
+// readConversation returns the conversation in a client's list of messages. The argument list is the name of that list,
+// and system holds further instructions or is "". It adds problems to p for parts that a council cannot read in the
+// user's last message or after it.
 func readConversation(p *httpapi.Problems, list string, items []ResponseItem, system string) (c conversation) {
 	last := lastQuestion(items)
 	if system != "" {
@@ -135,7 +135,8 @@ func foreign(kind, role string) bool {
 	return kind != "" && kind != itemMessage && kind != itemReference || role == roleTool || role == roleFunction
 }
 
-// kind returns the name of a foreign item for messages. It is the type of the item, or the role if it has no own type.
+// kind returns the name of a foreign item for warnings and errors. It is the type of the item, or its role if the item
+// has no type of its own.
 func (i ResponseItem) kind() string {
 	if i.Type == "" || i.Type == itemMessage {
 		return i.Role

@@ -127,7 +127,8 @@ func (d door) cards(r *http.Request) ([]ModelCard, error) {
 	return cards, nil
 }
 
-// knownModel returns an error if a model name is not that of a council. Whether its members exist is checked later.
+// knownModel returns an error if a model name is not the name of a council. The pipeline checks later whether the
+// members exist.
 func knownModel(name string) error {
 	if name == councilModel || strings.HasPrefix(name, councilModel+"/") {
 		return nil

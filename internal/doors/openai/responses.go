@@ -153,8 +153,8 @@ func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) 
 				Code: council.CodeNotFound, Detail: "the input refers to an answer that is not here",
 				Fields: []council.FieldError{{
 					Field:   fmt.Sprintf("input[%d]", i),
-					Message: fmt.Sprintf("no session of this token that has ended with an answer has %.64q", item.ID),
-					Fix:     "send the message itself, or set store: false, with which clients do so",
+					Message: fmt.Sprintf("this token has no ended session with the answer %.64q", item.ID),
+					Fix:     "send the message itself, or set store: false, so that the client sends it",
 				}},
 			}
 		}

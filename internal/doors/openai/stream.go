@@ -56,9 +56,9 @@ func (t *textStream) comment(e council.Event) {
 // cannot be taken back.
 func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
-	why := "the chairman failed in the middle of the answer; the whole one, by somebody else, "
+	why := "the chairman failed in the middle of the answer; the whole answer, by another model, "
 	if r.Reason == council.FailThinking {
-		why = "the text so far was the thinking of the chairman, which did not say so before its end; the answer "
+		why = "the text so far was the thinking of the chairman, which was marked as thinking only at its end; the answer "
 	}
 	return &council.Error{
 		Code:      council.CodePartialRefused,
