@@ -26,9 +26,10 @@
 // limiters are allocated when the tokens are configured, so a flood of requests costs no memory. An admitted session
 // counts even if it fails. A refused request does not count.
 //
-// Callers share the places that are held briefly, for bodies that are being read and for reports. A caller gets a
-// place only while it holds fewer than are free. The first caller can take half of the places, the next one half of
-// the rest, and so on.
+// A place is the right to do one of a limited number of things at once. A session that runs takes one of MaxSessions
+// places. Callers share the places that are held briefly, for bodies that are being read and for reports. A caller gets
+// such a place only while it holds fewer places than are free. The first caller can take half of the places, the next
+// caller half of the rest, and so on.
 //
 // Open requests share connections and memory in the same way until they are answered (open.go). A request takes its
 // share before it begins anything, so a client can repeat a refused request. /healthz and /readyz take no share.
@@ -92,8 +93,8 @@ type Daemon interface {
 	Evidence(ctx context.Context, q bias.Query) (*render.CouncilEvidence, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
-	// NotReady returns everything that is wrong with the daemon. A reason that is not Bearable means that clients
-	// should send it no sessions. A healthy daemon has no reasons.
+	// NotReady returns everything that is wrong with the daemon. A reason that is not Bearable means that clients should
+	// send the daemon no sessions. A healthy daemon has no reasons.
 	NotReady() []Reason
 	// Stopping reports whether the daemon is shutting down. It then takes over no sessions of other daemons, but may
 	// accept new ones until Draining.
@@ -160,7 +161,7 @@ type Options struct {
 	AllowedModels []string
 	// MaxQueryBytes is the longest question that the list of councils promises to accept.
 	MaxQueryBytes int64
-	// Origins are the web origins whose pages may call the interface from a browser. Its own page always may.
+	// Origins are the web origins whose pages may call the interface from a browser. The daemon's own page always may.
 	Origins []string
 	// Tokens are the tokens of the callers. Without tokens every caller may call, but only by a loopback name.
 	Tokens []Token
@@ -172,8 +173,8 @@ type Options struct {
 	Kept         sessions.Options
 	MaxBodyBytes int64
 	BodyTimeout  time.Duration // how long a client may take to send a body
-	// Ended is called after the end of each session that has a result, once clients can see the end. It may be nil.
-	// Cancel cancels its context. It must not change the session.
+	// Ended is called after the end of each session that has a result, once clients can see the end. It must not change
+	// the session. API.Cancel cancels the context of the call. Ended may be nil.
 	Ended func(ctx context.Context, plan council.Plan, session *council.Session)
 	// Labels keeps the feedback of people. If it is nil, the interface accepts no feedback.
 	Labels Labels
@@ -295,8 +296,8 @@ func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
 	return private, private.With(a.requires(council.MayAsk))
 }
 
-// Close frees the sessions in memory. No session may run any more. It leaves the sessions that Resume started and that
-// still wait for a place to another process.
+// Close frees the sessions in memory. It must be called when no session runs any more. Some sessions that Resume
+// started may still wait for a place. Close leaves them to another process.
 func (a *API) Close(ctx context.Context) error {
 	a.Cancel(context.Canceled)
 	a.resumed.Wait()
@@ -370,7 +371,7 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	}
 	return &council.Error{
 		Code:   council.CodeMethodNotAllowed,
-		Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is",
+		Detail: r.Method + " is not allowed for " + r.URL.Path + "; the Allow header lists the methods that are",
 	}
 }
 

@@ -18,7 +18,7 @@ type Intake interface {
 	// Take returns the outcome of each event of an organisation. By then the accepted events are on disk. The error is
 	// consent.ErrFull if the organisation has sent too much.
 	Take(ctx context.Context, organisation string, events []json.RawMessage) (consent.Taken, error)
-	// Board returns the leaderboard over the events of the last days. days must be one of consent.Windows.
+	// Board returns the leaderboard over the events of the last days. The argument days must be one of consent.Windows.
 	Board(days int) consent.Board
 }
 
@@ -35,7 +35,7 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 	if a.callerOf(r).token == nil {
 		return &council.Error{
 			Code: council.CodeForbidden,
-			Detail: "organisations are told apart by their tokens, and none is asked for: set " +
+			Detail: "organisations are told apart by their tokens, and this daemon asks for no tokens: set " +
 				a.o.Settings.Of(council.SettingAPITokens),
 		}
 	}

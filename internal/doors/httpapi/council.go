@@ -58,8 +58,9 @@ func (a *API) refusal(r *http.Request, p *Problems, request council.Request) err
 	return p.err("the request is not valid")
 }
 
-// begin returns the session with the request's idempotency key, or starts a new session. body is the decoded request:
-// begin refuses a key that came with another body before. repeat becomes sessions.Start.Repeat.
+// begin returns the session with the request's idempotency key, or starts a new session. The argument body is the
+// decoded request: begin refuses a key that came with another body before. The argument repeat becomes
+// sessions.Start.Repeat.
 func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat string) (*sessions.Session, error) {
 	start := sessions.Start{Owner: a.owner(r), Background: asked.Background, Repeat: repeat}
 	if err := readKey(r, body, &start); err != nil {

@@ -51,7 +51,8 @@ type Lately struct {
 // maxLately is the most sessions that Lately covers.
 const maxLately = 50
 
-// Offers returns the councils that the caller may ask, the default one first. It returns none without models.
+// Offers returns the councils that the caller may ask, the default one first. If Options.Models is empty, it returns no
+// councils.
 func (a *API) Offers(r *http.Request) ([]Offer, error) {
 	if len(a.o.Models) == 0 {
 		return nil, nil
@@ -116,7 +117,7 @@ func lately(spent []sessions.Spent) *Lately {
 	if len(spent) == 0 {
 		return nil
 	}
-	// least returns the quantile at share of the known values, such as their median at 0.5, and their number.
+	// least returns a quantile of the known values, and how many they are. With a share of 0.5 it is the median.
 	least := func(share float64, of func(sessions.Spent) *float64) (value *float64, known int) {
 		var values []float64
 		for _, s := range spent {

@@ -67,8 +67,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, nil, &council.Error{
 			Code: council.CodeTooLarge,
-			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s: a body may have four times as many",
-				tooLarge.Limit, a.o.Settings.Of(council.SettingMaxQueryBytes)),
+			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s: a body may have four times as many "+
+				"bytes", tooLarge.Limit, a.o.Settings.Of(council.SettingMaxQueryBytes)),
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// This file is what a door in another package, such as openai, builds on. Such a door mounts its routes with Mount,
-// begins sessions with Begin, and sends them in its own form.
+// This file is for doors in other packages. A door is an interface for clients, such as that of package openai. It
+// mounts its routes with Mount, begins sessions with Begin, and sends them in its own form.
 
 // Route is a route of a door in another package. Its callers need a token and have the same limits as all others.
 type Route struct {
@@ -42,7 +42,7 @@ type TextList interface {
 	Wanted() string
 }
 
-// Skimmer is an object in a body whose other fields are skipped if its type or its role says that they do not matter.
+// Skimmer is an object in a body. If its type or its role says that its other fields do not matter, they are skipped.
 type Skimmer interface {
 	// Skim gets the fields "type" and "role" of the object, or "" for a missing one. If it returns true, the other
 	// fields are not read, and Skim itself has stored what it needs of kind and role.
@@ -55,9 +55,9 @@ func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 }
 
 // Begin begins the session that a request asks for. It reads the body into the struct that body points to. Unknown
-// fields have no effect. Then it calls asked, which returns the submission and adds its problems to p. If the body has
-// problems, the fields of an error from asked become problems too. If the same request failed before, Begin may return
-// that failure again (replay.go).
+// fields have no effect. Then it calls the function asked, which returns the submission and adds the problems of the
+// request to p. If the body has problems, the fields of an error from asked become problems too. If the same request
+// failed before, Begin may return that failure again (replay.go).
 func (a *API) Begin(
 	w http.ResponseWriter, r *http.Request, body any, asked func(p *Problems) (council.Submission, error),
 ) (*sessions.Session, error) {

@@ -26,8 +26,8 @@ type Labels interface {
 // feedback is POST /v1/council/{id}/feedback. It keeps what a person says about a session that has ended.
 func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if a.o.Labels == nil {
-		return nothing(r, "to have feedback kept, let bias records be kept ("+a.o.Settings.Of(council.SettingBiasPersistence)+
-			") and "+a.o.Settings.Of(council.SettingDataDir)+" name a directory")
+		return nothing(r, "to keep feedback, turn on bias records ("+a.o.Settings.Of(council.SettingBiasPersistence)+
+			") and set "+a.o.Settings.Of(council.SettingDataDir)+" to a directory")
 	}
 	s, err := a.find(r)
 	if err != nil {

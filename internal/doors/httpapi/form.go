@@ -28,7 +28,8 @@ type Problems struct {
 	Rename func(place string) string
 }
 
-// Add adds a problem at a place in the body, such as "messages[2].role". fix tells the caller what to send instead.
+// Add adds a problem at a place in the body, such as "messages[2].role". The argument fix tells the caller what to send
+// instead.
 func (p *Problems) Add(field, message, fix string) {
 	p.count++
 	if len(p.named) < maxNamed {
@@ -68,8 +69,8 @@ func (p *Problems) renamed(err error) error {
 	return &known
 }
 
-// About reports whether one of the named problems is about this place, a part of it, or what it is a part of. A problem
-// with messages is also about query, because the last message is the question.
+// About reports whether one of the named problems is about this place, about a part of this place, or about a value
+// that contains it. A problem with messages is also about query, because the last message is the question.
 func (p *Problems) About(place string) bool {
 	return slices.ContainsFunc(p.named, func(n council.FieldError) bool {
 		return within(place, n.Field) || within(n.Field, place) || place == "query" && n.Field == "messages"

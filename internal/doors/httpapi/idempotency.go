@@ -28,8 +28,8 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 			Code:   council.CodeInvalid,
 			Detail: "the header Idempotency-Key is not valid",
 			Fields: []council.FieldError{{
-				Field: "Idempotency-Key", Message: "it is no key",
-				Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
+				Field: "Idempotency-Key", Message: "it is not a valid key",
+				Fix: fmt.Sprintf("send one key of 1 to %d printable ASCII characters, or leave the header out", maxKey),
 			}},
 		}
 	}

@@ -21,8 +21,8 @@ type Limits struct {
 	PerMinute *int
 }
 
-// caller holds the limits and rights of a token. There is one for each token, or a single one if there are no tokens,
-// so that a flood of requests allocates none.
+// caller holds the limits and rights of a token. There is one caller for each token, or a single one if there are no
+// tokens. They are made when the tokens are set, so a flood of requests allocates nothing.
 type caller struct {
 	token    *Token // nil if there are no tokens
 	sum      [sha256.Size]byte

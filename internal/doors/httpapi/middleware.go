@@ -24,8 +24,8 @@ import (
 // maxRequestID is the most bytes of a client's X-Request-Id. A longer one is replaced.
 const maxRequestID = 128
 
-// route sets Request.Pattern for Options.Middleware. It must do so here, because the handlers below it get copies of
-// the request.
+// route sets Request.Pattern for Options.Middleware. It cannot leave that to the handlers below it, because they get
+// copies of the request.
 func route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -96,7 +96,8 @@ func (a *API) recover(next http.Handler) http.Handler {
 	})
 }
 
-// panicked answers a request whose handler panicked. http.ErrAbortHandler is no defect: it goes on to the server.
+// panicked answers a request whose handler panicked. http.ErrAbortHandler is not a defect: panicked passes it on to the
+// server.
 func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
@@ -117,8 +118,8 @@ const unreadTimeout = time.Second
 // maxUnread is the most bytes that a GET, DELETE or other request without a use for its body may send.
 const maxUnread = 64 << 10
 
-// limitBodyTime gives the client unreadTimeout to send its body. readBody extends that to BodyTimeout. It removes the
-// deadline when it has the body, because the server keeps reading to notice that a client leaves.
+// limitBodyTime gives the client unreadTimeout to send its body. readBody extends that to BodyTimeout, and removes the
+// deadline when it has the body. It does so because the server keeps reading to notice that a client leaves.
 //
 // Only the body of a POST is used. limitBodyTime itself reads the body of any other request to its end.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {
@@ -170,7 +171,7 @@ func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 		if err := protection.Check(&checked); err != nil {
 			return &council.Error{
 				Code: council.CodeForbidden, Cause: err,
-				Detail: "a page of another origin may not call this; call it from a program, or from its own page",
+				Detail: "a page of another origin may not call this; call it from a program, or from the daemon's own page",
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -202,7 +203,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
-				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own " +
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " the daemon accepts only callers on its own " +
 					"machine, by the name localhost or a loopback address",
 			}
 		}

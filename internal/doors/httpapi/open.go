@@ -8,8 +8,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// An open request takes a connection and memory. If it waits for a session, that can last minutes. Callers share both
-// resources, so a caller with thousands of open requests leaves places to the others. /healthz and /readyz take none.
+// An open request takes a connection and memory, for minutes if it waits for a session. Callers share both resources,
+// so a caller with thousands of open requests leaves a part of them to the others. /healthz and /readyz take neither.
 
 const (
 	// keptForHealth says that one connection in sixteen stays free for /healthz and /readyz.
@@ -64,7 +64,7 @@ func (a *API) open(next http.Handler) http.Handler {
 	})
 }
 
-// keep takes memory for an open request until the request is answered, or returns why it is refused.
+// keep takes memory for an open request until the request is answered, or returns why the request is refused.
 func (a *API) keep(r *http.Request, bytes int) error {
 	o, _ := r.Context().Value(openKey{}).(*openRequest)
 	if o == nil {

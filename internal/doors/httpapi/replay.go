@@ -28,7 +28,7 @@ func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 }
 
 // replayed returns the ended session of an earlier request with the same repeatKey, or nil if a new session may begin.
-// It tells the client by the header Councild-Replayed, and also in the detail of a failure.
+// It tells the client so in the header Councild-Replayed, and also in the detail of a failure.
 func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*sessions.Session, error) {
 	s, err := a.sessions.Repeated(r.Context(), key)
 	if s == nil || err != nil {

@@ -139,7 +139,7 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 }
 
 // parameters reads the query of a URL and collects its problems. newParameters makes one. Each method that reads a
-// parameter makes its name known. After the last one, err returns all problems.
+// parameter makes its name known. After the last parameter, err returns all problems.
 type parameters struct {
 	Problems
 	r     *http.Request
@@ -180,8 +180,8 @@ func (p *parameters) count(name string) *int {
 	return &n
 }
 
-// choice returns the value of a parameter that must be one of known, or "" if it is missing. fix introduces the list of
-// known values in an error.
+// choice returns the value of a parameter that must be one of the values in known, or "" if it is missing. The argument
+// fix introduces the list of these values in an error.
 func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
 	if value != "" && !slices.Contains(known, value) {
@@ -205,8 +205,8 @@ func (p *parameters) time(name string) time.Time {
 	return t
 }
 
-// format returns the form of the answer, which is one of known. The parameter format chooses it, otherwise the Accept
-// header does. The default is the first of known.
+// format returns the form of the answer, which is one of the forms in known. The parameter format chooses it. Without
+// that parameter, the Accept header does. The default is the first form in known.
 func (p *parameters) format(known ...string) string {
 	if value := p.choice("format", "use", known); value != "" {
 		return value
@@ -218,8 +218,8 @@ func (p *parameters) format(known ...string) string {
 	return known[slices.Index(media, accepted(p.r, media...))]
 }
 
-// accepted returns the first media type in the Accept header that is one of known. The default is the first of known.
-// It ignores the weights of the header.
+// accepted returns the first media type in the Accept header that is one of the types in known. The default is the
+// first type in known. It ignores the weights of the header.
 func accepted(r *http.Request, known ...string) string {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		media, _, _ := mime.ParseMediaType(part)
@@ -234,7 +234,7 @@ func accepted(r *http.Request, known ...string) string {
 }
 
 // err returns all problems as one error, sorted by parameter, or nil if there are none. It must be called after all
-// parameters were read, because it refuses the others as unknown.
+// parameters were read, because it refuses all other parameters as unknown.
 func (p *parameters) err() error {
 	for _, name := range slices.Sorted(maps.Keys(p.query)) {
 		if !slices.Contains(p.known, name) {

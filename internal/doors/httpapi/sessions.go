@@ -109,7 +109,7 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 // unstored returns the error for a session that cannot be deleted or cancelled because the journal cannot be written.
-// what is the participle for the message, such as "deleted".
+// The argument what is the participle for the message, such as "deleted".
 func unstored(s *sessions.Session, what string, err error) error {
 	return &council.Error{
 		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,

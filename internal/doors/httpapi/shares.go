@@ -13,8 +13,8 @@ type shares struct {
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }
 
-// take takes n places for a caller. ok is false, and release nil, if the caller cannot have n places now. Otherwise
-// release gives them back. It must be called once.
+// take takes n places for a caller. If the caller cannot have n places now, ok is false and release is nil. Otherwise
+// release gives the places back, and must be called once.
 func (s *shares) take(caller any, n int) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Spend reports the cost of past sessions and estimates that of future ones.
+// Spend reports the cost of past sessions, and estimates the cost of future sessions.
 type Spend interface {
 	// Spend reads a report from the ledger.
 	Spend(ctx context.Context, q spend.Query) (spend.Costs, error)

@@ -17,7 +17,7 @@ const (
 	// writeTimeout is how long a client may take to read maxWrite bytes. After that the daemon closes its connection.
 	// A slow client costs no memory, because its stream reads from the log of the session.
 	writeTimeout = 30 * time.Second
-	// maxWrite is a number of bytes. A stream also has a buffer of this size.
+	// maxWrite is how many bytes a client must read within writeTimeout. A stream also has a buffer of this size.
 	maxWrite = 64 << 10
 )
 
