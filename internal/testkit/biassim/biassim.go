@@ -2,8 +2,8 @@
 // biases. Tests use them to show what the bias report finds in data whose truth is
 // known. The package writes no text and asks no model. Scores come from the formula below.
 //
-// Members answer and review. Outside reviewers only review. In session s, reviewer
-// i gives candidate j, shown at place p, the score
+// Members answer and review. Outside reviewers only review. In session s, reviewer i gives candidate j, shown at
+// position p, the score
 //
 //	Base_i + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
 //	  + Position_p + FirstBy_i * 1[p = 0] + (Self + SelfBy_i) * 1[i = j]
@@ -175,14 +175,13 @@ func Council(n int) []string {
 	return all[:n]
 }
 
-// Effects are the planted biases, in points on the scale of 1 to 10. The zero
-// value plants none. Lists are by place or by the index of a reviewer, where members
-// come first. A value beyond the end of a list is 0.
+// Effects are the planted biases, in points on the scale of 1 to 10. The zero value plants none. Lists are by position
+// or by the index of a reviewer. Members come first among the reviewers. A value beyond the end of a list is 0.
 type Effects struct {
 	Length      float64            // for each doubling of the length, by every reviewer
 	LengthSlope []float64          // for each doubling of the length, by reviewer, added to Length
-	Position    []float64          // by the place on the slate
-	FirstBy     []float64          // for the first place, by reviewer, added to Position
+	Position    []float64          // by the position on the slate
+	FirstBy     []float64          // for the first position, by reviewer, added to Position
 	Self        float64            // for the own answer
 	SelfBy      []float64          // for the own answer, by reviewer, added to Self
 	Family      float64            // for the answers of other models of the same maker
@@ -377,7 +376,7 @@ func (g *generator) drawTopics() []topic {
 }
 
 // atTopic returns the deviates of the topic of session s: shifts for the scores of each reviewer, and merits for the
-// answers of each member. category is nil if the records do not name it.
+// answers of each member. The result category is nil if the records do not name it.
 func (g *generator) atTopic(s int) (shifts, merits []float64, category *string) {
 	if len(g.topics) == 0 {
 		return nil, nil, nil
@@ -421,8 +420,8 @@ func (g *generator) chances(draws *rand.Rand) chances {
 	return c
 }
 
-// share replaces the parts of c that the sessions of a question share with those of q. answers is the share of the
-// variance of answers and lengths that they share.
+// share replaces parts of c by parts of q, the chances that the sessions of one question have in common. The argument
+// answers is the share of the variance of answers and lengths that it replaces.
 func (c *chances) share(q chances, answers float64) {
 	c.difficulty = q.difficulty
 	c.length = q.length
@@ -466,8 +465,8 @@ func (g *generator) drawn(from *source, s int) chances {
 	return c
 }
 
-// twin mixes the first value of x into the second one, as World.Twin says. x has standard normal deviates, members
-// first.
+// twin mixes the first value of x into the second one, as World.Twin says. The values of x are standard normal
+// deviates, those of members first.
 func (g *generator) twin(x []float64) {
 	if len(g.members) > 1 {
 		mix(x[1:2], x[:1], g.o.World.Twin*g.o.World.Twin)

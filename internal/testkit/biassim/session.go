@@ -14,7 +14,7 @@ import (
 // session has the parts of a session that its ballots share.
 type session struct {
 	chances
-	share        float64   // the share of the window that is over, 0 to 1
+	share        float64   // how far the session is from the first to the last one, 0 to 1
 	merit, chars []float64 // by member: the merit of its answer, and the length in characters
 	second       []float64 // by member: its second merit, standard normal, or nil
 	kinds        []int     // by member: the kind of its answer, nil without a cycle
@@ -111,7 +111,8 @@ func (g *generator) record(s int) council.BiasMetricRecord {
 	return record
 }
 
-// ballot appends the records of reviewer i. shown has the indexes of the members whose answers the reviewer is shown.
+// ballot appends the records of reviewer i. The argument shown has the indexes of the members whose answers the
+// reviewer is shown.
 func (g *generator) ballot(records []council.BiasMetricRecord, v *session, i int, shown []int, failed bool) []council.BiasMetricRecord {
 	scores := g.scores(v, i, shown)
 	var similar []float64 // the similarity to the own answer, by member, or nil if there is none
@@ -208,8 +209,8 @@ func (g *generator) thicken(noise []float64) {
 	}
 }
 
-// planted returns the planted points of reviewer i for candidate j at place p, without those for length and anchoring.
-// share is the share of the window that is over, 0 to 1.
+// planted returns the planted points of reviewer i for candidate j at position p, without those for length and
+// anchoring. The argument share is session.share.
 func (g *generator) planted(i, j, p int, share float64) float64 {
 	e := g.o.Effects
 	points := at(e.Position, p) + at(e.Harshness, i) + e.Pair[[2]int{i, j}] + at(e.Drift, i)*(share-0.5)

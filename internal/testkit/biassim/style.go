@@ -53,8 +53,8 @@ func (s *styles) answers() [][]float64 {
 	return all
 }
 
-// similarities returns the cosines between the answers of session n. merit and length have the answers' merits and the
-// logarithms of their lengths.
+// similarities returns the cosines between the answers of session n. The arguments merit and length have the merits of
+// the answers and the logarithms of their lengths.
 func (g *generator) similarities(n int, merit, length []float64) [][]float64 {
 	w := g.o.World
 	drawn := g.styles.answers()

@@ -12,8 +12,9 @@ import (
 
 // The parameters of cut points and habits.
 const (
-	lowestMode, highestMode = 6.5, 8.5 // the range of modes, the scores that reviewers with cut points give for Base
-	habitRange              = 3        // how many points around Base HighScores and LowScores divide among their scores
+	// A reviewer with cut points gives its mode as the score for Base. Modes are drawn from this range.
+	lowestMode, highestMode = 6.5, 8.5
+	habitRange              = 3 // HighScores and LowScores divide the range of this many points below and above Base
 )
 
 // The parameters of a refusal.
@@ -68,7 +69,7 @@ func (h Habit) Scores() []float64 {
 	}
 }
 
-// steps returns the scores from 1 to 10 in steps of by.
+// steps returns the scores from 1 to 10. The argument by is the distance between two of them.
 func steps(by float64) (scores []float64) {
 	for score := 1.; score <= 10; score += by {
 		scores = append(scores, score)
@@ -109,7 +110,7 @@ func (g *generator) drawCuts(draws *rand.Rand) []scale {
 	for i := range all {
 		all[i] = EveryScore.scale(g.base)
 		cuts := all[i].cuts
-		// place is the place of the mode among the cut points. The first cut point stands for 1.5.
+		// place says where the mode lies among the cut points. At 0 it lies on the first cut point, which stands for 1.5.
 		place := lowestMode + (highestMode-lowestMode)*draws.Float64() - 1.5
 		cuts[0] = 0
 		for k := range cuts[1:] {
@@ -162,8 +163,8 @@ func (g *generator) bend(score float64, i int) float64 {
 }
 
 // onHard returns a chance that depends on the difficulty of a question. The chance is e^steep times as large for each
-// standard deviation that a question is harder. Its mean over questions is share. It may be above 1, which means
-// always.
+// standard deviation that a question is harder. The mean of the chance over questions is the argument share. A chance
+// above 1 means always.
 func onHard(share, steep, difficulty float64) float64 {
 	return share * math.Exp(-steep*difficulty-steep*steep/2)
 }
@@ -210,8 +211,9 @@ func (v *session) won(j int, shown []int) float64 {
 	return float64(won) / float64(len(shown)-1)
 }
 
-// Late returns slates for a member that joins at session joins. Before, the member is on no slate and has an empty
-// slate. reviewer is the member's index among the reviewers.
+// Late changes slates so that a member joins late. The argument joins is the first session with the member. Before that
+// session, the member is on no slate and has an empty slate. The argument reviewer is the member's index among the
+// reviewers.
 func Late(slates func(session int) []council.Slate, reviewer int, member string, joins int) func(session int) []council.Slate {
 	return func(session int) []council.Slate {
 		all := slices.Clone(slates(session))

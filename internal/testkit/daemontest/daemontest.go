@@ -53,9 +53,9 @@ func (l *Log) String() string {
 // prefix begins the names of the variables that hold settings.
 const prefix = "LLM_COUNCIL_"
 
-// variables returns the variables that a test sets, with their full names. env replaces the defaults of every test: a
-// free port, a record file of its own and four simulated members. Other LLM_COUNCIL_ variables of the environment
-// become empty, which counts as unset.
+// variables returns the variables that a test sets, with their full names. The argument env overrides the defaults of
+// every test, which are a free port, a record file of its own and four simulated members. Other LLM_COUNCIL_ variables
+// of the environment become empty, which counts as unset.
 func variables(tb testing.TB, env map[string]string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
@@ -75,9 +75,9 @@ func variables(tb testing.TB, env map[string]string) map[string]string {
 	return all
 }
 
-// Roster writes a roster with the given models and one council named main. keys are the keys of the council in YAML,
-// such as "{members: [a, b]}". Each model has its own id as its name. Roster returns the variables that replace MODELS
-// by the roster.
+// Roster writes a roster with the given models and one council named main. The argument keys has the keys of the
+// council in YAML, such as "{members: [a, b]}". Each model has its own id as its name. Roster returns the variables
+// that replace MODELS by the roster.
 func Roster(tb testing.TB, keys string, models ...string) map[string]string {
 	tb.Helper()
 	var text strings.Builder
@@ -141,8 +141,8 @@ type Caller struct {
 	Client *http.Client // If it is nil, every request has a connection of its own.
 }
 
-// Send sends a request and returns the response and its body. headers are pairs of a name and a value. The body of the
-// request is JSON unless a header says otherwise.
+// Send sends a request and returns the response and its body. The argument headers has pairs of a name and a value. The
+// body of the request is JSON unless a header says otherwise.
 func (c Caller) Send(
 	ctx context.Context, method, path, body string, headers ...string,
 ) (*http.Response, []byte, error) {
@@ -397,8 +397,9 @@ func Held(tb testing.TB) (url string, arrived chan struct{}, release func()) {
 	return sim.URL(), arrived, release
 }
 
-// Fault logs the measured result of one row of docs/faults.md, in the form that tools/faults.sh reads. row is a name
-// such as "F22". promised repeats the promise of that row. format and args are the result.
+// Fault logs the measured result of one row of docs/faults.md, in the form that tools/faults.sh reads. The argument row
+// is a name such as "F22". The argument promised repeats the promise of that row. The arguments format and args are the
+// result.
 func Fault(tb testing.TB, row, promised, format string, args ...any) {
 	tb.Helper()
 	tb.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)

@@ -251,8 +251,8 @@ func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	return s
 }
 
-// Call sends a request and returns the response and its body. body is JSON, or "" for none. headers are pairs of a name
-// and a value.
+// Call sends a request and returns the response and its body. The argument body is JSON, or "" for no body. The
+// argument headers has pairs of a name and a value.
 func (s *Server) Call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	if body == "" {

@@ -23,8 +23,8 @@ type Disk struct {
 	names  map[string]int // the inodes by file name, which has no directories
 }
 
-// Fault returns an error if an operation shall fail. bytes is how many bytes a write has, and written is how many of
-// them it writes before it fails. With a nil Fault, no operation fails.
+// Fault returns an error if an operation shall fail. The argument bytes is how many bytes a write has. The result
+// written is how many of them the operation writes before it fails. With a nil Fault, no operation fails.
 type Fault func(op Op, bytes int) (written int, err error)
 
 // Op is an operation of a disk.

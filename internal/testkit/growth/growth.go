@@ -20,16 +20,15 @@ const (
 // attempts is how many measurements must be too slow before the test fails.
 const attempts = 5
 
-// Linear fails the test if the work on a text of Large bytes takes far more than
-// Large/Small times the time of a text of Small bytes. Quadratic work would take the
-// square of that. The function before prepares the work on a text of n bytes and is not
-// measured. Linear returns the time for Large.
+// Linear fails the test if the work on a text of Large bytes takes far more than Large/Small times the time of a text
+// of Small bytes. Quadratic work would take the square of that factor. The function before prepares the work on a text
+// of n bytes and is not measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	return LinearTo(tb, Large, before)
 }
 
-// LinearTo is Linear with most in place of Large, for texts that must be shorter.
+// LinearTo is Linear with the argument most in place of Large, for texts that must be shorter.
 func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	const disturbance, times = 100 * time.Millisecond, Large / Small

@@ -184,7 +184,7 @@ func (l *Link) wait(direction int, conn net.Conn) bool {
 	}
 }
 
-// copyRequests copies messages to the server, and applies its fate to each request.
+// copyRequests copies messages to the server, and does with each request what fate says.
 func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
