@@ -30,7 +30,7 @@ type bencher struct {
 	result
 }
 
-// count returns n, or a few in a quick run.
+// count returns n, or a smaller number in a quick run.
 func (b *bencher) count(n int) int {
 	if b.quick {
 		n = max(8, n/50)
@@ -38,7 +38,7 @@ func (b *bencher) count(n int) int {
 	return n
 }
 
-// dwell returns the time of a call, or a short one in a quick run.
+// dwell returns the time of a call, or a shorter time in a quick run.
 func (b *bencher) dwell(span string) string {
 	if b.quick {
 		return "200ms"
@@ -46,7 +46,7 @@ func (b *bencher) dwell(span string) string {
 	return span
 }
 
-// during returns how long sessions begin in an open loop: for a second in a quick run.
+// during returns how long an open loop begins sessions. In a quick run, that is a second.
 func (b *bencher) during(span time.Duration) time.Duration {
 	if b.quick {
 		span = time.Second
@@ -54,25 +54,26 @@ func (b *bencher) during(span time.Duration) time.Duration {
 	return span
 }
 
-// parts is into how many parts a run is divided. Each figure is measured in each part, by programs that are
-// started anew, so that its rounds stand over the whole time of the run: for some minutes, a shared machine favours one
-// of two programs.
+// parts is the number of parts of a run. Each figure is measured in each part, by programs that are started anew. The
+// rounds of a figure are then spread over the whole run, because a shared machine can favour one of two programs for
+// some minutes.
 const parts = 3
 
-// each returns the rounds of a part.
+// each returns how many rounds a part has.
 func (b *bencher) each() int { return (b.rounds + parts - 1) / parts }
 
-// often returns the rounds of a part where each takes little time: twice b.rounds together.
+// often returns how many rounds a part has for figures whose rounds are short. All parts together have twice b.rounds.
 func (b *bencher) often() int { return (2*b.rounds + parts - 1) / parts }
 
-// measurement is how some figures are measured: one part of their rounds at a time, and then the figures of all rounds.
+// measurement measures some figures. The function part measures one part of their rounds. After all parts, the function
+// figures adds the figures of all rounds.
 type measurement struct {
 	part    func() error
 	figures func()
 }
 
-// turns runs each function once, in one round in this order and in the next backwards, so that a
-// machine that becomes faster or slower favours none.
+// turns runs each function once. One round runs them in this order and the next round in reverse order, so that a
+// machine that becomes faster or slower favours no function.
 func turns(round int, run ...func() error) error {
 	for i := range run {
 		if round%2 == 1 {
@@ -91,9 +92,9 @@ func compare(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 9, "rounds of most figures, in three parts of the run; T3, T6, "+
 		"T8 and T16 have twice as many, T10 three times, T1 and T2 six times")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
-	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
-	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
-	env := flags.String("env", "", "comma list of variables for the daemon beside what it has by default, "+
+	quick := flags.Bool("quick", false, "run a few sessions of each figure, to see that the program works")
+	out := flags.String("out", "", "file for the result. The command against compares two such files.")
+	env := flags.String("env", "", "comma list of environment variables for the daemon, besides its defaults, "+
 		"such as GOMEMLIMIT=1GiB")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -116,7 +117,7 @@ func compare(ctx context.Context, args []string) error {
 	others := start.since(before).busy
 	groups := b.groups(ctx, *only)
 	if len(groups) == 0 {
-		return fmt.Errorf("no figure has a name of %q", *only)
+		return fmt.Errorf("-only %q names no figure", *only)
 	}
 	for part := range parts {
 		measureAll(ctx, groups, part)
@@ -136,7 +137,8 @@ func compare(ctx context.Context, args []string) error {
 	b.Machine = fmt.Sprintf("%s; other programs had %.1f %% of the processors just before, "+
 		"other guests of the host %.1f %% during the run", begun, 100*others, 100*processorTimes().since(start).stolen)
 	b.print(os.Stdout)
-	fmt.Printf("\n%s\n\nIn brackets: the interval of the estimate, 95 %% and more; of fewer than six rounds, their range.\n",
+	fmt.Printf("\n%s\n\nIn brackets: the interval of the estimate, with 95 %% or more. "+
+		"For fewer than six rounds it is their range.\n",
 		b.Machine)
 	if others > 0.25 {
 		fmt.Printf("\n**Other programs had the processors before this run: figures of time (T2, T3, T6, T10, T11, T15) mean nothing.**\n")
@@ -151,14 +153,15 @@ func compare(ctx context.Context, args []string) error {
 	return errors.Join(invalid, err)
 }
 
-// group is a measurement with the names of its figures. Its error ends it, but no other group.
+// group is a measurement with the names of its figures. An error ends only the group in which it happens.
 type group struct {
 	names string
 	measurement
 	err error
 }
 
-// groups returns the measurements of the figures that are wanted, by a comma list of names; all for "".
+// groups returns the measurements of the wanted figures. The argument only is a comma list of their names, or "" for
+// all figures.
 func (b *bencher) groups(ctx context.Context, only string) []*group {
 	all := []*group{
 		{names: "T14", measurement: b.page(ctx)}, // first, because its browser may be missing
@@ -175,7 +178,7 @@ func (b *bencher) groups(ctx context.Context, only string) []*group {
 	wanted := strings.Split(only, ",")
 	return slices.DeleteFunc(all, func(g *group) bool {
 		if only == "" {
-			// Benchmarks take a minute however few their turns.
+			// Benchmarks take a minute, even in a quick run.
 			return b.quick && strings.HasSuffix(g.names, "T13")
 		}
 		return !slices.ContainsFunc(strings.Fields(g.names), func(name string) bool { return slices.Contains(wanted, name) })
@@ -204,7 +207,7 @@ func machine(root string) string {
 		}
 		return string(found[1])
 	}
-	// A guest is told the maker's name for many generations of processors, which the family and the model tell apart.
+	// A guest sees one model name for many generations of processors. The family and the model number tell them apart.
 	name := fmt.Sprintf("%s (family %s, model %s)", field("model name"), field("cpu family"), field("model"))
 	git := exec.Command("git", "describe", "--always", "--dirty")
 	git.Dir = root
@@ -214,8 +217,8 @@ func machine(root string) string {
 		strings.TrimSpace(string(kernel)), runtime.Version(), strings.TrimSpace(string(commit)), time.Now().UTC().Format(time.DateTime))
 }
 
-// processors are the times of all processors since the machine started, or shares of them: busy includes stolen, which
-// the host gave to other guests.
+// processors has the times of all processors since the machine started, or shares of these times. The field busy
+// includes stolen, the time that the host gave to other guests.
 type processors struct{ busy, stolen, all float64 }
 
 // processorTimes reads the first line of /proc/stat (proc(5)).
@@ -224,7 +227,7 @@ func processorTimes() (p processors) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
 		ticks, err := strconv.ParseFloat(field, 64)
-		if err != nil || i > 8 { // the name of the line; the time of guests, which is in that of users
+		if err != nil || i > 8 { // Skip the name of the line, and the time of guests, which the time of users includes.
 			continue
 		}
 		p.all += ticks
@@ -240,13 +243,13 @@ func processorTimes() (p processors) {
 	return p
 }
 
-// since returns the shares of the time since an earlier look.
+// since returns the shares of the time that has passed since earlier was read.
 func (p processors) since(earlier processors) processors {
 	all := p.all - earlier.all
 	return processors{busy: (p.busy - earlier.busy) / all, stolen: (p.stolen - earlier.stolen) / all, all: 1}
 }
 
-// whole returns an error when not every session of an outcome succeeded.
+// whole returns an error if a session of an outcome did not succeed.
 func whole(o outcome, err error) (outcome, error) {
 	if err == nil && o.Failed+o.Refused > 0 {
 		err = fmt.Errorf("%d of %d sessions failed, %d were refused: %s",
@@ -255,14 +258,14 @@ func whole(o outcome, err error) (outcome, error) {
 	return o, err
 }
 
-// arena is a provider, a daemon that asks it, and the programs that put sessions to either.
+// arena has a provider, a daemon that calls the provider, and the programs that send sessions to one of the two.
 type arena struct {
 	*workplace
 	provider, daemon *process
 	workers          map[string]*worker // by their arguments
 }
 
-// arena starts a provider and, with members, a daemon.
+// arena starts a provider. If members is above 0, it also starts a daemon with this number of members.
 func (w *workplace) arena(ctx context.Context, members int, provider []string, env ...string) (*arena, error) {
 	p, err := w.provider(ctx, provider...)
 	if err != nil {
@@ -288,7 +291,7 @@ func (a *arena) stop() {
 	a.provider.stop()
 }
 
-// run has the process with these arguments carry out a plan. It is started when it is first asked.
+// run has the process with these arguments carry out a plan. It starts the process for the first plan.
 func (a *arena) run(ctx context.Context, p plan, args ...string) (o outcome, err error) {
 	name := strings.Join(args, " ")
 	if a.workers[name] == nil {
@@ -304,7 +307,7 @@ func (a *arena) reference(ctx context.Context, p plan, args ...string) (outcome,
 	return whole(a.run(ctx, p, append([]string{"reference", "-url", a.provider.url}, args...)...))
 }
 
-// load puts sessions to the daemon. Refused ones are no error.
+// load sends sessions to the daemon. A refused session is not an error.
 func (a *arena) load(ctx context.Context, p plan, args ...string) (outcome, error) {
 	o, err := a.run(ctx, p, append([]string{"load", "-url", a.daemon.url}, args...)...)
 	if err == nil && o.Failed > 0 {
@@ -313,7 +316,7 @@ func (a *arena) load(ctx context.Context, p plan, args ...string) (outcome, erro
 	return o, err
 }
 
-// asked puts sessions to the daemon, and returns what each takes of its processor time, in us.
+// asked sends sessions to the daemon, and returns how much processor time of the daemon each session takes, in us.
 func (a *arena) asked(ctx context.Context, p plan, args ...string) (o outcome, cpu float64, err error) {
 	before := a.daemon.cpu()
 	o, err = whole(a.load(ctx, p, args...))
@@ -328,16 +331,18 @@ func (a *arena) warm(ctx context.Context, p plan) error {
 	return errors.Join(first, second, third)
 }
 
-// loadShare is the rate of T1 and T2 as a share of what R1 reaches with 256 clients on this machine, so that a
-// slow machine is not fuller than a fast one. When T2 was set, it was 250/s where R1 reached 1,054/s.
+// loadShare is the rate of sessions in T1 and T2, as a share of the rate that R1 reaches with 256 clients on this
+// machine. A slow machine is then as busy as a fast one. When the goal of T2 was set, the rate was 250/s, and R1
+// reached 1,054/s.
 const loadShare = 0.24
 
-// open measures T1, T2 and half of T4 under a load that leaves room.
+// open measures T1, T2 and half of T4 under a load below the capacity.
 func (b *bencher) open(ctx context.Context) measurement {
-	// Rounds are short, so that R1 and the daemon meet the same machine: where other guests of the host took a tenth of the time,
-	// for some seconds at a time, 54 rounds of 4 s had half the interval of 18 rounds of 12 s.
+	// Rounds are short, so that R1 and the daemon meet the machine in the same state. On one machine, other guests of the
+	// host took a tenth of the time, for some seconds at a time. There, 54 rounds of 4 s had half the interval of 18
+	// rounds of 12 s.
 	during := b.during(4 * time.Second)
-	type side struct{ cpu, p50, p99 series } // us a session; ms that are added to three dwells: half of the sessions, 99 % have less
+	type side struct{ cpu, p50, p99 series } // us a session, and two quantiles of the time beyond three dwells, in ms
 	var ours, r1, r0 side
 	var rates, allocated series
 	var seen stats
@@ -362,9 +367,9 @@ func (b *bencher) open(ctx context.Context) measurement {
 		rate := loadShare * float64(best.Sessions) / best.Seconds
 		rates = append(rates, rate)
 		for round := range 3 * b.often() {
-			// Each program has the same arrivals, and each round others.
+			// In one round, all programs have the same arrivals. Each round has other arrivals.
 			p := plan{Rate: rate, During: during, Seed: len(r1.cpu)}
-			if _, err := a.provider.stats(); err != nil { // forgets the dwells so far
+			if _, err := a.provider.stats(); err != nil { // The provider then forgets the dwells so far.
 				return err
 			}
 			if err := turns(round, func() error {
@@ -433,7 +438,7 @@ func (b *bencher) open(ctx context.Context) measurement {
 	}}
 }
 
-// capacity measures T3 and T6, and T1 where the processors are full.
+// capacity measures T3 and T6, and T1 while all processors are busy.
 func (b *bencher) capacity(ctx context.Context) measurement {
 	rate := func(o outcome) float64 { return float64(o.Sessions) / o.Seconds }
 	var accepted, worth, r1, ours, r1CPU, ourCPU series
@@ -466,7 +471,7 @@ func (b *bencher) capacity(ctx context.Context) measurement {
 			}); err != nil {
 				return err
 			}
-			// Twice the capacity stands between two measurements of it.
+			// The run at twice the capacity lies between two measurements of the capacity.
 			first, cpu1, err := small.asked(ctx, full)
 			if err != nil {
 				return err
@@ -515,10 +520,10 @@ func (b *bencher) capacity(ctx context.Context) measurement {
 	}}
 }
 
-// inFlight measures T5. Each round has a new daemon, because memory that was used once stays.
-// Sessions begin within less than a dwell, so that all are in flight together: 14,000
-// connections in one moment would be refused by the kernel. Each program has a provider of
-// its own too, because idle connections of the one before would take the files and ports.
+// inFlight measures T5. Each round has a new daemon, because a process keeps memory that it once used. All sessions
+// begin within less than a dwell, so that they are in flight together. They do not begin at one moment, because the
+// kernel would refuse 14,000 connections. Each program also has a provider of its own, because idle connections of the
+// program before would take the files and ports.
 func (b *bencher) inFlight(ctx context.Context) measurement {
 	p := plan{Rate: float64(b.count(3500 / 4)), During: 4 * time.Second}
 	provider := []string{"-dwell", b.dwell("5s")}
@@ -570,7 +575,7 @@ func (b *bencher) inFlight(ctx context.Context) measurement {
 	}}
 }
 
-// kept returns how many KB of the heap a finished session takes that can still be fetched.
+// kept returns how many KB of the heap a finished session takes while it can still be fetched.
 func (b *bencher) kept(ctx context.Context) (float64, error) {
 	a, err := b.arena(ctx, 4, []string{"-dwell", "1ms"}, "LLM_COUNCIL_DATA_DIR=off")
 	if err != nil {
@@ -592,17 +597,18 @@ func (b *bencher) kept(ctx context.Context) (float64, error) {
 	return (after - before) / 1024 / float64(o.Sessions), err
 }
 
-// heap returns how many bytes of a daemon's heap the last collection found in use, after one that the runtime makes by
-// itself every two minutes, or the load of small requests brings. They are known by the size at which the next
-// collection begins, which is that and GOGC percent more (go.dev/doc/gc-guide; of stacks and globals too, which do not
-// grow with what is kept). The size of the heap itself would not do: what has died stays in it until it is swept.
+// heap returns how many bytes of a daemon's heap a garbage collection found in use. It waits until two more collections
+// have begun. Its own small requests cause them, or else the runtime starts one every two minutes. The next collection
+// begins at the size in use plus GOGC percent (go.dev/doc/gc-guide), so heap computes the size in use from that. The
+// result includes stacks and globals, which do not grow with the number of kept sessions. The size of the heap itself
+// would be wrong, because dead objects stay in it until they are swept.
 func (b *bencher) heap(d *process) (float64, error) {
 	begun, err := metric(d.url, "go_gc_duration_seconds_count")
 	if err != nil {
 		return 0, err
 	}
 	for {
-		collections, err := metric(d.url, "go_gc_duration_seconds_count") // it allocates
+		collections, err := metric(d.url, "go_gc_duration_seconds_count") // This request allocates.
 		if err != nil {
 			return 0, err
 		}
@@ -652,9 +658,9 @@ func (b *bencher) connections(ctx context.Context) measurement {
 	}}
 }
 
-// opening returns how many connections a run opens per 1,000 calls, but for those that it
-// needs: a process of its own those of its 8 clients and 4 members, the daemon those that it
-// opens in a run before.
+// opening returns how many connections a run opens per 1,000 calls, without those that it needs. If own is true, the
+// run is in a process of its own, which needs one connection for each of its 8 clients and 4 members. Otherwise the
+// daemon opens the connections that it needs in a run before.
 func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 	if !own {
 		if _, err := run(); err != nil {
@@ -676,10 +682,9 @@ func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 	return 1000 * float64(opened) / float64(after.Calls-before.Calls), err
 }
 
-// chunks measures T8: how much more a streamed session takes whose texts come in many chunks
-// than one whose texts come in few. The chunks of a reply come together, so that what is
-// measured is not the kernel's work for each packet. There are so many that they take a
-// multiple of everything else in a session.
+// chunks measures T8: how much more processor time a streamed session takes if its texts come in many chunks instead of
+// few. The chunks of a reply come together, so that the kernel's work for each packet is not measured. There are so
+// many chunks that they take a multiple of everything else in a session.
 func (b *bencher) chunks(ctx context.Context) measurement {
 	const few, many = 40, 4000
 	p := plan{Clients: 8, Sessions: b.count(40)}
@@ -798,7 +803,7 @@ func (b *bencher) streamed(ctx context.Context) measurement {
 	}}
 }
 
-// simulated returns a file of so many simulated sessions of 12 records.
+// simulated returns the name of a file with this number of simulated sessions, of 12 records each.
 func (b *bencher) simulated(ctx context.Context, sessions int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("simulated%d.jsonl", sessions))
 	if _, err := os.Stat(name); err == nil {
@@ -852,7 +857,8 @@ func (b *bencher) report(ctx context.Context) measurement {
 	}}
 }
 
-// firstPaint returns how many files index.html names, and how many bytes they have, packed, with itself.
+// firstPaint returns how many files the page loads, and how many bytes they have when compressed. Both include
+// index.html.
 func (b *bencher) firstPaint(ctx context.Context) (files, total int, _ error) {
 	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
@@ -924,7 +930,7 @@ func (b *bencher) page(ctx context.Context) measurement {
 		out, err := cmd.CombinedOutput()
 		m := regexp.MustCompile(`longest task (\d+) ms at first, (\d+) ms live, (\d+) ms after`).FindSubmatch(out)
 		if err != nil || m == nil {
-			return fmt.Errorf("the page in a browser: %w\n%s", cmp.Or(err, errors.New("no longest task is told")), out)
+			return fmt.Errorf("the page in a browser: %w\n%s", cmp.Or(err, errors.New("the test prints no longest task")), out)
 		}
 		ms, err := strconv.ParseFloat(string(m[2]), 64)
 		longest = append(longest, ms)
@@ -986,8 +992,8 @@ func (b *bencher) start(ctx context.Context) measurement {
 	}}
 }
 
-// benchmarks measures what Go benchmarks of councild measure. Those of the readers, of which encoding/json
-// takes long and is the base of a ratio, run in every round, and the others in one of each part.
+// benchmarks measures what Go benchmarks of councild measure. The benchmarks of the readers run in every round: the one
+// of encoding/json takes long, and is the base of a ratio. The other benchmarks run in one round of each part.
 func (b *bencher) benchmarks(ctx context.Context) measurement {
 	values := map[string]series{}
 	return measurement{part: func() error {

@@ -25,7 +25,7 @@ func growth(ctx context.Context, args []string) error {
 	root := flags.String("root", "..", "repository of councild")
 	most := flags.Int("records", 1_000_000, "most records of a report")
 	only := flags.String("only", "", "one of clients, members, answers, records and watchers; empty: all")
-	quick := flags.Bool("quick", false, "the first points of each curve: to see that it works")
+	quick := flags.Bool("quick", false, "measure the first two points of each curve, to see that the program works")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (g *grower) add(curve string, x int, y float64, unit string) {
 	g.point(curve, strconv.Itoa(x), strconv.FormatFloat(y, 'g', 4, 64), unit)
 }
 
-// upTo returns the points of a curve, the first two in a quick run.
+// upTo returns the points of a curve, or only the first two in a quick run.
 func (g *grower) upTo(points ...int) []int {
 	if g.quick {
 		return points[:2]
@@ -164,7 +164,7 @@ func (g *grower) some(n int) int {
 	if g.quick {
 		return 16
 	}
-	return max(400, n) // of 32, two waves of 16 clients, the first calls of a daemon were a good part
+	return max(400, n) // Of 32 sessions, in two waves of 16 clients, the first calls of a daemon were a large part.
 }
 
 func (g *grower) answers(ctx context.Context) error {
@@ -185,7 +185,7 @@ func (g *grower) answers(ctx context.Context) error {
 	return nil
 }
 
-// with runs f with a provider, and a daemon of so many members.
+// with calls f with an arena that has a provider, and a daemon with this number of members.
 func (g *grower) with(ctx context.Context, provider []string, members int, f func(*arena) error) error {
 	a, err := g.arena(ctx, members, provider)
 	if err != nil {
@@ -237,8 +237,8 @@ func (g *grower) reports(ctx context.Context) error {
 	return nil
 }
 
-// watch follows the events of a session, and says whether it saw the session complete. It
-// keeps no more than a few KB of them: watchers are many.
+// watch follows the events of a session, and reports whether it saw the complete session. There are many watchers, so
+// each keeps only a few KB of the events.
 func watch(ctx context.Context, client *http.Client, url string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -255,14 +255,14 @@ func watch(ctx context.Context, client *http.Client, url string) bool {
 		n, err := resp.Body.Read(buffer[kept:])
 		text := buffer[:kept+n]
 		seen = seen || bytes.Contains(text, complete)
-		kept = copy(buffer, text[max(0, len(text)-len(complete)):]) // it may go on in the next piece
+		kept = copy(buffer, text[max(0, len(text)-len(complete)):]) // The text may continue in the next piece.
 		if err != nil {
 			return seen && errors.Is(err, io.EOF)
 		}
 	}
 }
 
-// watchers measures what those cost who follow one session.
+// watchers measures the cost of clients that follow one session.
 func (g *grower) watchers(ctx context.Context) error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {

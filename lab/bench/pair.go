@@ -13,23 +13,24 @@ import (
 	"time"
 )
 
-// tolerated is the largest ratio of a new binary to an old one that pair lets pass.
+// tolerated is the largest ratio of a new binary to an old one that pair accepts.
 const tolerated = 1.05
 
-// paired is a figure of two binaries and of R1. Each round has one value of each.
+// paired is a figure of two binaries and of R1. Each round has one value of each program.
 type paired struct {
 	name, what   string
 	old, new, r1 series
 }
 
-// slower reports whether the new binary takes more than is tolerated: the whole interval of the ratio is above that.
+// slower reports whether the whole interval of the ratio of the new binary to the old one is above tolerated.
 func (p *paired) slower() bool {
 	low, _ := p.new.over(p.old).interval()
 	return low > tolerated
 }
 
-// pair measures two binaries in turns, and returns an error when the new one takes more than is tolerated. R1 runs between the two,
-// so that neither has the better place. What keeps pair from measuring ends the process with 2: 1 always means a slower binary.
+// pair measures two binaries in turns, and returns an error if the new one is slower than tolerated. R1 runs between
+// the two, so that neither has the better position. If pair cannot measure, it ends the process with exit code 2. Exit
+// code 1 always means a slower binary.
 func pair(ctx context.Context, args []string) error {
 	slower, err := measurePair(ctx, args)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -43,18 +44,18 @@ func pair(ctx context.Context, args []string) error {
 	return err
 }
 
-// pairing are two binaries that are measured. The first one is the old one.
+// pairing has two binaries that are measured. The first one is the old one.
 type pairing struct {
 	programs [2]*workplace
 	bencher
 }
 
-// measurePair returns the figures of which the new binary takes too much.
+// measurePair returns the names of the figures in which the new binary is slower.
 func measurePair(ctx context.Context, args []string) (slower []string, err error) {
 	flags := flag.NewFlagSet("pair", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 6, "rounds of T5, at least 6 for an interval; T16 has twice as many, "+
 		"T1 and T2 three times")
-	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
+	quick := flags.Bool("quick", false, "run a few sessions of each figure, to see that the program works")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -105,10 +106,11 @@ func printPaired(w io.Writer, all []*paired) {
 		fmt.Fprintf(w, "| %s | %s | %d | %s | %s | %s |\n",
 			p.name, p.what, len(p.new), p.old.over(p.r1), p.new.over(p.r1), p.new.over(p.old))
 	}
-	fmt.Fprintln(w, "\nIn brackets: the interval of the estimate, 95 % and more; of fewer than six rounds, their range.")
+	fmt.Fprintln(w, "\nIn brackets: the interval of the estimate, with 95 % or more. "+
+		"For fewer than six rounds it is their range.")
 }
 
-// arenas starts both binaries over one provider.
+// arenas starts both binaries with one provider.
 func (b *pairing) arenas(ctx context.Context, provider ...string) (both [2]*arena, stop func(), err error) {
 	if both[0], err = b.programs[0].arena(ctx, 4, provider); err != nil {
 		return both, nil, err
@@ -154,7 +156,7 @@ func (b *pairing) open(ctx context.Context) ([]*paired, error) {
 		*added = append(*added, o.P50-3*seen.DwellP50)
 		return err
 	}
-	if _, err := both[0].provider.stats(); err != nil { // which forgets the dwells so far
+	if _, err := both[0].provider.stats(); err != nil { // The provider then forgets the dwells so far.
 		return nil, err
 	}
 	for round := range 3 * b.rounds {
@@ -179,7 +181,7 @@ func (b *pairing) open(ctx context.Context) ([]*paired, error) {
 	return []*paired{cpu, added}, nil
 }
 
-// inFlight measures T5. Each program is started anew in each round, over a provider of its own.
+// inFlight measures T5. Each round starts each program anew, with a provider of its own.
 func (b *pairing) inFlight(ctx context.Context) ([]*paired, error) {
 	load := plan{Rate: float64(b.count(3500 / 4)), During: 4 * time.Second}
 	provider := []string{"-dwell", b.dwell("5s")}

@@ -32,7 +32,7 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// cpu returns the processor time so far, in us: the kernel counts in hundredths of a second.
+// cpu returns the processor time of the process so far, in us. The kernel counts it in hundredths of a second.
 func (p *process) cpu() float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
@@ -65,7 +65,7 @@ type workplace struct {
 	dir      string
 	councild string
 	self     string
-	env      []string // of each daemon, beside what it has by default
+	env      []string // the variables of each daemon, besides its defaults
 	runs     int      // daemons so far
 }
 
@@ -92,7 +92,7 @@ func (w *workplace) close() { _ = os.RemoveAll(w.dir) }
 
 func started(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	// A group of its own, so that what go test starts ends with it.
+	// It has a process group of its own, so that the processes that go test starts end with it.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 40 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -130,8 +130,7 @@ func (p *process) stats() (s stats, err error) {
 
 var listening = regexp.MustCompile(`"msg":"listening","url":"([^"]+)"`)
 
-// daemon starts councild with settings as by default, but for the limits of a load test, and
-// waits until it answers.
+// daemon starts councild with its default settings, except for the limits of a load test, and waits until it answers.
 func (w *workplace) daemon(ctx context.Context, provider *process, members int, env ...string) (*process, time.Duration, error) {
 	w.runs++
 	dir := filepath.Join(w.dir, fmt.Sprintf("daemon%d", w.runs))
@@ -149,7 +148,7 @@ func (w *workplace) daemon(ctx context.Context, provider *process, members int, 
 	defer log.Close()
 	cmd := started(ctx, w.councild, "serve")
 	cmd.Stderr = log
-	// Settings of whoever measures are not the defaults.
+	// The daemon must not get the settings of the user who measures.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		return regexp.MustCompile(`^(LLM_COUNCIL_|OTEL_|GOGC=|GOMEMLIMIT=|GOMAXPROCS=|GODEBUG=)`).MatchString(entry)
 	})
@@ -218,11 +217,11 @@ func (k *worker) run(p plan) (o outcome, err error) {
 }
 
 func (k *worker) stop() {
-	_ = k.in.Close() // it has no more plans, and ends
+	_ = k.in.Close() // Without further plans, the worker ends.
 	_ = k.cmd.Wait()
 }
 
-// expense is what a program took.
+// expense is how much time and memory a program took.
 type expense struct {
 	wall   time.Duration
 	cpu    time.Duration // user and system
@@ -241,7 +240,7 @@ func spent(ctx context.Context, program string, args ...string) (expense, error)
 	e := expense{wall: time.Since(begin), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return e, errors.New("this system does not tell what a process took")
+		return e, errors.New("this system does not report the time and memory of a process")
 	}
 	e.peakKB = usage.Maxrss
 	return e, nil

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// tasks of a session, told from the beginning of the prompt.
+// The tasks of a session. The beginning of a prompt tells which task it has.
 const (
 	answer = iota
 	review
@@ -79,7 +79,8 @@ func newReply(text string, chunks int) reply {
 		}
 		return string(b)
 	}
-	// More input than the longest prompt has: fewer tokens would say that the provider had cut the prompt.
+	// The provider reports more input tokens than the longest prompt has. Fewer tokens would mean that it had cut the
+	// prompt.
 	const use = `"usage":{"prompt_tokens":1000000,"completion_tokens":400,"total_tokens":1000400}`
 	r := reply{body: []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1770000000,"model":"m","choices":[{"index":0,"message":` +
 		`{"role":"assistant","content":` + quoted(text) + `,"refusal":null},"logprobs":null,"finish_reason":"stop"}],` + use + `}`)}
@@ -93,9 +94,8 @@ func newReply(text string, chunks int) reply {
 	return r
 }
 
-// pacer lets calls go on exactly one dwell after they arrived. All wait equally long, so
-// that they go on in the order in which they came, and one thread sleeps for all of them: the
-// timers of Go may fire a millisecond late.
+// pacer lets calls continue exactly one dwell after they arrived. All calls wait equally long, so they continue in the
+// order in which they came. One thread sleeps for all of them, because the timers of Go may fire a millisecond late.
 type pacer struct {
 	dwell time.Duration
 	queue chan waiting
@@ -143,7 +143,7 @@ func (p *pacer) wait(ctx context.Context, arrived time.Time) {
 	p.mu.Unlock()
 }
 
-// stats are what the provider has seen since it was asked last.
+// stats says what the provider has seen. The dwells are those since the last request for stats.
 type stats struct {
 	Connections int64   // since the start
 	Calls       int64   // since the start
@@ -159,9 +159,9 @@ func provider(ctx context.Context, args []string) error {
 	reviewed := flags.Int("review", 1200, "bytes of a review")
 	members := flags.Int("members", 4, "members of the council")
 	chunks := flags.Int("chunks", 40, "chunks of a streamed reply, spread over the dwell")
-	burst := flags.Bool("burst", false, "all chunks of a streamed reply come together, after the dwell")
-	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes, "+
-		"and [DONE] than the last chunk")
+	burst := flags.Bool("burst", false, "send all chunks of a streamed reply together, after the dwell")
+	late := flags.Duration("late", 0, "delay between the last byte and the end of a body, "+
+		"and between the last chunk and [DONE]")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func provider(ctx context.Context, args []string) error {
 			Bytes:    []int64{lengths[answer].Load(), lengths[review].Load(), lengths[synthesis].Load()},
 			DwellP50: quantile(times, 0.5), DwellP99: quantile(times, 0.99),
 		}
-		_ = json.NewEncoder(w).Encode(s) // the harness notices
+		_ = json.NewEncoder(w).Encode(s) // The harness notices an error.
 	})
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
 		arrived := time.Now()

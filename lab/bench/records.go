@@ -74,8 +74,8 @@ func read(_ context.Context, args []string) error {
 	}
 }
 
-// multiply writes n records to a new file: those of the source again and again, each time as
-// other sessions, one day earlier; the newest stand last.
+// multiply writes n records to a new file. It repeats the records of the source. Each repetition has other session ids,
+// and is one day earlier. The newest records come last.
 func multiply(source, target string, n int) (err error) {
 	text, err := os.ReadFile(source)
 	if err != nil {

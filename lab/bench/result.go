@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// series are the values of a figure, one a round.
+// series has the values of a figure, one for each round.
 type series []float64
 
-// walsh returns the averages of all pairs of values, each value with itself too, in their order.
+// walsh returns the averages of all pairs of values, in ascending order. Each value also makes a pair with itself.
 func (s series) walsh() (averages series) {
 	for i, x := range s {
 		for _, y := range s[i:] {
@@ -28,20 +28,22 @@ func (s series) walsh() (averages series) {
 	return averages
 }
 
-// pseudomedian returns the median of the averages of all pairs (Hodges and Lehmann 1963). As with the median of the values, a
-// round that went wrong changes little; its own error is a fifth smaller where the noise is normal.
+// pseudomedian returns the median of the averages of all pairs (Hodges and Lehmann 1963). Like the median of the
+// values, it changes little if a round went wrong. If the noise is normal, its error is a fifth smaller than that of
+// the median.
 func (s series) pseudomedian() float64 {
 	averages := s.walsh()
 	n := len(averages)
 	return (averages[(n-1)/2] + averages[n/2]) / 2
 }
 
-// interval returns the narrowest interval between two averages of pairs that holds the true pseudomedian with a probability of
-// 95 %, where the noise is symmetric: the number of averages below it is distributed as Wilcoxon's sum of signed ranks. Fewer than
-// six values cannot tell that: it is their range.
+// interval returns the narrowest interval between two averages of pairs that holds the true pseudomedian with a
+// probability of at least 95 %, if the noise is symmetric. The number of averages below the true pseudomedian is
+// distributed as Wilcoxon's sum of signed ranks. For fewer than six values, no interval reaches 95 %, and interval
+// returns their range.
 func (s series) interval() (low, high float64) {
 	averages := s.walsh()
-	ways := make([]float64, len(averages)+1) // in which ranks 1 to n can have a sum
+	ways := make([]float64, len(averages)+1) // by sum: in how many ways some of the ranks 1 to n have this sum
 	ways[0] = 1
 	for rank := range s {
 		for sum := len(averages); sum > rank; sum-- {
@@ -65,7 +67,7 @@ func (s series) String() string {
 	return fmt.Sprintf("%s (%s to %s)", short(s.pseudomedian()), short(low), short(high))
 }
 
-// over returns the ratios within the rounds.
+// over returns the ratio of s to base in each round.
 func (s series) over(base series) (ratios series) {
 	for i := range min(len(s), len(base)) {
 		ratios = append(ratios, s[i]/base[i])
@@ -73,7 +75,7 @@ func (s series) over(base series) (ratios series) {
 	return ratios
 }
 
-// less returns the differences within the rounds.
+// less returns the difference between s and part in each round.
 func (s series) less(part series) (rest series) {
 	for i := range min(len(s), len(part)) {
 		rest = append(rest, s[i]-part[i])
@@ -93,12 +95,12 @@ type figure struct {
 	Name    string `json:"name"`
 	What    string `json:"what"`
 	Values  series `json:"values,omitempty"`
-	Problem string `json:"problem,omitempty"` // why there are none
-	Beside  string `json:"beside,omitempty"`  // what it is to be seen with, in the same run
+	Problem string `json:"problem,omitempty"` // why there are no values
+	Beside  string `json:"beside,omitempty"`  // other values of the same run, to compare it with
 	Reach   string `json:"reach,omitempty"`
 	Then    string `json:"then,omitempty"`
-	// Local says that another machine changes it: a time, or a ratio of different kinds of work, such as that
-	// of a program to a system call.
+	// Local says that the figure depends on the machine. It is a time, or a ratio of different kinds of work, such as
+	// that of a program to a system call.
 	Local bool `json:"local,omitempty"`
 }
 
@@ -175,8 +177,8 @@ func beside(w io.Writer, older, newer result) {
 	fmt.Fprintf(w, "\n%d of %d ratios agree within 10 %%.\n", agree, ratios)
 }
 
-// oneLine returns what went wrong as the cell of a table or a comment can hold it. Where a program printed much, the reason
-// stands at the end.
+// oneLine returns an error in a form that fits into the cell of a table or into a comment. It keeps the end of a long
+// error, because programs print the reason last.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/")
 	if len(text) > 300 {

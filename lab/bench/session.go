@@ -22,17 +22,18 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// plan is how much load there is.
+// plan says how much load a run has. In a closed loop, each client begins a session when its last one ends. In an open
+// loop, sessions begin at random, however many run.
 type plan struct {
-	Clients  int           // closed loop: as many sessions at a time
-	Sessions int           // closed loop: in all
-	Rate     float64       // open loop: sessions begun each second on average, however many run; 0: closed loop
+	Clients  int           // closed loop: how many sessions run at a time
+	Sessions int           // closed loop: how many sessions run in all
+	Rate     float64       // open loop: how many sessions begin each second on average. 0 means a closed loop.
 	During   time.Duration // open loop
-	Seed     int           // open loop: of the moments at which sessions begin
+	Seed     int           // open loop: the seed of the times at which sessions begin
 }
 
-// perform carries out the plans that stand in in, and prints what came of each. A process that
-// lives as long as its figure is measured is warm, has its connections, and costs no start.
+// perform carries out the plans that it reads from in, and prints the outcome of each. One process measures all rounds
+// of a part, so that it is warm, has its connections, and is not started again.
 func perform(ctx context.Context, in io.Reader, session func(context.Context) error) error {
 	plans, outcomes := json.NewDecoder(in), json.NewEncoder(os.Stdout)
 	for {
@@ -53,7 +54,7 @@ type outcome struct {
 	Sessions int     // that succeeded
 	Refused  int     // by 503
 	Failed   int     // in any other way
-	Why      string  // of the first that failed
+	Why      string  // the error of the first session that failed
 	Seconds  float64 // until the last ended
 	P50, P99 float64 // ms, of those that succeeded
 	CPU      float64 // us of this process for each session that succeeded
@@ -88,8 +89,9 @@ func (p *plan) perform(ctx context.Context, session func(context.Context) error)
 	var all sync.WaitGroup
 	if p.Rate > 0 {
 		runtime.LockOSThread()
-		// Sessions begin independently of each other, as those of users do: a Poisson process. At even distances the stages of all
-		// sessions would fall upon each other where a stage is a multiple of the distance, and between each other elsewhere.
+		// Sessions begin independently of each other, as those of users do: a Poisson process. At even distances, the
+		// stages of all sessions would coincide if a stage took a multiple of the distance. Otherwise they would never
+		// coincide.
 		arrivals := rand.New(rand.NewPCG(uint64(p.Seed), 0))
 		next := func(t time.Time) time.Time {
 			return t.Add(time.Duration(arrivals.ExpFloat64() / p.Rate * float64(time.Second)))
@@ -124,8 +126,8 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pool returns a client that keeps the connections of many sessions. It calls from four addresses, because the daemon shares
-// its connections between callers: one alone may have half of them.
+// pool returns a client that keeps the connections of many sessions. It calls from four addresses, because the daemon
+// shares its connections between callers. A single caller may have half of them.
 func pool() *http.Client {
 	const callers = 4
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -142,7 +144,7 @@ func pool() *http.Client {
 func reference(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("reference", flag.ContinueOnError)
 	url := flags.String("url", "", "of the provider")
-	raw := flags.Bool("raw", false, "R0: net/http and bytes made before, in place of go-openai")
+	raw := flags.Bool("raw", false, "run R0: use net/http and bodies made before, in place of go-openai")
 	stream := flags.Bool("stream", false, "R1 reads every reply as a stream")
 	members := flags.Int("members", 4, "members of the council")
 	reviewed := flags.Int("review", 9500, "bytes of a review's request")
@@ -236,7 +238,7 @@ func post(ctx context.Context, client *http.Client, url string, body []byte) err
 	return err
 }
 
-// load puts questions to a daemon.
+// load sends questions to a daemon.
 func load(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	url := flags.String("url", "", "of the daemon")

@@ -8,8 +8,8 @@ import (
 	"github.com/councild/councild/internal/testkit/biassim"
 )
 
-// counter returns hits and trials of one report, whose metrics and their members are
-// given by name too.
+// counter returns the hits and the trials in one report. The argument metrics has the report's metrics and their
+// members by name.
 type counter func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int)
 
 // ofReport counts reports for which hit is true.
@@ -22,8 +22,8 @@ func ofReport(hit func(r bias.Report, metrics map[string]bias.Metric) bool) coun
 	}
 }
 
-// ofMetrics counts, of the metrics of a name that are tried, those that are a hit. A
-// name that ends in a bar stands for all names that begin with it.
+// ofMetrics counts the metrics of a name. Those for which tried is true are trials, and the trials for which hit is
+// true are hits. A name that ends in a bar stands for all names that begin with it.
 func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
 	return func(_ bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
 		for n, m := range metrics {
@@ -40,7 +40,7 @@ func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
 	}
 }
 
-// alpha is the level of the single test whose rates are counted.
+// alpha is the significance level of the single tests.
 const alpha = 0.05
 
 // rejected counts the metrics whose own test rejects at alpha.
@@ -72,7 +72,7 @@ func anomalous(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return min(1, len(r.Anomalies.Found)), min(1, r.Anomalies.Cells)
 }
 
-// identified counts reports in which the records identify the figure of that name.
+// identified counts reports whose records identify the metric of that name.
 func identified(name string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool {
 		m, ok := metrics[name]
@@ -104,7 +104,7 @@ func favouring() counter {
 	})
 }
 
-// verdict counts reports in which something is found at that headline.
+// verdict counts reports whose metric of that headline has a finding.
 func verdict(headline string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return metrics[headline].Found() })
 }
@@ -121,8 +121,8 @@ func always(points float64) func(string) float64 {
 	return func(string) float64 { return points }
 }
 
-// relative is the truth about each reviewer, compared with the mean of all, where the
-// planted one has an effect.
+// relative is the truth about each reviewer, compared with the mean of all reviewers, if only the planted reviewer has
+// an effect.
 func relative(points float64) func(string) float64 {
 	members := biassim.Members()
 	mean := points / float64(len(members))

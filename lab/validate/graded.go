@@ -7,16 +7,16 @@ import (
 	"github.com/councild/councild/internal/testkit/biassim"
 )
 
-// used returns the habit of every reviewer of a council.
+// used returns a list that gives every reviewer of a council this habit.
 func used(habit biassim.Habit) []biassim.Habit {
 	return slices.Repeat([]biassim.Habit{habit}, len(biassim.Council(12)))
 }
 
-// highOnly is a world of reviewers that use 7, 8 and 9 alone.
+// highOnly returns a world of reviewers that use only 7, 8 and 9.
 func highOnly() biassim.World { return biassim.World{Base: 8, Habits: used(biassim.NearHighScores)} }
 
-// gradedWorlds are worlds without a favour in which reviewers use their scales in ways that no transformation of scores undoes, or in
-// which the sessions are unlike each other.
+// gradedWorlds returns worlds without a favour. In some, reviewers use their scales in ways that no transformation of
+// scores undoes. In others, the sessions are unlike each other.
 func gradedWorlds() []Scenario {
 	levels := highOnly()
 	levels.Levels = 0.7
@@ -54,8 +54,9 @@ func gradedWorlds() []Scenario {
 	return all
 }
 
-// power is how often, at least, a planted bias is to be found in the plain world and in the realistic mix, over 50 and over 100
-// sessions; and over 100 where reviewers use 7 to 9 alone. 0 stands for none that is promised.
+// power says how often a planted bias must be found at least. The fields plain and mix are for the plain world and the
+// realistic mix, over 50 and over 100 sessions. The field high is for 100 sessions in which reviewers use only 7 to 9.
+// 0 means that no power is promised.
 type power struct {
 	what, headline string
 	effects        biassim.Effects

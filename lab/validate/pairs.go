@@ -9,8 +9,8 @@ import (
 const tablePairs = "Reports on pairs of answers with a verdict of favour, %, where reviewers judge right unlike " +
 	"often and nobody is favoured. Columns: sessions x reviewers."
 
-// pairScenarios are judgements of pairs by reviewers of unlike accuracy: the accurate ones prefer the better candidate more
-// often than the others do, which is no favour.
+// pairScenarios returns judgements of pairs by reviewers of unlike accuracy. The accurate reviewers prefer the better
+// candidate more often than the others do. That is not a favour.
 func pairScenarios() []Scenario {
 	unlike := []float64{0.95, 0.8, 0.7, 0.65, 0.6, 0.5}
 	all := make([]Scenario, 0, 10)

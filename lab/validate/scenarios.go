@@ -24,15 +24,15 @@ type Scenario struct {
 	world   biassim.World
 	outside []string // reviewers that answer no questions
 	leaving bool     // members come and go
-	// joins is the first session of the last member. With 0 it takes part from the beginning.
+	// joins is the first session of the last member. With 0, that member takes part from the beginning.
 	joins int
 	// favourOnly says that only favours are counted, because reviewers of this world may change or have anomalies.
 	favourOnly bool
 	// seldom says that the first reviewer meets the others in only one of this many sessions. With 0 it meets them
 	// in all.
 	seldom int
-	// alone says that the first reviewer is the only one in the other sessions. Otherwise it is by turns the only
-	// one and missing.
+	// alone says that the first reviewer is the only one in the other sessions. Otherwise, by turns, it is the only
+	// reviewer in them or is missing from them.
 	alone   bool
 	effects biassim.Effects
 	// seen plants an effect that depends on what reports print. It replaces effects.
@@ -47,22 +47,20 @@ type line struct {
 	table, row string
 	column     string
 	low, high  float64
-	errors     float64 // binomial standard errors that the bounds are wider
-	untried    bool    // no trial is within bounds: there may be no test
+	errors     float64 // by how many binomial standard errors the bounds are widened
+	untried    bool    // A line without trials is within bounds.
 	count      counter
 }
 
-// detectable plants the effect that reports without a bias print as the least they would
-// have found. Another tenth of the data sets without it, and for anchoring with
-// it, show what that is.
+// detectable plants the effect that reports without a bias print as the least that they would have found. Further data
+// sets show how large that effect is: a tenth as many without the bias, and for anchoring also as many with the bias.
 type detectable struct {
 	headline string
 	effects  func(points float64) biassim.Effects
-	shrinks  bool // the headline's figure is smaller than what is planted, in proportion
+	shrinks  bool // the headline's figure is smaller than the planted effect, by a constant factor
 }
 
-// planted is the index of the member whose effects are planted where only one member
-// has any.
+// planted is the index of the member that has an effect, if only one member has one.
 const planted = 2
 
 // The tables.
@@ -120,10 +118,10 @@ func scenarios() []Scenario {
 		worldScenarios(), pairScenarios())
 }
 
-// size says how many sessions of how many members there are, with what share of the usual number of data sets.
+// size is a number of sessions and of members, and a percentage of the usual number of data sets.
 type size struct{ sessions, members, percent int }
 
-// sizes are those of the table of false verdicts. In windows of 50 sessions own answers are shown.
+// sizes returns the sizes in the table of false verdicts. In windows of 50 sessions, own answers are shown.
 func sizes() []size {
 	return []size{{50, 4, 50}, {100, 5, 50}, {400, 5, 20}, {100, 3, 20}, {100, 8, 20}, {100, 12, 20}}
 }
@@ -137,8 +135,7 @@ func (s Scenario) of(size size) Scenario {
 	return s
 }
 
-// worlds are those of the table of false verdicts: in none of them is anybody
-// favoured.
+// worlds returns the worlds in the table of false verdicts. No member is favoured in them.
 func worlds() []Scenario {
 	scale := func(spread float64) string { return fmt.Sprintf("scale +-%.0f %%", 100*spread) }
 	return []Scenario{
@@ -171,8 +168,7 @@ func worlds() []Scenario {
 	}
 }
 
-// seldomScenarios are worlds without a bias in which few of the sessions compare the first reviewer with
-// the others.
+// seldomScenarios returns worlds without a bias. Few of their sessions compare the first reviewer with the others.
 func seldomScenarios() []Scenario {
 	worlds := seldomWorlds()
 	all := make([]Scenario, 0, 4*len(worlds))
@@ -232,15 +228,15 @@ func repeatedScenarios() []Scenario {
 	return all
 }
 
-// planting is one planted bias. Its metric is to be found with some power, and its
-// interval is to hold the truth.
+// planting is one planted bias. The test of the metric must have some power, and the metric's interval must hold the
+// truth.
 type planting struct {
 	what    string
 	own     bool
 	effects biassim.Effects
 	metric  string
 	truth   func(subject string) float64
-	power   map[int]float64 // by sessions: that of the single test, 0 where none is promised
+	power   map[int]float64 // by sessions: the power of the single test, or 0 if none is promised
 	scale   []int           // sessions, for reviewers who use the scale differently
 }
 
@@ -304,7 +300,7 @@ func one(points float64) []float64 {
 	return effects
 }
 
-// pair returns what the planted reviewer gives to one candidate beyond the others.
+// pair returns extra points that the planted reviewer gives to one candidate.
 func pair(points float64) biassim.Effects {
 	return biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: points}}
 }
@@ -370,7 +366,7 @@ func headlineOf(metric string) string {
 	return headline
 }
 
-// seenScenarios returns those that plant what a report prints as the least effect it
+// seenScenarios returns the scenarios of detectable. They plant the effect that a report prints as the least that it
 // would have found.
 func seenScenarios() []Scenario {
 	const members = 5
@@ -411,7 +407,7 @@ func seenScenarios() []Scenario {
 			{differentScales, self, biassim.World{Spread: 0.2}},
 		} {
 			if self && !variant.own {
-				continue // it takes own answers
+				continue // Self-preference needs own answers.
 			}
 			for _, sessions := range []int{50, 100} {
 				s := Scenario{
@@ -432,7 +428,7 @@ func seenScenarios() []Scenario {
 	return all
 }
 
-// name is what [Matching] looks at.
+// name returns the name that [Matching] looks at.
 func (s Scenario) name() string {
 	name := fmt.Sprintf("%s, %d members, %d sessions", s.row(), s.members, s.sessions)
 	if s.order != "" {

@@ -56,8 +56,8 @@ type Stream struct {
 // finding is what a monitor may find in a stream.
 type finding func(s Stream, m bias.Monitor) bool
 
-// streamLine is a share of the streams in which some monitor, over so many sessions at most,
-// finds something.
+// streamLine is the share of the streams in which a monitor finds something. The field most is the largest number of
+// sessions of such a monitor.
 type streamLine struct {
 	line
 	most  int
@@ -100,7 +100,7 @@ func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options
 	return figures, nil
 }
 
-// run adds up what the lines count over the streams of a kind, which follow from its name.
+// run counts the hits of the lines over the streams of a kind. The streams follow from the name of the kind.
 func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure, error) {
 	name := fnv.New64a()
 	_, _ = io.WriteString(name, s.name())
@@ -129,8 +129,8 @@ func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure,
 	})
 }
 
-// plant plants the effect that shifts the figure as far as it should be, from the figures of a
-// few reports with an effect of a fifth of a point.
+// plant plants the effect that shifts the figure by s.shift. It computes that effect from a few reports with an effect
+// of a fifth of a point.
 func (s *Stream) plant(ctx context.Context, draws *rand.Rand) error {
 	const reports, points, sessions = 20, 0.2, 400
 	pilot := s.data
@@ -177,8 +177,8 @@ func (s Stream) watch(ctx context.Context, seed uint64) []bias.Monitor {
 	return monitors
 }
 
-// shadow returns the shares of two reviewers that preferred the synthesis, by session. In half
-// of the sessions both have one opinion, and one of five opinions is a tie.
+// shadow returns, for each session, the share of two reviewers that preferred the synthesis. In half of the sessions,
+// both reviewers have the same opinion. One of five opinions is a tie.
 func (s Stream) shadow(seed uint64) []float64 {
 	draws := rand.New(rand.NewPCG(seed, 200)) //nolint:gosec // a simulation is to be repeatable, not secret
 	const tie = 0.2
@@ -201,7 +201,7 @@ func (s Stream) shadow(seed uint64) []float64 {
 	return x
 }
 
-// alarm finds the alarm of the headline that is affected, or its level.
+// alarm finds what the monitor reports about the affected headline: an alarm, or a level.
 func alarm(s Stream, m bias.Monitor) bool {
 	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Found && w.Name == s.affected })
 }
@@ -211,13 +211,13 @@ func otherAlarm(s Stream, m bias.Monitor) bool {
 	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name != s.affected })
 }
 
-// evidence finds the headline that is affected, whatever its size.
+// evidence finds evidence of an effect in the affected headline, whatever the size of the effect.
 func evidence(s Stream, m bias.Monitor) bool { return slices.Contains(stand(m), s.affected) }
 
-// anyEvidence finds a headline, whatever its size.
+// anyEvidence finds evidence of an effect in any headline, whatever the size of the effect.
 func anyEvidence(_ Stream, m bias.Monitor) bool { return len(stand(m)) > 0 }
 
-// stand returns the headlines that stand by their e values alone.
+// stand returns the headlines whose e values alone are significant.
 func stand(m bias.Monitor) (names []string) {
 	for _, kind := range []bias.Kind{bias.KindFavour, bias.KindLevel} {
 		var of []string
@@ -251,7 +251,7 @@ func streams() []Stream {
 		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
 		level := 0.05
 		if w := data.world; data.favourOnly || w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
-			level = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
+			level = 1 // Reviewers who use the scale differently give other scores to answers above or below its middle.
 		}
 		add := func(column string, bound float64, finds finding) {
 			l := line{

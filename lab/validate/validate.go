@@ -38,14 +38,14 @@ type Figure struct {
 	low, high    float64 // the bounds of the line, widened
 }
 
-// ok reports whether the share of hits is within bounds. A share without a trial, NaN,
-// is only where the line allows it.
+// ok reports whether the share of hits is within bounds. Without trials, the share is NaN, which is within bounds only
+// if the line allows it.
 func (f Figure) ok() bool {
 	share := float64(f.hits) / float64(f.trials)
 	return f.trials == 0 && f.untried || f.low <= share && share <= f.high
 }
 
-// widen sets the bounds within which the share is all right.
+// widen sets the bounds of the share: those of the line, widened as o says.
 func (f *Figure) widen(o Options) {
 	widening := func(bound float64) float64 {
 		return max(f.errors, o.Widen) * math.Sqrt(bound*(1-bound)/float64(o.Replicates))
@@ -123,9 +123,9 @@ func (s Scenario) run(ctx context.Context, seed uint64, replicates int) ([]Figur
 	})
 }
 
-// plant sets the effects to the least effect that reports without a bias print as
-// detectable: the mean over a tenth as many reports. For a figure that shrinks, all
-// replicates are used, because the error of the figure enters the effect in full.
+// plant sets the effects to the least effect that reports without a bias print as detectable. It takes the mean over a
+// tenth as many reports. For a figure that shrinks, all replicates are used, because the error of the figure enters the
+// effect in full.
 func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) error {
 	mean := func(replicates int, of func(bias.Metric) *float64) (float64, error) {
 		sum := 0.0
@@ -153,8 +153,7 @@ func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) 
 	return nil
 }
 
-// each computes the reports over the replicates on all processors and calls take for
-// each, one at a time.
+// each computes the reports over the replicates on all processors. It calls take for each report, one at a time.
 func (s Scenario) each(ctx context.Context, draws *rand.Rand, replicates int, take func(bias.Report)) error {
 	var mu sync.Mutex // guards what take changes
 	return forEach(ctx, draws, replicates, func(seed uint64) {
@@ -165,7 +164,7 @@ func (s Scenario) each(ctx context.Context, draws *rand.Rand, replicates int, ta
 	})
 }
 
-// forEach calls simulate for so many seeds, on all processors at once.
+// forEach calls simulate for as many seeds as there are replicates, on all processors at once.
 func forEach(ctx context.Context, draws *rand.Rand, replicates int, simulate func(seed uint64)) error {
 	seeds := make(chan uint64, replicates)
 	for range replicates {
@@ -315,7 +314,7 @@ func Print(w io.Writer, figures []Figure) (outOfBounds int, err error) {
 	return outOfBounds, err
 }
 
-// bounds returns the bounds of a row; where they differ by column, one after another.
+// bounds returns the bounds of a row. If they differ by column, it returns all of them, one after another.
 func bounds(row []Figure) string {
 	all := distinct(row, func(f Figure) string {
 		switch low, high := 100*f.line.low, 100*f.line.high; {

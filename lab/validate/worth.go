@@ -147,8 +147,8 @@ func (c Comparison) shown() float64 {
 	return gain
 }
 
-// covers counts intervals that hold the difference of the first two accuracies. With fewer than 20
-// questions at which the arms differ there is no figure: the interval is wider there.
+// covers counts intervals that hold the difference of the first two accuracies. It leaves out data sets with fewer than
+// 20 questions at which the arms differ, because the interval is wider there.
 func covers(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) {
 	pairs := make([]worth.Pair, len(questions))
 	for i, q := range questions {
@@ -163,8 +163,8 @@ func covers(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) 
 // unlabelled is how many sessions only reviewers judge.
 const unlabelled = 300
 
-// coversPeople counts intervals that hold the preference of people, the first of the arms, whose likes the others are
-// as reviewers.
+// coversPeople counts intervals that hold the preference of people. The first arm stands for people, and the other arms
+// are reviewers.
 func coversPeople(c Comparison, sessions []biassim.GradedQuestion) (hit, tried bool) {
 	var labels, judged, others []float64
 	for i, s := range sessions {
@@ -202,7 +202,8 @@ func coversSeats(c Comparison, graded []biassim.GradedQuestion) (hit, tried bool
 	return *e.Lower <= truth && truth <= *e.Upper, true
 }
 
-// missing takes a tenth of the scores of all arms but the council away, at questions where it is right.
+// missing counts verdicts that the council pays, after a tenth of the scores of the other arms were taken away. It
+// takes them away at questions where the council is right.
 func missing(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) {
 	for i, q := range questions {
 		for a := range q.Score[1:] {
