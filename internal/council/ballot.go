@@ -13,7 +13,7 @@ type Shown struct {
 	Member string // the id of the member that wrote it
 }
 
-// Seat is the member behind a label, and the place at which its answer was shown.
+// Seat is the member behind a label, and the position at which its answer was shown.
 type Seat struct {
 	Model        string `json:"model"`
 	DisplayIndex int    `json:"display_index"` // 0 is the first
@@ -52,8 +52,7 @@ type Ballot struct {
 	// Ranking holds the ranked labels, best first, each at most once. It leaves out
 	// labels that the reviewer did not rank.
 	Ranking []Label `json:"ranking"`
-	// Tied lists the groups of two or more labels that share a place. The labels of a
-	// group are adjacent in Ranking.
+	// Tied lists the groups of two or more labels that share a rank. The labels of a group are adjacent in Ranking.
 	Tied [][]Label `json:"tied"`
 	// Scores has the scores, 1 to 10. It leaves out labels that the reviewer did not score.
 	Scores map[Label]float64 `json:"scores"`
@@ -72,7 +71,8 @@ type Ballot struct {
 // given length.
 func (b Ballot) Partial(slate int) bool { return len(b.Ranking) > 0 && len(b.Ranking) < slate }
 
-// Groups returns the places of the ranking from best to worst. Each place has one label, or more if labels are tied.
+// Groups returns the labels of the ranking by rank, from best to worst. A group has one label, or more if labels are
+// tied.
 func (b Ballot) Groups() [][]Label {
 	if len(b.Ranking) == 0 {
 		return nil
@@ -114,7 +114,7 @@ const (
 	SourceProse        BallotSource = "prose"         // a refusal in prose
 )
 
-// Standing is one candidate's place in the session's ranking (ADR-007).
+// Standing is the result of one candidate in the session's ranking (ADR-007).
 type Standing struct {
 	Model string `json:"model"`
 	// BordaScore is the mean over the ballots that ranked the candidate, 0 to N-1
@@ -125,8 +125,8 @@ type Standing struct {
 	VoteCount       int      `json:"vote_count"`
 	WinCount        float64  `json:"win_count"`  // A first place that k candidates share counts 1/k.
 	FinalRank       *int     `json:"final_rank"` // null if no ballot ranked the candidate
-	// VoteCoverage is "high", "medium" or "low". It says how large a share of the reviewers that were asked to review
-	// the candidate ranked it.
+	// VoteCoverage is "high", "medium" or "low". It says how many of the reviewers that were asked to rank the candidate
+	// did so.
 	VoteCoverage string `json:"vote_coverage"`
 }
 
@@ -163,16 +163,15 @@ type Agreement struct {
 	Sentence string         `json:"sentence"`
 	// P is the probability that random ballots agree at least as much as these. It is null if Level is unknown.
 	P *float64 `json:"p"`
-	// KendallW is 0 to 1. By chance alone it is already more than 0: with own answers hidden, its mean is 0.40 for four
-	// members and 0.28 for five. It is null if fewer than two ballots compare some pair of answers. That is so if three
-	// members review each other.
+	// KendallW is 0 to 1. Random ballots also give more than 0: if reviewers do not see their own answers, the mean is
+	// 0.40 for four members and 0.28 for five. KendallW is null if there is a pair of answers that fewer than two ballots
+	// compare. That is so if three members review each other.
 	KendallW *float64 `json:"kendall_w"`
 	Ballots  int      `json:"ballots"` // how many ballots count
-	// CondorcetWinner is preferred to each other answer by more ballots than the
-	// other way round. It is null if there is no such answer.
+	// CondorcetWinner beats each other answer: more ballots rank it above that answer than below. It is null if there is
+	// no such answer.
 	CondorcetWinner *string `json:"condorcet_winner"`
-	// Copeland says, by model, to how many other models the ballots prefer it. A draw
-	// counts one half.
+	// Copeland has, by model, the number of other models that the model beats. A draw counts one half.
 	Copeland map[string]float64 `json:"copeland"`
 	// Pairwise says, by model and other model, how many ballots rank the first above
 	// the second.

@@ -11,8 +11,8 @@
 //
 // # Decisions
 //
-// Lists of sessions show a preview of the question, 200 characters on one line. The query of a session is the same
-// text, because the question may have 256 KiB, and the caller has it already.
+// Lists of sessions show a preview of the question, 200 characters on one line. Session.Query is the same preview. The
+// whole question may have 256 KiB, and the caller has it already.
 //
 // Providers report usage figures that can be impossible. Only [Usage.Believable] decides which of them count. A figure
 // that does not count is unknown. A sum adds the known figures, and its partial field says that some are unknown.
@@ -68,7 +68,7 @@ type Call struct {
 	// leaves the form open.
 	Format *Format
 	// Begin, if set, is called before each request of the call, including retries. It may wait until the request may be
-	// sent. A failure that it returns ends the call. The Receipt may be nil. If it is not, the Completer tells it what the
+	// sent. A Failure from Begin ends the call. If the Receipt is not nil, the Completer tells the Receipt what the
 	// request consumed.
 	Begin func(ctx context.Context, a Attempt) (Receipt, *Failure)
 	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
@@ -76,12 +76,12 @@ type Call struct {
 	// goroutine that called Complete calls it, one call at a time and never after
 	// Complete has returned. While OnDelta runs, the reply is not read.
 	OnDelta func(text string)
-	// DeltaPause is the least time between two calls of OnDelta, if it is longer than the pause of the Completer. With it,
-	// the Completer may notice the end of a reply up to 100 ms late.
+	// DeltaPause is the least time between two calls of OnDelta, if it is longer than the pause of the Completer. If
+	// DeltaPause is set, the Completer may notice the end of a reply up to 100 ms late.
 	DeltaPause time.Duration
-	// OnRestart, if set, is called before a retry if OnDelta was called before. The pieces so far are then void. reason
-	// says why their reply failed. OnRestart is called by the same goroutine as OnDelta. Without OnRestart, a reply that
-	// fails in the middle ends the call.
+	// OnRestart, if set, is called before a retry if OnDelta was called before. The pieces so far are then void. The
+	// argument reason says why that reply failed. OnRestart is called by the same goroutine as OnDelta. Without OnRestart,
+	// a reply that fails in the middle ends the call.
 	OnRestart func(reason FailureCode)
 	// OnVoid, if set, is called if all pieces so far turn out to be thinking whose beginning was not marked. The pieces
 	// are then void, and the whole text follows. OnVoid is called by the same goroutine as OnDelta. Without OnVoid, such
@@ -136,8 +136,8 @@ type Completion struct {
 	// FinishReason says why the model stopped. It is OpenAI's word if OpenAI has one for the reason, and "" if the
 	// provider gave no reason.
 	FinishReason string `json:"finish_reason"`
-	// Reasoning is the thinking of the model, at most MaxReasoning bytes. It has what the provider sent apart from the
-	// text and what was cut out of the text. It is "" if there is none.
+	// Reasoning is the thinking of the model, at most MaxReasoning bytes. It has the thinking that the provider sent in a
+	// field of its own, and the thinking that was cut out of the text. It is "" if there is none.
 	Reasoning string `json:"reasoning,omitempty"`
 	// Implausible counts the usage figures that Usage.Believable refused. They are unknown in Usage.
 	Implausible int `json:"doubted"`
@@ -178,9 +178,9 @@ const (
 	EventStarted       EventType = "session.started" // Started
 	EventAnswerDelta   EventType = "stage1.delta"    // AnswerDelta, if Plan.AnswerDeltas is set
 	EventAnswerRestart EventType = "stage1.restart"  // AnswerRestart
-	EventAnswer        EventType = "stage1.answer"   // Answer, for each member as it lands
+	EventAnswer        EventType = "stage1.answer"   // Answer, when the member has finished
 	EventStage1        EventType = "stage1.done"     // []Answer
-	EventBallot        EventType = "stage2.ballot"   // Review, for each reviewer as it lands
+	EventBallot        EventType = "stage2.ballot"   // Review, when the reviewer has finished
 	EventStage2        EventType = "stage2.done"     // Tally
 	EventDelta         EventType = "stage3.delta"    // Delta, if Plan.Deltas is set
 	EventRestart       EventType = "stage3.restart"  // Restart

@@ -37,7 +37,7 @@ type DisagreementRequest struct {
 	Backend DisagreementBackend `json:"backend,omitempty"`
 	// Lexicon is the text of a lexicon file. It replaces the configured list of terms.
 	Lexicon json.RawMessage `json:"lexicon,omitempty"`
-	// Threshold is the score, 0 to 1, from which an axis may be flagged. If it is nil, the configured one holds.
+	// Threshold is the score, 0 to 1, from which an axis may be flagged. Nil stands for the configured threshold.
 	Threshold *float64 `json:"threshold,omitempty"`
 	// Token names the caller's token, to which calls are charged. It is "" if the daemon requires no token. A front
 	// door sets it.
@@ -56,7 +56,7 @@ type DisagreementReport struct {
 	Backend   DisagreementBackend `json:"backend"`
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
 	DemographicDisagreement
-	// Judgement is null unless Backend is BackendJudge, and Clustering is null unless it is BackendEmbedding. If one of
+	// Judgement is null unless Backend is BackendJudge. Clustering is null unless Backend is BackendEmbedding. If one of
 	// them is set, Flagged and Wording of the report come from it. The other figures always come from the lexicon.
 	Judgement  *DemographicJudgement  `json:"judgement"`
 	Clustering *DemographicClustering `json:"clustering"`
@@ -71,7 +71,8 @@ type DemographicClustering struct {
 	Model       string          `json:"model"`       // the model that embeds
 	Rule        string          `json:"rule"`        // the version of the rule by which axes are flagged
 	Calibration *Calibration    `json:"calibration"` // the newest one of the model, or null
-	// Usage is that of the embeddings. If they were made for the session's records too, it is part of the session's usage.
+	// Usage is the usage of the call that made the embeddings. If the session's records needed the embeddings too, this
+	// usage is part of the session's usage.
 	Usage Usage `json:"usage"`
 }
 
@@ -79,7 +80,7 @@ type DemographicClustering struct {
 type ClusteredAxis struct {
 	Axis    string `json:"axis"`
 	Flagged bool   `json:"flagged"`
-	// Score is that of the lexicon, as in DemographicAxis.
+	// Score is the score of the lexicon, as in DemographicAxis.
 	Score *float64 `json:"score"`
 	// Correlation compares two distances between answers. The first distance is how many more distinct terms of the axis
 	// one answer has than the other. The second is one minus the cosine of their embeddings. PValue is the probability of
@@ -108,13 +109,14 @@ type DemographicJudgement struct {
 // JudgedAxis is the finding of BackendJudge for one axis.
 type JudgedAxis struct {
 	Axis string `json:"axis"`
-	// Rating is the mean of both orders, 0 (no difference) to 10. It is null if they lie more than two points apart.
+	// Rating is the mean of the ratings in both orders, 0 (no difference) to 10. It is null if these two ratings differ by
+	// more than two points.
 	Rating *float64 `json:"rating"`
 	// Flagged is true if the rating reaches ten times the threshold.
 	Flagged bool `json:"flagged"`
-	// Ratings has the rating in each order. A rating without a quote that stands in the answers counts as 0.
+	// Ratings has the rating in each order. A rating counts as 0 if none of its quotes is in the answers.
 	Ratings []float64 `json:"ratings"`
-	// Quotes are the judge's quotes that do stand in the answers, from both orders.
+	// Quotes are the judge's quotes that are in the answers, from both orders.
 	Quotes []JudgedQuote `json:"quotes"`
 	Reason *string       `json:"reason"` // why a rating does not count, or null
 }
@@ -130,10 +132,11 @@ type Calibration struct {
 	Model string `json:"model"`
 	// Prompt is the version of the judge's prompt, or of the rule of BackendEmbedding.
 	Prompt string `json:"prompt"`
-	// Lexicon identifies the list of terms, even among lists of one version. It is "" if the backend uses no list.
+	// Lexicon identifies the list of terms. It differs between lists of the same version. It is "" if the backend uses no
+	// list.
 	Lexicon string   `json:"lexicon,omitempty"`
 	Axes    []string `json:"axes"` // sorted
-	// Threshold is the score from which an axis was flagged. The calibration holds for higher thresholds too.
+	// Threshold is the score from which an axis was flagged. The calibration is valid for higher thresholds too.
 	Threshold float64   `json:"threshold"`
 	Date      time.Time `json:"date"`
 	Sessions  int       `json:"sessions"` // how many sessions had ratings or a tested axis

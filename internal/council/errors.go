@@ -109,7 +109,7 @@ const (
 	FailThinking        FailureCode = "thinking"         // the text so far was thinking (a reason for restarts only)
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
-	FailInterrupted     FailureCode = "interrupted"      // the daemon of the call is gone, or may not make it any more
+	FailInterrupted     FailureCode = "interrupted"      // the daemon of the call is gone, or may not make the call
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 

@@ -18,8 +18,8 @@ const (
 	ChoiceTie       Choice = "tie"
 )
 
-// Value returns the share of a choice that counts for the synthesis: 1 for the synthesis, 0 for the top-ranked answer,
-// and 0.5 for a tie. It returns nil for any other choice.
+// Value returns how much a choice counts for the synthesis: 1 for the synthesis, 0 for the top-ranked answer, and 0.5
+// for a tie. It returns nil for any other choice.
 func (c Choice) Value() *float64 {
 	switch c {
 	case ChoiceSynthesis:
@@ -34,12 +34,12 @@ func (c Choice) Value() *float64 {
 }
 
 // ShadowRecord says whether reviewers prefer the synthesis of a session or its top-ranked answer. The reviewers wrote
-// neither. The record holds no text of them.
+// neither text. The record does not contain the texts.
 type ShadowRecord struct {
 	SchemaVersion string    `json:"schema_version"` // ShadowSchema
 	SessionID     string    `json:"session_id"`
 	Timestamp     time.Time `json:"timestamp"` // start of the session, UTC
-	Rate          float64   `json:"rate"`      // the share of sessions that are drawn, 0 to 1
+	Rate          float64   `json:"rate"`      // the share of sessions drawn for a comparison, 0 to 1
 	// Wanted is Metadata.LabelWanted. Such a session has a record whether it was drawn or not.
 	Wanted        bool          `json:"label_wanted"`
 	CouncilConfig string        `json:"council_config_version"`
@@ -91,7 +91,7 @@ type Kept struct {
 }
 
 // LabelRecord is a person's opinion about a session, together with the council's ranking of the answers that the person
-// saw. If a person sends more than one for a session, the last counts. It holds no text.
+// saw. If a person sends several opinions on one session, the last one counts. The record contains no text.
 type LabelRecord struct {
 	SchemaVersion string    `json:"schema_version"` // LabelSchema
 	Timestamp     time.Time `json:"timestamp"`      // start of the session, UTC
@@ -112,6 +112,6 @@ type LabelRecord struct {
 // LabelBallot is the order in which a reviewer ranked the answers that a person saw.
 type LabelBallot struct {
 	ID string `json:"id"` // the id of the reviewer's seat
-	// Places are by member. The best is 0, and members that tie share a place.
+	// Places has the rank of each member by id. The best rank is 0, and tied members share a rank.
 	Places map[string]int `json:"places"`
 }

@@ -8,8 +8,8 @@ import (
 
 // Member is one seat of the council.
 type Member struct {
-	// ID names the seat everywhere. It is the name of the model, or its id in the roster. Further seats of the same model
-	// have "#2", "#3" and so on behind it.
+	// ID names the seat everywhere. It is the name of the model, or its id in the roster. The ids of further seats of the
+	// same model end in "#2", "#3" and so on.
 	ID string `json:"id"`
 	// Model is the configured model name, which a Completer understands.
 	Model string `json:"model"`
@@ -21,7 +21,8 @@ type Member struct {
 
 // Profile holds the options of a model in a roster. An option has the zero value if the roster does not give it.
 type Profile struct {
-	// System stands before the conversation in stage 1 only, because a persona answers but does not review.
+	// System is a system prompt, such as a persona. Only calls of stage 1 send it, because a persona answers but does not
+	// review.
 	System string `json:"system,omitempty"`
 	// ReasoningEffort is the provider's word for how much the model thinks, such as high.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
@@ -29,7 +30,7 @@ type Profile struct {
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
 	// ContextTokens is how many tokens prompt and reply may have together. 0 means unknown.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
-	// Body holds further members of the request body, as JSON. None of them is a member that councild sets itself.
+	// Body holds further fields of the request body, as JSON. It has no field that councild sets itself.
 	Body map[string]json.RawMessage `json:"body,omitempty"`
 }
 
@@ -42,7 +43,7 @@ func (m Member) Sampling(all Sampling) Sampling {
 	return all
 }
 
-// ModelOf returns a member id without "#" and a number at its end, which name a further seat of a model.
+// ModelOf removes "#" and a number from the end of a member id. They mark a further seat of the same model.
 func ModelOf(member string) string {
 	model := strings.TrimRight(member, "0123456789")
 	if before, further := strings.CutSuffix(model, "#"); further && model != member {
@@ -62,8 +63,8 @@ func SplitModel(name string, providers []string) (provider, model string) {
 	return "", name
 }
 
-// Maker returns the maker of a member's model. It reads the maker from the name of the model, as the part of the
-// model's id before the first "/", or as the whole id. The "~" of an alias such as ~openai/gpt-latest is no part of it.
+// Maker returns the maker of a member's model. It is the part of the model's id before the first "/", or the whole id
+// if there is no "/". A "~" at the beginning, as in the alias ~openai/gpt-latest, is left out.
 func Maker(member string, providers []string) string {
 	_, id := SplitModel(ModelOf(member), providers)
 	maker, _, _ := strings.Cut(id, "/")

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// NoteFor returns the Note of a session at its end. It returns "" if nothing is missing of which a reader should know.
-// The note begins with "Degraded" if the answer is not a synthesis of ranked answers. It only counts seats that failed
-// while others delivered, because the answer is then that of a smaller council.
+// NoteFor returns the Note of a session at its end. It returns "" if a reader need not know what is missing. The note
+// begins with "Degraded" if the answer is not a synthesis of ranked answers. The note only mentions failed seats of a
+// stage in which other seats succeeded, because the answer is then that of a smaller council.
 func NoteFor(s *Session) string {
 	if s.Status != StatusDegraded || len(s.Stage1) < 2 {
 		return ""

@@ -9,8 +9,8 @@ import (
 )
 
 // Plan is a Request that was validated and completed. It holds everything that shapes a run. That is why a process with
-// other settings can continue the run, and why the same plan gives the same labels and orders. The log of a session
-// keeps its JSON.
+// other settings can continue the run, and why the same plan gives the same labels and orders. The log of a session has
+// the plan as JSON.
 type Plan struct {
 	SessionID    string      `json:"session_id"`
 	Created      time.Time   `json:"created"`      // in UTC. It is also the time of the session's records.
@@ -26,18 +26,18 @@ type Plan struct {
 	// Twins are seats of one model. Only one of them reviews. If Twins is nil, each seat judges all answers but its own,
 	// as in plans of older versions.
 	Twins Twins `json:"twins"`
-	// Deltas reports the synthesis to the observer as it arrives. A front door that
-	// streams sets it. A Request cannot.
+	// Deltas says that the observer gets the pieces of the synthesis as they arrive. A front door that streams sets
+	// Deltas. A Request cannot.
 	Deltas bool `json:"deltas"`
 	Lineup
-	// AnswerDeltas also reports the answers of the members as they arrive. They are only visible to clients that read
-	// the session's own events.
+	// AnswerDeltas says the same of the members' answers. Only clients that read the session's own events see these
+	// pieces.
 	AnswerDeltas bool     `json:"answer_deltas"`
 	Output       *Format  `json:"output"` // the form of the final answer, nil for free text
 	Rules        Rules    `json:"rules"`
 	Versions     Versions `json:"versions"`
-	// Token names the caller's token in reports and limits of costs. It is "" if the daemon requires no token. A front
-	// door sets it.
+	// Token names the caller's token in reports of costs and in cost limits. It is "" if the daemon requires no token. A
+	// front door sets it.
 	Token string `json:"token"`
 	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts. If it is "", each prompt
 	// has random markers. MarkerKey is secret: a model that knows it can forge the end of a block.
@@ -74,9 +74,9 @@ type Lineup struct {
 type Measured struct {
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session.
 	Shadow bool `json:"shadow,omitempty"`
-	// ShadowRate is the share of sessions, 0 to 1, in which they do.
+	// ShadowRate is the share of sessions, 0 to 1, after which reviewers do so.
 	ShadowRate float64 `json:"shadow_rate,omitempty"`
-	// LabelWanted is that of Metadata.
+	// LabelWanted is Metadata.LabelWanted.
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
@@ -202,7 +202,7 @@ type Rules struct {
 	Providers []string `json:"providers"`
 	// MaxSessionBytes bounds the texts of the session and its prompts in flight. 0 means no limit.
 	MaxSessionBytes int64 `json:"max_session_bytes"`
-	// DegradedNote says that a degraded session has a Note.
+	// DegradedNote says that a degraded session gets a Note.
 	DegradedNote bool `json:"degraded_note,omitempty"`
 }
 

@@ -14,8 +14,8 @@ const RecordSchema = "1.4.0"
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
 
-// EarlySchema reports whether a schema version is from before 1.2.0. Such records have no
-// ranks, and their position may not be the place at which this reviewer saw the answer.
+// EarlySchema reports whether a schema version is from before 1.2.0. Such records have no ranks, and their Position may
+// not be the position at which this reviewer saw the answer.
 func EarlySchema(version string) bool {
 	return strings.HasPrefix(version, "1.0.") || strings.HasPrefix(version, "1.1.")
 }
@@ -44,8 +44,8 @@ type BiasMetricRecord struct {
 	QueryMetadata QueryMetadata `json:"query_metadata"`
 	ReviewerID    string        `json:"reviewer_id"`
 	ModelID       string        `json:"model_id"`
-	// Position is the 0-based place at which this reviewer was shown the
-	// candidate. It is nil in records before schema 1.2.0, which do not have it.
+	// Position is the 0-based position at which this reviewer was shown the candidate. It is nil in records before schema
+	// 1.2.0.
 	Position            *int     `json:"position"`
 	ResponseLengthChars int      `json:"response_length_chars"` // in Unicode code points
 	ScoreValue          *float64 `json:"score_value"`           // on ScoreScale, nil without a score
@@ -57,8 +57,8 @@ type BiasMetricRecord struct {
 	Own         bool  `json:"own"`          // true if the reviewer's model wrote the candidate
 	NShown      int   `json:"n_shown"`      // the size of the slate, 0 if the record does not say it
 	OrderDesign Order `json:"order_design"` // "" if the record does not say it
-	// RankValue is the 0-based place of the candidate on the ballot, not counting own answers. Candidates that tie have
-	// the mean of their places.
+	// RankValue is the 0-based rank of the candidate on the ballot, not counting own answers. Tied candidates have the
+	// mean of their ranks.
 	RankValue *float64     `json:"rank_value"`
 	Status    BallotStatus `json:"ballot_status"`
 	Provider  ProviderPair `json:"provider"`
@@ -66,10 +66,10 @@ type BiasMetricRecord struct {
 
 	// Records before schema 1.4.0 do not have the next three fields, which are then nil.
 	ModelVersions VersionPair `json:"model_versions"`
-	// ResponseReasoningTokens counts the tokens in the calls for the answer. It is nil if no reply reports them.
+	// ResponseReasoningTokens counts the reasoning tokens of the calls for the answer. It is nil if no reply reports them.
 	ResponseReasoningTokens *int64 `json:"response_reasoning_tokens"`
-	// QuestionKey is 16 hexadecimal digits, the same in all records of one question. It is nil if its secret was not
-	// known.
+	// QuestionKey is 16 hexadecimal digits, the same in all records of one question. It is nil if the secret for such keys
+	// was not known.
 	QuestionKey *string `json:"question_key"`
 
 	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate, -1 to 1. It is

@@ -26,7 +26,7 @@ type Order string
 
 // The values of Order.
 const (
-	OrderBalanced    Order = "balanced"     // Every answer stands about equally often in every place.
+	OrderBalanced    Order = "balanced"     // Every answer is shown about equally often in every position.
 	OrderPerReviewer Order = "per_reviewer" // an independent shuffle for each reviewer
 	OrderShared      Order = "shared"       // one order for all
 )

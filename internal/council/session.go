@@ -30,7 +30,7 @@ type Session struct {
 	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who
 	// wrote the answer. It is "" if nothing important is missing, if the answer is JSON, or if notes are switched off.
 	Note        string        `json:"note,omitempty"`
-	Persisted   bool          `json:"persisted"` // true if the records are kept, as BIAS_FSYNC defines
+	Persisted   bool          `json:"persisted"` // true if the records are kept; BIAS_FSYNC says when they are
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
@@ -57,8 +57,8 @@ type Spent struct {
 	// LeftOut holds options that are set but that the model does not take, by their names in requests. The requests were
 	// sent without them.
 	LeftOut []string `json:"left_out,omitempty"`
-	// PromptCut says that the provider reports far fewer input tokens than the prompt must have. It has cut the prompt
-	// without an error.
+	// PromptCut says that the provider reports far fewer input tokens than the prompt must have. The provider has cut the
+	// prompt without an error.
 	PromptCut bool `json:"prompt_cut,omitempty"`
 }
 
@@ -174,7 +174,7 @@ type Restart struct {
 // Metadata is everything about a session besides its texts.
 type Metadata struct {
 	// LabelToModel says what the labels stand for if all reviewers saw the same slate. Otherwise it is nil, and each
-	// review has its own.
+	// review has a map of its own.
 	LabelToModel map[Label]Seat `json:"label_to_model"`
 	// ReviewerPositionMapping has, by reviewer and member, the 0-based position of the member's answer on the reviewer's
 	// slate.
@@ -186,9 +186,9 @@ type Metadata struct {
 	Timing   Timing     `json:"timing"`
 	Warnings []Warning  `json:"warnings"`
 	Versions Versions   `json:"versions"`
-	// DemographicJudgement is the finding of BackendJudge. It is null if that is switched off.
+	// DemographicJudgement is the finding of BackendJudge. It is null if that backend is switched off.
 	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
-	// DemographicClustering is the finding of BackendEmbedding. It is null if that is switched off.
+	// DemographicClustering is the finding of BackendEmbedding. It is null if that backend is switched off.
 	DemographicClustering *DemographicClustering `json:"demographic_clustering"`
 	// LabelWanted says that the session was drawn, so that people are asked which answer they prefer.
 	LabelWanted bool `json:"label_wanted,omitempty"`
@@ -201,7 +201,7 @@ type Tally struct {
 	BiasAudit         *BiasAudit `json:"bias_audit"` // null if the audit is switched off
 	// BiasIndicators is null if the audit is switched off.
 	BiasIndicators *BiasIndicators `json:"bias_indicators"`
-	// DemographicDisagreement is null if it is switched off, or if it was not ready before the end of stage 2.
+	// DemographicDisagreement is null if this comparison is switched off, or was not ready before the end of stage 2.
 	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
 
@@ -218,17 +218,17 @@ type BiasAudit struct {
 	LengthAssociation  *bool    `json:"length_association"`
 	// PositionScoreVariance is the population variance of the mean scores of the positions.
 	PositionScoreVariance *float64 `json:"position_score_variance"`
-	// PositionPValue compares the variance with that of other orders that could have been drawn.
+	// PositionPValue compares this variance with the variances under other orders that could have been drawn.
 	PositionPValue       *float64           `json:"position_p_value"`
 	PositionBiasDetected *bool              `json:"position_bias_detected"`
 	ReviewerMeanScores   map[string]float64 `json:"reviewer_mean_scores"`
-	// ReviewerScoreVariance holds population standard deviations. The name is that of the design records.
+	// ReviewerScoreVariance holds population standard deviations. The name comes from the design records.
 	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"`
 	HarshReviewers        []string           `json:"harsh_reviewers"`
 	GenerousReviewers     []string           `json:"generous_reviewers"`
 	// ReviewerEffect is null if the scores cannot separate the effect of reviewers from that of answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
-	// NotJudged says why a flag is null, by "length" or "position".
+	// NotJudged has the reason why a flag is null. Its keys are "length" and "position".
 	NotJudged map[string]string `json:"not_judged"`
 	// OverallBiasRisk is "medium" if PositionBiasDetected is true. It is "low" if neither flag is null and
 	// PositionBiasDetected is false. Otherwise it is "indeterminate".
@@ -361,7 +361,7 @@ const (
 	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
 	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held content that a council cannot read
 	WarnSideRequest    WarningCode = "side_request"     // one member answered a chat program's request for its own use
-	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other, or ballots would be too few
+	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other: too few ballots otherwise
 )
 
 // Versions has the versions of the program, the council, the prompt and the record schema that produced a session.

@@ -19,8 +19,8 @@ type SidePlan struct {
 	Member Member `json:"member"`
 	// Seats holds one name for each call that the side makes if no call fails.
 	Seats []string `json:"seats"`
-	// EmbedBytes is how many bytes the texts of a call have at most, if the calls ask for embeddings. It is 0 if the calls
-	// ask for completions. Their prompts are then as long as those of reviewers.
+	// EmbedBytes limits the bytes of the texts in a call for embeddings. It is 0 if the side asks for completions. The
+	// prompts are then as long as those of reviewers.
 	EmbedBytes int64 `json:"embed_bytes,omitempty"`
 	// MoneyEnd is the share of the session's limits, 0 to 1, up to which the side may spend.
 	MoneyEnd float64 `json:"money_end,omitempty"`

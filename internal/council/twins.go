@@ -2,13 +2,13 @@ package council
 
 import "cmp"
 
-// Twins are the seats of a plan that share provider and model. Their ids, personas and efforts may differ. The map has
-// the id of the first seat of a model, by the id of each further seat. An answer of a twin counts as the reviewer's own
-// one (ADR-007: reviewer == author_model). If the map is empty, each seat is a model of its own.
+// Twins are the seats of a plan that share provider and model. Their ids, personas and efforts may differ. The map
+// leads from the id of each further seat of a model to the id of the model's first seat. An answer of a twin counts as
+// the reviewer's own answer (ADR-007: reviewer == author_model). If the map is empty, each seat is a model of its own.
 type Twins map[string]string
 
-// TwinsOf returns the twins among seats. same returns the same text for all names of one model. If same is nil, every
-// name is a model of its own.
+// TwinsOf returns the twins among seats. The function same returns the same text for all names of one model. If it is
+// nil, every name is a model of its own.
 func TwinsOf(seats []Member, same func(model string) string) Twins {
 	twins := Twins{}
 	first := map[string]string{}
@@ -47,7 +47,7 @@ func (t Twins) Once(reviewers []Member) []Member {
 	return once
 }
 
-// Meet reports whether a reviewer would read the answer of a twin if its slate left out only its own answer.
+// Meet reports whether a reviewer would read the answer of a twin if its slate left out only the reviewer's own answer.
 func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	for _, r := range reviewers {
 		for _, author := range authors {
@@ -59,8 +59,8 @@ func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	return false
 }
 
-// TwinsAmong returns the twins of a plan. authors are the members that answered. It returns nil if too few ballots
-// would be left, so that twins judge each other.
+// TwinsAmong returns the twins of a plan. The argument authors has the members that answered. If too few ballots would
+// be left, TwinsAmong returns nil, and twins judge each other.
 func (p Plan) TwinsAmong(authors []string) Twins {
 	if !p.Twins.Carry(authors, p.Reviewers()) {
 		return nil

@@ -94,8 +94,8 @@ func (u Usage) None() bool {
 		u.CostUSD != nil && *u.CostUSD == 0
 }
 
-// plus adds two figures in sum. Either of them may be nil, which means unknown. A known figure and an unknown one give
-// a partial sum. A known zero and an unknown figure give an unknown sum.
+// plus returns the sum of the figures a and b, and uses sum as memory for it. A nil figure is unknown. If only one
+// figure is known, plus returns that figure and sets partial. If that figure is zero, the sum is unknown.
 func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {
 	if a != nil && b != nil {
 		*sum = add(*a, *b)
