@@ -144,7 +144,7 @@ func TestMistakes(t *testing.T) {
 			"quotes of an env file, checked", "BASE_URL=" + sim.URL() + ` API_KEY="` + key + `" MODELS=a,b`,
 			[]string{"check"},
 			"", 1,
-			"LLM_COUNCIL_API_KEY: stands in quotes", "remove them",
+			"LLM_COUNCIL_API_KEY: has quotes", "remove them",
 		},
 		{"a misspelt variable", "MODLES=a,b", []string{"serve"}, "", 2, "LLM_COUNCIL_MODLES: there is no such setting", "LLM_COUNCIL_MODELS"},
 		{"a time without a unit", right + " TIMEOUT=10", []string{"serve"}, "", 2, `LLM_COUNCIL_TIMEOUT: "10"`, "such as 30s or 10m"},

@@ -167,11 +167,11 @@ func (c *Config) check(p *problems) {
 		{
 			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
 			"LLM_COUNCIL_COST_LIMITS",
-			"needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
+			"needs a bound for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{
 			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",
-			"leaves a limit of a day without the file that it needs: name a directory, or unset it",
+			"leaves a daily limit without the file that it needs: name a directory, or unset it",
 		},
 		{within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange + "use 1 or more"},
 		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},
@@ -248,7 +248,7 @@ func IsBaseURL(text string) bool {
 		!strings.ContainsAny(text, "?#") && !strings.ContainsFunc(text, unicode.IsSpace)
 }
 
-// HasHost reports whether a URL names a host, and a port from 1 to 65535 if it has a colon behind the host.
+// HasHost reports whether a URL names a host. If there is a colon after the host, a port from 1 to 65535 must follow.
 func HasHost(u *url.URL) bool {
 	if u.Hostname() == "" || strings.HasSuffix(u.Host, ":") {
 		return false
@@ -258,7 +258,7 @@ func HasHost(u *url.URL) bool {
 }
 
 // originOf returns an origin in the form that browsers send. It is in lower case, and has no slash at the end and no
-// default port. It reports false if the text is no origin.
+// default port. It reports false if the text is not an origin.
 func originOf(text string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(text))
 	defaults := map[string]string{"http": ":80", "https": ":443"}
@@ -396,7 +396,7 @@ func (c *Config) checkCluster(p *problems) {
 		}
 	}
 	if c.SessionsKey != "" {
-		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, and %s says that a cluster keeps the sessions, which encrypts by its own settings: "+
+		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, but a cluster keeps the sessions (%s), and only its own settings encrypt them: "+
 			"unset one of them", variable)
 	}
 }
@@ -444,8 +444,8 @@ func (c *Config) checkCouncil(p *problems) {
 			"LLM_COUNCIL_SHADOW_RATE": c.ShadowRate, "LLM_COUNCIL_LABEL_RATE": c.LabelRate,
 		} {
 			if rate > 0 {
-				p.add(variable, "is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept "+
-					"and LLM_COUNCIL_DATA_DIR name a directory")
+				p.add(variable, "is above 0, but its results would not be kept: set it to 0, or keep bias records "+
+					"and name a directory in LLM_COUNCIL_DATA_DIR")
 			}
 		}
 	}
@@ -457,7 +457,7 @@ func (c *Config) checkCouncil(p *problems) {
 			}
 		}
 		if len(others) > 0 {
-			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils",
+			p.add("LLM_COUNCIL_ROSTER", "cannot be set together with %s: unset them, because the roster names models and councils",
 				strings.Join(others, ", "))
 		}
 	}

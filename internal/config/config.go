@@ -44,14 +44,14 @@ const (
 // SimProvider is the name of the built-in simulated provider. No provider in PROVIDERS can have this name.
 const SimProvider = "sim"
 
-// DemographicsOff is the value of DEMOGRAPHICS that keeps sessions from saying how the answers differ.
+// DemographicsOff is the value of DEMOGRAPHICS with which sessions do not say how their answers differ.
 const DemographicsOff council.DisagreementBackend = off
 
 // Config holds the settings, in groups. The desc tag of a field gives its meaning, unit and range. A nil pointer, a nil
 // slice and an empty string stand for a setting without a value. The text "off" leaves a pointer nil.
 //
 // The envconfig tags hold whole names, and envconfig is given no prefix. With a prefix, it would also read variables
-// that lack the prefix. The groups are tables, and their lines are as wide as their tags.
+// that lack the prefix. The groups below are written as tables, with lines as long as the tags need.
 type Config struct {
 	Service
 	Endpoints
@@ -117,7 +117,7 @@ type SessionLimits struct {
 
 // Costs says how strict the cost limits are, and has the daily limits and the prices of models.
 type Costs struct {
-	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the limits of cost: soft (a limit that is reached ends the calls that come after) or hard (the most that a call can cost is reserved before it is sent, so that no limit is passed; models without a price are refused)"`
+	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the cost limits: soft (after a limit is reached, no further call is made) or hard (the most that a call can cost is reserved before it is sent, so that no limit is exceeded; models without a price are refused)"`
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
 	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
 	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; +request:0.005 and further prices may follow (docs/costs.md); @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
@@ -143,8 +143,8 @@ type Reviews struct {
 // Audit says when the audit of a session reports bias.
 type Audit struct {
 	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
-	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score, 0 to 1, from which the audit of a session names an association, where p is below .01 too"`
-	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per place, 0 or more, from which the audit of a session reports position bias, where p is .05 or less too"`
+	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score, 0 to 1, from which the audit of a session reports an association, if p is also below .01"`
+	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position, 0 or more, from which the audit of a session reports position bias, if p is also .05 or less"`
 }
 
 // AuditThresholds returns the limits above which a figure raises its flag. They are nil if no session is audited.
@@ -159,10 +159,10 @@ func (a Audit) AuditThresholds() *council.AuditThresholds {
 
 // Disagreement says how a session finds the demographic axes on which its answers differ.
 type Disagreement struct {
-	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"what says in each session how the answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), both beside the reviewers and within the limits of the session; off: nothing"`
+	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"how each session finds out how its answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL also rates the differences) or embedding (EMBEDDING_MODEL also says which answers are similar); llm_judge and embedding run beside the reviewers and within the limits of the session; off: not at all"`
 	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64                     `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
-	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
+	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, for DEMOGRAPHICS=llm_judge and for requests to compare answers that ask for llm_judge; written as in MODELS, or with ROSTER as an id of the roster; unset: none"`
 }
 
 // Records says which bias records sessions leave, and which of them the bias report reads.
@@ -175,22 +175,22 @@ type Records struct {
 	MinBiasSessions    int            `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
 	MonitorInterval    *time.Duration `envconfig:"LLM_COUNCIL_MONITOR_INTERVAL" desc:"how often the monitor of the bias report is computed for the metrics, 1m or more; off: never"`
 	BiasFsync          council.Fsync  `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
-	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
-	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
+	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"days after its newest record when a closed segment of the records is deleted; off: never"`
+	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike the answers are and the bias report measures style mimicry; it also embeds the answers of requests to compare answers that ask for embedding; it gets the first 6000 characters of each answer; unset: none"`
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons, at least 16 characters; required for consent level 4 and for feedback"`
 }
 
 // Preferences says how often reviewers and people are asked which answer they prefer.
 type Preferences struct {
 	ShadowRate float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
-	LabelRate  float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
+	LabelRate  float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; for these sessions, SHADOW_RATE counts as 1"`
 }
 
 // Events says where the events of sessions go, and whether the daemon accepts events of other councils.
 type Events struct {
 	EventSink    string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
+	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; if EVENT_SINK has an IP address in one of these networks, it may be http"`
 	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 }
 
@@ -199,7 +199,7 @@ type SessionStore struct {
 	SessionsKey Secret `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in DATA_DIR are encrypted, 16 or more characters; unset: they are not"`
 	Cluster
 	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
-	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in DATA_DIR and of those in memory; 0: none"`
+	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, counted apart in DATA_DIR and in memory; the oldest are dropped first; 0: none"`
 }
 
 // Cluster is the NATS cluster that keeps the sessions of several daemons.
@@ -236,8 +236,8 @@ type Constants struct {
 	// Lease is how long a daemon is silent before other daemons take over its sessions. It is longer than an election in
 	// the cluster takes.
 	Lease time.Duration
-	// BiasFsyncInterval limits the time between an answer and the sync of its records to disk. It holds if BIAS_FSYNC is
-	// interval.
+	// BiasFsyncInterval limits the time between an answer and the sync of its records to disk. It applies only if
+	// BIAS_FSYNC is interval.
 	BiasFsyncInterval time.Duration
 	// BiasRotateBytes is the size at which the record file becomes a closed, compressed segment.
 	BiasRotateBytes Bytes
@@ -285,8 +285,8 @@ func (c Config) ProviderNames() []string {
 	return names
 }
 
-// file returns the path of a file or directory in the data directory. It returns "" if only bias records are kept.
-// named is true if DATA_DIR names the directory. The path must be usable then.
+// file returns the path of a file or directory in the data directory. It returns "" if only bias records are kept. The
+// result named is true if DATA_DIR names the directory. The daemon then does not start if it cannot use the path.
 func (c Config) file(name string) (path string, named bool) {
 	switch c.DataDir {
 	case "":
@@ -298,7 +298,7 @@ func (c Config) file(name string) (path string, named bool) {
 	}
 }
 
-// SessionsDir returns the directory in which sessions are kept, or "" for none. If named is true, it must be usable.
+// SessionsDir returns the directory in which sessions are kept, or "" for none. The result named is as in file.
 func (c Config) SessionsDir() (dir string, named bool) {
 	if c.SessionsInMemory {
 		return "", false
@@ -314,7 +314,7 @@ func (c Config) HasDayLimit() bool {
 // HasHardLimits reports whether the cost limits are hard, so that no cost may exceed them.
 func (c Config) HasHardLimits() bool { return c.CostLimits == "hard" }
 
-// SpendFile returns the file with the costs of sessions, or "" for none. If named is true, it must be usable.
+// SpendFile returns the file with the costs of sessions, or "" for none. The result named is as in file.
 func (c Config) SpendFile() (path string, named bool) { return c.file("spend.jsonl") }
 
 // CalibrationFile returns the file with the calibrations of JUDGE_MODEL and EMBEDDING_MODEL, or "" for none.
@@ -323,8 +323,8 @@ func (c Config) CalibrationFile() string {
 	return path
 }
 
-// EvidenceFile returns the file with the opinions of reviewers and people about sessions, or "" for none. If named is
-// true, it must be usable.
+// EvidenceFile returns the file with the opinions of reviewers and people about sessions, or "" for none. The result
+// named is as in file.
 func (c Config) EvidenceFile() (path string, named bool) {
 	if !c.KeepsRecords() {
 		return "", false
@@ -386,8 +386,9 @@ type Setting struct {
 	Secret  bool   // The variable Name with _FILE behind it may name a file with the value.
 }
 
-// Settings returns all settings in the order of Config. Behind Providers stands one row for the key of each provider.
-// If there are no providers, a row LLM_COUNCIL_API_KEY_<NAME> takes their place. The zero Config returns the defaults.
+// Settings returns all settings in the order of Config. The row of Providers is followed by one row for the key of each
+// provider. Without providers, the row LLM_COUNCIL_API_KEY_<NAME> follows instead. The zero Config returns the
+// defaults.
 func (c Config) Settings() []Setting {
 	if c.settings == nil {
 		return table()

@@ -449,14 +449,14 @@ func TestRelations(t *testing.T) {
 		{
 			"hard limits of a day without a bound of a session",
 			vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_TOKEN_DAY": "1"},
-			`LLM_COUNCIL_COST_LIMITS: "hard" needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or ` +
+			`LLM_COUNCIL_COST_LIMITS: "hard" needs a bound for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or ` +
 				"LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{"hard limits with one", vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_DAY": "1", "MAX_OUTPUT_TOKENS": "100"}, ""},
 		{
 			"a limit of a day without a file",
 			vars{"DATA_DIR": "off", "MAX_COST_USD_PER_DAY": "1"},
-			`LLM_COUNCIL_DATA_DIR: "off" leaves a limit of a day without the file that it needs: name a directory, or unset it`,
+			`LLM_COUNCIL_DATA_DIR: "off" leaves a daily limit without the file that it needs: name a directory, or unset it`,
 		},
 		{
 			"a judge of every session without a model",
@@ -517,14 +517,14 @@ func TestRelations(t *testing.T) {
 		{
 			"a shadow rate without records",
 			vars{"SHADOW_RATE": "0.1", "BIAS_PERSISTENCE": "false"},
-			"LLM_COUNCIL_SHADOW_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
-				"LLM_COUNCIL_DATA_DIR name a directory",
+			"LLM_COUNCIL_SHADOW_RATE: is above 0, but its results would not be kept: set it to 0, or keep bias records and " +
+				"name a directory in LLM_COUNCIL_DATA_DIR",
 		},
 		{
 			"a label rate without a directory",
 			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "a-secret-of-sixteen", "DATA_DIR": "off"},
-			"LLM_COUNCIL_LABEL_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
-				"LLM_COUNCIL_DATA_DIR name a directory",
+			"LLM_COUNCIL_LABEL_RATE: is above 0, but its results would not be kept: set it to 0, or keep bias records and " +
+				"name a directory in LLM_COUNCIL_DATA_DIR",
 		},
 		{
 			"a key without a provider",
@@ -541,8 +541,8 @@ func TestRelations(t *testing.T) {
 		{
 			"a cluster and a key",
 			vars{"NATS_URL": "nats://a:4222", "SESSIONS_KEY": "sixteen letters."},
-			"LLM_COUNCIL_SESSIONS_KEY: is set, and LLM_COUNCIL_NATS_URL says that a cluster keeps the sessions, " +
-				"which encrypts by its own settings: unset one of them",
+			"LLM_COUNCIL_SESSIONS_KEY: is set, but a cluster keeps the sessions (LLM_COUNCIL_NATS_URL), " +
+				"and only its own settings encrypt them: unset one of them",
 		},
 		{
 			"the placeholder of the documentation",
@@ -863,8 +863,8 @@ func TestWarnings(t *testing.T) {
 		noKey = `LLM_COUNCIL_API_KEY_MY_LLM: is not set, and "my-llm:a" goes to https://llm.test/v1: set it if calls fail with HTTP 401`
 	)
 	unknown := func(name, model string) string {
-		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: `+
-			`add %s=url if a provider is meant`, name, model, name)
+		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so the default provider gets the whole name %q: `+
+			`add %s=url if you mean a provider`, name, model, name)
 	}
 	for name, tt := range map[string]struct {
 		vars vars
@@ -928,8 +928,8 @@ func TestWarnings(t *testing.T) {
 func TestQuotesAreNotRemoved(t *testing.T) {
 	const url = "http://localhost:11434/v1"
 	warning := func(variable string) string {
-		return "LLM_COUNCIL_" + variable + ": stands in quotes, and they belong to the value: remove them; a shell would have done so, " +
-			"and a file of variables such as that of docker run --env-file keeps them"
+		return "LLM_COUNCIL_" + variable + ": has quotes, which count as part of the value: remove them; a shell removes quotes, " +
+			"but a file of variables for docker run --env-file keeps them"
 	}
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("\"sk-test-000000000000\"\n"), 0o600); err != nil {
@@ -961,7 +961,7 @@ func TestQuotesAreNotRemoved(t *testing.T) {
 		})
 	}
 	t.Setenv("OTEL_SERVICE_NAME", `"council"`)
-	if got := mustLoad(t, nil).Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "OTEL_SERVICE_NAME: stands in quotes") {
+	if got := mustLoad(t, nil).Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "OTEL_SERVICE_NAME: has quotes") {
 		t.Errorf("of OpenTelemetry's variables: %q", got)
 	}
 	// Where the value is refused, the error says so too.

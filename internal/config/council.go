@@ -68,7 +68,8 @@ func (p Provider) AsksForKey() bool {
 	return slices.Contains(hosts, p.url().Hostname())
 }
 
-// BaseURLOf returns the base URL of the provider with a name. It returns that of the default provider if there is none.
+// BaseURLOf returns the base URL of the provider with a name. If there is no such provider, it returns the base URL of
+// the default provider.
 func (c Config) BaseURLOf(name string) string {
 	for _, p := range c.Providers {
 		if p.Name == name {
@@ -124,8 +125,8 @@ func (c Config) Warnings() []string {
 		}
 	}
 	for _, variable := range quoted {
-		warn(variable, "stands in quotes, and they belong to the value: remove them; a shell would have done so, and a file of variables "+
-			"such as that of docker run --env-file keeps them")
+		warn(variable, "has quotes, which count as part of the value: remove them; a shell removes quotes, but a file of variables "+
+			"for docker run --env-file keeps them")
 	}
 	for _, u := range c.used() {
 		if strings.HasSuffix(u.url().Path, "/chat/completions") {
@@ -147,8 +148,8 @@ func (c Config) Warnings() []string {
 	}
 	for _, model := range c.Named() {
 		if name, ok := c.UnknownProvider(model); ok {
-			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so that %q goes to the default one, as a whole: "+
-				"add %[1]s=url if a provider is meant", name, model)
+			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so the default provider gets the whole name %q: "+
+				"add %[1]s=url if you mean a provider", name, model)
 		}
 	}
 	return warnings
@@ -166,7 +167,7 @@ func isNear(host string) bool {
 
 // UnknownProvider returns the text before the colon of a model if it looks like the name of a provider, but there is no
 // such provider. The ids of many models also have a colon, such as llama3:8b and x/y:free. The text looks like the name
-// of a provider if it is similar to a configured one, if it is a well-known one, or if the text behind the colon has a
+// of a provider if it is similar to a configured name, if it is a well-known name, or if the text after the colon has a
 // slash or another colon.
 func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")

@@ -20,12 +20,11 @@ import (
 // variable, what is wrong with it and how to fix it, but never a secret. A variable that begins with LLM_COUNCIL_ and
 // is no setting is a problem too.
 //
-// The package envconfig reads only the variables of the process. That is why Load replaces those that begin with
-// LLM_COUNCIL_ while it works, and restores them before it returns. It must be called before any goroutine reads or
-// sets them.
+// The package envconfig reads only the variables of the process. That is why Load replaces the variables that begin
+// with LLM_COUNCIL_, and restores them before it returns. Call Load before any goroutine reads or sets such variables.
 //
-// Load calls each of checks with the settings that could be read. A check returns further problems in the same form, or
-// nil.
+// Load calls each function in checks with the settings that could be read. A check returns further problems in the same
+// form, or nil.
 func Load(checks ...func(Config) error) (Config, error) {
 	given := map[string]string{}
 	for variable, text := range environ() {
@@ -77,7 +76,7 @@ func environ() map[string]string {
 
 // problems collects the problems of the variables.
 type problems struct {
-	// texts has the values by variable, including those from files. None is empty.
+	// texts has the values by variable, including values from files. No value is empty.
 	texts map[string]string
 	given map[string]string // the unchanged variables of the environment
 	errs  []error
@@ -106,8 +105,8 @@ func (p *problems) err() error {
 
 // serviceLink matches the variables that Kubernetes sets for each Service of a namespace, with their values. For a
 // Service llm-council these are LLM_COUNCIL_PORT, LLM_COUNCIL_PORT_80_TCP_ADDR and others. For llm-council-web,
-// LLM_COUNCIL_WEB_PORT is one of them. It matches the value too, so that a mistake such as LLM_COUNCIL_PORT=8080 is
-// still reported.
+// LLM_COUNCIL_WEB_PORT is one of them. The expression also matches the value, so that a mistake such as
+// LLM_COUNCIL_PORT=8080 is still reported.
 var serviceLink = regexp.MustCompile(`^` + prefix + `(?:[A-Z0-9_]+_)?(?:` +
 	`SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9_]+)?=[0-9]+|` +
 	`PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.+|` +
@@ -204,7 +203,7 @@ func (p *problems) process() (c Config, err error) {
 	}
 }
 
-// without returns the texts, but leaves out settings with a pointer type whose text is word.
+// without returns the texts, but leaves out each setting of a pointer type whose text is the argument word.
 func (p *problems) without(word string) map[string]string {
 	texts := maps.Clone(p.texts)
 	for _, f := range settingFields() {
@@ -307,9 +306,8 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 	}
 }
 
-// Nearest returns the one of names that is nearest to name, by the number of edits between them. It returns the first
-// one if several are equally near, and "" if none is within the given number of edits. An edit inserts, deletes or
-// replaces one byte.
+// Nearest returns the entry of names that needs the fewest edits to become name. It returns the first such entry if
+// there are several, and "" if all entries need more edits than allowed. An edit inserts, deletes or replaces one byte.
 func Nearest(name string, names []string, edits int) string {
 	best := ""
 	least := edits + 1

@@ -37,11 +37,11 @@ type Model struct {
 	Provider string
 	// Member is the seat that the model takes. Its Model is the name that the model would have in LLM_COUNCIL_MODELS.
 	Member council.Member
-	// PublishAs is the public name of the model in events. If it is "", events have council.OtherModel.
+	// PublishAs is the public name of the model in events. If it is "", events name the model council.OtherModel.
 	PublishAs string
 	// Clearance is the highest class that the model may see. It is "" if the roster has no classes.
 	Clearance string
-	// Price is nil if the roster gives none.
+	// Price is nil if the roster gives no price.
 	Price *spend.Tariff
 }
 
@@ -56,7 +56,7 @@ type Council struct {
 	DataClass string   // the class of questions that name none. "" stands for the highest class.
 	Audience  []string // the labels of the tokens that may ask the council. If it is empty, every token may.
 
-	// If one of the next fields has its zero value, the setting of the daemon holds.
+	// If one of the next fields has its zero value, the setting of the daemon applies.
 	MaxCostUSD     *float64
 	MaxTotalTokens *int64
 	Timeout        *time.Duration
@@ -90,8 +90,8 @@ func (r *Roster) Members() map[string]council.Member {
 	return members
 }
 
-// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. This is the
-// order, the temperatures, and the provider, model, system prompt, effort, output limit and body of each member and
+// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. These are
+// the order, the temperatures, and the provider, model, system prompt, effort, output limit and body of each member and
 // reviewer. Prices, cost limits, audiences, the chairman and the ids are not part of it, because records before and
 // after such a change belong together.
 func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {

@@ -33,7 +33,7 @@ const (
 	useModel = "name a key of models"
 )
 
-// ownMembers returns the members of a request body that councild sets itself or refuses.
+// ownMembers returns the names of the fields of a request body that councild sets itself or refuses.
 func ownMembers() []string {
 	return []string{
 		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions",
@@ -128,8 +128,8 @@ func (noAnchors) DefineAnchor(string, *yaml.Node) error         { return errAnch
 func (noAnchors) ResolveAlias(string) (*yaml.Node, bool, error) { return nil, false, errAnchor }
 func (noAnchors) EndDocument() error                            { return nil }
 
-// rosterReader builds a Roster from YAML nodes, and collects the problems. Most of its methods return or are the
-// functions that read the value of a key.
+// rosterReader builds a Roster from YAML nodes, and collects the problems. Most of its methods read the value of a key,
+// or return a function that does so.
 type rosterReader struct {
 	settings Config
 	roster   Roster
@@ -149,7 +149,7 @@ func (r *rosterReader) add(n *yaml.Node, format string, args ...any) {
 // quote quotes at most 64 characters of a text for a message.
 func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 
-// each calls read for every key of a mapping. what names the mapping in messages.
+// each calls the function read for every key of a mapping. The argument what names the mapping in messages.
 func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.add(n, "%s is no mapping: write it as key: value", what)
@@ -171,8 +171,8 @@ func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yam
 	}
 }
 
-// fields reads a mapping with known keys. known has the function that reads the value of each key. required keys must
-// be there.
+// fields reads a mapping with known keys. The argument known has the function that reads the value of each key. The
+// keys in required must be present.
 func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
 	given := map[string]bool{}
 	r.each(n, what, func(key, value *yaml.Node) {
@@ -206,8 +206,8 @@ func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*
 	}
 }
 
-// named returns a function that reads a mapping of entries by their names. form matches a valid name, and use says in
-// messages how to write one.
+// named returns a function that reads a mapping of entries by their names. The argument form matches a valid name, and
+// the argument use says in messages how to write a name.
 func (r *rosterReader) named(
 	what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node),
 ) func(*yaml.Node) {
@@ -251,7 +251,7 @@ func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node
 	}
 }
 
-// whole returns a function that reads a whole number of least or more.
+// whole returns a function that reads a whole number. The argument least is the smallest number allowed.
 func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
@@ -268,7 +268,7 @@ func (r *rosterReader) dollars(what string, into **float64) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := spend.ParseUSD(n.Value)
 		if n.Kind != yaml.ScalarNode || err != nil || v == 0 {
-			r.add(n, "%s is no amount of US dollars above 0: write a number such as 0.20", what)
+			r.add(n, "%s is not an amount of US dollars above 0: write a number such as 0.20", what)
 			return
 		}
 		*into = new(v.Float64())
@@ -590,8 +590,8 @@ func LooksSecret(name, text string) bool {
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
-// values reads headers or query parameters. what names the mapping in messages. of is a format that names a secret in
-// messages, with %s for the name of the header or query parameter.
+// values reads headers or query parameters. The argument what names the mapping in messages. The argument of is a
+// format for the name of a secret in messages, with %s for the name of the header or query parameter.
 func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	values := map[string]Secret{}
 	r.each(n, what, func(key, value *yaml.Node) {
@@ -622,7 +622,7 @@ func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	return values
 }
 
-// body reads the members that are merged into the bodies of requests.
+// body reads the fields that are merged into the bodies of requests.
 func (r *rosterReader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
@@ -744,7 +744,7 @@ func (r *rosterReader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
 		"request": func(n *yaml.Node) {
 			amount, err := spend.ParseUSD(n.Value)
 			if n.Kind != yaml.ScalarNode || err != nil {
-				r.add(n, "request %s is no amount of US dollars: write a number such as 0.01", quote(n.Value))
+				r.add(n, "request %s is not an amount of US dollars: write a number such as 0.01", quote(n.Value))
 				return
 			}
 			rates.Request = &amount

@@ -16,7 +16,7 @@ import (
 )
 
 // Secret is a text that only Reveal returns. If it is printed, logged or encoded, it is "[redacted]", or "" if it is
-// empty. Every text can be a Secret, so no error of parsing one can quote it.
+// empty. Every text is a valid Secret. So parsing never fails, and no error can quote the secret.
 type Secret string
 
 const redacted = "[redacted]"
@@ -50,7 +50,7 @@ type Token struct {
 	Secret Secret
 	// SHA256 is the hash of the token. It is nil if the token stands in API_TOKENS.
 	SHA256 *[sha256.Size]byte
-	// Only the roster sets the next three limits. If a limit is nil, the limit of the daemon holds.
+	// Only the roster sets the next three limits. If a limit is nil, the limit of the daemon applies.
 	MaxCostUSDPerDay *float64
 	RateLimit        *int // sessions a minute
 	MaxSessions      *int // sessions at once
@@ -110,7 +110,7 @@ type Provider struct {
 	// Headers and Query are sent with each request. Only the roster sets them.
 	Headers, Query map[string]Secret
 	// MaxCalls limits the calls in flight. IdleTimeout limits the time between two bytes of a reply. 0 stands for the
-	// limit that other providers have. Only the roster sets them.
+	// default limit. Only the roster sets them.
 	MaxCalls    int
 	IdleTimeout time.Duration
 	// InRoster says that the roster names the provider, and not PROVIDERS.

@@ -283,7 +283,7 @@ func TestBadRosterAtStart(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"ROSTER": writeRoster(t, text), "MODELS": "a,b", "CHAIRMAN": "a"})
 	_, err := daemon.LoadConfig(simllm.Default())
 	for _, want := range []string{
-		"LLM_COUNCIL_ROSTER: cannot stand beside LLM_COUNCIL_MODELS, LLM_COUNCIL_CHAIRMAN: unset them",
+		"LLM_COUNCIL_ROSTER: cannot be set together with LLM_COUNCIL_MODELS, LLM_COUNCIL_CHAIRMAN: unset them",
 		`LLM_COUNCIL_ROSTER: line 3: default is "none", which is no council`,
 		`LLM_COUNCIL_ROSTER: line 11: fallbacks names "four", which is no model`,
 	} {
