@@ -58,7 +58,7 @@ func openLedger(
 	}
 	switch {
 	case err != nil && cfg.HasHardLimits() && cfg.HasDayLimit():
-		return nil, "", fmt.Errorf("hard limits of a day need the ledger of costs: %w", err)
+		return nil, "", fmt.Errorf("hard daily limits need the ledger of costs: %w", err)
 	case err != nil:
 		return nil, err.Error(), nil //nolint:nilerr // the caller says why the question is not counted
 	case path == "":

@@ -153,7 +153,7 @@ func TestAskCounts(t *testing.T) {
 	}
 	questions()
 	t.Setenv("LLM_COUNCIL_COST_LIMITS", "hard")
-	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "hard limits of a day need the ledger of costs: process ") {
+	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "hard daily limits need the ledger of costs: process ") {
 		t.Errorf("beside a daemon, under hard limits: exit code %d: %s", code, stderr)
 	}
 	if err := l.Close(t.Context()); err != nil {

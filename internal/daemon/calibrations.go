@@ -16,9 +16,10 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// calibration returns the newest calibration of an instrument, or nil if there is none. It reads the file each
-// time, so that a daemon sees a new calibration at once. It skips lines that are no calibration: an interrupted
-// write leaves such a fragment.
+// calibration returns the newest calibration that was made with an instrument, or nil if there is none. An instrument
+// is a backend with its model, its prompt or rule, and the terms and the threshold. It reads the file each time, so
+// that a daemon sees a new calibration at once. It skips lines that are no calibration: an interrupted write leaves
+// such a fragment.
 func calibration(cfg config.Config, instrument council.Calibration) (*council.Calibration, error) {
 	f, err := os.Open(cfg.CalibrationFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,8 +46,8 @@ func calibration(cfg config.Config, instrument council.Calibration) (*council.Ca
 	}
 }
 
-// keepCalibration appends a calibration to the file. The calibration is on disk when it returns nil. The line
-// begins with a line break, because an interrupted write can have left an unfinished line before it.
+// keepCalibration appends a calibration to the file. The calibration is on disk when keepCalibration returns nil. The
+// line begins with a line break, because an interrupted write can have left an unfinished line before it.
 func keepCalibration(cfg config.Config, c council.Calibration) (err error) {
 	path := cfg.CalibrationFile()
 	defer func() {

@@ -156,7 +156,7 @@ const (
 	keyUntested = "untested"
 )
 
-// asking calls ask with a client for one provider and with the name of that provider.
+// asking calls the function ask with a client for one provider and with the name of that provider.
 func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) (result T, err error) {
 	client, err := llm.New(llm.Options{
 		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
@@ -175,7 +175,8 @@ func listModels(ctx context.Context, p config.Provider) (llm.ModelList, *council
 	return list, council.AsFailure(err)
 }
 
-// withoutKey returns a provider without its key and its secret headers, and whether it had any of them.
+// withoutKey returns a provider without its key and its secret headers, and whether the provider had a key or such a
+// header.
 func withoutKey(p config.Provider) (config.Provider, bool) {
 	isSecret := func(name string, value config.Secret) bool { return config.LooksSecret(name, value.Reveal()) }
 	keyed := p.APIKey != ""
@@ -217,8 +218,8 @@ func checkKey(
 	}
 }
 
-// checkProvider asks a provider for its models and tests its key. keyVariable names the setting of the key, and
-// model is a model that goes to the provider. The function at words the remedy "use this base URL instead".
+// checkProvider asks a provider for its models and tests its key. keyVariable names the setting of the key, and model
+// is a model that goes to the provider. The function at returns the remedy that tells the user to set another base URL.
 func checkProvider(
 	ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string,
 ) CheckedProvider {
@@ -290,8 +291,8 @@ func checkProvider(
 	return withKey()
 }
 
-// isUnauthorized reports whether a provider refused access. HTTP 403 counts, though its reason can be something
-// else than the key.
+// isUnauthorized reports whether a provider refused access. HTTP 403 counts, although it can have other reasons than
+// the key.
 func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
 }
@@ -307,7 +308,7 @@ func modelOf(cfg config.Config, provider string) string {
 	return "MODEL"
 }
 
-// otherAddresses returns the base URLs that the user may have meant, for a base URL where no list of models is.
+// otherAddresses returns base URLs that the user may have meant. It is called when base has no list of models.
 func otherAddresses(base string) []string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -441,8 +442,8 @@ func isOver(m llm.ListedModel, now time.Time) bool {
 var version = regexp.MustCompile(`^(?:models/)?(.+)-(?:[0-9]{3,8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$`)
 
 // lookUp finds a model in a list, under its own name or in a known form: Google's models/x, Ollama's x:latest, and
-// OpenRouter's variants such as a/x:nitro, which its list leaves out. If it finds nothing, doubt says why the
-// provider may know the model all the same. doubt is "" if the list simply lacks it.
+// OpenRouter's variants such as a/x:nitro, which its list leaves out. If it finds nothing, the result doubt says why
+// the provider may still know the model. It is "" if there is no such reason.
 func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt string) {
 	forms := []string{id, "models/" + id, id + ":latest"}
 	if plain, _, isVariant := strings.Cut(id, ":"); isVariant && strings.Contains(plain, "/") {

@@ -13,9 +13,9 @@
 // if too many calls wait for a provider with a call limit, and stage 1 would run out of time
 // (daemon.(*Engine).Open).
 //
-// The descriptors of the process bound the number of connections, after the share for calls and the store. Further
-// connections wait in the kernel, and the daemon closes idle connections to make room. A flood of connections costs
-// time, not sessions. Calls to providers without a call limit share a quarter of the descriptors.
+// The number of connections is limited by the file descriptors that are left after the share for calls and the store.
+// Further connections wait in the kernel, and the daemon closes idle connections to make room. A flood of connections
+// costs time, not sessions. Calls to providers without a call limit share a quarter of the descriptors.
 //
 // The server has no ReadTimeout. The body of a request has its own deadline, and the daemon lifts it before the
 // run. For Go's server, an expired read deadline looks like a client that left, which would cancel the session.
@@ -58,8 +58,8 @@ const (
 	// headerTimeout and bodyTimeout are how long a client may take to send the headers and the body of a request.
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 15 * time.Second
-	// noticeShare divides the drain time. During the first part, a node of a cluster still takes new sessions,
-	// because its load balancer asks for /readyz only at intervals.
+	// In the first 1/noticeShare of the drain time, a node of a cluster still takes new sessions, because its load
+	// balancer asks for /readyz only at intervals.
 	noticeShare = 6
 )
 
@@ -68,7 +68,7 @@ var errShutdown = errors.New("the daemon shuts down")
 // Options are the settings and the parts from which New makes a daemon.
 type Options struct {
 	Config config.Config
-	// Disk is the disk of the files that the daemon writes. Nil stands for the operating system's.
+	// Disk is the disk of the files that the daemon writes. Nil stands for the disk of the operating system.
 	Disk disk.Disk
 	// Listener accepts the connections. If it is nil, New listens on Config.Addr.
 	Listener net.Listener
@@ -78,7 +78,7 @@ type Options struct {
 	Version     string
 	// Category and Language apply to questions that name none. "" stands for an unknown one.
 	Category, Language string
-	// Simulated is the provider of the simulated models. Nil stands for no such models.
+	// Simulated is the provider of the simulated models. If it is nil, there are no such models.
 	Simulated Simulator
 }
 
@@ -361,7 +361,7 @@ func (d *Daemon) Reload(ctx context.Context) {
 	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.setup.Load().roster.Hash)
 }
 
-// Tokens returns the bearer tokens of which a caller needs one. If there are none, callers need no token.
+// Tokens returns the bearer tokens. A caller needs one of them, unless there are none.
 func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 
 // URL returns the URL at which this machine reaches the daemon.
@@ -534,7 +534,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	if d.rosterInvalid.Load() {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "roster_invalid", Bearable: true,
-			Message: "something is wrong with the roster that was read last: the one before stays in force, and the log says what it is",
+			Message: "the roster was read again and has errors, which the log names: the roster before it stays in force",
 		})
 	}
 	var missing, ends []string

@@ -45,7 +45,7 @@ func (c *Comparer) Disagreement(
 	return report, err
 }
 
-// compare is Disagreement, and returns the request as it was read too.
+// compare does what Disagreement does, and also returns the request as it was read.
 func (c *Comparer) compare(
 	ctx context.Context, r council.DisagreementRequest,
 ) (report council.DisagreementReport, in disagreement.Answered, err error) {
@@ -177,8 +177,8 @@ func cancelled(ctx context.Context) *council.Error {
 	return &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 }
 
-// maySeeAll returns an error if no model of the roster for which "is" holds may see every class of data. A request
-// does not say of which class its answers are. The error names the model and its setting.
+// maySeeAll returns an error unless the roster has a model that may see every class of data and for which the function
+// is returns true. A request does not say which class its answers have. The error names the model and its setting.
 func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) error {
 	if h.roster == nil || len(h.roster.Classes) == 0 {
 		return nil
@@ -196,10 +196,10 @@ func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) erro
 // maxCalibrating is how many sessions Calibrate asks about at the same time.
 const maxCalibrating = 4
 
-// Calibrate has a backend compare the answers of benign sessions, with the terms and the threshold of the settings.
-// It stores how many sessions the backend would have flagged. unread is the number of sessions of which the backend
-// says nothing; they do not count. Calibrate calls done after each session, one call at a time. It stores nothing
-// if ctx ends or if a session fails, for example at a cost limit.
+// Calibrate has a backend compare the answers of benign sessions, with the terms and the threshold of the settings. It
+// stores how many sessions the backend would have flagged. The result unread is the number of sessions about which the
+// backend says nothing. They do not count. Calibrate calls the function done after each session, one call at a time. It
+// stores nothing if ctx ends or if a session fails, for example at a cost limit.
 func (e *Engine) Calibrate(
 	ctx context.Context, backend council.DisagreementBackend, sessions []council.DisagreementRequest, done func(),
 ) (c council.Calibration, unread int, err error) {
@@ -247,7 +247,7 @@ func (e *Engine) Calibrate(
 }
 
 // wouldFlag reports whether a backend would flag the answers of a request if it were calibrated. ok is false if the
-// backend says nothing of them.
+// backend says nothing about them.
 func (e *Engine) wouldFlag(
 	ctx context.Context, r council.DisagreementRequest, threshold float64,
 ) (flags, ok bool, err error) {
@@ -263,8 +263,8 @@ func (e *Engine) wouldFlag(
 	return flags, ok, nil
 }
 
-// instrument returns the fields by which a calibration names the backend, with the terms and the threshold of the
-// settings.
+// instrument returns a calibration in which only the instrument is set: the backend, with the terms and the threshold
+// of the settings.
 func (e *Engine) instrument(backend council.DisagreementBackend) council.Calibration {
 	h := e.setup.Load()
 	in := disagreement.Answered{Matcher: e.rules.Terms, Threshold: e.rules.Threshold}

@@ -29,7 +29,7 @@ import (
 // EngineOptions are the settings and the parts from which NewEngine makes an engine.
 type EngineOptions struct {
 	Config config.Config
-	// Simulated is the provider of the simulated models. Nil stands for no such models.
+	// Simulated is the provider of the simulated models. If it is nil, there are no such models.
 	Simulated Simulator
 	// Recorder stores the records of sessions. If it is nil, no records are kept.
 	Recorder pipeline.Recorder
@@ -41,11 +41,12 @@ type EngineOptions struct {
 	Evidence *evidence
 	Outbox   *consent.Outbox // nil sends no events
 	Log      *slog.Logger
-	// Keep wraps the Completer that makes the calls of all sessions. Nil leaves it as it is.
+	// Keep wraps the Completer that makes the calls of all sessions. If Keep is nil, that Completer is used as it is.
 	Keep func(council.Completer) council.Completer
-	// The engine calls Hold before it sends a request of a session. bound is the most that the request can cost, or
-	// 0 if that is not known. After an error the request is not sent. Otherwise the engine calls finish once, with
-	// what the request cost or can have cost. finish must return at once. Hold may be nil.
+	// The engine calls Hold before it sends a request of a session. The argument bound is the most that the request can
+	// cost, or 0 if that is not known. After an error the request is not sent. Otherwise the engine calls the function
+	// finish once, with the cost of the request or the most that it can have cost. finish must return at once. Hold may be
+	// nil.
 	Hold func(session string, bound spend.USD) (finish func(cost spend.USD), err error)
 	// Category and Language apply to questions that name none.
 	Category, Language string
@@ -58,7 +59,7 @@ type Engine struct {
 	*Comparer
 
 	o EngineOptions
-	// base has the options that all councils share. Those that depend on the setup are missing.
+	// base has the options that all councils share. Options that depend on the setup are missing.
 	base  pipeline.Options
 	setup atomic.Pointer[setup]
 	// before is the setup before the last Reload, or nil. Plans that were made with it may still have to run.
@@ -66,7 +67,7 @@ type Engine struct {
 	// reloaded has room for one element. Reload puts it there to wake watchPrices.
 	reloaded chan struct{}
 	book     *spend.Book
-	// stopping says that the daemon stops. Kept sessions that it cancels go on in another process.
+	// stopping says that the daemon stops. Stored sessions that it cancels continue in another process.
 	stopping atomic.Bool
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil if tracing is off
@@ -214,7 +215,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *config.Roster)
 	return h, nil
 }
 
-// drop closes the idle connections of a setup that is not in force. Calls of running sessions go on.
+// drop closes the idle connections of a setup that is not in force. Calls of running sessions continue.
 func (e *Engine) drop(h *setup) {
 	if now := e.setup.Load(); now == nil || now.client != h.client {
 		h.client.Close()
@@ -230,9 +231,8 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 	return e.tracing.Inject
 }
 
-// Reload reads the roster again and builds a setup from it. The setup comes in force if accept returns nil.
-// Otherwise, and after every other error, nothing changes. Running sessions and existing plans keep the setup
-// before it.
+// Reload reads the roster again and builds a setup from it. The setup takes effect if the function accept returns nil.
+// After an error, nothing changes. Running sessions and existing plans keep the setup before it.
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	cfg, r, err := e.o.Config.ReadRoster()
 	if err == nil {
@@ -324,8 +324,8 @@ func (e *Engine) Run(
 }
 
 // of returns a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that
-// roster. If both rosters have the same hash, the plan runs with the new setup: then only what the roster points to
-// differs, such as a key file.
+// roster. If both rosters have the same hash, the plan runs with the new setup. The setups then differ only in files
+// that the roster names, such as a key file.
 func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	h := e.setup.Load()
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {

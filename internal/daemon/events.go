@@ -40,9 +40,9 @@ func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	return o, nil
 }
 
-// eventRecorder puts the event of a session into the outbox before it stores the records of the session. A crash
-// between the two loses no event: the session goes on afterwards, and the outbox knows which sessions have their
-// event already.
+// eventRecorder puts the event of a session into the outbox before it stores the records of the session. So a crash
+// between these two steps loses no event. The session continues after the crash, and the outbox knows which sessions
+// have their event already.
 type eventRecorder struct {
 	pipeline.Recorder
 	engine *Engine

@@ -19,7 +19,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// evidence stores what reviewers and people say of whole sessions.
+// evidence stores what reviewers and people say about whole sessions.
 type evidence struct {
 	store *store.Store
 	key   string // keys the hashes of persons; "" without a secret
@@ -59,9 +59,9 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 	return wait(ctx)
 }
 
-// Evidence weighs what reviewers and people say of the sessions that a query asks for. It reads the evidence files
+// Evidence weighs what reviewers and people say about the sessions that a query asks for. It reads the evidence files
 // at the paths as one file, and looks only at the newest council and prompt. It ignores the window of the settings,
-// because shadow sessions and labels are few. It returns nil if there is no evidence, and for a query of single
+// because shadow sessions and labels are few. It returns nil if there is no evidence, or if the query is about single
 // members.
 func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.CouncilEvidence, error) {
 	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
@@ -109,8 +109,8 @@ type gathering struct {
 	skipped map[store.Reason]*bias.Skipped
 }
 
-// shed drops all but the last label that each person gave to a session. Then it keeps only the newest labels and
-// the newest shadow sessions, at most "most" of each.
+// shed drops all but the last label that each person gave to a session. Then it keeps only the newest labels and the
+// newest shadow sessions. The argument most is the largest number of each.
 func (g *gathering) shed(most int) {
 	last := map[[2]string]int{}
 	for i, l := range g.labels {

@@ -21,15 +21,15 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// ledger stores the cost of sessions in a file. A second file beside it holds its high-water mark, which the code
-// calls the end. A ledger with fewer lines than its end has lost lines.
+// ledger stores the cost of sessions in a file. A second file next to the ledger holds its high-water mark, which the
+// code calls the end. The end says how many lines the ledger has. A ledger with fewer lines has lost some.
 type ledger struct {
 	path     string
 	store    *store.Store
 	disk     disk.Disk
 	log      *slog.Logger
 	required bool // a daily limit needs the ledger
-	// closed is closed first, when Close begins.
+	// closed is a channel that Close closes first.
 	closed chan struct{}
 	// writer has the goroutines that write the waiting lines and the end.
 	writer sync.WaitGroup
@@ -52,7 +52,8 @@ type ledger struct {
 }
 
 const (
-	// gatherTime is how long lines are gathered whose callers do not wait, so that one write takes them all.
+	// gatherTime is how long the ledger gathers the lines of callers that do not wait, so that one write stores all of
+	// them.
 	gatherTime = 50 * time.Millisecond
 
 	// ledgerInterval is the longest time between a write and the sync of the ledger, if no daily limit needs it.
@@ -67,7 +68,7 @@ const (
 )
 
 // errDamaged says why a daemon with a hard daily limit does not start.
-var errDamaged = errors.New("the ledger of costs is damaged, and hard limits of a day need all of it")
+var errDamaged = errors.New("the ledger of costs is damaged, and hard daily limits need all of it")
 
 // openLedger opens the ledger. It returns nil if the cost is not kept. It also returns nil, with a warning in the
 // log, if the default file beside the records cannot be written and no daily limit needs it. With a hard daily
@@ -143,8 +144,8 @@ func (l *ledger) logDamage(ctx context.Context) {
 		"councild report spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
 }
 
-// Append implements spend.Ledger. With synced it returns when the lines are on disk. Lines whose write fails stay
-// in memory, and the store tries again.
+// Append implements spend.Ledger. If synced is true, it returns when the lines are on disk. Lines whose write fails
+// stay in memory, and the store tries again.
 func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
 	l.mu.Lock()
 	first := len(l.waiting) == 0
@@ -192,7 +193,7 @@ func (l *ledger) write(ctx context.Context) {
 }
 
 // noteSynced takes lines that are on disk now. The store's writer calls it and must not wait for another file, so
-// keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and noteSynced writes it.
+// keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and noteSynced writes the end.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)
@@ -322,7 +323,7 @@ func (l *ledger) notReady() (reasons []httpapi.Reason) {
 			message = "what sessions cost could not be written and waits for the next try: " + errno.Error()
 		}
 		if l.required {
-			message += "; without the ledger no limit of a day can be held, and sessions are refused"
+			message += "; no daily limit can hold without the ledger, so sessions are refused"
 		}
 		reasons = append(reasons, httpapi.Reason{Code: "ledger", Bearable: !l.required, Message: message})
 	}
@@ -402,7 +403,7 @@ type book struct {
 	endBad bool       // the file of the end is damaged
 }
 
-// openBook reads the end of the ledger at path. It leaves the lines to all.
+// openBook reads the end of the ledger at path. The method all reads the lines.
 func openBook(path string) (book, error) {
 	b := book{path: path}
 	f, err := disk.OpenRegular(endOf(path))

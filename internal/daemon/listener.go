@@ -13,16 +13,16 @@ const (
 	// spareDescriptors are kept for everything except connections of clients and calls to providers: the standard
 	// streams, the store, reports that read the store, and name lookups.
 	spareDescriptors = 32
-	// watchers is how many connections may be open in addition to those that run a session or ask for one.
+	// watchers is how many connections may be open in addition to those that run or request a session.
 	watchers = 4096
-	// evictEvery is how often the daemon closes idle connections while all places are taken. A connection counts as
-	// idle if its first request does not come within muteTime.
+	// evictEvery is how often the daemon closes idle connections while the limit of connections is reached. A connection
+	// counts as idle if its first request does not come within muteTime.
 	evictEvery = 100 * time.Millisecond
 	muteTime   = 5 * time.Second
 )
 
-// maxCalls returns how many calls may be in flight to a provider without a call limit. The providers share a
-// quarter of limit, which is the number of descriptors that the process may have.
+// maxCalls returns how many calls may be in flight to a provider without a call limit. The providers share a quarter of
+// the argument limit, which is the number of descriptors that the process may have.
 func maxCalls(cfg config.Config, limit int) int {
 	return max(limit/4/shares(cfg), 1)
 }
@@ -48,8 +48,8 @@ func maxConnections(cfg config.Config, limit int) int {
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 
-// boundedListener accepts connections while places are free. Further clients wait in the kernel, where they take
-// neither memory nor descriptors of the daemon.
+// boundedListener accepts only a limited number of connections at the same time. Each of them takes a place. Further
+// clients wait in the kernel, where they take neither memory nor descriptors of the daemon.
 type boundedListener struct {
 	net.Listener
 	places chan struct{} // one element per connection

@@ -67,7 +67,7 @@ func (d *Daemon) measureEvents() {
 	if d.outbox != nil {
 		d.engine.metrics.Families([]telemetry.Family{
 			{Name: "councild_events_waiting", Help: "Events of sessions that wait for their sink."},
-			{Name: "councild_events_oldest_waiting_seconds", Help: "Time since the oldest of them was made; 0 where none waits."},
+			{Name: "councild_events_oldest_waiting_seconds", Help: "Age of the oldest event that waits for its sink; 0 if none waits."},
 			{Name: "councild_events_sent_total", Counter: true, Help: "Events that their sink has taken."},
 			{Name: "councild_events_rejected_total", Counter: true, Help: "Events that their sink rejects, and that are not sent again."},
 			{Name: "councild_events_given_up_total", Counter: true, Help: "Events that their sink did not take for three days."},
@@ -107,9 +107,9 @@ func measureSpend(m *telemetry.Metrics, a *spend.Book) {
 			Name: "councild_budget_used_usd",
 			Help: "Cost of the sessions of today (UTC) in US dollars, of all (day) or of one token, uncertain cost included.",
 		},
-		{Name: "councild_budget_reserved_usd", Help: "What sessions that run have reserved of the limit."},
+		{Name: "councild_budget_reserved_usd", Help: "Part of the limit that running sessions have reserved, in US dollars."},
 		{Name: "councild_budget_refused_sessions", Help: "Sessions that were refused today because of the limit."},
-		{Name: "councild_budget_limit_usd", Help: "The limit, where there is one."},
+		{Name: "councild_budget_limit_usd", Help: "The cost limit in US dollars, if there is one."},
 	}, []string{"scope", "token"}, func(set func(int, float64, ...string)) {
 		for _, b := range a.Budgets() {
 			for family, value := range []float64{b.Used.Float64(), b.Reserved.Float64(), float64(b.Refused)} {
@@ -122,7 +122,7 @@ func measureSpend(m *telemetry.Metrics, a *spend.Book) {
 		}
 	})
 	m.Families([]telemetry.Family{{
-		Name: "councild_cost_over_bound_total", Counter: true, Help: "Bills above the most that their requests should have cost.",
+		Name: "councild_cost_over_bound_total", Counter: true, Help: "Requests that cost more than their computed maximum.",
 	}}, []string{"model"}, func(set func(int, float64, ...string)) {
 		for model, count := range a.OverBounds() {
 			set(0, float64(count), model)

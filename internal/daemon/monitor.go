@@ -54,7 +54,7 @@ func (d *Daemon) measureMonitor(ctx context.Context) {
 	d.engine.metrics.Families([]telemetry.Family{
 		{
 			Name: "councild_monitor_log_e",
-			Help: "Natural logarithm of the e value of each headline of the monitor that there is no bias.",
+			Help: "Natural logarithm of the e value against the absence of bias, for each headline of the monitor.",
 		},
 		{Name: "councild_monitor_alarm", Help: "Whether the monitor raises an alarm on each headline: 1 yes, 0 no."},
 	}, []string{"headline"}, func(set func(int, float64, ...string)) {
@@ -71,7 +71,7 @@ func (d *Daemon) measureMonitor(ctx context.Context) {
 	})
 }
 
-// monitor computes the monitor of the default council, since that council last changed.
+// monitor computes the monitor of the default council, over the sessions since that council last changed.
 func (d *Daemon) monitor(ctx context.Context) (bias.Monitor, error) {
 	h := d.engine.setup.Load()
 	plan, err := h.pipelines[h.first].Prepare(council.Request{Query: "?"})

@@ -39,7 +39,7 @@ type remark struct {
 	says  string // such as "shuts it down on 2026-12-11"; "" for modelMissing
 }
 
-// prices knows the prices of models. Prices from the settings go first, then those that the provider lists.
+// prices knows the prices of models. Prices in the settings take precedence over those that the provider lists.
 type prices struct {
 	written   map[string]spend.Tariff // from the settings, by model
 	providers []string                // names of all providers
@@ -50,7 +50,7 @@ type prices struct {
 	// lists has the prices by provider. A provider that lists no prices has an empty list. A provider that has not
 	// answered yet has no entry.
 	lists map[string]spend.List
-	// remarks are by provider, from its latest list.
+	// remarks has, by provider, the remarks from the latest list of the provider.
 	remarks map[string][]remark
 }
 
@@ -192,7 +192,7 @@ func (h *setup) askModels(ctx context.Context) {
 	asking.Wait()
 }
 
-// readModels notes the remarks on the configured models that follow from a provider's list.
+// readModels compares the configured models with a provider's list, and stores the remarks.
 func (h *setup) readModels(provider string, data []byte) {
 	list, err := llm.ReadModels(data)
 	if err != nil {
@@ -263,7 +263,7 @@ func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if len(unpriced) == 0 {
 		return nil
 	}
-	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, and nobody knows what these models cost: %s; "+
+	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, but there is no price for these models: %s; "+
 		"give their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
 }
 
@@ -292,8 +292,8 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 			pause = pricesAgain
 		} else if unpriced := h.unpriced(); len(unpriced) > 0 && isLimited(h.cfg) && !warned {
 			warned = true
-			log.WarnContext(ctx, "there is a limit of cost, and nobody knows what these models cost: unless their provider says it with each "+
-				"call, their calls count as nothing; give their prices in LLM_COUNCIL_PRICES", "models", unpriced)
+			log.WarnContext(ctx, "there is a cost limit, but no price for these models: unless their provider reports the cost of each "+
+				"call, their calls count as free; give their prices in LLM_COUNCIL_PRICES", "models", unpriced)
 		}
 		select {
 		case <-time.After(pause):

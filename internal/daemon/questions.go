@@ -12,7 +12,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// agreeFor is how long a start waits until the cluster tells the secret of question keys.
+// agreeFor is how long a daemon waits at its start until the cluster tells the secret of question keys. A question key
+// is a hash of the question, made with the secret. It shows which records are about the same question.
 const agreeFor = 5 * time.Second
 
 // questionName is the name under which the nodes of a cluster share the secret of question keys.
@@ -21,9 +22,9 @@ const questionName = "question-secret"
 // noQuestionKeys is the log line for a missing secret. Records then have no question keys.
 const noQuestionKeys = "records have no question keys, so that a report takes sessions of one question for independent ones"
 
-// QuestionSecret returns a function that returns the secret of question keys of the records at path. If the secret
-// does not exist yet, QuestionSecret makes it. If it cannot be read or made, the log says why, and the function
-// returns "".
+// QuestionSecret returns a function that returns the secret for the question keys in the records at path. If the secret
+// does not exist yet, QuestionSecret makes it. If it cannot be read or made, the log says why, and the function returns
+// "".
 func QuestionSecret(ctx context.Context, path string, log *slog.Logger) func() string {
 	s, err := store.OpenQuestionSecret(ctx, path, log)
 	if err != nil {
@@ -44,9 +45,9 @@ type questions struct {
 	secret atomic.Pointer[string]
 }
 
-// shareQuestions returns a function that returns the secret of question keys. All nodes of a cluster share one
-// secret. Until the cluster tells it, a node uses the secret in its own file, if it has one. That is the secret of
-// the cluster, unless the node joins it for the first time.
+// shareQuestions returns a function that returns the secret of question keys. All nodes of a cluster share one secret.
+// Until the cluster tells its secret, a node uses the secret in its own file, if there is such a file. Both secrets are
+// the same, unless the node joins the cluster for the first time.
 func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	if d.store == nil {
 		return nil

@@ -26,21 +26,22 @@ const (
 	// maxUnsent bounds the bytes of the records that wait in memory for the cluster.
 	maxUnsent = 16 << 20
 
-	// The cursor is written after this time or this many sessions, whichever comes first. After a crash, the
-	// follower looks up the sessions since then.
+	// The cursor is written after this time or this many sessions, whichever comes first. After a crash, the follower
+	// looks up the sessions since the last write.
 	cursorEvery    = time.Second
 	cursorSessions = 1000
 
 	// recordsPause is the time before records are sent or copied again after an error.
 	recordsPause = time.Second
 
-	// lateRecords is an age of sessions. The records of an older session may come from an older record file that
-	// was sent to the cluster, and this node may have them already.
+	// lateRecords is the age from which a session counts as old. The records of an old session may come from an older
+	// record file that was sent to the cluster, and this node may have them already.
 	lateRecords = time.Hour
 )
 
 // shareRecords returns the Recorder of a daemon. On a cluster, that Recorder sends records to all nodes, and the
-// records of all nodes are copied into the store until the teardown. Without a cluster, it is alone.
+// records of all nodes are copied into the store until the teardown. Without a cluster, the Recorder is the argument
+// alone.
 func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipeline.Recorder {
 	if d.store == nil || d.journal == nil || !d.journal.Cluster() {
 		return alone
@@ -51,8 +52,8 @@ func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipe
 	return p
 }
 
-// shareRecords returns a Recorder that sends records to the cluster. It copies the records of all nodes into the
-// store until release. cursorFile keeps how far they were copied.
+// shareRecords returns a Recorder that sends records to the cluster. It copies the records of all nodes into the store
+// until the function release is called. The file cursorFile says how far they were copied.
 func shareRecords(
 	ctx context.Context, j *journal.Journal, s *store.Store, cursorFile string, log *slog.Logger,
 ) (_ *publisher, release func(context.Context) error) {
@@ -100,9 +101,9 @@ var errKeptHere = errors.New("the cluster did not take the records before the da
 	"they are in the record file of this node alone; " +
 	"send them with councild store publish")
 
-// Append implements pipeline.Recorder. It returns nil when most servers of the cluster have the records of a
-// session. While the cluster does not take them, it waits and sends them again. If the daemon stops before, it
-// appends the records to the store of this node, and returns an error.
+// Append implements pipeline.Recorder. It returns nil when most servers of the cluster have the records of a session.
+// While the cluster does not take them, it waits and sends them again. If the daemon stops first, Append adds the
+// records to the store of this node, and returns an error.
 func (p *publisher) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -133,8 +134,8 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	return fmt.Errorf("sending records to the cluster: %w", err)
 }
 
-// keepHere appends records to the store of this node, unless the store holds them already: the cluster can take
-// records without an answer, and they come back as copies.
+// keepHere appends records to the store of this node, unless the store holds them already: the cluster can take records
+// although its answer is lost. They then come back as copies.
 func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRecord) error {
 	held, err := p.store.Holds(ctx, records[0].SessionID, records[0].Timestamp)
 	if err == nil && !held {
@@ -217,8 +218,8 @@ type follower struct {
 	suspect bool
 	begun   time.Time // sessions that began before are looked up
 
-	// known are the sessions in the store that began at since or later. It is nil until it is read. used is the
-	// time of the last look-up.
+	// known has the ids of the sessions in the store that began at the time in the field since, or later. It is nil until
+	// the store is read. The field used is the time of the last look-up.
 	known map[string]struct{}
 	since time.Time
 	used  time.Time
@@ -321,9 +322,9 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	}
 }
 
-// parse returns the texts of the records in a message, and the creation time of their session. It keeps records
-// that a later release wrote and that this one cannot read. It logs and drops all other lines that are no records
-// of the session.
+// parse returns the texts of the records in a message, and the creation time of their session. It keeps records that a
+// later release wrote and that this release cannot read. It logs and drops all other lines that are no records of the
+// session.
 func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte, created time.Time) {
 	refuse := func(err error) {
 		f.log.ErrorContext(ctx, "a message on the cluster holds something else than the records of its session",
@@ -352,7 +353,7 @@ func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte
 	return texts, created
 }
 
-// keep appends the records of a session to the store. With look, it first checks that the store does not hold the
+// keep appends the records of a session to the store. If look is true, it first checks that the store does not hold the
 // session.
 func (f *follower) keep(ctx context.Context, id string, created time.Time, texts [][]byte, look bool) error {
 	if len(texts) == 0 {
@@ -375,8 +376,8 @@ func (f *follower) keep(ctx context.Context, id string, created time.Time, texts
 	return nil
 }
 
-// know reads into f.known the sessions that began at created or later. The first time it reads one hour more. If
-// that does not suffice later, it reads all sessions.
+// know reads into f.known the sessions that began at the time created or later. The first time it reads one hour more.
+// If that does not suffice later, it reads all sessions.
 func (f *follower) know(ctx context.Context, created time.Time) (err error) {
 	f.used = time.Now()
 	switch {
@@ -521,8 +522,8 @@ func (p *Published) refuse(reason error) {
 	p.Reason = cmp.Or(p.Reason, reason)
 }
 
-// eachRecord calls take for each record of the store at path, and skip for each line without a record. It takes a
-// record of a later schema if that record names its session.
+// eachRecord calls the function take for each record of the store at path, and the function skip for each line without
+// a record. It takes a record of a later schema if that record names its session.
 func eachRecord(ctx context.Context, path string, skip func(), take func(store.Line) error) error {
 	for line, err := range store.ReadLines(ctx, path) {
 		if line.Later && line.SessionID != "" {

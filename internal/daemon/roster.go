@@ -78,8 +78,8 @@ type setup struct {
 	dayLimits map[string]*spend.USD
 }
 
-// newSetup makes the councils of a roster, or the council of base if r is nil. base has the options that all
-// councils share. The roster's options for a council go first. Of two limits on cost, tokens or time, the lower one
+// newSetup makes the councils of a roster, or the council of base if r is nil. base has the options that all councils
+// share. The roster's options for a council take precedence. Of two limits on cost, tokens or time, the lower one
 // applies.
 func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setup, error) {
 	base.Same = sameModel(cfg)
@@ -132,8 +132,8 @@ func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setu
 	return h, errors.Join(append(errs, h.checkID())...)
 }
 
-// seats returns the members of a roster by their ids. Hard cost limits need an output limit for each reply. If none
-// is configured, models with a reasoning effort get a higher one than the others.
+// seats returns the members of a roster by their ids. Hard cost limits need an output limit for each reply. If none is
+// configured, models with a reasoning effort get a higher limit than the others.
 func seats(cfg config.Config, r *config.Roster) map[string]council.Member {
 	members := r.Members()
 	if cfg.MaxOutputTokens != nil || !cfg.HasHardLimits() {
@@ -272,7 +272,8 @@ func (h *setup) council(name string) config.Council {
 	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c config.Council) bool { return c.Name == name })]
 }
 
-// allows reports whether a token may ask a council. token is the name of the token, or "" if callers need no token.
+// allows reports whether a token may ask a council. The argument token is the name of a token, or "" if callers need no
+// token.
 func (h *setup) allows(name, token string) bool {
 	if h.roster == nil || token == "" {
 		return true
@@ -288,7 +289,7 @@ func (h *setup) unknown(r council.Request, names []string) error {
 		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", "),
 	}
 	if r.Council == "" {
-		wrong.Message = "this token may not ask the council that is asked where none is named"
+		wrong.Message = "no council is named, and this token may not ask the default council"
 		r.Models = nil
 		r.Direct = false // The error must not name its members either.
 	}
@@ -328,7 +329,7 @@ type ShownCouncil struct {
 	Version   string   `json:"version"` // council_config_version of its records
 	Members   []string `json:"members"`
 	Reviewers []string `json:"reviewers"`
-	// Chairmen are in the order in which they are tried. After a single one, the other members follow by rank.
+	// Chairmen are in the order in which they are tried. If there is only one, the other members follow it by rank.
 	Chairmen   []string `json:"chairmen"`
 	MaxCostUSD *float64 `json:"max_cost_usd"`
 	// Audience are names of tokens. If it is empty, every caller may ask the council.
@@ -339,7 +340,7 @@ type ShownCouncil struct {
 type ShownModel struct {
 	ID        string `json:"id"`
 	Provider  string `json:"provider"` // "default" for the default provider
-	Upstream  string `json:"upstream"` // the provider's name for it
+	Upstream  string `json:"upstream"` // the provider's name for the model
 	Options   string `json:"options"`
 	Clearance string `json:"clearance"`
 	Price     string `json:"price"` // as the roster writes it

@@ -108,7 +108,7 @@ func (d *Daemon) measureKept() {
 		{"councild_kept_limit_bytes", "Size that the store of sessions may have, in bytes.", func() float64 {
 			return float64(d.journal.Stats().MaxBytes)
 		}},
-		{"councild_kept_lag", "Messages of the store that the list of sessions has not taken in.", func() float64 {
+		{"councild_kept_lag", "Messages of the store that the list of sessions does not include yet.", func() float64 {
 			return float64(d.journal.Stats().Lag)
 		}},
 		{"councild_records_lag", "Sessions whose records are on the cluster and not yet copied to this node.", func() float64 {
@@ -120,7 +120,7 @@ func (d *Daemon) measureKept() {
 	} {
 		d.engine.metrics.Gauge(g.name, g.help, g.value)
 	}
-	d.engine.metrics.Counter("councild_taken_over_total", "Sessions that this process went on with since it was started.", func() float64 {
+	d.engine.metrics.Counter("councild_taken_over_total", "Sessions of other processes that this process has continued since its start.", func() float64 {
 		return float64(d.api.TakenOver())
 	})
 }

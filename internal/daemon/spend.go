@@ -31,8 +31,9 @@ func outputLimit(cfg config.Config) *int {
 	return cfg.MaxOutputTokens
 }
 
-// newBook returns the book that applies the cost limits. Without a ledger, no daily limits apply, because the cost
-// of earlier sessions is not known. ofToken returns the daily limit of a token that has its own, or nil.
+// newBook returns the book that applies the cost limits. Without a ledger, no daily limits apply, because the cost of
+// earlier sessions is not known. The function ofToken returns the daily limit of a token, or nil if the token has no
+// limit of its own.
 func newBook(
 	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
 ) *spend.Book {
@@ -53,7 +54,7 @@ func newBook(
 	return spend.NewBook(o)
 }
 
-// handsOver reports whether a kept session whose run ended with this cause goes on in another process.
+// handsOver reports whether a stored session continues in another process if its run ended with this cause.
 func (e *Engine) handsOver(cause error) bool {
 	return e.stopping.Load() && !errors.Is(cause, sessions.ErrDeleted)
 }

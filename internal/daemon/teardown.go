@@ -44,7 +44,7 @@ func (t *teardown) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// within calls f with a context that ends after the timeout. It does not end when ctx does.
+// within calls f with a context that ends after the timeout. That context does not end when ctx ends.
 func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

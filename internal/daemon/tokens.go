@@ -21,9 +21,9 @@ import (
 // madeToken matches the file of a token that rand.Text made.
 var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 
-// requireTokens returns the bearer tokens of which callers need one. An address that other machines can reach is
-// never left open: if no token is configured for it, requireTokens makes one. It keeps that token in the file
-// api-token beside the records, so that the owner of its sessions stays the same after a restart.
+// requireTokens returns the bearer tokens. Callers need one of them. An address that other machines can reach is never
+// left open: if no token is configured for it, requireTokens makes one. It keeps that token in the file api-token
+// beside the records, so that the owner of its sessions stays the same after a restart.
 func requireTokens(
 	ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger,
 ) ([]httpapi.Token, error) {
@@ -39,7 +39,7 @@ func requireTokens(
 			err = disk.Replace(disk.OS{}, path, []byte(token+"\n"))
 		}
 		if err != nil {
-			log.WarnContext(ctx, "the token cannot be kept: the next start makes another one, which does not find the sessions of this one",
+			log.WarnContext(ctx, "the token cannot be stored: the next start makes a new token, which cannot see the sessions of this token",
 				"file", path, "error", err)
 		}
 		err = nil

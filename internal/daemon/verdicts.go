@@ -12,8 +12,8 @@ import (
 // verdictsAge is how old the verdicts may be when a scrape asks for newer ones.
 const verdictsAge = time.Minute
 
-// verdictsRest bounds the load of the computation. The pause after one is at least this many times longer than the
-// computation, because a report over a large store is a lot of work.
+// verdictsRest limits the load of the computations. The pause after a computation is at least this many times longer
+// than the computation, because a report over a large store is a lot of work.
 const verdictsRest = 10
 
 // verdicts computes the verdicts of the bias report's headlines. It computes them in the background when a scrape
@@ -98,8 +98,8 @@ func (d *Daemon) measureVerdicts(ctx context.Context) {
 		})
 }
 
-// runBackground starts run in a goroutine. The teardown cancels the context of run and waits for run to return.
-// name names run in errors of the teardown.
+// runBackground starts run in a goroutine. The teardown cancels the context of run and waits for run to return. The
+// argument name is the name of run in errors of the teardown.
 func (d *Daemon) runBackground(ctx context.Context, name string, run func(context.Context)) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
