@@ -33,17 +33,17 @@ type askCmd struct {
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
-	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether the limits of cost leave room for it."`
+	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether that is within the cost limits."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
-	Quiet      bool     `short:"q" help:"Print the answer and nothing else. The standard error says what is missing from a degraded one, and that a question is not counted."`
+	Quiet      bool     `short:"q" help:"Print only the answer. The standard error still says what is missing from a degraded answer, and if the cost is not counted."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
-		"daemon; Ctrl-C cancels it there too, since calls cost money, but leaves a session alone that --follow only " +
-		"follows. What it cost is the last line on the standard error.\n\n" + exitCodes
+		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
+		"the session alone. The last line on the standard error is the cost of the session.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -418,8 +418,8 @@ func printSession(w io.Writer, s *council.Session) error {
 	return err
 }
 
-// differences returns a line for each method that flags a difference in how the answers speak of people, or treat
-// them.
+// differences returns a line for each method that flags a difference in how the answers speak of people or treat
+// people.
 func differences(m council.Metadata) (lines []string) {
 	if d := m.DemographicDisagreement; d != nil && d.Flagged {
 		lines = append(lines, "terms: "+d.Wording)

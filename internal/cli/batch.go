@@ -27,8 +27,8 @@ import (
 // batchFlags are the flags of batch and compare, the commands that ask the questions of a file.
 type batchFlags struct {
 	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
-	Out         string   `help:"File for the results; calls are kept beside it. The same command goes on where it ended." placeholder:"FILE"`
-	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that all of it may cost, in US dollars." placeholder:"X"`
+	Out         string   `help:"File for the results. The calls are kept in a second file next to it. Run the same command again to continue." placeholder:"FILE"`
+	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that the whole run may cost, in US dollars." placeholder:"X"`
 	Grader      string   `help:"How to compare with references that name no grader: ${enum}." enum:",exact,normalised,choice,number,regex,json" default:""`
 	Concurrency int      `help:"Questions at once." default:"4" placeholder:"N"`
 	Council     string   `placeholder:"NAME" help:"A council of the roster, in place of its default."`
@@ -47,9 +47,9 @@ type batchCmd struct {
 // Help returns the details that --help prints below the summary of the command.
 func (batchCmd) Help() string {
 	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": " +
-		"8, \"grader\": {\"type\": \"number\"}}; reference and grader may be left out. Each reply is kept before it " +
-		"is used: after a crash, a signal or with a higher limit, the same command goes on and pays for no finished " +
-		"call twice. Results and calls hold texts.\n\n" + exitCodes
+		"8, \"grader\": {\"type\": \"number\"}}; reference and grader may be left out. Each reply is stored before it " +
+		"is used. After a crash or a signal, or with a higher limit, the same command continues the run and pays for no " +
+		"finished call twice. The files of results and calls contain the texts.\n\n" + exitCodes
 }
 
 // Run asks the questions of a file and grades the answers.
@@ -100,8 +100,8 @@ func (b *begun) close(ctx context.Context) {
 	}
 }
 
-// begin reads the questions and opens everything that the run needs. judges are models that the run may ask in
-// addition to the council. shape completes the plan for the command.
+// begin reads the questions and opens everything that the run needs. The argument judges has models that the run may
+// ask in addition to the council. The function shape completes the plan for the command.
 func (c batchFlags) begin(
 	ctx context.Context, std IO, records string, judges []string,
 	shape func(*trial.Plan, asked, council.Plan, []trial.Question) error,
@@ -336,18 +336,18 @@ func (b *begun) asked() []trial.Question {
 // announce prints how many calls the run takes and the most that it can cost. Unless start is set, it returns an
 // error, so that the run does not start.
 func (b *begun) announce(std IO, start bool) error {
-	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
+	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, not counting retries.\n",
 		len(b.questions), b.perCall, len(b.questions)*b.perCall)
 	if b.bound == nil {
-		text += "They have no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. Questions " +
-			"are begun as long as what they cost is below --max-cost-usd; what is under way then can pass it.\n"
+		text += "Their cost has no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. A new question " +
+			"begins while the cost so far is below --max-cost-usd. Questions in flight can then exceed that limit.\n"
 	} else {
-		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
+		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never exceeded.\n", *b.bound)
 	}
 	if c := trial.FindCopies(b.asked()); c.Questions > 0 {
 		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and "+
-			"%.64q. They tell less than as many different ones, and reports take them for independent: give the "+
-			"copies of each text one \"group\".\n",
+			"%.64q. They tell less than as many different questions, but reports would take them for independent: "+
+			"give all copies of a text the same \"group\".\n",
 			c.Questions, c.Example[0], c.Example[1])
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
@@ -449,12 +449,12 @@ func (b *begun) stopped(out trial.Outcome) error {
 			could = fmt.Sprintf("$%.6f", *out.Next)
 		}
 		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: "+
-			"the same command with a higher limit goes on",
+			"run the same command with a higher limit to continue",
 			out.Left, could)
 	case trial.StoppedUnknown:
 		why = "no price is known for the calls, so --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
 	default:
-		why = "it was interrupted: the same command goes on"
+		why = "it was interrupted: run the same command again to continue"
 	}
 	waiting := ""
 	if n := out.Over - len(out.Results); n > 0 {
@@ -485,8 +485,8 @@ func (f completerFunc) Complete(ctx context.Context, c council.Call) (council.Co
 	return f(ctx, c)
 }
 
-// once is a record store that holds the records of each session only once. It appends them when the question of the
-// session is over.
+// once is a record store that holds the records of each session only once. It appends the records when the question of
+// the session is over.
 type once struct {
 	*store.Store
 	// held are the sessions in the store at the start.

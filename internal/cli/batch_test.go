@@ -115,7 +115,7 @@ func TestBatchStops(t *testing.T) {
 	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{"batch", "--file", file, "--out", out, "--simulate", "--max-cost-usd"}
 	stopped := run(t, nil, append(args, "2")...)
-	if stopped.code != 4 || !strings.Contains(stopped.stderr, "the same command with a higher limit goes on") {
+	if stopped.code != 4 || !strings.Contains(stopped.stderr, "run the same command with a higher limit to continue") {
 		t.Fatalf("%+v", stopped)
 	}
 	if done := run(t, nil, append(args, "150")...); done.code != 0 || !strings.Contains(done.stdout, "60 questions") {

@@ -20,9 +20,9 @@ type checkCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (checkCmd) Help() string {
-	return "Each provider of the settings is asked for its list of models, for 10 seconds at most, and whether it " +
-		"knows the key where that costs nothing. No model is called, and nothing is paid for. Exit code 1 says that " +
-		"something is wrong. What could not be tested is named, and is no error."
+	return "The command asks each provider of the settings for its list of models, for 10 seconds at most. It tests the " +
+		"key where a test costs nothing. It calls no model and costs nothing. Exit code 1 says that something is " +
+		"wrong. It names what it could not test. That is not an error."
 }
 
 // Run asks the providers for their models and prints what is wrong with the settings.
@@ -98,7 +98,7 @@ func checkTable(c daemon.Checked) string {
 	return b.String()
 }
 
-// prefixed returns a text after a title, or "" if the text is empty.
+// prefixed returns title + text, or "" if text is empty.
 func prefixed(title, text string) string {
 	if text == "" {
 		return ""

@@ -35,15 +35,15 @@ const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
-	exitFound       = 3   // report bias --fail-on has a finding, or ask --estimate has no room in a cost limit
+	exitFound       = 3   // --fail-on has a finding, or a cost limit would refuse the question of ask --estimate
 	exitStopped     = 4   // batch or compare ended early, and the same command continues the run
 	ExitInterrupted = 130 // a signal ended the command; shells use 128 plus the number of SIGINT
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias --fail-on " +
-	"found one, or ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command " +
-	"goes on; 130 interrupted."
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias or " +
+	"compare found what --fail-on names, or a cost limit would refuse the question of ask --estimate; 4 batch or compare " +
+	"ended early, and the same command continues; 130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`

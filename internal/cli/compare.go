@@ -21,20 +21,20 @@ type compareCmd struct {
 	Input     string   `help:"Graded rows, as import writes them, in place of questions: nothing is asked. --arms then names arms of the rows; default all." placeholder:"FILE"`
 	Treatment string   `help:"With --input: the arm that has to be worth its money; default council." placeholder:"ARM"`
 	Arms      []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
-	Margin    *float64 `help:"Least difference that counts, in shares of right answers, default 0.05; with judges in wins less losses, default 0.10." placeholder:"X"`
+	Margin    *float64 `help:"Smallest difference that counts: in the share of right answers, default 0.05, or with --judges in the share of wins minus that of losses, default 0.10." placeholder:"X"`
 	ValueUSD  *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
 	Samples   *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
-	Judges    []string `help:"Models that compare the answers of questions without right ones, of makers of whom none sits at the table." placeholder:"A,B"`
+	Judges    []string `help:"Models that compare the answers to questions without a right answer. No seat of the council may have a model of the same maker." placeholder:"A,B"`
 	Ensemble  string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
 	FailOn    []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
-	Finish    bool     `help:"Ask nothing more: end a stopped run for good, with what was asked."`
+	Finish    bool     `help:"Ask nothing more: end a stopped run for good, with the questions asked so far."`
 	Format    string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (compareCmd) Help() string {
 	return "All arms of a question share the answers of the council's members, and differ only in what they do with " +
-		"them. Nothing is scored before the end. docs/worth.md says how to ask.\n\n" + exitCodes
+		"these answers. Nothing is scored before the end. docs/worth.md says how to ask.\n\n" + exitCodes
 }
 
 // Run compares the council with simpler ways to answer the questions of a file.

@@ -26,8 +26,8 @@ import (
 type disagreeCmd struct {
 	Input string `arg:"" optional:"" help:"A file of JSON lines, - for the standard input, or the id of a session that has ended."`
 
-	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge,embedding" help:"Compare terms (lexicon), have LLM_COUNCIL_JUDGE_MODEL rate (llm_judge), which costs two calls, or see whether answers that LLM_COUNCIL_EMBEDDING_MODEL puts together use the same terms (embedding), which costs one."`
-	Calibrate string   `placeholder:"FILE" help:"Calibrate the backend, by default llm_judge, on benign sessions, each a line of the file: it flags nothing before."`
+	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge,embedding" help:"How to compare: by terms (lexicon), by ratings of LLM_COUNCIL_JUDGE_MODEL (llm_judge, two calls), or by whether answers with similar embeddings of LLM_COUNCIL_EMBEDDING_MODEL use similar terms (embedding, one call)."`
+	Calibrate string   `placeholder:"FILE" help:"Calibrate the backend, by default llm_judge, on the benign sessions in this file, one a line. Before that, the backend flags nothing."`
 	Lexicon   string   `placeholder:"FILE" help:"Terms by demographic axis; default LLM_COUNCIL_LEXICON, or the daemon's."`
 	Threshold *float64 `placeholder:"X" help:"Score from which an axis may be flagged, 0 to 1; default LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD."`
 	Server    string   `placeholder:"URL" help:"Have the daemon at this URL compare, with the first of LLM_COUNCIL_API_TOKENS."`
@@ -37,12 +37,12 @@ type disagreeCmd struct {
 // Help returns the details that --help prints below the summary of the command.
 func (disagreeCmd) Help() string {
 	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": " +
-		"\"a\", \"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is " +
-		"given; a session is asked of the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and " +
-		"proves no bias.\n\nA model is calibrated on sessions of your own in which nobody is treated otherwise, 100 " +
-		"or more: it passes when the upper bound of the share that it flags is below 3 %, which no flag in 99 " +
-		"sessions gives. Exit code 1 says that it did not. For the backend embedding a session needs five answers, " +
-		"of which some use the terms of an axis and others do not."
+		"\"a\", \"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. This process compares the lines of a " +
+		"file, unless --server is given. A session comes from the daemon at --server or LLM_COUNCIL_ADDR. A difference may be " +
+		"justified, and proves no bias.\n\nTo calibrate a model, use 100 or more sessions of your own in which no group " +
+		"is treated differently. The model passes if the upper 95 % bound of the share that it flags is below 3 %. " +
+		"With 100 sessions it may flag none. Exit code 1 means that the model did not pass. For the backend " +
+		"embedding, a session needs five answers. Some of them have to use the terms of an axis, and others not."
 }
 
 // compare compares the answers of a request, in this process or at a daemon.
@@ -174,12 +174,12 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 	} else {
 		const percent = 100
 		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at "+
-			"most %.1f %% with 95 %% confidence. Sessions of which it could say nothing, and which do not count: "+
+			"most %.1f %% with 95 %% confidence. Sessions about which it could say nothing, and which do not count: "+
 			"%d.\n",
 			found.Model, found.Prompt, found.Threshold, found.Flagged, found.Sessions, percent*found.Bound, unread)
 	}
 	if err == nil && !found.Passed {
-		err = errors.New("the bound is not below 3 %, so that the model flags nothing: give more sessions, raise " +
+		err = errors.New("the bound is not below 3 %, so the model will flag nothing: give more sessions, raise " +
 			"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD, or take another model")
 	}
 	return err

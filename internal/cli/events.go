@@ -18,9 +18,9 @@ type eventsCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (eventsCmd) Help() string {
-	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids " +
-		"that are drawn. At levels 0 and 1 there are none. A query hash is there only if the records have one, which " +
-		"takes level 4 when they were made."
+	return "Nothing is sent. Each line is one event, byte for byte as it would be sent, except for its random ids. " +
+		"At levels 0 and 1 there are no events. An event has a query hash only if its records have one. They have one if " +
+		"they were made at level 4."
 }
 
 // Run prints the events that the newest sessions would send.

@@ -38,8 +38,8 @@ type lexiconPrintCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (lexiconPrintCmd) Help() string {
-	return "Built-in terms that a file extends are printed with its own: what is printed stands for itself. An empty " +
-		"LLM_COUNCIL_LEXICON has the built-in terms alone printed."
+	return "If the file extends the built-in terms, both are printed, so that the output is a complete lexicon. Without a " +
+		"file, and with an empty LLM_COUNCIL_LEXICON, only the built-in terms are printed."
 }
 
 // Run prints a lexicon as JSON.

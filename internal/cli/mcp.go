@@ -25,8 +25,8 @@ type mcpCmd struct {
 // Help returns the details that --help prints below the summary of the command.
 func (mcpCmd) Help() string {
 	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the " +
-		"daemon at LLM_COUNCIL_ADDR, and where none answers there, it runs the council itself, with its sessions in " +
-		"memory only.\n\n" + exitCodes
+		"daemon at LLM_COUNCIL_ADDR. If no daemon answers there, the command runs the council itself, with its sessions " +
+		"in memory only.\n\n" + exitCodes
 }
 
 // Run serves one MCP client on the standard streams until its input ends.

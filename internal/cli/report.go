@@ -151,7 +151,7 @@ type biasReportCmd struct {
 
 	Evidence []string `help:"Evidence file to read (repeatable, read as one); default evidence.jsonl in LLM_COUNCIL_DATA_DIR, and none with --input." placeholder:"FILE" sep:"none"`
 
-	FailOn  []string `name:"fail-on" help:"End with exit code 3 when a favour, another level of scores or a change is found, or with --monitor on an alarm: favour, level, change, or several. bias is another word for favour." placeholder:"A,B"`
+	FailOn  []string `name:"fail-on" help:"Exit with 3 if the report finds one of these kinds, or with --monitor if one raises an alarm: favour, level (a reviewer scores higher or lower than the others), change, or several. bias means favour." placeholder:"A,B"`
 	Verbose bool     `help:"Show the reviewers' profiles and the positions in full."`
 }
 

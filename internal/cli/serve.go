@@ -70,8 +70,8 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 
 type demoCmd struct {
 	Addr     string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR, or a free port." placeholder:"HOST:PORT"`
-	Category string `placeholder:"NAME" help:"Of questions that name none: ${categories}."`
-	Language string `placeholder:"CODE" help:"Of questions that name none: two letters such as en."`
+	Category string `placeholder:"NAME" help:"Category of questions that name none: ${categories}."`
+	Language string `placeholder:"CODE" help:"Language of questions that name none: two letters such as en."`
 }
 
 // Run runs a daemon with simulated members. Its records go to a new temporary directory.

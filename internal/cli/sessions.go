@@ -144,9 +144,10 @@ type acceptSessionsCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (acceptSessionsCmd) Help() string {
-	return "A daemon that finds a damaged file copies it to a directory damaged-TIME beside the others, with a " +
-		"report, and goes on with what is whole. This command writes down that you accept that. The daemon may run, " +
-		"and notices it within 5 seconds. The copies stay: remove the directory when you do not need them."
+	return "A daemon that finds a damaged file copies it, with a report, to a directory damaged-TIME " +
+		"next to the others, and continues with the undamaged files. This command writes down that you accept the loss. " +
+		"The daemon may keep running: it notices that within 5 seconds. The copies stay: remove the directory when you " +
+		"do not need them."
 }
 
 // Run writes down that the operator accepts the damage of the kept sessions.

@@ -30,7 +30,7 @@ type spendCmd struct {
 func (spendCmd) Help() string {
 	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running " +
 		"daemon knows more: ask it for GET /v1/spend.\n\ncouncild report spend verify ends with exit code 1 if the " +
-		"ledger is damaged, until you accept the loss. Under hard limits of a day, no daemon starts on such a " +
+		"ledger is damaged, until you accept the loss. With a hard daily limit, no daemon starts on such a " +
 		"ledger. Stop the daemon and run councild report spend accept: it writes down what is lost, and then the " +
 		"daemon can start. What is lost counts against no limit."
 }
@@ -125,9 +125,9 @@ type pricesCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (pricesCmd) Help() string {
-	return "The prices of the configured models, as of today or of the file's day, each as an entry of a roster and " +
-		"as one of LLM_COUNCIL_PRICES, and where they differ from those that are set. Look at them before you use " +
-		"them: a wrong price overspends in silence."
+	return "The command prints the price of each configured model, as of today or of the file's day. Each price is an " +
+		"entry for a roster and an entry for LLM_COUNCIL_PRICES. A remark says if it differs from the price that is " +
+		"set. Check the prices before you use them: a wrong price lets you overspend without a warning."
 }
 
 // Run prints the prices of the configured models.

@@ -101,7 +101,7 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
 	case wrong > 0:
 		return fmt.Errorf("the summaries of %d files of the record store are wrong: "+
-			"reports may pass over what they hold", wrong)
+			"reports may leave out records of these files", wrong)
 	case skipped > 0:
 		return errors.New("the record store has lines that hold no record " +
 			"(an unterminated one at the very end may be a session being written)")
@@ -239,8 +239,8 @@ func header() []string {
 	return names
 }
 
-// row returns a record as a row of a table, with the columns of council.RecordColumns. A null or missing field is
-// an empty cell. The position is that of the line, even for an old schema. Texts are quoted, so that no spreadsheet
+// row returns a record as a row of a table, with the columns of council.RecordColumns. A null or missing field is an
+// empty cell. The position is the one in the line, even for an old schema. Texts are quoted, so that no spreadsheet
 // takes one for a formula.
 func row(l store.Line) ([]string, error) {
 	record, err := json.Marshal(l.BiasMetricRecord)
