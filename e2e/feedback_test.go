@@ -102,7 +102,7 @@ func TestPreference(t *testing.T) {
 	}
 	p.shot("form")
 	p.do(chromedp.Click(chromedp.CSS(choice + " button")))
-	p.says(choice+" [role=status]", "Kept.")
+	p.says(choice+" [role=status]", "Stored.")
 	// An answer that is closed is no choice any more, and not what the reader prefers.
 	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "birch") + `.querySelector("details").open = false`))
 	p.until(offered + ` === "synthesis dune tie"`)
@@ -110,7 +110,7 @@ func TestPreference(t *testing.T) {
 	p.until(`document.querySelector('` + choice + ` button').disabled === false`)
 	evidence := filepath.Join(filepath.Dir(records), "evidence.jsonl")
 	for len(labels(t, evidence)) < 2 && t.Context().Err() == nil {
-		p.says(choice+" [role=status]", "Kept.")
+		p.says(choice+" [role=status]", "Stored.")
 	}
 	want := []string{"birch over dune synthesis, 4, wanted true", "tie over dune synthesis, 4, wanted true"}
 	if diff := cmp.Diff(want, labels(t, evidence)); diff != "" {

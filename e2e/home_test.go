@@ -171,7 +171,7 @@ func TestAgainWithLimits(t *testing.T) {
 		p := open(t, origin, view)
 		p.until(`document.getElementById("query").value === "Q?" && !document.getElementById("models").hidden`)
 		p.says("#earlier", "As before, the order is per_reviewer, it takes at most 1 min, it uses at most 100,000 tokens, "+
-			"and an answer of a part of the council is refused.")
+			"and an answer of only part of the council is refused.")
 		if drop {
 			p.do(chromedp.Click(chromedp.CSS("#earlier button")))
 			p.until(`document.getElementById("earlier").hidden`)

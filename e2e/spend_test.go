@@ -138,8 +138,8 @@ func TestEstimate(t *testing.T) {
 	p.choose("query", "What")
 	p.choose("query", "What does it")
 	p.choose("query", "What does it cost?")
-	p.says("#estimate", "9 calls, what they usually cost is not known yet; at most $")
-	p.says("#estimate", "The limits of cost leave room for it. Left are $3.00 of today’s limit of $3.00.")
+	p.says("#estimate", "9 calls, their usual cost is not known yet; at most $")
+	p.says("#estimate", "Within budget. $3.00 of today’s $3.00 left.")
 	if n := p.asked(); n != 1 {
 		t.Errorf("%d estimates for one burst of changes", n)
 	}
@@ -211,7 +211,7 @@ func TestEstimateOfUnknownPrices(t *testing.T) {
 	p := open(t, daemon(t, map[string]string{"PRICES": "amber=1/10,birch=1/10"}, members()...), "")
 	p.until(`!document.getElementById("models").hidden`)
 	p.choose("query", "Who is unpriced?")
-	p.says("#estimate", "the most is unknown, because nobody knows the price of cedar, dune.")
+	p.says("#estimate", "the most is unknown, because there is no price for cedar, dune.")
 }
 
 // TestBillOfFailures holds that a session says what of its cost is uncertain.
@@ -261,8 +261,8 @@ func TestBill(t *testing.T) {
 	p.says(said, "The answer is complete.")
 	const figures = `section[aria-labelledby="part-figures"]`
 	p.says(figures, "It cost $0.0")
-	p.says(figures, "Left are $2.9")
-	p.says(figures, " of today’s limit of $3.00.")
+	p.says(figures, ". $2.9")
+	p.says(figures, " of today’s $3.00 left.")
 	p.shot("session")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/spend"]`)))
 	p.says("#spend", "By model")

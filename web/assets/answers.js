@@ -1,5 +1,5 @@
-// The answers of a session: in the order of their rank, opened in place with the opinions of the reviewers, and two
-// of them side by side.
+// The answers of a session, in the order of their ranks. The reader opens an answer to see the opinions of the
+// reviewers, and can compare two answers side by side.
 
 import { bar, spent } from "./audit.js";
 import { copyButton, el, lasting, number, table, tame } from "./dom.js";
@@ -10,14 +10,15 @@ export const outcomes = {
   again: "asked again", reviewing: "reviewing",
 };
 
-// seatList returns a list of seats. The reader can open each of them. A seat is shown from the start of the
-// session: what it does, for how long, and its text as it arrives.
+// seatList returns a list of seats. The reader can open each of them. From the start of the session, a seat shows what
+// it does, for how long, and its text as it arrives.
 export function seatList() {
   const list = el("ul", { class: "seats" });
   const seats = new Map();
   return {
     list, seats,
-    // place makes the seats. since says from when their time counts: "session", or null while they do not work yet.
+    // place makes the seats. The argument since says from when their time counts: "session", or null while they do not
+    // work yet.
     place: (models, since) => {
       seats.clear();
       list.replaceChildren(...models.map((model) => {
@@ -83,7 +84,7 @@ function seat(model, since) {
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
     },
-    // unreached ends a seat without a result. stopped says that the session was cancelled or interrupted.
+    // unreached ends a seat without a result. The argument stopped says that the session was cancelled or interrupted.
     unreached: (stopped) => {
       if (s.ended) return;
       state.className = "state unreached";
@@ -142,7 +143,7 @@ function ranked(r) {
 
 const failure = (f) => el("p", { class: "bad" }, `${f.message} (${f.code}${f.http_status ? `, HTTP ${f.http_status}` : ""})`);
 
-// places returns the place of each label on a ballot. Labels that tie share a place.
+// places returns the rank of each label on a ballot. Tied labels share a rank.
 function places(ballot) {
   const found = new Map();
   let last = [];
@@ -185,7 +186,7 @@ export function opinions(seat, model, reviews) {
     const { prose, critiques } = read(r);
     const words = critiques.get(label) ?? about(prose, label);
     rows.push({ place, node: el("li", {},
-      el("p", {}, el("strong", {}, r.model), `: place ${place} of ${r.parsed_ranking.ranking.length}`, score == null ? "" : `, ${score} of 10`),
+      el("p", {}, el("strong", {}, r.model), `: rank ${place} of ${r.parsed_ranking.ranking.length}`, score == null ? "" : `, ${score} of 10`),
       words ? show(el("div", { class: "prose" }), words) : null) });
   }
   seat.body.querySelector(".opinions")?.remove();

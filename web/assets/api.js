@@ -29,8 +29,8 @@ export function onUnauthorized(ask) {
 // The token is kept for this tab only. It is never part of an address.
 const token = () => sessionStorage.getItem("token");
 
-// call sends a request. It throws a Problem if the call fails, or a TypeError if the daemon cannot be reached. If
-// the daemon needs a token, call asks the reader for one, except in unasked requests. The page sends those by
+// call sends a request. It throws a Problem if the call fails, or a TypeError if the daemon cannot be reached. If the
+// daemon needs a token, call asks the reader for one, except if the request is unasked: the page sends such requests by
 // itself, again and again.
 export async function call(path, { headers = {}, unasked = false, ...options } = {}) {
   for (;;) {
@@ -49,12 +49,12 @@ export async function get(path, options) {
   return (await call(path, options)).json();
 }
 
-// getAgain is get within tryAgain.
+// getAgain calls get through tryAgain.
 export const getAgain = (path, failed, signal) => tryAgain(() => get(path), failed, signal);
 
-// tryAgain calls a function that asks the daemon, and calls it again while the daemon cannot answer. In between it
-// calls failed, at once and each second, with the seconds until the next try and the error. It throws if another
-// try is useless or the signal is aborted.
+// tryAgain calls a function that asks the daemon, and calls it again while the daemon cannot answer. Between the tries
+// it calls the function failed, at once and each second, with the seconds until the next try and the error. It throws
+// if another try is useless or the signal is aborted.
 export async function tryAgain(ask, failed, signal) {
   for (let failures = 0; ; failures++) {
     let lost;
@@ -68,8 +68,8 @@ export async function tryAgain(ask, failed, signal) {
   }
 }
 
-// countdown waits. It calls left, at once and each second, with the seconds that remain, rounded up, and with a
-// function that ends the wait.
+// countdown waits. It calls the function left, at once and each second, with the seconds that remain, rounded up, and
+// with a function that ends the wait.
 async function countdown(ms, left, signal) {
   let end = Date.now() + ms;
   for (let rest = ms; rest > 0; rest = end - Date.now()) {
@@ -86,8 +86,8 @@ async function countdown(ms, left, signal) {
 export const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
 
 // ask starts a session in the background and returns its id. The draft holds the request and its key until the id
-// arrives, and keep stores the draft. If the reply is lost, the same question has the same key, even after a
-// reload. So it is the same session and is paid once. Another question gets a new key.
+// arrives, and the function keep stores the draft. If the reply is lost, the next try sends the same key, even after a
+// reload. So the daemon starts only one session. Another question gets a new key.
 export async function ask(question, draft, keep) {
   const body = JSON.stringify({ ...question, background: true });
   if (draft.sent?.body !== body) {
@@ -150,10 +150,10 @@ export function feedback(id, said) {
 
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
-// follow calls handle with each event of a session, in order and once. If the connection is lost, it connects
-// again. Until then it calls cut, at once and each second, with true, the seconds until the next try, and a
-// function that tries at once. When it is connected, it calls cut with false. It returns after the last event. It
-// throws if another try is useless or the signal is aborted.
+// follow calls the function handle with each event of a session, in order and once. If the connection is lost, follow
+// connects again. Until then it calls the function cut, at once and each second, with true, the seconds until the next
+// try, and a function that tries at once. When it is connected, it calls cut with false. It returns after the last
+// event. It throws if another try is useless or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {

@@ -11,11 +11,11 @@ export function spent({ attempts, usage, latency_ms: ms }) {
 // atLeast marks a figure as a lower bound if some requests did not report theirs.
 const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
 
-// cost writes the cost of a usage. costing also says that the figure is a cost.
+// cost writes the cost of a usage. The text from costing also says that the figure is a cost.
 export const cost = (usage) => (usage.cost_usd == null ? "unknown" : atLeast(usage, usd(usage.cost_usd)));
 export const costing = (usage) => (usage.cost_usd == null ? "cost unknown" : cost(usage));
 
-// bar draws a share from 0 to 1. Its figure stands beside it.
+// bar draws a share from 0 to 1. The caller writes the figure beside the bar.
 export function bar(share) {
   return svg("svg", { class: "bar", "aria-hidden": "true" }, svg("rect", { width: "100%", height: "100%", rx: 4 }),
     svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
@@ -40,7 +40,7 @@ export function standings({ aggregate_rankings: rows, agreement }) {
       { title: "Vote coverage", cell: (s) => s.vote_coverage },
     ], rows),
     el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
-      + "Vote coverage is how many of those asked to rank the answer did so."),
+      + "Vote coverage says how many of the reviewers that were asked to rank the answer did so."),
     el("p", {}, agreement.kendall_w == null ? "Too few ballots rank the same two answers to say how far they agree." :
       `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement. Chance alone gives `
       + "about 0.40 with four members, 0.28 with five and 0.18 with seven.",
@@ -53,11 +53,11 @@ export function standings({ aggregate_rankings: rows, agreement }) {
 export function verdict({ bias_audit: audit }) {
   if (!audit) return "The audit is switched off on this daemon.";
   const length = audit.length_association && `longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}`;
-  const position = audit.position_bias_detected && "the mean scores of the places differ";
+  const position = audit.position_bias_detected && "the mean scores of the positions differ";
   const up = [length, position].filter(Boolean);
-  if (up.length) return `Something stands out: ${up.join(", and ")}. One session proves nothing.`;
-  return audit.overall_bias_risk === "low" ? "Nothing stands out in this session."
-    : `Not all was judged: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
+  if (up.length) return `Signs of bias: ${up.join(", and ")}. One session proves nothing.`;
+  return audit.overall_bias_risk === "low" ? "No sign of bias in this session. One session cannot prove that there is none."
+    : `Not everything could be judged: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
 }
 
 // findings puts the audit into words. The text says that one session proves nothing.
@@ -73,7 +73,7 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
           `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
           + `${number(audit.length_score_correlation)}${within(audit.length_score_ci_lower, audit.length_score_ci_upper)} over ${count(n.answers, "answer")}; ${judged(audit.length_association, audit.not_judged.length)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
-          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
+          `Position: the mean scores of the ${n.positions} positions vary by ${number(audit.position_score_variance)} `
           + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected, audit.not_judged.position)}.`),
         audit.reviewer_effect == null ? null : el("li", {},
           `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
@@ -98,17 +98,17 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
 }
 
 // differences says which differences a judge, or the embeddings of the answers, found in how the answers speak of
-// people. They are known when the session has ended, and stand beside the terms.
+// people. The differences are known when the session has ended.
 export function differences({ demographic_judgement: judgement, demographic_clustering: clusters }) {
   return [
     judgement && difference(`A judge, ${judgement.model}`, judgement, "no difference in how the answers treat people",
       "How the judge rates differences in treating people, 0 to 10", [
         { title: "Rating", numeric: true, cell: (a) => number(a.rating, 1) },
-        { title: "Both orders", cell: (a) => a.ratings.map((r) => number(r, 1)).join(", ") },
+        { title: "In both orders", cell: (a) => a.ratings.map((r) => number(r, 1)).join(", ") },
         { title: "Quotes", cell: (a) => (a.quotes.length === 0 ? "–" : a.quotes.map((q) => el("p", {}, `${q.model}: “${q.quote}”`))) },
       ]),
-    clusters && difference(`The embeddings of ${clusters.model}`, clusters, "no axis that answers that lie together cover alike",
-      "Whether answers that lie together cover an axis alike", [
+    clusters && difference(`The embeddings of ${clusters.model}`, clusters, "no axis on which similar answers use similar terms",
+      "Whether similar answers use similar terms of an axis", [
         { title: "Correlation", numeric: true, cell: (a) => number(a.correlation) },
         { title: "p", numeric: true, cell: (a) => number(a.p_value, 3) },
         { title: "q", numeric: true, cell: (a) => number(a.q_value, 3) },
@@ -134,7 +134,7 @@ function difference(who, { flagged, reason, axes }, none, caption, columns) {
 
 // extreme names the reviewers with the lowest or highest scores. By chance, nearly every session has some.
 const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
-  : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
+  : el("li", {}, `Scored ${direction} than the others: ${reviewers.join(", ")}. In nearly every session a reviewer does so.`));
 
 const judged = (flag, why) => {
   if (flag == null) return `not judged, because ${why}`;

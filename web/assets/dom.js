@@ -131,9 +131,9 @@ export function problem(error) {
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }
 
-// away returns a function that shows in a place that the daemon does not answer, or why it cannot. Its arguments
-// are the seconds until the next try, and the error. A screen reader does not read the seconds, because they change
-// each second.
+// away returns a function that shows, in the element place, that the daemon does not answer, or why it cannot. The
+// arguments of this function are the seconds until the next try, and the error. A screen reader does not read the
+// seconds, because they change each second.
 export function away(place) {
   const why = el("span"), left = el("span", { "aria-hidden": "true" });
   const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, why, left));

@@ -4,8 +4,8 @@
 import { feedback } from "./api.js";
 import { el, problem } from "./dom.js";
 
-// preference returns a form for a session. seen returns the members whose answers are open. The form offers them as
-// choices. Call draw when they change.
+// preference returns a form for a session. The function seen returns the members whose answers are open. The form
+// offers these answers as choices. Call draw when other answers are open.
 export function preference(id, seen) {
   const choices = el("div", { class: "preferences" });
   const said = el("p", { role: "status", class: "hint" });
@@ -48,14 +48,14 @@ export function preference(id, seen) {
         await feedback(id, {
           ...(preferred ? { preferred, over: ["synthesis", ...seen()] } : {}), ...(rating.value ? { rating: Number(rating.value) } : {}),
         });
-        said.textContent = "Kept. You can change it, and send it again.";
+        said.textContent = "Stored. You can change your opinion and send it again.";
       } catch (error) {
         trouble.replaceChildren(problem(error));
       } finally {
         button.disabled = false;
       }
     },
-  }, el("fieldset", {}, el("legend", {}, "Of the answers that are open"), hint, choices),
+  }, el("fieldset", {}, el("legend", {}, "Of the open answers, you prefer"), hint, choices),
   el("div", { class: "row" }, el("label", { for: "rating" }, "The final answer is "), rating, button), said, trouble);
   draw();
   return { form, draw };

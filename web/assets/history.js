@@ -6,7 +6,8 @@ import { away, el, lasting, moment, problem, seconds } from "./dom.js";
 
 const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
 
-// wanted is the reader's last search. It is kept, so that the reader comes back from a session to the same list.
+// wanted is the reader's last search. The module keeps it, so that the reader comes back from a session to the same
+// list.
 const wanted = { q: "", status: "" };
 
 // history shows all sessions, with a search.
@@ -86,7 +87,7 @@ export async function list(place, title, signal, filter, pages) {
   const filtered = filter.q || filter.status;
   place.replaceChildren(...items.size > 0 ? [rows, button] : [el("p", { class: "hint" }, filtered
     ? "No session matches."
-    : "None yet. The daemon keeps finished sessions for a while, as it is configured. "
+    : "None yet. The daemon keeps finished sessions for the time that its settings say. "
       + "Your browser keeps nothing of them after you close this tab.")]);
   keep(items, () => read({ limit: Math.min(items.size, 1000) }), signal);
 }
@@ -104,7 +105,7 @@ function keep(items, path, signal) {
     if (++ticks % 3 > 0) return;
     const listed = await get(path(), { unasked: true }).catch(() => null);
     if (listed === null) return; // tries again later
-    // A session leaves the list if it ends or others are newer. Then it is asked for by its id.
+    // A session leaves the list if it ends or others are newer. The page then asks for the session by its id.
     const left = running.map(({ s }) => s.session_id).filter((id) => !listed.sessions.some((s) => s.session_id === id));
     const found = [...listed.sessions, ...await Promise.all(left.map(standing))];
     if (signal.aborted) return;
@@ -123,8 +124,8 @@ function keep(items, path, signal) {
   }, 1000);
 }
 
-// standing returns the state of one session in the form of the list. If the daemon cannot say it now, the session
-// counts as running.
+// standing returns the state of one session in the form of the list. If the daemon cannot tell the state now, the
+// session counts as running.
 async function standing(id) {
   try {
     const { status, metadata } = await session(id, { unasked: true });

@@ -8,15 +8,15 @@ const $ = (id) => document.getElementById(id);
 
 const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields with one value each
 
-// carried are the properties that "ask again" takes from a session and that have no field. Each function returns
-// how the form words the property, or null for its usual value.
+// carried are the properties that "ask again" takes from a session and that have no field. Each function returns the
+// words for the property, or null if it has its usual value.
 const carried = {
   data_class: (name) => `the data is of the class ${name}`,
   output_schema: () => "the answer has to fit a JSON Schema",
   order: (order) => (order === "balanced" ? null : `the order is ${order}`),
   timeout_seconds: (s) => `it takes at most ${lasting(1000 * s)}`,
   max_total_tokens: (n) => `it uses at most ${count(n, "token")}`,
-  on_partial: (choice) => (choice === "refuse" ? "an answer of a part of the council is refused" : null),
+  on_partial: (choice) => (choice === "refuse" ? "an answer of only part of the council is refused" : null),
 };
 
 let draft = kept("draft"); // the content of the form, in the form of POST /v1/council
@@ -106,8 +106,8 @@ function fill() {
       el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
         cost == null ? "" : ` · lately ${usd(cost)}`}`));
   }));
-  // With several councils, members can be chosen only when the reader asks a session again that had chosen members
-  // of the default council.
+  // With several councils, the reader can choose members only in one case: an earlier session had chosen members of the
+  // default council, and the reader asks it again.
   $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));
   $("chairman-field").hidden = council === null;
   $("models-choice").replaceChildren(...known.map((model) => {
@@ -143,7 +143,8 @@ function fill() {
     }, "Ask without these"));
 }
 
-// read takes the form into the draft. It leaves out empty fields, and members that are those of the council.
+// read copies the form into the draft. It leaves out empty fields, and the members if they are the usual ones of the
+// council.
 function read() {
   for (const name of texts) draft[name] = $(name).value;
   if (!council) return;

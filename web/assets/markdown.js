@@ -23,7 +23,7 @@ function reader(create) {
   md.inline.ruler.before("escape", "math", inlineMath);
   md.block.ruler.before("fence", "math", blockMath, { alt: ["paragraph", "blockquote", "list"] });
   md.block.ruler.before("table", "deep", tooDeep);
-  // The time to pair marks grows with the square of their number.
+  // The time that markdown-it needs to pair marks grows with the square of their number.
   const parse = md.inline.parse.bind(md.inline);
   md.inline.parse = (src, parser, env, out) => {
     if (src.length < mostMarks || (src.match(/[*_~$[\]`<\\]|:\/\//g)?.length ?? 0) < mostMarks) {
@@ -93,7 +93,8 @@ function blockMath(state, start, end, silent) {
   return false;
 }
 
-// tooDeep shows the lines of a block inside too many others as plain text. markdown-it would leave them out.
+// tooDeep shows the lines of a block that is inside too many other blocks as plain text. markdown-it would leave these
+// lines out.
 function tooDeep(state, start, end, silent) {
   if (state.level < deepest) return false;
   if (silent) return true;
@@ -185,9 +186,9 @@ function firstLines(text, size) {
   return end > 0 ? text.slice(0, end) : text;
 }
 
-// certain returns how many blocks, and how many characters, of a text cannot change when the text grows. These are
-// all before the last block that follows an empty line and has a complete first line. Any other block can still
-// join the one above: "***" can become bold text of a paragraph, and "2" an item of a list.
+// certain returns how many blocks, and how many characters, of a text cannot change when the text grows. These are all
+// before the last block that follows an empty line and has a complete first line. Any other block can still become part
+// of the block above it: "***" can become bold text of a paragraph, and "2" an item of a list.
 function certain(text, tokens) {
   const lines = [0];
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) lines.push(at + 1);
@@ -380,8 +381,8 @@ export function plain(text, most) {
 
 const longestBallot = 20_000; // characters
 
-// withoutBallot splits a review into its prose and the critiques in its ballot, by label. A part that is not
-// certainly the ballot stays in the prose.
+// withoutBallot splits a review into its prose and the critiques in its ballot, by label. A part that may not be the
+// ballot stays in the prose.
 export function withoutBallot(text) {
   const fenced = /(?:^|\n) {0,3}```(?:json)?[ \t]*\n([^`]*?)\n? {0,3}```\s*$/i.exec(text.slice(-longestBallot));
   const candidates = fenced ? [[text.slice(-longestBallot).length - fenced.index, fenced[1]]] : [];
@@ -404,8 +405,8 @@ export function withoutBallot(text) {
   return { prose: text, critiques: new Map() };
 }
 
-// about returns the paragraphs of a review's prose about the answer with a label, or "". They begin with the
-// paragraph that starts with the label, and end before one that starts with another.
+// about returns the paragraphs of a review's prose about the answer with a label, or "". They begin with the paragraph
+// that starts with the label, and end before a paragraph that starts with another label.
 export function about(prose, label) {
   const begins = /^[\s>#*_\d.)-]{0,12}(Response [A-Z]{1,2})\b/;
   let on = false;

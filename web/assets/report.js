@@ -19,8 +19,8 @@ export async function report(section, signal, _, query) {
       findings(r.metrics.filter((m) => m.kind !== "favour")),
       el("p", { class: "hint" }, `An effect is found when its q is below ${number(r.levels.below_50_sessions)} `
         + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
-        + "“Would be found” is the effect that would be found with a probability of 80 %, and “Of one reviewer” the same where one "
-        + "reviewer alone has it."),
+        + "“Would be found” is the effect that would be found with a probability of 80 %, and “Of one reviewer” is the same for an effect that "
+        + "only one reviewer has."),
       splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series),
       positions(r.positions), modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], evidence(r.evidence), skipped(r.skipped), notMeasured(r.not_measured)));
@@ -101,9 +101,9 @@ async function eventBoard(section, signal, query) {
     })), range),
     folded(title, [{ title: "Of", cell: name }, ...columns], rows, true));
   place.replaceChildren(
-    el("p", { class: "lead" }, "Over the organisations that send events by consent: the mean of their own means, so that each counts alike."),
+    el("p", { class: "lead" }, "Each figure is the mean over organisations that agreed to send events. Each organisation counts once, with its own mean."),
     el("p", { class: "hint" }, `A row takes ${b.min_organisations} organisations with ${b.min_sessions} sessions each. `
-      + "It changes once a day at most, and only with groups of organisations, so that nobody can tell what one of them sent."),
+      + "It changes once a day at most, and only with groups of organisations, so that no one can tell what a single organisation sent."),
     b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few events.` : "The events were not looked at yet."),
     b.models.length ? figure("Models", b.models, (e) => e.model, { low: 0, high: 1 }) : "",
     ...b.bias.map((e) => figure(indicators[e.metric].title, [e], () => "All organisations", indicators[e.metric])));
@@ -120,11 +120,11 @@ const choices = {
 const labels = {
   sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before",
   reviewer: "Reviewer, or how it begins", model: "Model, or how it begins", category: "Category", language: "Language",
-  config_version: "Council version", model_version: "Model version", split: "Describe apart by",
+  config_version: "Council version", model_version: "Model version", split: "Split by",
 };
 
-// open shows the choices, and returns the answer of the endpoint to them. If the call fails, it shows the problem
-// under the choices and returns null.
+// open shows the choices, and returns the answer of the endpoint for these choices. If the call fails, open shows the
+// problem under the choices and returns null.
 async function open(name, path, section, signal, query) {
   query.delete("format"); // the page reads JSON
   const asked = `${path}?${query}`;
@@ -141,8 +141,8 @@ async function open(name, path, section, signal, query) {
   }
 }
 
-// form lets the reader choose what the report covers. The address has the choices, so that a link shows the same
-// report.
+// form lets the reader choose what the report covers. The choices are part of the address, so that a link shows the
+// same report.
 function form(name, asked, query) {
   const field = (key) => {
     const id = `${name}-${key}`, value = query.get(key) ?? "";
@@ -180,7 +180,7 @@ function form(name, asked, query) {
     }, format.toUpperCase()))), failed);
 }
 
-// matched says which members a part of an id matches.
+// matched says which members a filter with a part of an id matches.
 function matched(filters) {
   return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.left_out
     ? `${f.field} “${f.asked}” leaves out ${count(f.left_out, "record")}${f.present.length ? `, of ${f.present.join(", ")}` : ""}. `
@@ -202,7 +202,8 @@ function findings(metrics) {
         .map((x) => el("li", {}, x.sentence))) : null))));
 }
 
-// folded returns a folded table. With shown it is open, for a short table that is the main content.
+// folded returns a folded table. If shown is true, the table is open. That is for a short table that is the main
+// content.
 function folded(caption, columns, rows, shown) {
   return el("details", { class: "fold", open: Boolean(shown) }, el("summary", {}, "The figures as a table"), table(caption, columns, rows));
 }
@@ -223,8 +224,8 @@ function units(metrics) {
   return [...groups].sort((a, b) => describes(a) - describes(b));
 }
 
-// measured shows the metrics of one unit. It lists the members of metrics that have a finding or only describe. The
-// members of all other headlines prove nothing.
+// measured shows the metrics of one unit. It lists the members of metrics that have a finding or only describe. In all
+// other metrics, the figures of single members prove nothing.
 function measured(unit, metrics) {
   const unfolded = metrics.filter((m) => found(m) || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
@@ -276,9 +277,9 @@ function figure(title, metrics, label) {
   ];
 }
 
-// ownScale says by how many points an effect moves the scores on the reviewers' own scales, where scores cannot
-// pass the ends.
-const ownScale = ({ on_own_scale: points }) => (points == null ? null : `On the reviewers’ own scales, which end: ${number(points)} points`);
+// ownScale says by how many points an effect moves the scores on the reviewers' own scales. On these scales, scores
+// cannot pass the ends.
+const ownScale = ({ on_own_scale: points }) => (points == null ? null : `On the reviewers’ own scales, which have ends: ${number(points)} points`);
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;
@@ -289,7 +290,7 @@ function profiles({ reviewers, prior }) {
     el("p", { class: "hint" },
       `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}. `,
       "A reviewer left of 0 is harsher than the others. ",
-      "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures are not tested."),
+      "Drift is how far the later half of the scores lies from the earlier half, in standard deviations. These figures are not tested."),
     folded("What each reviewer gave, own reviews included", [
       { title: "Reviewer", cell: (r) => r.reviewer_id },
       { title: "Relative harshness", numeric: true, cell: (r) => number(r.relative_harshness.point_estimate) },
@@ -310,8 +311,8 @@ function series(points) {
   if (!points?.length) return null;
   const reviewers = [...new Set(points.flatMap((p) => p.reviewers.map((r) => r.reviewer_id)))].sort();
   return el("section", {}, el("h2", {}, "Over time"),
-    el("p", { class: "hint" }, "Relative harshness in points over rolling windows, each of which shares half of its sessions with "
-      + "the next. These figures are not tested: drift and change points are."),
+    el("p", { class: "hint" }, "Relative harshness in points over rolling windows. Each window shares half of its sessions with "
+      + "the next one. These figures are not tested: drift and change points are."),
     folded("Rolling windows", [
       { title: "From", cell: (p) => moment(p.start) },
       { title: "To", cell: (p) => moment(p.end) },
@@ -399,15 +400,15 @@ function evidence(e) {
   ];
   const agreements = [...orders(people.agreement, ""), ...orders(people.unasked.agreement, ", unasked")];
   return el("section", { class: "figure" }, el("h2", {}, "Does the council pay?"),
-    el("p", { class: "hint" }, "How often the final answer is preferred to the answer that the council ranked first. That is taste, of the "
-      + "council’s own members or of people, and never what is right."),
+    el("p", { class: "hint" }, "How often the final answer is preferred to the answer that the council ranked first. This shows the taste "
+      + "of the council’s own members or of people, and not which answer is right."),
     el("p", {}, `Reviewers that wrote neither text${preferences[shadow.verdict]}`),
-    people.wanted ? el("p", {}, `People${preferences[people.verdict]} ${people.labelled} of ${count(people.wanted, "session")} that people `
-      + "were asked about have their word on both answers.") : null,
-    people.reviewers_add === false ? el("p", {}, "The reviewers add nothing to what people say.") : null,
+    people.wanted ? el("p", {}, `People${preferences[people.verdict]} In ${people.labelled} of ${count(people.wanted, "session")} that people `
+      + "were asked about, they compared both answers.") : null,
+    people.reviewers_add === false ? el("p", {}, "The opinions of reviewers add nothing to those of people.") : null,
     people.dominant ? el("p", {}, `More than half of the labels are of one person, ${people.dominant}.`) : null,
-    people.unasked.labels ? el("p", {}, `${count(people.unasked.labels, "label")} of sessions that nobody asked about stand for those `
-      + "who gave them alone.") : null,
+    people.unasked.labels ? el("p", {}, `${count(people.unasked.labels, "label")} of sessions that nobody asked about represent only `
+      + "the people who gave them.") : null,
     shares.length ? [
       plot("How often each is preferred, with its 95 % interval", shares.map((s) => ({ label: s.name, ...s })), { low: 0, high: 1 }),
       folded("How often each is preferred", [

@@ -5,13 +5,13 @@ import { call, get, getAgain } from "./api.js";
 import { bar, cost } from "./audit.js";
 import { away, count, el, problem, table, usd } from "./dom.js";
 
-const whose = { day: "of today’s limit", token: "of this token’s limit of today" };
+const whose = { day: "today’s", token: "this token’s daily" };
 
 // left says how much of each limit is left.
-const left = (limits) => limits.map((l) => `${usd(l.left_usd)} ${whose[l.scope]} of ${usd(l.limit_usd)}`).join(", ");
+const left = (limits) => limits.map((l) => `${usd(l.left_usd)} of ${whose[l.scope]} ${usd(l.limit_usd)} left`).join(", ");
 
-// estimate shows in a place what a question would cost. It changes nothing if the signal is aborted, and empties
-// the place if the daemon is too old for estimates.
+// estimate shows in the element place what a question would cost. It changes nothing if the signal is aborted. It
+// empties the place if the daemon is too old for estimates.
 export async function estimate(place, question, signal) {
   let said;
   try {
@@ -32,24 +32,24 @@ export async function estimate(place, question, signal) {
 
 function estimated(e) {
   const most = e.upper_usd != null ? `at most ${usd(e.upper_usd)}`
-    : `the most is unknown, because ${e.unpriced.length ? `nobody knows the price of ${e.unpriced.join(", ")}`
+    : `the most is unknown, because ${e.unpriced.length ? `there is no price for ${e.unpriced.join(", ")}`
       : "nothing limits how long the answers are"}`;
-  const usual = e.expected_usd == null ? "what they usually cost is not known yet" : `expected to cost ${usd(e.expected_usd)}`;
+  const usual = e.expected_usd == null ? "their usual cost is not known yet" : `expected to cost ${usd(e.expected_usd)}`;
   const today = e.limits.filter((l) => l.scope !== "session");
   return [
     el("p", {}, `${count(e.calls, "call")}, ${usual}; ${most}.`),
-    e.fits ? null : el("p", { class: "bad" }, `It would be refused: ${e.refusal ?? "a limit of cost leaves no room for it"}`),
-    e.fits && e.limits.length ? el("p", {}, `The limits of cost leave room for it.${today.length ? ` Left are ${left(today)}.` : ""}`) : null,
+    e.fits ? null : el("p", { class: "bad" }, `It would be refused: ${e.refusal ?? "it could exceed a cost limit"}`),
+    e.fits && e.limits.length ? el("p", {}, `Within budget.${today.length ? ` ${left(today)}.` : ""}`) : null,
   ];
 }
 
 // bill shows in a place what a session cost, how much of it is uncertain, and what is left of today's limits.
 export async function bill(place, { metadata: { usage, warnings } }, signal) {
-  const sum = usage.cost_usd == null ? "What it cost is unknown." : `It cost ${cost(usage.total)}.`;
+  const sum = usage.cost_usd == null ? "The cost is unknown." : `It cost ${cost(usage.total)}.`;
   const uncertain = warnings.find((w) => w.code === "cost_uncertain");
   const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon has no limits
   if (signal.aborted) return;
-  place.replaceChildren(el("p", {}, sum, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` Left are ${left(limits)}.` : null));
+  place.replaceChildren(el("p", {}, sum, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` ${left(limits)}.` : null));
 }
 
 const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
@@ -73,12 +73,12 @@ export async function spend(section, signal, _, query) {
   const [{ total_usd: total, uncertain_usd: uncertain, unknown_calls: unknown, limits, rows }] = reports;
   place.replaceChildren(
     el("p", { class: "lead" }, `${usd(total)} in all${uncertain > 0 ? `, of which at most ${usd(uncertain)} are uncertain` : ""}.`),
-    unknown > 0 ? el("p", {}, `What ${count(unknown, "call")} cost is unknown, and not in the sums.`) : "",
-    limits.length ? el("p", {}, `Left are ${left(limits)}.`) : "",
+    unknown > 0 ? el("p", {}, `The cost of ${count(unknown, "call")} is unknown, and not in the sums.`) : "",
+    limits.length ? el("p", {}, `${left(limits)}.`) : "",
     ...(rows.length === 0 ? [el("p", {}, "No session began in these days.")]
       : reports.map((r) => el("section", { class: "figure" }, el("h2", {}, `By ${r.by}`), costs(kinds[r.by], r)))),
-    el("p", { class: "hint" }, "A session belongs to the day on which it began. Uncertain is what failed or was cut off: it counts with the "
-      + "most that it can have cost."));
+    el("p", { class: "hint" }, "A session belongs to the day on which it began. Uncertain is the cost of calls that failed or were cut off. They count with "
+      + "the most that they can have cost."));
 }
 
 function costs(title, { by, rows }) {
