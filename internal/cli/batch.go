@@ -64,7 +64,7 @@ func (c batchCmd) Run(ctx context.Context, std IO) error {
 	return b.run(ctx, std, c.batchFlags)
 }
 
-// asked is an engine whose requests use the council of the flags.
+// asked is an engine whose requests use the council that the flags name.
 type asked struct {
 	*daemon.Engine
 	flags batchFlags

@@ -28,8 +28,8 @@ const (
 	emptyEntry   = "entry %d is empty: remove the comma, or write what belongs there"
 	maxDays      = 36500
 	minTokenSize = 16 // in characters. 16 hexadecimal digits are 64 bits.
-	// maxPlaces takes the place of every larger number of sessions or calls. No machine can run more, and products with
-	// it do not overflow.
+	// maxPlaces replaces every larger number of sessions or calls. No machine can run more, and products with maxPlaces do
+	// not overflow.
 	maxPlaces = 1 << 20
 )
 

@@ -269,7 +269,7 @@ func (c Config) constants() Constants {
 	}
 }
 
-// maxBytes takes the place of every larger size, so that products with it do not overflow.
+// maxBytes replaces every larger size, so that products with maxBytes do not overflow.
 const maxBytes Bytes = 1 << 50
 
 // ServiceLinks returns the sorted names of the variables that Kubernetes has set for Services. They are no settings.

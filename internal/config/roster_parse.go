@@ -519,7 +519,7 @@ func (r *rosterReader) token(name string, n *yaml.Node) {
 	r.roster.Tokens = append(r.roster.Tokens, t)
 }
 
-// mostCalls and mostSeconds take the place of every larger number, so that products with them do not overflow.
+// mostCalls and mostSeconds replace every larger number, so that products with these limits do not overflow.
 const (
 	mostCalls   = 1 << 20
 	mostSeconds = 1 << 30

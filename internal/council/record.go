@@ -14,8 +14,8 @@ const RecordSchema = "1.4.0"
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
 
-// EarlySchema reports whether a schema version is from before 1.2.0. Such records have no ranks, and their Position may
-// not be the position at which this reviewer saw the answer.
+// EarlySchema reports whether a schema version is from before 1.2.0. Such records have no ranks, and their Position
+// need not be the position at which this reviewer saw the answer.
 func EarlySchema(version string) bool {
 	return strings.HasPrefix(version, "1.0.") || strings.HasPrefix(version, "1.1.")
 }

@@ -64,7 +64,7 @@ type Engine struct {
 	setup atomic.Pointer[setup]
 	// before is the setup before the last Reload, or nil. Plans that were made with it may still have to run.
 	before atomic.Pointer[setup]
-	// reloaded has room for one element. Reload puts it there to wake watchPrices.
+	// reloaded has room for one element. Reload sends an element to wake watchPrices.
 	reloaded chan struct{}
 	book     *spend.Book
 	// stopping says that the daemon stops. Stored sessions that it cancels continue in another process.

@@ -37,7 +37,7 @@ type ledger struct {
 	mu      sync.Mutex // guards waiting, and is held while the store takes lines in their order
 	waiting [][]byte   // lines whose callers do not wait for the disk
 
-	// ended has room for one element. noteSynced puts it there to wake keepEnd.
+	// ended has room for one element. noteSynced sends an element to wake keepEnd.
 	ended   chan struct{}
 	endFile sync.Mutex // held while the end is written
 	endMu   sync.Mutex // guards all below

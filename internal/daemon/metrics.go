@@ -9,7 +9,7 @@ import (
 
 // measure adds the state of the daemon to the metrics: readiness, stores, roster, costs, events and prices.
 func (d *Daemon) measure() {
-	d.engine.metrics.Gauges("councild_ready", "Whether requests can be sent here: 1 yes, 0 no, by the code of what /readyz says, or ok.",
+	d.engine.metrics.Gauges("councild_ready", "Whether requests can be sent here: 1 yes, 0 no, by the code of the reason at /readyz, or ok.",
 		[]string{"code"}, func(set func(float64, ...string)) {
 			reasons := d.NotReady()
 			for _, r := range reasons {

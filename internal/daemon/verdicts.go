@@ -21,7 +21,7 @@ const verdictsRest = 10
 type verdicts struct {
 	report func(context.Context, bias.Query) (bias.Report, error)
 	log    *slog.Logger
-	// asked has room for one element. A scrape puts it there to ask for new verdicts.
+	// asked has room for one element. A scrape sends an element to ask for new verdicts.
 	asked chan struct{}
 
 	mu sync.Mutex // guards latest
