@@ -121,7 +121,7 @@ func TestTokenThatCannotBeKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	tokens, log, err := open(t, dangling)
-	if err != nil || len(tokens) != 1 || !strings.Contains(log, "cannot be kept") {
+	if err != nil || len(tokens) != 1 || !strings.Contains(log, "cannot be stored") {
 		t.Errorf("%v, %v: %s", tokens, err, log)
 	}
 }
