@@ -219,7 +219,7 @@ func TestRosterRules(t *testing.T) {
 		},
 		{
 			"tiers out of order", "input_tokens: 272000, input: 2.5, output: 15}", "input_tokens: 9, input: 1}, {input_tokens: 9, input: 2}", 6,
-			"rising order",
+			"ascending order",
 		},
 		{"tier without its tokens", "input_tokens: 272000, ", "", 6, "lacks input_tokens"},
 		{"one member", "members: [gpt, skeptic, local], reviewers", "members: [gpt], reviewers", 13, "list two or more"},

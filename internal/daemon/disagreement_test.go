@@ -283,7 +283,7 @@ func TestEmbeddings(t *testing.T) {
 		t.Errorf("after a calibration that failed: %s", report.Wording)
 	}
 	// Four answers are not embedded: nothing could be said of them.
-	if _, report, _ := ask(t, d, twoCamps(4)); !strings.Contains(report.Wording, "it takes 5") || report.Clustering.Usage.CostUSD == nil || *report.Clustering.Usage.CostUSD != 0 {
+	if _, report, _ := ask(t, d, twoCamps(4)); !strings.Contains(report.Wording, "the test needs 5") || report.Clustering.Usage.CostUSD == nil || *report.Clustering.Usage.CostUSD != 0 {
 		t.Errorf("four answers: %s %+v", report.Wording, report.Clustering.Usage)
 	}
 }

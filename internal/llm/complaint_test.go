@@ -129,7 +129,7 @@ var errorCases = []struct {
 	{
 		"200, MiniMax, no error", 200,
 		`{"choices":null,"base_resp":{"status_code":0,"status_msg":"fine"}}`,
-		"bad_response", 1, "neither an answer", 0,
+		"bad_response", 1, "holds no answer", 0,
 	},
 	{"200, no status", 200, `{"error":{"message":"boom","code":null}}`, "bad_response", 1, "boom", 0},
 	{"200, a text", 200, `{"error":"boom"}`, "bad_response", 1, "boom", 0},

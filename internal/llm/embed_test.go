@@ -119,7 +119,7 @@ func TestEmbeddingReplies(t *testing.T) {
 		"words":                 {`{"data":[{"embedding":["a"]},{"embedding":[1,2]}]}`, "not the JSON"},
 		"base64":                {`{"data":[{"embedding":"AAAA"},{"embedding":"AAAA"}]}`, "not the JSON"},
 		"an object":             {`{"data":{"embedding":[1]}}`, "not the JSON"},
-		"a completion":          {`{"choices":[{"message":{"content":"hi"}}]}`, "neither"},
+		"a completion":          {`{"choices":[{"message":{"content":"hi"}}]}`, "holds no answer"},
 		"an error":              {`{"error":{"message":"no such thing"}}`, "no such thing"},
 		"a list":                {`[]`, "not the JSON"},
 		"nothing":               {``, "not the JSON"},

@@ -64,7 +64,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 			return nil
 		case last && call.Stage == council.Stage3: // The best answer can take the place of the synthesis.
 			return &council.Failure{
-				Code: council.FailInterrupted, Message: "not called: no daemon can continue the session",
+				Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session",
 			}
 		case last:
 			return interrupt(errors.New("the run may begin no call"))

@@ -416,7 +416,7 @@ func (r *run) warnOfFastestOnly(stage council.Stage) {
 	if len(slow) > 0 {
 		r.warn(council.WarnFastestOnly,
 			fmt.Sprintf(
-				"only the fastest models decided %s; it ended before these models answered: %s", stage, strings.Join(slow, ", "),
+				"%s was decided by the fastest models: these had not answered when it ended: %s", stage, strings.Join(slow, ", "),
 			))
 	}
 }

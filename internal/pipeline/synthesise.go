@@ -57,7 +57,7 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	r.session.Stage3 = &synthesis
 	r.session.Answer = synthesis.Response
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
-		r.warn(council.WarnTakenOver, "no daemon could continue the session: an answer takes the place of the synthesis")
+		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)

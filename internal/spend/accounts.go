@@ -949,7 +949,7 @@ func (b *Book) explain(code council.WarningCode, s *Account) string {
 			"look at the prices of "
 	case council.WarnCostUncertain:
 		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with "+
-			"the most that they can have cost; the models are ", s.uncertain)
+			"the most that they can have cost, of ", s.uncertain)
 	case council.WarnCostOverBound:
 		return "a provider charged more than the most that a request should have cost; " +
 			"the charge counts in full, and later bounds are raised in the same ratio, for "

@@ -510,7 +510,7 @@ func TestRefusals(t *testing.T) {
 		code    council.Code
 		says    string
 	}{
-		{"no price", nil, spend.Opening{Limit: new(spend.Dollar), Models: []string{"a", "c", "c"}}, council.CodeUnpriced, "cost: c;"},
+		{"no price", nil, spend.Opening{Limit: new(spend.Dollar), Models: []string{"a", "c", "c"}}, council.CodeUnpriced, "price: c;"},
 		{"no limit", nil, spend.Opening{Models: []string{"a"}}, council.CodeInvalid, "nothing limits"},
 		{"too low", nil, spend.Opening{Limit: new(spend.Dollar), First: new(spend.Dollar)}, council.CodeInvalid, "too low"},
 		{"over the day", nil, spend.Opening{Limit: new(day + 1)}, council.CodeOverBudget, "all sessions"},

@@ -200,7 +200,7 @@ func TestParseTariff(t *testing.T) {
 		"": "no price", "1": "INPUT/OUTPUT", "a/1": "not a price", "1/-1": "not a price", "0.0000001/1": "six decimals",
 		"1/10001": "too high", "1/2@tomorrow": "no day", "1/2+": "no further price", "1/2+request": "request:0.005",
 		"1/2+request:-1": "not an amount", "1/2+fee:1": "write cached_input", "1/2+output:3": "second price", "1/2+request:1+request:2": "second price",
-		"1/2+above:x": "above:200000", "1/2+above:0": "rising order", "1/2+above:5+above:5": "rising order", "1/2+above:5+input:1+input:2": "second price",
+		"1/2+above:x": "above:200000", "1/2+above:0": "ascending order", "1/2+above:5+above:5": "ascending order", "1/2+above:5+input:1+input:2": "second price",
 		"1/2+reasoning:0.0000001": "six decimals", "1/2@2026-11-20+request:1": "no day",
 	} {
 		if _, err := spend.ParseTariff(text); err == nil || !strings.Contains(err.Error(), want) {
