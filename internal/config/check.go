@@ -110,14 +110,26 @@ func (c *Config) check(p *problems) {
 				"path, in ASCII (xn--... for other letters); * is refused, because any page could then spend what the council costs", i+1)
 		}
 	}
+	for _, r := range slices.Concat(c.rules(), c.costRules()) {
+		if !r.ok {
+			p.invalid(r.variable, r.problem)
+		}
+	}
+}
+
+// rule is something that must hold for the value of a variable.
+type rule struct {
+	ok                bool
+	variable, problem string
+}
+
+// rules returns the rules for single variables, other than those of costs.
+func (c *Config) rules() []rule {
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	members := len(c.Models) // It is 0 without a council.
-	for _, rule := range []struct {
-		ok                bool
-		variable, problem string
-	}{
+	return []rule{
 		{
 			isHostPort(c.Addr), "LLM_COUNCIL_ADDR",
 			"is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080",
@@ -149,29 +161,6 @@ func (c *Config) check(p *problems) {
 		{
 			c.Quorum >= 0 && (members == 0 || c.Quorum <= members), "LLM_COUNCIL_QUORUM",
 			outOfRange + "use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them",
-		},
-		{
-			within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD",
-			outOfRange + "use an amount above 0",
-		},
-		{
-			within(c.MaxCostUSDPerDay, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD_PER_DAY",
-			outOfRange + "use an amount above 0",
-		},
-		{
-			within(c.MaxCostUSDPerTokenDay, math.SmallestNonzeroFloat64, math.MaxFloat64),
-			"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
-			outOfRange + "use an amount above 0",
-		},
-		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
-		{
-			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
-			"LLM_COUNCIL_COST_LIMITS",
-			"needs a bound for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
-		},
-		{
-			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",
-			"leaves a daily limit without the file that it needs: name a directory, or unset it",
 		},
 		{within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange + "use 1 or more"},
 		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},
@@ -218,10 +207,35 @@ func (c *Config) check(p *problems) {
 		{c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange + "use a time of 0 or more"},
 		{c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange + "use 0 or more"},
 		{c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange + "use 1 or more"},
-	} {
-		if !rule.ok {
-			p.invalid(rule.variable, rule.problem)
-		}
+	}
+}
+
+// costRules returns the rules for the limits of costs.
+func (c *Config) costRules() []rule {
+	return []rule{
+		{
+			within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD",
+			outOfRange + "use an amount above 0",
+		},
+		{
+			within(c.MaxCostUSDPerDay, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD_PER_DAY",
+			outOfRange + "use an amount above 0",
+		},
+		{
+			within(c.MaxCostUSDPerTokenDay, math.SmallestNonzeroFloat64, math.MaxFloat64),
+			"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
+			outOfRange + "use an amount above 0",
+		},
+		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
+		{
+			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
+			"LLM_COUNCIL_COST_LIMITS",
+			"needs a bound for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
+		},
+		{
+			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",
+			"leaves a daily limit without the file that it needs: name a directory, or unset it",
+		},
 	}
 }
 
