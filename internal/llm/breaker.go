@@ -17,7 +17,7 @@ const (
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
 	// breakerPause is how long a breaker stays open before a request tries the model again. The pause may be short:
-	// if it were longer, the request that tries the model would only be refused.
+	// without the try, the breaker would refuse this request anyway.
 	breakerPause = 10 * time.Second
 )
 

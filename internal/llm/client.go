@@ -40,9 +40,10 @@
 //
 // Retries and breakers are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to F04 of
 // docs/faults.md. Its retry budget is a share of the calls in flight: when a provider refused every call, the budget
-// let all retries pass. A retry that does not fit waits until the deadline. The breaker becomes half open only when a
-// request asks to be sent. It takes the late result of a request from before it opened as the result of the probe. A
-// probe that was cancelled closes the breaker, or blocks it for ever.
+// let all retries pass. A retry that does not fit waits until the deadline. Its breaker becomes half open only when a
+// request asks to be sent. That request is the probe, which tries the model. If a request from before the breaker
+// opened ends late, the breaker takes its result as the result of the probe. A probe that was cancelled closes the
+// breaker, or blocks it for ever.
 //
 // Callers decide what to ask, what a reply means, and whether another model is asked instead.
 package llm
@@ -429,7 +430,8 @@ func deliver(total *council.Completion, reply council.Completion) {
 	total.ModelVersion = reply.ModelVersion
 }
 
-// claimRetry takes a place in the queue for retry n of a call. It returns nil if another request is pointless.
+// claimRetry takes a place in the queue of the retry budget for retry n of a call. It returns nil if another request
+// is pointless.
 func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, failure *council.Failure) *claim {
 	wait, ok := c.backoff(ctx, n, failure)
 	if !ok || !m.breaker.admits(p.now()+wait) {
@@ -443,7 +445,7 @@ type request int
 
 const (
 	firstRequest request = iota
-	retry                // its claim was granted
+	retry                // the budget has granted it
 	sameAgain            // repeated without an option; the budget does not count it
 )
 

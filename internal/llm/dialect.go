@@ -239,8 +239,9 @@ func leftOut(asked, without options) []string {
 	return names
 }
 
-// refusal returns the sent option that the provider may have refused, or 0. If the error names a sent option, it is
-// that one. Otherwise it is optFormat, if that was sent: providers word this refusal in too many ways to recognise.
+// refusal returns the sent option that the provider may have refused, or 0. If the error names a sent option, refusal
+// returns that option. Otherwise it returns optFormat if that was sent, because providers word the refusal of a format
+// in too many ways to recognise.
 func refusal(x *exchange, f *council.Failure, sent options) options {
 	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
 		return 0

@@ -28,8 +28,8 @@ type ModelList struct {
 	Partial bool          // the provider has more, on further pages
 }
 
-// Find returns the model whose ID, or one of whose Aliases, is the argument id. For an alias, Ends is zero: when the
-// model ends, its provider lets the alias stand for another model.
+// Find returns the model that has the id as its ID or as one of its Aliases. For an alias, Ends is zero, because an
+// alias does not end with its model: the provider then lets it stand for another model.
 func (l ModelList) Find(id string) (ListedModel, bool) {
 	if i := slices.IndexFunc(l.Models, func(m ListedModel) bool { return m.ID == id }); i >= 0 {
 		return l.Models[i], true

@@ -8,22 +8,22 @@ import (
 )
 
 // Some local servers cut a prompt that is longer than their window, and do not say so. With Ollama's default, the
-// model sees only the last 4,096 tokens. Such servers still report how many tokens the model read. So a prompt was
-// cut if that number is smaller than the number of tokens that any tokeniser makes of the text.
+// model sees only the last 4,096 tokens. Such servers still report how many tokens the model read. If the text has
+// more tokens than that with every tokeniser, the prompt was cut.
 //
-// fewestTokens returns a lower bound for the number of tokens in a text. It counts letters, marks on them, and
-// digits. No vocabulary in use has longer tokens of such characters than these:
+// fewestTokens returns a lower bound for the number of tokens in a text. It counts letters, marks on them, and digits.
+// Every vocabulary in use makes at least this many tokens of such characters:
 //
-//   - A word of up to 6 characters counts as a seventh for each, and a seventh for the blank before it. Longer words
-//     count as one token, and from 14 characters on as one for each 14. Tokenisers split at words, so a word has at
-//     least one token. With the largest vocabularies (o200k of OpenAI, 200,000 tokens), English prose has 4.5 to 5
-//     characters per token. Even tokens of several words (SuperBPE) come to only 6.6 characters. German, Finnish and
-//     all other scripts with blanks have fewer characters per token. In scripts without blanks, such as Thai, a
-//     sentence counts as one word.
+//   - In a word of up to 6 characters, each character counts as a seventh of a token, and so does the blank before the
+//     word. Longer words count as one token, and from 14 characters on as one token for each 14 characters. Tokenisers
+//     split at words, so a word has at least one token. With the largest vocabularies (o200k of OpenAI, 200,000
+//     tokens), English prose has 4.5 to 5 characters per token. Even tokens of several words (SuperBPE) come to only
+//     6.6 characters. German, Finnish and all other scripts with blanks have fewer characters per token. In scripts
+//     without blanks, such as Thai, a sentence counts as one word.
 //   - A Chinese character counts as a third of a token. The vendors of Chinese models name 1.5 to 1.8 characters per
 //     token (DeepSeek: 0.6 tokens per character).
-//   - A syllable of Kana or Hangul counts as a quarter. Tokenisers made for Japanese come to 2.2 characters per token,
-//     those made for Korean to 2.5.
+//   - A syllable of Kana or Hangul counts as a quarter of a token. Tokenisers made for Japanese come to 2.2 characters
+//     per token, and those made for Korean to 2.5.
 //
 // All other characters count as nothing, because a run of 80 blanks, or of "=", can be one token. A character that
 // repeats the one before it counts as nothing too. Base64, numbers and emoji have more tokens than counted here, so

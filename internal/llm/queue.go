@@ -61,9 +61,9 @@ func (q *queue) held(d time.Duration) {
 	}
 }
 
-// expect announces calls that a session is about to begin, unless the last of them would end after more than the time
-// within. The result end is the time until that call would end. It is 0 if the calls need not wait, or if no request
-// has ended yet.
+// expect announces calls that a session is about to begin. It announces nothing if the last of these calls would take
+// longer than the duration within to end. The result end is the time until that call would end. It is 0 if the calls
+// need not wait, or if no request has ended yet.
 func (q *queue) expect(session string, calls int, within time.Duration) (end time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,9 +97,9 @@ func (q *queue) forgetLocked(session string) {
 }
 
 // Expect announces that a session is about to call each of the models. It announces nothing if calls to a provider
-// must wait and the last of them would end after more than the time within. It then returns the name of that provider
-// and the time until the last call would end. It estimates this time from the calls in flight, the calls that wait,
-// and how long earlier calls took.
+// must wait and the last of them would take longer than the duration within to end. It then returns the name of that
+// provider and the time until the last call would end. It estimates this time from the calls in flight, the calls that
+// wait, and how long earlier calls took.
 func (c *Client) Expect(
 	session string, models []string, within time.Duration,
 ) (provider string, end time.Duration, ok bool) {

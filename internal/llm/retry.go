@@ -60,7 +60,7 @@ const (
 )
 
 // budget limits the retries to one provider, so that failures do not multiply the load on a provider in trouble. A
-// retry for which there is no room waits.
+// retry that would exceed the limit waits.
 type budget struct {
 	now func() time.Duration
 
@@ -83,7 +83,7 @@ type claimState int
 
 const (
 	claimEarly   claimState = iota // not due
-	claimWaiting                   // due, but there is no room
+	claimWaiting                   // due, but the budget has no room
 	claimGranted
 	claimRefused
 )
@@ -92,9 +92,9 @@ func newBudget(now func() time.Duration) *budget {
 	return &budget{now: now, sent: window{span: budgetSpan}}
 }
 
-// claim takes a place in the queue for a retry that is due after a wait. It returns nil if waiting for room is
-// pointless. That is so if ctx would end first, assuming that the provider gets as many calls as now, or if most
-// requests of the model fail. The caller must call drop in the end.
+// claim takes a place in the queue for a retry that is due after a wait. It returns nil if waiting for room in the
+// budget is pointless. That is so if ctx would end before there is room, assuming that the provider gets as many calls
+// as now. It is also so if there is no room and most requests of the model fail. The caller must call drop in the end.
 func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()

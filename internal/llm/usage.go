@@ -190,8 +190,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 // cost returns what the request cost in US dollars, or nil if the provider does not say. ok is false if the figure
 // is implausible.
 //
-// If the caller's own key at the provider behind a gateway pays for a request, the gateway charges a fee or
-// nothing. Then both amounts count. In other replies the two are equal.
+// A request may be paid with the caller's own key at the provider behind a gateway. For such a request the gateway
+// charges a fee or nothing, and both amounts count. In all other replies, the two amounts are equal.
 func (f *figures) cost() (usd *float64, ok bool) {
 	cost := f.Cost
 	upstream := f.CostParts.Upstream

@@ -117,7 +117,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[done:]...), '"')
 }
 
-// In a JSON string, a backslash and a character of escapes stand for the character of escaped at the same index.
+// In a JSON string, a backslash and the character escapes[i] stand for the character escaped[i].
 const (
 	escapes = `"\nrtbf/`
 	escaped = "\"\\\n\r\t\b\f/"

@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// maxScans limits how often a stream searches for the end of the thinking, if the thinking holds closing marks that
-// do not end it. After that, the answer is shown only when the whole reply has arrived.
+// maxScans limits how often a stream searches for the end of the thinking. The thinking may hold closing marks that do
+// not end it, and each may cause a search. After maxScans searches, the answer is shown only when the whole reply
+// has arrived.
 const maxScans = 64
 
 // Stream finds the answer in a reply that arrives in pieces. A reply that does not begin like thinking can be shown

@@ -26,10 +26,14 @@
 //
 // A mark is part of a sentence in two cases: a comma, a colon, a semicolon, a full stop or a closing bracket follows
 // it, or a blank and a letter that is not a capital follow it: "</think> closes it". A closing mark of rule 2 must not
-// be part of a sentence, except in the harmony format. A block of rule 1 is not thinking if its closing mark is part of
-// a sentence, and its opening mark is too or the block holds only a word: "<think> and </think> are tags",
-// "<think>...</think> is". An opening mark that is never closed does not make the whole reply thinking if it is part of
-// a sentence and the reply ends as a sentence does. A reply that is cut off inside its thinking seldom ends so.
+// be part of a sentence, except in the harmony format. A block of rule 1 whose closing mark is part of a sentence is
+// not thinking in two cases:
+//
+//   - The opening mark is part of the sentence too: "<think> and </think> are tags".
+//   - The block holds only a word: "<think>...</think> is".
+//
+// An opening mark that is never closed does not make the whole reply thinking if it is part of a sentence and the
+// reply ends as a sentence does. A reply that is cut off inside its thinking seldom ends so.
 //
 // Blanks after thinking are removed with it. The rest is the answer. A mark that begins it is removed
 // (<|START_RESPONSE|>). If thinking or such a mark was removed, the mark that ends the answer is removed too
@@ -96,7 +100,8 @@ const (
 	dropped, droppedEnd = "analysis", "assistantfinal"
 	// maxTag is the length of the longest tag.
 	maxTag = len("</longcat_think>")
-	// longest is more than the length of any mark with the text after it that decides what the mark means.
+	// longest is an upper bound for the length of a mark together with the text after it that decides what the mark
+	// means.
 	longest = 64
 )
 
@@ -231,7 +236,7 @@ func each(text string, from int, yield func(mark) bool) {
 }
 
 // fenced returns the mark that opened the code block around the text after a line, or "" if there is no block
-// (CommonMark). The argument open is that mark for the line itself.
+// (CommonMark). The argument open is the mark that opened the code block around the line itself, or "".
 func fenced(open, line string) string {
 	line = strings.TrimRight(line, " \t\r")
 	indent := len(line) - len(strings.TrimLeft(line, " "))
@@ -385,7 +390,8 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 	return droppedOf(text, more)
 }
 
-// droppedOf is begin for a text that begins with dropped. All other texts are answers.
+// droppedOf does what begin does, for a text that begins with the word dropped, which a server left of harmony's
+// marks. Any other text counts as an answer.
 func droppedOf(text string, more bool) (l lead, from, to, end int) {
 	rest, ok := strings.CutPrefix(text, dropped)
 	switch { // Other words begin like this, too. So only a mark that arrives in one piece counts.
@@ -411,7 +417,8 @@ func isPartOf(text, mark string, anyCase bool) bool {
 	return len(text) < len(mark) && hasPrefix(mark, text, anyCase)
 }
 
-// channelOf is begin for a text that begins with a channel of the harmony format. All other texts are answers.
+// channelOf does what begin does, for a text that begins with a channel of the harmony format. Any other text counts
+// as an answer.
 func channelOf(text string, more bool) (l lead, from, to, end int) {
 	switch name, end := header(text); {
 	case name == "final":
@@ -433,8 +440,8 @@ func channelOf(text string, more bool) (l lead, from, to, end int) {
 	}
 }
 
-// channelEnd returns where a channel ends, and where the text after the channel begins. The text of the channel
-// begins at an offset.
+// channelEnd returns where a channel ends, and where the text after the channel begins. The argument from is the
+// offset at which the text of the channel begins.
 func channelEnd(text string, from int) (end, next int, ok bool) {
 	for i := from; i < len(text); i++ {
 		if text[i] != '<' {
@@ -453,7 +460,8 @@ func channelEnd(text string, from int) (end, next int, ok bool) {
 	return 0, 0, false
 }
 
-// block is begin for a text that begins with the opening mark of a form. The argument of is the index of that form.
+// block does what begin does, for a text that begins with the opening mark of a form. The argument of is the index of
+// that form.
 func block(text string, of int, more bool) (l lead, from, to, end int) {
 	from = len(forms[of].open)
 	closing, atEdge := closingMarks(text, of, from)
