@@ -48,8 +48,9 @@ type Opening struct {
 	// Upper is the most that the session should cost, or nil if that is not known.
 	Upper  *USD
 	Models []string // the models that it may call
-	// Shares say for each stage how many percent of the limits may be spent by the end of the stage. So a stage may
-	// also spend what earlier stages have left. A stage that is missing has 100 percent.
+	// Shares maps each stage to the percentage of the session's limits that may be spent by the end of that stage. A
+	// stage may therefore also spend what earlier stages left over. For a stage that is not in the map, the percentage
+	// is 100.
 	Shares map[council.Stage]int64
 	// MaxTokens is a limit for input and output tokens together, or nil. Options.Hard applies to it as to a cost
 	// limit.
@@ -66,8 +67,8 @@ type Book struct {
 
 	mu       sync.Mutex // guards all below
 	sessions map[string]*Account
-	// orphans has the first line of each session that has no last line in the ledger, because its process has died.
-	// Replay adds the calls that the ledger has to that line.
+	// orphans holds the first ledger line of each session whose process died before it wrote the session's last line.
+	// Replay adds the calls from the ledger to that first line.
 	orphans map[string]entry
 	days    map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.
@@ -89,14 +90,16 @@ type scope struct {
 func (s *scope) spent() USD { return s.certain.Plus(s.uncertain) }
 func (s *scope) used() USD  { return s.spent().Plus(s.held) }
 
-// overrun says how far bills of a model were above the bounds of their attempts.
+// overrun describes the attempts of one model whose bills were above their bounds. The bound of an attempt is the most
+// that it should have been able to cost.
 type overrun struct {
-	// bill and bound belong to the attempt with the largest ratio. If bound is 0, bill is the largest bill.
+	// bill and bound belong to the attempt with the largest ratio of bill to bound. An attempt with the bound 0 counts
+	// as larger than all others. Among several such attempts, the one with the largest bill counts.
 	bill, bound USD
 	count       int // bills above their bounds
 }
 
-// raise returns a bound, raised by the ratio of the overrun.
+// raise increases the bound of a new attempt by the ratio of the overrun.
 func (o overrun) raise(bound USD) USD {
 	switch {
 	case o.count == 0:
@@ -194,8 +197,8 @@ func (b *Book) scopesLocked(day, token string) [2]*scope {
 	return [2]*scope{b.days[day], b.tokens[key]}
 }
 
-// changeLocked calls change, which changes the account of a session. It adds the difference to the scopes of the
-// session's day.
+// changeLocked calls the function change, which changes the account of a session. Then changeLocked adds the
+// difference to the costs of the session's day, and to those of its token on that day.
 func (b *Book) changeLocked(s *Account, change func()) {
 	before := s.scope
 	held := b.hold(s)
@@ -242,7 +245,8 @@ func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 	return s, nil
 }
 
-// begin is Open without the ledger. old says that the ledger already has the first line.
+// begin does the same as Open, but writes nothing to the ledger. If the result old is true, the ledger already has the
+// first line of the session.
 func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -322,7 +326,8 @@ func (b *Book) withoutPrices(s *Account) *council.Error {
 	}
 }
 
-// overDay refuses a session that does not fit into a daily limit: that of its token, or that of all sessions.
+// overDay refuses a session that does not fit into a daily limit. If ofToken is true, this is the limit of the
+// session's token, and otherwise the limit of all sessions.
 func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
 	whose := "all sessions"
 	name := b.o.Names.Of(council.SettingMaxCostUSDPerDay)
@@ -424,9 +429,9 @@ func (s *Account) warn(code council.WarningCode, model string) {
 	}
 }
 
-// forgetLocked forgets old days. It keeps the days that were changed last, and those of sessions that run or are
-// orphans. It does not compare days with the clock: a clock that jumps ahead and back must not lose what today has
-// cost.
+// forgetLocked forgets old days. It keeps the days that were changed last, the days of running sessions, and the days
+// of sessions without a last line in the ledger. It does not compare days with the clock. If the clock jumped ahead
+// and back, today's cost would otherwise be lost.
 func (b *Book) forgetLocked() {
 	if len(b.recent) <= daysKept {
 		return
@@ -496,7 +501,8 @@ func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 	return h, nil
 }
 
-// Begin is Reserve for a request of a call. It also returns a failure if Options.Hold returns an error.
+// Begin reserves money and tokens for a request of a call, as Reserve does, and then calls Options.Hold. If one of
+// them fails, Begin returns a failure.
 func (s *Account) Begin(
 	ctx context.Context, call *council.Call, a council.Attempt,
 ) (council.Receipt, *council.Failure) {
@@ -683,8 +689,8 @@ const budgetSpent = "the session's budget is spent"
 // maxTokens is more than any request has, and so small that sums do not overflow.
 const maxTokens = 1 << 40
 
-// tokenRoomLocked returns why an attempt would exceed the token limit of its session, or "". Under hard limits it
-// sets how many tokens to reserve.
+// tokenRoomLocked returns why an attempt would exceed the token limit of its session, or "". Under hard limits it also
+// sets h.tokens, the number of tokens to reserve.
 func (h *Hold) tokenRoomLocked() string {
 	s := h.s
 	at := h.at
@@ -752,8 +758,8 @@ func outcomeOf(c council.Consumed) Billed {
 // Charge replaces the hold of an attempt by what the attempt cost, and returns the charge. Charge.USD is nil if the
 // cost is not known. A second Charge does nothing.
 //
-// With a ledger and limits, an uncertain cost is in the ledger when Charge returns, because another process that
-// continues the session could not learn it in another way.
+// With a ledger and limits, Charge returns only after an uncertain cost is in the ledger. If another process continues
+// the session, it can find this cost nowhere else.
 func (h *Hold) Charge(ctx context.Context, o Billed) Charge {
 	charge := h.chargeLocal(o)
 	if charge.Source == SourceBound {
@@ -762,7 +768,7 @@ func (h *Hold) Charge(ctx context.Context, o Billed) Charge {
 	return charge
 }
 
-// chargeLocal is Charge without the ledger.
+// chargeLocal does the same as Charge, but does not write to the ledger.
 func (h *Hold) chargeLocal(o Billed) Charge {
 	b := h.s.b
 	b.mu.Lock()
@@ -791,8 +797,8 @@ func (h *Hold) chargeLocal(o Billed) Charge {
 	return charge
 }
 
-// save writes to the ledger those uncertain costs of a session that are not in it yet. It does not write the other
-// costs: the log of a kept session has them.
+// save writes the uncertain costs of a session to the ledger, if they are not there yet. It does not write known
+// costs, because the log of a kept session has them.
 func (b *Book) save(ctx context.Context, s *Account) {
 	if b.o.Ledger == nil || !b.o.Hard && !b.HasDayLimit() {
 		return
@@ -895,8 +901,8 @@ func (b *Book) chargeLocked(s *Account, c Charge) {
 }
 
 // Close ends the account, and returns warnings for the readers of the session. It releases what the session had
-// reserved of the daily limits. The last line of the ledger may still be on its way to the disk. If a crash loses it,
-// the session counts with its whole limit.
+// reserved of the daily limits. When Close returns, the session's last ledger line may not be on disk yet. If a crash
+// loses this line, the session counts with its whole limit.
 //
 // continues says that another process continues the session. Close then only returns the warnings.
 func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
@@ -926,8 +932,8 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 		return warnings
 	}
 	if a.o.Ledger != nil {
-		// Append queues the line before the reserved money is free. So if the ledger has a session that took this
-		// money, it also has the last line of this session, even after a crash.
+		// Append queues this session's last line before its reserved money is free. Another session may then reserve
+		// this money. If the ledger has that session after a crash, it also has the last line of this session.
 		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // The ledger logs an error and tries again.
 	}
 	held := a.hold(s)

@@ -3,9 +3,9 @@
 // All money is in whole picodollars, see [USD]. Sums are exact. A sum that would overflow is the largest amount,
 // which is above every limit.
 //
-// A [Tariff] says what a model's tokens cost. An [Account] of a [Book] reserves the most that an attempt can cost
-// before the attempt is sent ([Account.Reserve]). Afterwards it replaces the reserved amount by the cost
-// ([Hold.Charge]). Both methods hold the same lock. The cost of an attempt is:
+// A [Tariff] says what a model's tokens cost. The bound of an attempt is the most that the attempt can cost. An
+// [Account] of a [Book] reserves the bound before the attempt is sent ([Account.Reserve]). Afterwards it replaces the
+// reserved amount by the cost ([Hold.Charge]). Both methods hold the same lock. The cost of an attempt is:
 //
 //   - the figure that the provider reports, or else the tariff times the tokens that the provider reports;
 //   - nothing, if the attempt did not reach the provider, or if the provider refused it (HTTP 4xx);

@@ -14,7 +14,7 @@ type Estimate struct {
 	Calls int `json:"calls"` // number of calls if nothing fails
 	// Upper is the most that these calls cost, if answers have at most 8 bytes per token.
 	Upper *USD `json:"upper_usd"`
-	// Expected is the sum of medians: what earlier calls of each model in each stage cost.
+	// Expected adds up, for all calls, the median cost of earlier calls of the same model in the same stage.
 	Expected *USD              `json:"expected_usd"`
 	ByStage  map[string]Figure `json:"by_stage"`
 	ByModel  map[string]Figure `json:"by_model"`
@@ -36,11 +36,11 @@ type Figure struct {
 const (
 	// bytesPerToken is more than the average in nearly all texts.
 	bytesPerToken = 8
-	// overhead is more bytes than a request has besides its texts. promptOverhead is more bytes than the prompts of
-	// reviewers and chairman have besides what they quote.
+	// overhead is an upper bound for the bytes of a request without its texts. promptOverhead is an upper bound for
+	// the bytes of a reviewer's or the chairman's prompt without the texts that the prompt quotes.
 	overhead, promptOverhead = 512, 16 << 10
-	// schemaCopies bounds the bytes that a schema takes in a request, as a multiple of its length. The schema is sent
-	// as the format, once its length. The prompt has it as JSON within a JSON text, at most twice its length.
+	// A schema takes at most schemaCopies times its length in a request. The request holds the schema once as the
+	// format. The prompt repeats it as an escaped JSON text, which is at most twice as long.
 	schemaCopies = 3
 	// endless stands for the length of a reply without a limit. Sums with endless stay negative.
 	endless = math.MinInt64 / 8
@@ -111,7 +111,7 @@ func (l *callList) addStage(s council.StagePlan) {
 	}
 }
 
-// addSides adds the calls of the sides, which read the answers.
+// addSides adds the calls of the additional analyses (council.Side), which read the answers.
 func (l *callList) addSides() {
 	for _, side := range l.plan.Sides {
 		stage := council.Stage(side.Name)

@@ -118,9 +118,9 @@ func (e entry) addWhole(s *scope, sign int) {
 	s.uncertain = s.uncertain.Plus(*whole)
 }
 
-// Replay adds the sessions in the lines of a ledger, and skips damaged lines. If days is not nil, it skips all
-// other days. It is called once, before any session is opened. A session without an end counts with its whole
-// limit, as uncertain, until it is opened again.
+// Replay adds the sessions in the lines of a ledger to the Book, and skips damaged lines. If days is not nil, Replay
+// skips the sessions of all other days. Call Replay once, before any session is opened. A session without an end
+// counts with its whole limit, as uncertain, until it is opened again.
 //
 // The days should be [State.Recent], the last days in the ledger. They do not depend on the clock, which may be
 // wrong.

@@ -62,8 +62,8 @@ type collector struct {
 	rows  map[string]*Row
 	ended map[string]bool  // sessions whose last line has come
 	open  map[string]entry // sessions without an end
-	// calls holds those calls of the sessions in open that the ledger has. They do not count yet, because
-	// these sessions count with their whole limits.
+	// calls holds the calls that the ledger has of sessions without an end. They do not count yet, because these
+	// sessions count with their whole limits.
 	calls map[string][]Charge
 }
 

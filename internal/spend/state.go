@@ -247,7 +247,7 @@ type State struct {
 	Reasons  []Skipped `json:"reasons"`
 	Expected *int64    `json:"expected_lines"` // End.Lines, or null if no end is kept
 	Missing  int64     `json:"missing_lines"`  // a lower bound, without the unreadable lines
-	// MissingUSD is a lower bound for each day of what missing and unreadable lines cost.
+	// MissingUSD maps each day to a lower bound for the cost in its missing and unreadable lines.
 	MissingUSD map[string]USD `json:"missing_usd"`
 	// Torn says that the ledger ends in a part of a line. A crash left that part, or the line is being written.
 	Torn     bool         `json:"torn"`

@@ -7,8 +7,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// sums are what the calls of a session consumed, as the JSON of the session reports it. Unlike the amounts that count
-// against limits, they hold no bounds. A figure that is not known is missing in the sums. The sums are then partial.
+// sums are what the calls of a session consumed, as the JSON of the session reports it. Amounts that count against
+// limits use an upper bound for an unknown figure. sums leave out an unknown figure, and are then partial.
 type sums struct {
 	mu            sync.Mutex // guards all below
 	total         council.Usage
@@ -58,8 +58,8 @@ func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
 	sums[key] = u
 }
 
-// lose notes a request whose consumption is not known. If l.Tokens is known, the tokens do not become unknown: the
-// token limit counts l.Tokens.
+// lose notes a request whose consumption is not known. If l.Tokens is set, the tokens of the session still count as
+// known, because the token limit counts l.Tokens.
 func (s *sums) lose(l Lost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 // tokens, as providers write it, with at most six decimals.
 type Price int64
 
-// maxPrice is USD 10,000 per million tokens. With it, the cost of any plausible request does not overflow USD.
+// maxPrice is the highest price that is accepted: USD 10,000 per million tokens. At this price, the cost of any
+// plausible request does not overflow USD.
 const maxPrice Price = 1e10
 
 const perMillion = 1e6 // picodollars a token for one dollar per million tokens
