@@ -29,8 +29,9 @@ type Daily struct {
 	today *Store     // nil before the first line
 }
 
-// OpenDaily opens a Daily for the path in the options, and the store of the current day, which the argument now tells.
-// It ignores Retention and RotateBytes of the options. If another Daily has the path open, the error is a *HeldError.
+// OpenDaily opens a Daily for the path in the options, and opens the store of the current day. The argument now is the
+// current time. OpenDaily ignores Retention and RotateBytes of the options. If another Daily has the path open, the
+// error is a *HeldError.
 func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	o.RotateBytes = 0
 	o.Retention = 0

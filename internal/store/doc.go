@@ -31,9 +31,9 @@
 // With [council.FsyncSession], [Store.Append] returns nil only after the records were written and fsync succeeded, so
 // they survive a crash of the process or the machine. With the other modes it returns after they were written, so they
 // survive a crash of the process. A session whose append was interrupted by a crash was not acknowledged: it may be
-// missing, whole, or cut at any byte. Before the first append, [Open] cuts off a last session that has no end, and
-// nothing else, so that this session never merges with a later one. Readers pass over such a session even before that.
-// Every other broken line stays in the file: readers skip it and say why.
+// missing, whole, or cut at any byte. Before the first append, [Open] cuts off a last session that has no end, so that
+// its records never merge with a later session. Open cuts nothing else. Readers pass over such a session even before
+// that. Every other broken line stays in the file: readers skip it and say why.
 //
 // A file is synced before it is renamed, and its directory is synced before anything relies on the new name. So a
 // crash while a segment is closed, compressed or deleted neither loses nor repeats a session. The summary is part
@@ -72,11 +72,11 @@
 //
 // # Decisions
 //
-// Records are durable before the answer says persisted. A session that comes alone has a write and an fsync of its own.
-// Sessions that come meanwhile share the next write and fsync. The lock keeps a second process from writing. If an
-// append fails, the caller still gets the answer. The session then says persisted: false, and its records wait in
-// memory until the disk accepts them. A session waits up to 10 s for its records after everything else is done, and the
-// warning not_yet_written is not a failure. A file whose fsync failed is never trusted again. Before and after each
-// write, the store checks that the councild commands would read its file. If another program took the file away, the
-// store begins a new one.
+// Records are durable before the answer says persisted. A session that comes alone has a write and an fsync of its
+// own. Sessions that come meanwhile share the next write and fsync. The lock keeps a second process from writing. If
+// an append fails, the caller still gets the answer. The session then says persisted: false, and its records wait in
+// memory until the disk accepts them. A session waits up to 10 s for its records after everything else is done. If
+// they are not written by then, the session has the warning not_yet_written, which is not a failure. A file whose
+// fsync failed is never trusted again. Before and after each write, the store checks that the councild commands would
+// read its file. If another program took the file away, the store begins a new one.
 package store

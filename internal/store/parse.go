@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// wire is a record as a file may hold it. Its own fields hide fields of the record that need a check, or that older
-// schemas write in another way.
+// wire is a record as a file may hold it. The fields that wire declares itself replace fields of the record that need
+// a check, or that older schemas write in another form.
 type wire struct {
 	council.BiasMetricRecord
 	SchemaVersion any    `json:"schema_version"` // the number 1 or a semantic version
@@ -32,10 +32,11 @@ type wire struct {
 // level is accepted. For a record of a later schema, ParseRecord returns an error. The store counts such a record,
 // copies it unchanged, and deletes it when it is too old (see [Line.Later]).
 //
-// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a score,
-// its score_scale. The position is nil before schema 1.2.0, because its position is not the one at which this reviewer
-// saw the answer. If own is missing, ParseRecord sets it to whether the reviewer is the candidate. If a provider is
-// missing, ParseRecord uses the id up to the first slash. Every other missing field is zero. Null counts as missing.
+// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a
+// score, its score_scale. For schemas before 1.2.0 ParseRecord sets the position to nil, because the position in the
+// line is not the one at which this reviewer saw the answer. If own is missing, ParseRecord sets it to whether the
+// reviewer is the candidate. If a provider is missing, ParseRecord uses the part of the model's id before the first
+// slash. Every other missing field is zero. Null counts as missing.
 //
 // As in encoding/json, unknown fields are ignored, keys match in any case, and the last one of equal keys counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
@@ -108,8 +109,9 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
 }
 
-// unknownSchema returns what can be read in a line whose schema this program does not know. This is the version, or ""
-// if the line has none. The session and the time are set if the line has them in the fields of today.
+// unknownSchema returns what can be read in a line whose schema this program does not know. The result has the schema
+// version, or "" if the line has none. It has the session and the time if the line has them in the fields of the
+// current schema.
 func unknownSchema(text []byte) (r council.BiasMetricRecord) {
 	var raw struct {
 		SchemaVersion any `json:"schema_version"`

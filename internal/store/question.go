@@ -51,8 +51,9 @@ func ReadQuestionSecret(path string) (QuestionSecret, error) {
 	return s, err
 }
 
-// OpenQuestionSecret returns the secret of the record file at path, and makes one if there is none. Processes that call
-// it at the same time get the same secret. An error says what to do about it, and no file was changed.
+// OpenQuestionSecret returns the secret of the record file at path, and makes one if there is none. Processes that
+// call it at the same time get the same secret. If OpenQuestionSecret returns an error, it has changed no file, and
+// the error names the remedy.
 func OpenQuestionSecret(ctx context.Context, path string, log *slog.Logger) (QuestionSecret, error) {
 	s, err := OwnQuestionSecret(ctx, path, log)
 	if !errors.Is(err, fs.ErrNotExist) {

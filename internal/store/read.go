@@ -73,8 +73,8 @@ type Line struct {
 	council.BiasMetricRecord
 	Text []byte // the line without its end; valid until the next line is read
 
-	// Later is true for a record whose schema this program does not know. An error comes with it. Only the
-	// SchemaVersion is set, and the SessionID and the Timestamp if they can be read.
+	// Later is true for a record whose schema this program does not know. The line then comes with an error. Only
+	// SchemaVersion is set, and also SessionID and Timestamp if they can be read.
 	Later bool
 }
 
@@ -88,8 +88,8 @@ func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricReco
 	return recordsOf(ReadLines(ctx, path))
 }
 
-// ReadLines is ReadFile with the lines as they were written. For a record of an old schema the line tells more than the
-// record: which fields are missing, and the position.
+// ReadLines does the same as ReadFile, but also returns each line as it was written. For a record of an old schema,
+// the line shows more than the record does: the position, and which fields are missing.
 func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		for f, err := range files(path, false) {
@@ -197,8 +197,8 @@ func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) 
 	return false, nil
 }
 
-// Sessions returns the ids of the sessions that have records from the time in the argument since, or later ones. Other
-// ids can be among them. It reads the files that Holds reads.
+// Sessions returns the ids of all sessions that have a record at or after the time since. The result may also hold
+// other ids. Sessions reads the files that Holds reads.
 func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struct{}, error) {
 	all := map[string]struct{}{}
 	for id, err := range s.sessions(ctx, since) {
@@ -210,8 +210,8 @@ func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struc
 	return all, nil
 }
 
-// sessions returns the id of each record in the files that may have such records (see Sessions), the newest file first.
-// An error is the last element.
+// sessions returns the id of each record in the files that may hold records at or after the time since. The newest
+// file comes first. An error is the last element.
 func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		fail := func(err error) {
@@ -250,7 +250,8 @@ type End struct {
 	Bytes    int64 `json:"bytes"`    // size of the data file in bytes, or 0
 }
 
-// Before reports whether a store has lost something. Its end was the argument other before, and is e now.
+// Before reports whether e is before other. If other is an earlier end of the same store, the store has then lost
+// something.
 func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
@@ -469,8 +470,8 @@ func LinesOf(ctx context.Context, r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) }
 }
 
-// read reads r as Read does. file is the name for its errors. torn says that an unterminated line follows the
-// content of r.
+// read reads r as Read does. The argument file is the name of the file in errors. The argument torn says that an
+// unterminated line follows the content of r.
 func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(Line, error) bool) {
 	scanner := newScanner()
 	readAs(ctx, r, file, torn, func(text []byte) (Line, error) {
@@ -492,8 +493,8 @@ func locate(err error, file string, line int64) {
 	}
 }
 
-// readAs is read for lines of any kind. The text that parse gets is valid until the next line is read, and the
-// errors of parse are *LineErrors.
+// readAs does what read does, for lines of any kind. The text that parse gets is valid until the next line is read,
+// and the errors of parse are *LineErrors.
 func readAs[T any](
 	ctx context.Context, r io.Reader, file string, torn bool, parse func(text []byte) (T, error), yield func(T, error) bool,
 ) {

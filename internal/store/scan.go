@@ -13,7 +13,7 @@ import (
 // scanner parses the lines of one file as ParseRecord does. For lines that this program wrote it is several times
 // faster. Their keys have one order and no space between them, so the scanner finds each value without parsing the
 // line, and decodes only the values that differ from the line before. For a field with few different values, the
-// scanner remembers all of them. It passes every other line to ParseRecord.
+// scanner remembers all of them. If a line has another form, the scanner passes it to ParseRecord.
 type scanner struct {
 	wire wire // the values of the last line
 	ids  council.SeatPair
@@ -174,8 +174,8 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	return record, err
 }
 
-// decode sets s.wire. It returns false if the line does not have the layout of the last one, or if it cannot decode
-// a value.
+// decode sets s.wire. It returns false if the line does not have the layout s.last, or if decode cannot decode a
+// value.
 func (s *scanner) decode(line []byte) bool {
 	fields := s.layouts[s.last]
 	rest, ok := bytes.CutPrefix(line, fields[0].key)

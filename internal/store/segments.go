@@ -168,8 +168,8 @@ func (h *housekeeper) segment(number int) segment {
 	return segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
 }
 
-// compressSealed compresses the sealed segments. Until then a crash may bring back the sessions behind their good
-// parts, so these sessions must not be written again.
+// compressSealed compresses the sealed segments. Until a sealed segment is compressed, a crash may bring back the
+// sessions after its good part. The writer must not write these sessions again before that.
 func (h *housekeeper) compressSealed() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

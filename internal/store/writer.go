@@ -102,8 +102,9 @@ func (w *writer) step(closed bool) {
 	w.rotateIfFull()
 }
 
-// waitsInVain fails a batch without lines while earlier batches are not on disk, because such a batch waits for
-// them. Nothing would be written for it, so even a full disk would accept it.
+// waitsInVain reports whether a batch has no lines while earlier batches are not on disk. Such a batch only waits for
+// these earlier batches, so waitsInVain fails it with their error. Otherwise the batch would succeed even on a full
+// disk, because nothing is written for it.
 func (w *writer) waitsInVain(b *batch) bool {
 	if len(b.lines) > 0 || len(w.failed) == 0 {
 		return false
@@ -179,7 +180,7 @@ func (w *writer) retry(last bool) {
 	}
 }
 
-// write appends the batches with one write, and syncs them with council.FsyncSession. It reports whether that
+// write appends the batches with one write. With council.FsyncSession, it also syncs them. It reports whether that
 // succeeded. If the disk accepts only a part, write cuts the file back to whole batches.
 func (w *writer) write(batches []*batch) bool {
 	if err := w.ready(); err != nil {
@@ -365,9 +366,9 @@ func (w *writer) check(size int64) error {
 	return nil
 }
 
-// ends reports whether the file, which has this size, ends in what was written last, with a whole session or
-// nothing before that. Another program may have cut the file just before the write. Then only what is before the
-// last write counts as durable.
+// ends reports whether the file, which has this size, ends in the lines that were written last, and whether a whole
+// session or nothing stands before these lines. Another program may have cut the file just before the write. So if the
+// file ends in these lines, only what stands before them can still count as durable.
 func (w *writer) ends(size int64) bool {
 	end := make([]byte, min(size, int64(len(w.lines))+2))
 	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
