@@ -18,7 +18,7 @@ import (
 // Ability says how well a model handles the questions of Options.Closed. The package comment has the formulas.
 type Ability struct {
 	Accuracy float64 // the probability, 0 to 1, that its answer is right
-	// Common is the share, 0 to 1, of the variance behind its errors that all models share.
+	// Common is the part of the variance behind its errors, 0 to 1, that is common to all models.
 	Common float64
 	// Discernment is added to the scores of right answers when it reviews, -10 to 10 points.
 	Discernment float64
@@ -27,8 +27,9 @@ type Ability struct {
 	Insight float64
 }
 
-// NewAbility returns an ability with that accuracy. The rest is modest. Errors share .6 of their variance, right
-// answers get one point more, and the chairman recognises one in ten.
+// NewAbility returns an ability with that accuracy and moderate other values. Models share 0.6 of the variance behind
+// their errors. A reviewer adds one point to the scores of right answers. A chairman picks a right answer with a
+// probability of 0.1, whatever the ranking says.
 func NewAbility(accuracy float64) *Ability {
 	return &Ability{Accuracy: accuracy, Common: 0.6, Discernment: 1, Insight: 0.1}
 }
@@ -99,10 +100,11 @@ type Closed struct {
 	Wrong []string
 }
 
-// ReadClosed reads questions from JSON, one object on each line, with their query, reference and grader as in a
-// file of questions. Wrong answers are the other options of a choice, or numbers some way off. The labels sim_right
-// and sim_wrong replace these answers. In sim_wrong, vertical bars separate the answers. ReadClosed leaves out a
-// question without a query, a certainly right answer, or a certainly wrong answer.
+// ReadClosed reads questions from JSON, one object on each line, with their query, reference and grader as in a file
+// of questions. The wrong answers to a choice are its other options. The wrong answers to a number are numbers near
+// it. The labels sim_right and sim_wrong replace the right and the wrong answers. In sim_wrong, vertical bars separate
+// the answers. ReadClosed leaves out a question without a query, a certainly right answer, or a certainly wrong
+// answer.
 func ReadClosed(lines []byte) ([]Closed, error) {
 	var all []Closed
 	number := 0
@@ -243,8 +245,8 @@ func conclude(text, answer string, q *request) string {
 	return text + "\n\n" + answer
 }
 
-// claimed returns the answer on the last line of a text. It returns "" if that line does not begin with "ANSWER:" and
-// is not a known answer.
+// claimed returns the answer on the last line of a text. That line must begin with "ANSWER:" or be a known answer.
+// Otherwise claimed returns "".
 func (c *Closed) claimed(text string) string {
 	text = strings.TrimSpace(text)
 	last := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
@@ -257,10 +259,10 @@ func (c *Closed) claimed(text string) string {
 	return ""
 }
 
-// elect returns the answer that the model gives as chairman to a closed question. With insight it is the right one,
-// if any author gave it. Otherwise it is the one with the most support. The support of an answer is the sum of its
-// authors' shares of the Borda points. Without a ranking, it is the number of its authors. A draw breaks ties. If no
-// author gave an answer, the chairman gives its own.
+// elect returns the answer that the model gives as chairman to a closed question. If any author gave the right answer
+// and the model has insight, elect returns the right answer. Otherwise it returns the answer with the most support.
+// The support of an answer is the sum of its authors' shares of the Borda points. Without a ranking, the support is
+// the number of its authors. A draw breaks ties. If no author gave an answer, the chairman gives its own.
 func (m *model) elect(q *request, c *Closed) string {
 	shares := standings(q.task.instructions)
 	support := map[string]float64{}

@@ -19,7 +19,8 @@ import (
 //   - the system role: https://github.com/vllm-project/vllm/pull/2964
 type Dialect string
 
-// The dialects. A dialect treats members of a request that its comment does not mention as it treats unknown ones.
+// These are the dialects. If the comment of a dialect does not mention a member of a request, the dialect treats it
+// like an unknown member.
 const (
 	// DialectOwn is the simulated provider's own dialect. It ignores options without a meaning.
 	DialectOwn Dialect = ""

@@ -6,14 +6,21 @@
 //
 // # Which task a request is
 //
-// The request alone decides. Its last user message is a task about answers if it holds two things. The first is a
-// question between "=== BEGIN QUESTION token ===" and "=== END QUESTION token ===", where token is 16 hexadecimal
-// digits. The second is answers, under the same token, between "=== BEGIN ANSWER token: label ===" and "=== END
-// ANSWER token: label ===". The text after the last marker says which task it is. It is a review if that text
-// contains "ranking" in double quotes, and otherwise a judgement if it contains "rating" in double quotes. It is a
-// choice if it contains "CHOICE:" and there are two answers. Otherwise it is a synthesis. If the last message is not
-// such a task but contains "ranking" in double quotes, and the user's message before it was a review, the request
-// asks for the ballot of that review again. Every other conversation is a question.
+// The content of a request alone decides which task it is. The last user message is a task about answers if it holds
+// two things under the same token of 16 hexadecimal digits:
+//
+//   - a question between "=== BEGIN QUESTION token ===" and "=== END QUESTION token ===";
+//   - answers between "=== BEGIN ANSWER token: label ===" and "=== END ANSWER token: label ===".
+//
+// The text after the last marker says which task it is:
+//
+//   - a review, if the text contains "ranking" in double quotes;
+//   - otherwise a judgement, if it contains "rating" in double quotes;
+//   - otherwise a choice, if it contains "CHOICE:" and there are two answers;
+//   - otherwise a synthesis.
+//
+// If the last user message is not such a task but contains "ranking" in double quotes, and the user's message before
+// it was a review, the request asks for the ballot of that review again. Every other conversation is a question.
 //
 // A review whose response_format is honoured is one JSON object. Any other reply whose response_format is honoured is
 // a JSON value that fits the schema. The sampling parameters max_tokens and max_completion_tokens cut the text. The
@@ -51,9 +58,9 @@
 // model that is wrong gives one of a few wrong answers, with equal probabilities.
 //
 // As a reviewer, the model adds Discernment to the latent score of right answers. As chairman, it gives the right
-// answer if it has insight and is shown that answer. Insight is drawn like rightness, from the same u and its own
-// w. Otherwise the chairman gives the answer with the most support in the ranking that it is shown, or without a
-// ranking the most frequent one.
+// answer if it has insight and is shown that answer. It has insight if the sum above, with the same u and another w,
+// is below the normal quantile of Insight. Otherwise the chairman gives the answer with the most support in the
+// ranking that it is shown, or without a ranking the most frequent one.
 //
 // # Embeddings
 //
@@ -62,13 +69,13 @@
 //
 // # What it depends on
 //
-// All random draws come from a hash of Options.Seed, the model's name and the content of the request without its
-// token and labels. The same request has the same reply, byte for byte, at any time and in any order. The
-// exceptions are the headers Date and X-Simulated-Dwell-Us, faults with a limited number of Times, and what
-// Model.Reply writes. Two seats of one model therefore write the same answer. The noise of a review is drawn for
-// the question, the answer and its place. Whether a model is right at a closed question is drawn for the seed of
-// the server, the question and the model. A request may have a seed. With another seed, w and the wrong answer are
-// drawn again, and u is not.
+// All random draws come from a hash of Options.Seed, the model's name and the content of the request without its token
+// and labels. The same request has the same reply, byte for byte, at any time and in any order. Two seats of one model
+// therefore write the same answer. The exceptions are the headers Date and X-Simulated-Dwell-Us, faults with a limited
+// number of Times, and what Model.Reply writes. The noise of a review is drawn for the question, the answer and its
+// place. Whether a model is right at a closed question is drawn for the seed of the server, the question and the
+// model. A request may have a seed. With another seed, the w of the model's own answer and the wrong answer are drawn
+// again. u and the w of insight are not.
 //
 // The usage figures are estimates at 4 bytes for each token.
 package simllm

@@ -88,7 +88,7 @@ const (
 	StreamRare FaultKind = "stream_rare"
 )
 
-// Faults of ballots. Only reviews have them.
+// Faults of ballots. Only requests for a review have them.
 const (
 	BallotAbstain       FaultKind = "ballot_abstain"        // {"abstain": reason}
 	BallotProse         FaultKind = "ballot_prose"          // the critique without a ballot

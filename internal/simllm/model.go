@@ -39,8 +39,8 @@ type Model struct {
 	// Noise is the standard deviation of its scores, 0 to 10.
 	Noise float64
 
-	// Ability says how well it handles the questions of Options.Closed. If it is nil, they are questions like any
-	// other.
+	// Ability says how well it handles the questions of Options.Closed. If Ability is nil, the model treats them like
+	// any other questions.
 	Ability *Ability
 
 	// Version is the model name in its replies. "" stands for Name.

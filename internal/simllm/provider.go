@@ -44,9 +44,9 @@ func (p Provider) Names() []string {
 	return names
 }
 
-// Price returns the price of a model in US dollars for a million tokens, of its prompts and of its replies. The
-// name may hold settings, as [Find] describes. ok is false if there is no such model. The error says what is wrong
-// with the settings.
+// Price returns what a model charges for its prompts and for its replies, in US dollars per million tokens. The name
+// may hold settings, as [Find] describes. ok is false if there is no such model. The error says what is wrong with the
+// settings.
 func (p Provider) Price(name string) (input, output float64, ok bool, err error) {
 	m, ok, err := Find(p.Models, name)
 	return m.Price.Input, m.Price.Output, ok, err

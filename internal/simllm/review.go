@@ -85,7 +85,7 @@ type structuredReview struct {
 	Abstain *string `json:"abstain"`
 }
 
-// review writes the model's review. A fault of ballots changes its ballot.
+// review writes the model's review. A ballot fault changes the ballot of the review.
 func (m *model) review(q *request, fault FaultKind) string {
 	verdicts := m.judge(q.task)
 	critiques := m.critiques(q, verdicts)

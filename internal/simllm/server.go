@@ -106,8 +106,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// model returns the model with a name, or nil. A model with settings in its name has the style and the statistics
-// of the one without.
+// model returns the model with a name, or nil. If the name holds settings, the model has the style and the statistics
+// of the same model without settings.
 func (s *Server) model(name string) *model {
 	if m := s.models[name]; m != nil {
 		return m
