@@ -15,10 +15,10 @@
 // LLM_COUNCIL_SELF_REVIEW_RATE sets the share of sessions in which reviewers do see their own answers, to measure
 // self-preference. Scores and ranks of own answers are never counted.
 //
-// Orders are designs, not shuffles. With own answers hidden, every answer is shown exactly once in every position
-// over the reviewers, and no ordered pair of neighbours occurs twice. For odd N from 29 on, only the positions are
-// balanced. Measuring the effect of position then needs several times fewer sessions, and the position does not
-// change the expected rank of an answer.
+// The balanced orders come from experimental designs and not from shuffles. With own answers hidden, every answer is
+// shown exactly once in every position over the reviewers, and no ordered pair of neighbours occurs twice. For odd N
+// from 29 on, only the positions are balanced. With balanced orders, measuring the effect of position needs several
+// times fewer sessions, and the position does not change the expected rank of an answer.
 //
 // Every slate is labelled A, B, C in the order shown, so the labels of a slate always follow its order. The
 // chairman reads the answers under numbers, and each review as the reviewer wrote it. A line above the review says

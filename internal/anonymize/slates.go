@@ -23,7 +23,7 @@ func LabelAt(i int) council.Label {
 // ShortLabel returns the letters of a label: "A" for "Response A".
 func ShortLabel(label council.Label) string { return strings.TrimPrefix(string(label), labelPrefix) }
 
-// Options say for which members slates are drawn. The zero Order is council.OrderBalanced.
+// Options say for which members slates are drawn. An empty Order stands for council.OrderBalanced.
 type Options struct {
 	Seed      int64
 	Order     council.Order
