@@ -69,7 +69,7 @@ const maxText = 32 << 10
 // never a ballot.
 //
 // A list ranks by its order, or by the places that stand next to its labels: numbers, ordinals and medals, in the
-// languages of the corpus. If places and order may mean different things, the reply is invalid.
+// languages of the list ordinals. If places and order may mean different things, the reply is invalid.
 //
 // A reviewer abstains with a reason and without a ranking, in JSON or in prose. Then Abstained is true, and Reason
 // holds the reviewer's words. A ranking takes precedence over an abstention. For any other reply ParseBallot
@@ -129,9 +129,9 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	return council.Ballot{}, reason
 }
 
-// withoutCritiques returns text without the critiques of its JSON object. A reply that is one object, as [format]
-// asks for, is long because of its critiques. The last bytes of such an object would hold the ranking without its
-// key, or without the scores and the abstention that belong to it.
+// withoutCritiques returns text without the critiques of its JSON object. A reply that is one object, as [format] asks
+// for, is long because of its critiques. ParseBallot reads only the last bytes of a long text. With the critiques,
+// these bytes could hold the ranking without its key, or without the scores and the abstention that belong to it.
 func withoutCritiques(text string) string {
 	begin := strings.IndexByte(text, '{')
 	end := strings.LastIndexByte(text, '}') + 1
@@ -163,7 +163,7 @@ func tail(text string, n int) string {
 	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
 }
 
-// triesNext reports whether the parser reads the next part of a reply after this result for one part.
+// triesNext reports whether the parser continues with the next part of a reply, after one part gave this reason.
 func triesNext(reason InvalidReason) bool {
 	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
 }
@@ -195,7 +195,7 @@ func newLabelSet(labels []council.Label) labelSet {
 
 // entry is one line or element of a ranking.
 type entry struct {
-	rank   int             // is -1 if the entry has no number
+	rank   int             // -1 if the entry has no number
 	labels []council.Label // the labels of the slate that share the place
 	note   string          // the text after the label
 }

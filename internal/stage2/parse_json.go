@@ -126,7 +126,8 @@ func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	return council.Ballot{}, reason
 }
 
-// inside reads the ballot among the members of a value. If several differ, the one over all criteria counts.
+// inside reads the ballot among the members of a value. If several members hold different ballots, the ballot over all
+// criteria counts.
 func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	reason = InvalidNoBallot
 	overall := false
@@ -238,7 +239,7 @@ func keyBefore(before string) (keyed, part bool) {
 	return false, quoted || sign == '='
 }
 
-// entries reads the value of "ranking". If a score stands next to a label, it adds the score to the argument scores.
+// entries reads the value of "ranking". If a score stands next to a label, entries adds it to the map scores.
 func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, bool) {
 	var entries []entry
 	switch v.kind {
@@ -505,8 +506,8 @@ func (v value) looksRanked() bool {
 	})
 }
 
-// The limits of the scanner. It reads a broken value again from each bracket inside it. With nesting alone that is
-// maxDepth times the text. maxWork limits what quotes can add to that.
+// These are the limits of the scanner. If a value is broken, the scanner reads again from each bracket inside the
+// value. Nested brackets make it read a text at most maxDepth times. Quotes can add to that, up to maxWork times.
 const (
 	maxDepth  = 12
 	maxValues = 4096 // in one value; a ballot over any slate has far fewer

@@ -53,8 +53,9 @@ const maxLead = 400
 // critiques.
 const maxIntroduction = 200
 
-// lead returns the line that introduces a text. The argument before is all text in front of that text. The line is
-// the words on the same line or, without any, the last line above that is not empty and not a fence.
+// lead returns the line that introduces a text. The argument before is all text in front of that text. If words stand
+// before the text on its own line, lead returns these words. Otherwise it returns the last line above that is neither
+// empty nor a fence.
 func lead(before string) string {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxLead):], "")
 	lines := strings.Split(before, "\n")
@@ -66,7 +67,8 @@ func lead(before string) string {
 	return ""
 }
 
-// quoting reports whether the block quotes in text are quotations. They are if text also has lines outside of them.
+// quoting reports whether block quotes in text are quotations. They are if text also has lines outside of block
+// quotes.
 func quoting(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {
@@ -77,8 +79,8 @@ func quoting(text string) bool {
 }
 
 // quoted reports whether the reviewer quotes a text from an answer. The argument before is all text in front of that
-// text, and blocks says that block quotes are quotations. The reviewer quotes the text if it is in such a block
-// quote, or if the words before it name an answer or its author.
+// text. If blocks is true, block quotes are quotations. The reviewer quotes the text if it is in a block quote that is
+// a quotation, or if the words before it name an answer or its author.
 func (s labelSet) quoted(before string, blocks bool) bool {
 	onLine := strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:])
 	if blocks && strings.HasPrefix(onLine, ">") {

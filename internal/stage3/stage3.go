@@ -63,9 +63,9 @@ const instructions = "Now write the final answer for the person who asked. They 
 	"reviews: name no answer or reviewer by number or letter, mention neither the council nor the ranking, and " +
 	"start with the answer itself."
 
-// Write returns the synthesis of the first chairman that succeeds. If none does, it returns the best answer in its
-// place, or with Options.JSON a synthesis with the status error. It also returns why each chairman that failed did
-// so.
+// Write returns the synthesis of the first chairman that succeeds. If no chairman succeeds, Write returns the best
+// answer in place of a synthesis, or with Options.JSON a synthesis with the status error. It also returns the failure
+// of each chairman that failed.
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
