@@ -39,8 +39,9 @@ func (c *Client) Breakers() []council.Breaker {
 	return all
 }
 
-// attempts counts the requests to a model that ended within the span of a breaker. It separates those after which a
-// retry may help from all others. Unlike the breaker it counts refusals of the provider too, such as HTTP 429.
+// attempts counts the requests to a model that ended in the last 30 s (breakerSpan). It counts failures after which a
+// retry may help, and separately all other results. Unlike the breaker, it also counts refusals of the provider, such
+// as HTTP 429.
 type attempts struct {
 	mu    sync.Mutex
 	ended window

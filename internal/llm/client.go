@@ -104,7 +104,8 @@ type Options struct {
 	MaxReplyBytes int64
 	// Version is our own version, for the User-Agent of requests. It may be "".
 	Version string
-	// Trace adds headers to a request that name its span. The span is in the context. Trace may be nil.
+	// Trace adds the headers that name the trace span of a request. It finds the span in the context. Trace may be
+	// nil.
 	Trace func(context.Context, http.Header)
 	// Dial connects to a provider, as http.Transport.DialContext does. If it is nil, a Client connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

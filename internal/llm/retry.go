@@ -71,7 +71,7 @@ type budget struct {
 	timer   *time.Timer
 }
 
-// claim is a retry that is not sent yet.
+// claim is the place of a retry in the queue of the budget. It is granted when the retry may be sent.
 type claim struct {
 	model *model
 	due   time.Duration // when the retry's own wait is over
@@ -134,8 +134,8 @@ func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	return room + time.Duration(ahead/size)*budgetSpan
 }
 
-// await waits until a claim is due and there is room for it. It reports whether the retry may be sent. It returns
-// false if ctx ends first, or if waiting becomes pointless because the model fails too often.
+// await waits until the retry of a claim is due and the budget has room for it. It reports whether the retry may be
+// sent. It returns false if ctx ends first, or if the model fails so often that waiting is pointless.
 func (b *budget) await(ctx context.Context, c *claim) bool {
 	select {
 	case <-time.After(c.due - b.now()):
@@ -163,8 +163,8 @@ func (b *budget) await(ctx context.Context, c *claim) bool {
 	return c.state == claimGranted
 }
 
-// grantLocked grants waiting claims while there is room. It sets a timer to be called again when there is more
-// room.
+// grantLocked grants the waiting claims, the first one first, while the budget has room. It sets a timer that calls
+// grantLocked again when there is more room.
 func (b *budget) grantLocked() {
 	if b.timer != nil {
 		b.timer.Stop()
@@ -215,8 +215,8 @@ func (b *budget) pointlessLocked(c *claim) bool {
 	return c.state == claimWaiting && c.model.attempts.mostFail(b.now())
 }
 
-// drop takes back a claim whose retry is not sent. c may be nil, or a claim that was spent or refused. drop then
-// does nothing.
+// drop removes the claim of a retry that will not be sent. If c is nil, or if its retry was already sent or refused,
+// drop does nothing.
 func (b *budget) drop(c *claim) {
 	if c == nil {
 		return
@@ -236,8 +236,8 @@ func (b *budget) removeLocked(at int) {
 	b.claims = slices.Delete(b.claims, at, at+1)
 }
 
-// spend counts a request that is about to be sent. A retry has a claim that was granted. If the budget has shrunk
-// since then, spend returns false, and the claim is again the first to wait.
+// spend counts a request that is about to be sent. For a retry, c is its granted claim. If the budget has shrunk since
+// the grant, spend returns false, and the retry is again the first to wait.
 func (b *budget) spend(r request, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

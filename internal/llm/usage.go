@@ -152,8 +152,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	completion := believed(f.Output)
 	total := believed(f.Total)
 	k = f.kinds()
-	// One array holds all three numbers, for one allocation. Its reasoning tokens are those that the provider
-	// reports. The number that k.Reasoning gets below is only an upper bound, for prices.
+	// One array holds all three numbers, for one allocation. The reasoning tokens in it are the number that the
+	// provider reports. The number that k.Reasoning gets below is only an upper bound, for prices.
 	tokens := [3]int64{2: k.Reasoning}
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache

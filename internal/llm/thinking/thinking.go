@@ -362,8 +362,8 @@ const (
 )
 
 // begin says what a text begins with. The argument more says that more text may arrive. If the text begins with
-// thinking, text[from:to] is the thinking, and the text after it begins at end. If this is undecided, text[:end] does
-// not hold the end of the thinking, and need not be searched again.
+// thinking, text[from:to] is the thinking, and the text after it begins at end. If the result l is undecided,
+// text[:end] does not hold the end of the thinking, and need not be searched again.
 func begin(text string, more bool) (l lead, from, to, end int) {
 	if text == "" && more {
 		return undecided, 0, 0, 0
