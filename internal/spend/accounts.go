@@ -184,7 +184,7 @@ func (b *Book) limits(s *Account) bool { return s.Limit != nil || b.HasDayLimit(
 // resetsAt returns the time at which the daily limits begin again: the next midnight (UTC).
 func resetsAt(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
-// scopesLocked returns the scope of a day, and that of a token on this day.
+// scopesLocked returns the costs of a day, and the costs of a token on this day.
 func (b *Book) scopesLocked(day, token string) [2]*scope {
 	if b.days[day] == nil {
 		b.days[day] = &scope{}

@@ -219,7 +219,7 @@ func (e *End) Accept(found State, now time.Time) {
 	e.raise(found.days, USD.Plus)
 }
 
-// raise combines sums of days with those of the end, and drops the oldest days.
+// raise combines the sums of the given days with those in e.Days, and drops the oldest days.
 func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	if e.Days == nil {
 		e.Days = map[string]USD{}
