@@ -131,8 +131,8 @@ func (h *housekeeper) run(ctx context.Context) {
 	}
 }
 
-// add makes the data file the newest closed segment. Its first length bytes are good. If sealed is true, later bytes of
-// it do not count.
+// add makes the data file the newest closed segment. The first length bytes of the file are good. If sealed is true,
+// the bytes after them do not belong to the segment.
 func (h *housekeeper) add(length int64, sealed bool) error {
 	all, err := closedSegments(h.o.Path)
 	if err != nil {

@@ -34,7 +34,8 @@ type Options struct {
 	Path     string        // path of the data file; required
 	Fsync    council.Fsync // council.FsyncSession if ""
 	Interval time.Duration // required for council.FsyncInterval, above 0
-	// RotateBytes is the size at which the data file becomes a closed segment. It never does if RotateBytes is 0.
+	// RotateBytes is the size at which the data file becomes a closed segment. With 0, the data file never becomes
+	// one.
 	RotateBytes int64
 	// Retention is how old the newest record of a closed segment may be. Older segments are deleted. With 0 none
 	// are deleted.

@@ -289,8 +289,8 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	return w.fail(batches, cause)
 }
 
-// fail answers that the batches were not written. It keeps those that fit into memory, to write them again. It
-// returns false, which its callers return.
+// fail tells the callers of Append that the batches were not written. It keeps the batches that fit into memory, to
+// write them again. It returns false, so that its callers can return its result.
 func (w *writer) fail(batches []*batch, err error) bool {
 	w.err = err
 	w.answer(batches, err)
