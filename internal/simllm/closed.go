@@ -50,10 +50,10 @@ type abilityBound struct {
 	low, high float64
 }
 
-// Find returns the model with a name. A name may be that of one of the models, followed by settings of its ability,
-// as in "amber?accuracy=.7&discernment=2". accuracy is required. common, discernment and insight are those of
-// [NewAbility] if they are not set. Otherwise such a model is like the one without settings. Find returns false if
-// there is no such model, and an error if the settings are wrong.
+// Find returns the model with a name. Settings of its ability may follow the name, as in
+// "amber?accuracy=.7&discernment=2". The setting accuracy is required. If common, discernment or insight is not set,
+// its value is that of [NewAbility]. In everything else, the model is like the one without settings. Find returns
+// false if there is no such model, and an error if the settings are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
 	at := slices.IndexFunc(models, func(m Model) bool { return m.Name == base })

@@ -26,8 +26,8 @@ type Model struct {
 	// Harshness is added to every score it gives, -10 to 10. Below 0 it is harsh,
 	// as in the reviewer profiles of ADR-018.
 	Harshness float64
-	// Affinity is added to the scores of answers that it recognises as those of the named model, -10 to 10. The entry
-	// under its own name is its self-preference.
+	// Affinity maps the name of a model to points, -10 to 10. They are added to the scores of answers that the
+	// reviewer recognises as answers of that model. The entry under the reviewer's own name is its self-preference.
 	Affinity map[string]float64
 	// LengthBias is added for each doubling of an answer's length, -10 to 10.
 	LengthBias float64
