@@ -13,10 +13,10 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// SeedFor returns a session's seed, 0 to council.MaxSeed, if the operator has fixed a random seed. It gives each
-// question a different but reproducible permutation. It is the low 53 bits of SHA-256 over the decimal text of
-// randomSeed, a zero byte and the question. The low bits are those of the last eight bytes of the sum, read as one
-// big-endian number.
+// SeedFor returns a session's seed, 0 to council.MaxSeed, if the operator has fixed a random seed. With this seed,
+// each question has its own orders, and they are reproducible. The seed is the low 53 bits of SHA-256 over the decimal
+// text of randomSeed, a zero byte and the question. The low bits are those of the last eight bytes of the sum, read as
+// one big-endian number.
 func SeedFor(randomSeed int64, question string) int64 {
 	sum := sha256.Sum256([]byte(strconv.FormatInt(randomSeed, 10) + "\x00" + question))
 	return int64(binary.BigEndian.Uint64(sum[sha256.Size-8:]) & council.MaxSeed)
