@@ -13,8 +13,8 @@ import (
 // Options say how the members are called.
 type Options struct {
 	council.Sampling
-	// OnDelta, OnRestart and OnVoid are those of council.Call, called with the id of the member. Calls for several
-	// members run concurrently.
+	// OnDelta, OnRestart and OnVoid are called like the functions of the same names in council.Call, but also get the
+	// id of the member. Calls for several members run concurrently.
 	OnDelta   func(member, text string)
 	OnRestart func(member string, reason council.FailureCode)
 	OnVoid    func(member string)

@@ -146,10 +146,12 @@ func notePlace(note string) (place int, ok bool) {
 	return place, ok && afterPlace.MatchString(rest)
 }
 
-// said brings entries without numbers into the order that their notes give. It returns false if the notes
-// contradict the order of the list. It also returns false if the order is unclear. This is so if only some notes
-// have a place, or if the answers are in the order of the slate with short notes, which may be places in unknown
-// words.
+// said brings entries without numbers into the order that their notes give. It returns false in three cases:
+//
+//   - A note calls an entry the best that is not first in the list, or the worst that is not last.
+//   - The notes give places that differ from the order of the list and are not a complete ranking.
+//   - No note gives a place, all notes are short, and the entries are in the order of the slate. The notes may then be
+//     places in words that the parser does not know.
 func (s labelSet) said(entries []entry) bool {
 	places := make([]int, len(entries))
 	count := 0

@@ -87,7 +87,7 @@ func format(labels []council.Label) *council.Format {
 const maxRepaired = 16 << 10
 
 // repairPrompt returns the messages that ask a reviewer once more for its ballot. The argument b is the ballot of the
-// first reply. It holds the reason if there was no ballot.
+// first reply. If that reply had no ballot, b.Reason says why.
 func repairPrompt(asked []council.Message, reply string, b council.Ballot, labels []council.Label) []council.Message {
 	problem := "No ballot could be read from your reply: " + b.Reason + "."
 	if b.Partial(len(labels)) {

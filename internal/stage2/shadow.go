@@ -13,8 +13,8 @@ import (
 // from different prompts must not be pooled without notice.
 const ShadowPromptVersion = "shadow-1"
 
-// compare ends the prompt. The example of the last line in it holds no choice, so a reply that repeats the example
-// makes no choice.
+// compare ends the prompt. Its example of the last line holds no choice, so a reply that repeats the example makes no
+// choice.
 const compare = "Which of the two answers serves the person who asked better? Write one or two sentences about each. " +
 	"Then end your reply with one line in this form, and nothing behind it:\n\n" +
 	"CHOICE: <A, B or tie>\n\n" +
