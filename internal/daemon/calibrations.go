@@ -17,9 +17,9 @@ import (
 )
 
 // calibration returns the newest calibration that was made with an instrument, or nil if there is none. An instrument
-// is a backend with its model, its prompt or rule, and the terms and the threshold. It reads the file each time, so
-// that a daemon sees a new calibration at once. It skips lines that are no calibration: an interrupted write leaves
-// such a fragment.
+// is a backend together with its model, its prompt or rule, its terms and its threshold. calibration reads the file
+// each time, so that a daemon sees a new calibration at once. It skips lines that are no calibrations, such as the
+// fragment that an interrupted write leaves.
 func calibration(cfg config.Config, instrument council.Calibration) (*council.Calibration, error) {
 	f, err := os.Open(cfg.CalibrationFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -62,11 +62,11 @@ type CheckedProvider struct {
 	Name    string `json:"name"` // "default" for the default provider
 	BaseURL string `json:"base_url"`
 	Key     string `json:"key"` // "none", "accepted", "refused" or "untested"
-	// Listed is the number of models in its list, or null if it has no list.
+	// Listed is the number of models in the provider's list, or null if the provider has no list.
 	Listed *int `json:"listed"`
 	Finding
 
-	list *llm.ModelList // nil if it has no list
+	list *llm.ModelList // nil if the provider has no list
 }
 
 // CheckedModel is the finding on one model that the settings name.
@@ -74,15 +74,16 @@ type CheckedModel struct {
 	Model string `json:"model"`
 	// Roles are the roles that the settings give the model: member, chairman, allowed or embedding.
 	Roles []string `json:"roles"`
-	// Provider is the name of its provider, as CheckedProvider.Name has it.
+	// Provider is the CheckedProvider.Name of the model's provider.
 	Provider string `json:"provider"`
-	// Ends is the day on which its provider shuts it down, such as 2026-12-11. It is null if that day is not known.
+	// Ends is the day on which the provider shuts the model down, such as 2026-12-11. It is null if that day is not
+	// known.
 	Ends *string `json:"ends"`
 	Finding
 }
 
-// Check asks all providers of the settings at the same time for their lists of models, and looks up the models of
-// the settings there. It tests the keys where a test costs nothing. It never calls a model. It takes about 10
+// Check asks all configured providers for their lists of models, all at the same time, and looks up the configured
+// models in these lists. It tests the keys where a test costs nothing. It never calls a model. It takes about 10
 // seconds at most.
 func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	sim := CheckedProvider{
@@ -193,8 +194,8 @@ func withoutKey(p config.Provider) (config.Provider, bool) {
 	return open, keyed
 }
 
-// checkKey tests the key of a provider. If list is not nil, the provider has returned that list with the key. Such
-// a list shows that the key is right only if the provider refuses the list without a key.
+// checkKey tests the key of a provider. If list is not nil, the provider has returned that list to a request with the
+// key. This proves that the key is right only if the provider refuses the same request without a key.
 func checkKey(
 	ctx context.Context, p config.Provider, list *llm.ModelList,
 ) (state string, key llm.Key, refusal *council.Failure) {
@@ -219,7 +220,7 @@ func checkKey(
 }
 
 // checkProvider asks a provider for its models and tests its key. keyVariable names the setting of the key, and model
-// is a model that goes to the provider. The function at returns the remedy that tells the user to set another base URL.
+// is a model that goes to the provider. at(baseURL) returns the remedy that tells the user to set that base URL.
 func checkProvider(
 	ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string,
 ) CheckedProvider {
@@ -297,8 +298,8 @@ func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
 }
 
-// modelOf returns the first model of the settings that goes to a provider, under the provider's own name for it.
-// Without such a model it returns "MODEL".
+// modelOf returns the provider's own name for the first configured model that goes to this provider. It returns "MODEL"
+// if there is no such model.
 func modelOf(cfg config.Config, provider string) string {
 	for _, model := range cfg.Named() {
 		if name, id := council.SplitModel(model, cfg.ProviderNames()); name == provider {
@@ -441,9 +442,10 @@ func isOver(m llm.ListedModel, now time.Time) bool {
 // version.
 var version = regexp.MustCompile(`^(?:models/)?(.+)-(?:[0-9]{3,8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$`)
 
-// lookUp finds a model in a list, under its own name or in a known form: Google's models/x, Ollama's x:latest, and
-// OpenRouter's variants such as a/x:nitro, which its list leaves out. If it finds nothing, the result doubt says why
-// the provider may still know the model. It is "" if there is no such reason.
+// lookUp finds a model in a list, under its configured name or in a known form of that name: models/x for Google's x,
+// x:latest for Ollama's x, and a/x for OpenRouter's variants such as a/x:nitro, which OpenRouter does not list. If
+// lookUp does not find the model, the result doubt says why the provider may still know the model. It is "" if there is
+// no such reason.
 func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt string) {
 	forms := []string{id, "models/" + id, id + ":latest"}
 	if plain, _, isVariant := strings.Cut(id, ":"); isVariant && strings.Contains(plain, "/") {
@@ -477,7 +479,8 @@ func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt s
 	return nil, ""
 }
 
-// alike returns up to three models of a list that the user may have meant by a name that the list lacks.
+// alike returns up to three listed models that the user may have meant. The list does not have the name that the user
+// wrote.
 func alike(id string, models []string) []string {
 	const most, longest = 3, 100 // longest is in bytes: no user means a longer name
 	var parts []string

@@ -5,21 +5,21 @@
 //
 // # Decisions
 //
-// An open breaker does not make /readyz red while the other models can still be a quorum. /readyz names the breaker
-// and stays green. A breaker becomes half open by itself after 10 s, so that even a red /readyz cannot keep away
-// the request that would close it.
+// The circuit breaker of a model opens when its calls fail too often, and stops further calls. /readyz names an open
+// breaker, but stays green while the other models are enough for a quorum. After 10 s, an open breaker becomes half
+// open without a request. A red /readyz then becomes green, and a load balancer sends the next request, which can close
+// the breaker.
 //
-// Sessions do not wait in a queue. Beyond LLM_COUNCIL_MAX_SESSIONS the daemon answers 503 at once. It also does so
-// if too many calls wait for a provider with a call limit, and stage 1 would run out of time
-// (daemon.(*Engine).Open).
+// Sessions do not wait in a queue. Beyond LLM_COUNCIL_MAX_SESSIONS the daemon answers 503 at once. It also answers 503
+// if so many calls wait for a provider with a call limit that stage 1 would run out of time (daemon.(*Engine).Open).
 //
 // The number of connections is limited by the file descriptors that are left after the share for calls and the store.
 // Further connections wait in the kernel, and the daemon closes idle connections to make room. A flood of connections
 // costs time, not sessions. Calls to providers without a call limit share a quarter of the descriptors.
 //
-// The server has no ReadTimeout. The body of a request has its own deadline, and the daemon lifts it before the
-// run. For Go's server, an expired read deadline looks like a client that left, which would cancel the session.
-// WriteTimeout is longer than a run. An answer has one minute from the time when the daemon writes it.
+// The server has no ReadTimeout. The body of a request has its own deadline, which the daemon removes before the run.
+// Go's server treats an expired read deadline like a client that has left, and would cancel the session. WriteTimeout
+// is longer than a run. An answer has one minute from the time when the daemon writes it.
 //
 // The daemon never logs questions, answers or keys, at any level.
 package daemon
@@ -116,7 +116,7 @@ type Daemon struct {
 	// rosterInvalid says that the last Reload found an error in the roster, so that the roster before it stays in
 	// force.
 	rosterInvalid atomic.Bool
-	draining      atomic.Bool // no new session is taken
+	draining      atomic.Bool // the daemon takes no new session
 	teardown      teardown
 }
 
@@ -382,9 +382,9 @@ func Reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Serve answers requests until ctx ends. Then it drains: it refuses new sessions, and on a cluster it does so only
-// after a sixth of the drain time. Running sessions may finish within the drain time. After that, Serve cancels
-// them and releases everything.
+// Serve answers requests until ctx ends. Then it drains. A single daemon refuses new sessions at once, and a node of a
+// cluster after a sixth of the drain time. Running sessions may finish within the drain time. After that time, Serve
+// cancels the remaining sessions and releases everything.
 func (d *Daemon) Serve(ctx context.Context) error {
 	defer func() {
 		if err := d.Close(ctx); err != nil {

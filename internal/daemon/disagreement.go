@@ -13,7 +13,7 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// Comparer finds by terms alone how answers differ when they speak of people.
+// Comparer finds how answers differ when they speak of people. It compares only the terms that they use.
 type Comparer struct{ rules disagreement.Rules }
 
 // NewComparer returns a Comparer with the lexicon, the threshold and the size limits of the settings. Its error
@@ -45,7 +45,7 @@ func (c *Comparer) Disagreement(
 	return report, err
 }
 
-// compare does what Disagreement does, and also returns the request as it was read.
+// compare does what Disagreement does, and also returns the parsed request.
 func (c *Comparer) compare(
 	ctx context.Context, r council.DisagreementRequest,
 ) (report council.DisagreementReport, in disagreement.Answered, err error) {
@@ -59,8 +59,8 @@ func (c *Comparer) compare(
 	return report, in, nil
 }
 
-// sides returns the sides that look at the answers of sessions, according to the settings. Terms comes first,
-// because other sides need its result.
+// sides returns the analyses of answers that the settings enable. They run beside the council and never change its
+// result (see council.Side). Terms comes first, because other sides need its result.
 func (e *Engine) sides(cfg config.Config, r *config.Roster) []council.Side {
 	var sides []council.Side
 	if cfg.SaysHowAnswersDiffer() {
@@ -140,9 +140,9 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 	return report, nil
 }
 
-// side returns the side of a backend for answers that come with a request. The request names the axes and the
-// threshold, but no data class, so that the model must be cleared for every class. Unlike Engine.calibration, side
-// returns an error if it cannot read the calibrations.
+// side returns the side of a backend that analyses the answers in a request. The request has the axes and the
+// threshold, but no data class. The model must therefore be allowed to see every class of data. Unlike
+// Engine.calibration, side returns an error if it cannot read the calibrations.
 func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Answered) (council.Side, error) {
 	name := h.cfg.JudgeModel
 	setting := "LLM_COUNCIL_JUDGE_MODEL"
@@ -177,8 +177,9 @@ func cancelled(ctx context.Context) *council.Error {
 	return &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 }
 
-// maySeeAll returns an error unless the roster has a model that may see every class of data and for which the function
-// is returns true. A request does not say which class its answers have. The error names the model and its setting.
+// maySeeAll returns an error if the model may not see every class of data, because a request does not say which class
+// its answers have. The last argument reports whether an entry of the roster is this model. The error names the model
+// and its setting.
 func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) error {
 	if h.roster == nil || len(h.roster.Classes) == 0 {
 		return nil
@@ -196,10 +197,10 @@ func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) erro
 // maxCalibrating is how many sessions Calibrate asks about at the same time.
 const maxCalibrating = 4
 
-// Calibrate has a backend compare the answers of benign sessions, with the terms and the threshold of the settings. It
-// stores how many sessions the backend would have flagged. The result unread is the number of sessions about which the
-// backend says nothing. They do not count. Calibrate calls the function done after each session, one call at a time. It
-// stores nothing if ctx ends or if a session fails, for example at a cost limit.
+// Calibrate asks a backend to compare the answers of benign sessions, with the terms and the threshold of the settings.
+// It stores how many sessions the backend would have flagged. Sessions about which the backend says nothing do not
+// count, and the result unread is their number. Calibrate calls the function done after each session, one call at a
+// time. It stores nothing if ctx ends or if a session fails, for example at a cost limit.
 func (e *Engine) Calibrate(
 	ctx context.Context, backend council.DisagreementBackend, sessions []council.DisagreementRequest, done func(),
 ) (c council.Calibration, unread int, err error) {
@@ -247,7 +248,7 @@ func (e *Engine) Calibrate(
 }
 
 // wouldFlag reports whether a backend would flag the answers of a request if it were calibrated. ok is false if the
-// backend says nothing about them.
+// backend says nothing about these answers.
 func (e *Engine) wouldFlag(
 	ctx context.Context, r council.DisagreementRequest, threshold float64,
 ) (flags, ok bool, err error) {

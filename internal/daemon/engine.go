@@ -44,17 +44,17 @@ type EngineOptions struct {
 	// Keep wraps the Completer that makes the calls of all sessions. If Keep is nil, that Completer is used as it is.
 	Keep func(council.Completer) council.Completer
 	// The engine calls Hold before it sends a request of a session. The argument bound is the most that the request can
-	// cost, or 0 if that is not known. After an error the request is not sent. Otherwise the engine calls the function
-	// finish once, with the cost of the request or the most that it can have cost. finish must return at once. Hold may be
-	// nil.
+	// cost, or 0 if that is not known. If Hold returns an error, the engine does not send the request. Otherwise the
+	// engine calls the function finish once after the request, with the cost of the request or the most that it can
+	// have cost. finish must return at once. Hold may be nil.
 	Hold func(session string, bound spend.USD) (finish func(cost spend.USD), err error)
 	// Category and Language apply to questions that name none.
 	Category, Language string
 	Version            string
 }
 
-// Engine holds the councils of one roster, their clients and the simulated provider. A daemon has one, and commands
-// use it without a daemon.
+// Engine holds the councils of one roster, their clients and the simulated provider. A daemon has one Engine. Commands
+// use an Engine without a daemon.
 type Engine struct {
 	*Comparer
 
@@ -62,12 +62,12 @@ type Engine struct {
 	// base has the options that all councils share. Options that depend on the setup are missing.
 	base  pipeline.Options
 	setup atomic.Pointer[setup]
-	// before is the setup before the last Reload, or nil. Plans that were made with it may still have to run.
+	// before is the setup before the last Reload, or nil. Plans that were made with that setup may still have to run.
 	before atomic.Pointer[setup]
 	// reloaded has room for one element. Reload sends an element to wake watchPrices.
 	reloaded chan struct{}
 	book     *spend.Book
-	// stopping says that the daemon stops. Stored sessions that it cancels continue in another process.
+	// stopping says that the daemon stops. Stored sessions that the daemon then cancels continue in another process.
 	stopping atomic.Bool
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil if tracing is off
@@ -111,7 +111,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.tracing != nil {
-		// Traces that the collector does not take in time are lost. They are no records.
+		// Close loses the traces that the collector does not take in time. This is no error, because traces are no
+		// records.
 		e.teardown.push("the traces", func(ctx context.Context) error {
 			_ = e.tracing.Close(ctx)
 			return nil
@@ -232,7 +233,7 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 }
 
 // Reload reads the roster again and builds a setup from it. The setup takes effect if the function accept returns nil.
-// After an error, nothing changes. Running sessions and existing plans keep the setup before it.
+// After an error, nothing changes. Running sessions and existing plans keep the old setup.
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 	cfg, r, err := e.o.Config.ReadRoster()
 	if err == nil {
@@ -308,8 +309,8 @@ func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 	return e.runner().Check(ctx, plan)
 }
 
-// runner returns any pipeline of the setup. A plan holds all that its run needs to know, so that every pipeline can
-// run it.
+// runner returns any pipeline of the setup. A plan holds everything that its run depends on, so that every pipeline can
+// run every plan.
 func (e *Engine) runner() *pipeline.Pipeline {
 	h := e.setup.Load()
 	return h.pipelines[h.first]
@@ -380,7 +381,7 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 	return failure
 }
 
-// expect announces the calls of a session to its providers. It returns an error if too many other calls wait: the
+// expect announces the calls of a session to its providers. It returns an error if so many other calls wait that the
 // first stage of the session would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()

@@ -76,8 +76,9 @@ func eventOptions(cfg config.Config, r *config.Roster) consent.Options {
 	return o
 }
 
-// PreviewEvents returns the events that the newest sessions of a record file would send at a consent level, the
-// oldest first. sessions is the most events that it returns. Random ids differ at each call.
+// PreviewEvents returns the events that the newest sessions of a record file would send at a consent level, the oldest
+// first. The argument sessions is the largest number of events to return. The random ids in the events differ at each
+// call.
 func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]consent.Event, error) {
 	cfg, r, err := cfg.ReadRoster()
 	if err != nil {

@@ -109,8 +109,8 @@ type gathering struct {
 	skipped map[store.Reason]*bias.Skipped
 }
 
-// shed drops all but the last label that each person gave to a session. Then it keeps only the newest labels and the
-// newest shadow sessions. The argument most is the largest number of each.
+// shed drops all but the last label that each person gave to a session. Of the rest, it keeps the newest labels and the
+// newest shadow sessions. The argument most is the largest number of each that it keeps.
 func (g *gathering) shed(most int) {
 	last := map[[2]string]int{}
 	for i, l := range g.labels {

@@ -301,8 +301,8 @@ func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	return nil
 }
 
-// report returns what sessions cost. It writes the waiting lines first: their sessions have ended, and the report
-// would lack them.
+// report returns what sessions cost. It writes the waiting lines first, because the sessions of these lines have ended
+// and belong in the report.
 func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spend.Costs, error) {
 	l.write(ctx)
 	b := l.known()

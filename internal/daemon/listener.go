@@ -21,8 +21,8 @@ const (
 	muteTime   = 5 * time.Second
 )
 
-// maxCalls returns how many calls may be in flight to a provider without a call limit. The providers share a quarter of
-// the argument limit, which is the number of descriptors that the process may have.
+// maxCalls returns how many calls may be in flight to a provider without a call limit. These providers share a quarter
+// of the descriptors of the process. The argument limit is the number of these descriptors.
 func maxCalls(cfg config.Config, limit int) int {
 	return max(limit/4/shares(cfg), 1)
 }

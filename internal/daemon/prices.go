@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// pricesEvery is the time between two requests for a provider's list. After a failed request for prices, it is
-	// pricesAgain.
+	// pricesEvery is the time between two requests for a provider's list. After a failed request for prices, this time
+	// is pricesAgain.
 	pricesEvery, pricesAgain = 24 * time.Hour, time.Minute
 	// pricesTimeout bounds the requests for prices before the daemon starts. It also bounds the requests to
 	// providers that list no prices.
@@ -176,8 +176,8 @@ func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// askModels asks the other providers for their lists, and reads only the models. It ignores a provider without a
-// list.
+// askModels asks the providers in prices.others for their lists, because askPrices does not ask them, and reads only
+// the models. It ignores providers that have no list.
 func (h *setup) askModels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
 	defer cancel()
@@ -314,7 +314,7 @@ func (r remark) log(ctx context.Context, log *slog.Logger) {
 	log.WarnContext(ctx, "a configured model ends; configure another one", "model", r.model, "provider", r.says)
 }
 
-// ListedPrice has the prices of a configured model. A nil tariff is not known.
+// ListedPrice has the prices of a configured model. Prices that are not known are nil.
 type ListedPrice struct {
 	Model  string
 	Listed *spend.Tariff // from its provider or from the file

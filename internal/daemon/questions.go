@@ -80,8 +80,8 @@ func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	}
 }
 
-// agree takes the secret of the cluster, or gives the cluster the secret of this node. It reports false as long as
-// the cluster tells no secret.
+// agree takes the secret of the cluster. If the cluster has none, agree gives it the secret of this node. It returns
+// false if neither was possible.
 func (q *questions) agree(ctx context.Context) bool {
 	var mine []byte
 	if q.own.Secret != "" {

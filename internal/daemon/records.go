@@ -81,8 +81,9 @@ func byTime(ctx context.Context, paths []string) ([]string, error) {
 	return slices.SortedStableFunc(slices.Values(paths), func(a, b string) int { return first[a].Compare(first[b]) }), nil
 }
 
-// collectStore adds the records of the store at path to the collector all, before the records that it has. If the
-// summary of a segment shows that the segment lies outside the window, collectStore takes only its counts of bad lines.
+// collectStore adds the records of the store at path to a collector, in front of the records that the collector has
+// already. If the summary of a segment shows that the segment lies outside the window, collectStore takes only its
+// counts of bad lines.
 func collectStore(ctx context.Context, path string, o bias.Options, all *bias.Collector) error {
 	for file, err := range store.Files(path) {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -26,8 +26,9 @@ const (
 	// maxUnsent bounds the bytes of the records that wait in memory for the cluster.
 	maxUnsent = 16 << 20
 
-	// The cursor is written after this time or this many sessions, whichever comes first. After a crash, the follower
-	// looks up the sessions since the last write.
+	// The cursor says how far the records of the cluster were copied. The follower writes it after this time or this
+	// many sessions, whichever comes first. After a crash, the follower checks whether the store has the sessions since
+	// the last write.
 	cursorEvery    = time.Second
 	cursorSessions = 1000
 
@@ -39,9 +40,9 @@ const (
 	lateRecords = time.Hour
 )
 
-// shareRecords returns the Recorder of a daemon. On a cluster, that Recorder sends records to all nodes, and the
-// records of all nodes are copied into the store until the teardown. Without a cluster, the Recorder is the argument
-// alone.
+// shareRecords returns the Recorder of a daemon. On a cluster, that Recorder sends records to all nodes, and
+// shareRecords copies the records of all nodes into the store until the teardown. Without a cluster, shareRecords
+// returns the argument alone.
 func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipeline.Recorder {
 	if d.store == nil || d.journal == nil || !d.journal.Cluster() {
 		return alone
@@ -102,8 +103,8 @@ var errKeptHere = errors.New("the cluster did not take the records before the da
 	"send them with councild store publish")
 
 // Append implements pipeline.Recorder. It returns nil when most servers of the cluster have the records of a session.
-// While the cluster does not take them, it waits and sends them again. If the daemon stops first, Append adds the
-// records to the store of this node, and returns an error.
+// While the cluster does not take the records, Append waits and sends them again. If the daemon stops first, Append
+// adds the records to the store of this node, and returns an error.
 func (p *publisher) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -134,8 +135,8 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	return fmt.Errorf("sending records to the cluster: %w", err)
 }
 
-// keepHere appends records to the store of this node, unless the store holds them already: the cluster can take records
-// although its answer is lost. They then come back as copies.
+// keepHere appends records to the store of this node, unless the store holds them already. The store holds them if the
+// cluster took the records but its answer was lost, because they have then come back as copies.
 func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRecord) error {
 	held, err := p.store.Holds(ctx, records[0].SessionID, records[0].Timestamp)
 	if err == nil && !held {
@@ -177,7 +178,7 @@ func (p *publisher) pending() int {
 	return p.records
 }
 
-// close waits for the running calls of Append. It is called after stopped has ended.
+// close waits for the running calls of Append. Call it after the context stopped has ended.
 func (p *publisher) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -198,8 +199,8 @@ func pause(ctx context.Context) bool {
 // follower copies the records of all nodes into the store of this node, each session once. It belongs to one
 // goroutine.
 //
-// The store can hold a session already. A crash can come between the append and the next write of the cursor, or
-// the node kept the session before it joined the cluster. So the follower looks up the ids of old sessions, and of
+// The store can hold a session already: after a crash between the append and the next write of the cursor, or if the
+// node kept the session before it joined the cluster. So the follower looks up old sessions in the store, and also
 // sessions that were in the stream before the follower began.
 type follower struct {
 	journal *journal.Journal
@@ -216,13 +217,13 @@ type follower struct {
 	// suspect says that an append has failed since the last check. The store may have cut its file and made it a
 	// segment.
 	suspect bool
-	begun   time.Time // sessions that began before are looked up
+	begun   time.Time // the follower looks up sessions that began before this time
 
-	// known has the ids of the sessions in the store that began at the time in the field since, or later. It is nil until
-	// the store is read. The field used is the time of the last look-up.
+	// known has the ids of the sessions in the store that did not begin before the time in the field since. It is nil
+	// until the store is read.
 	known map[string]struct{}
 	since time.Time
-	used  time.Time
+	used  time.Time // when known was last used
 }
 
 // cursor is how far the records of the cluster were copied, and where the store ended then.
@@ -284,7 +285,7 @@ func (f *follower) follow(ctx context.Context) (again bool) {
 	}
 }
 
-// begin makes the follower look up every session that can be in the store already.
+// begin makes the follower look up every session that began before now, because the store may hold it already.
 func (f *follower) begin() {
 	f.begun = time.Now()
 	f.known = nil
@@ -376,8 +377,8 @@ func (f *follower) keep(ctx context.Context, id string, created time.Time, texts
 	return nil
 }
 
-// know reads into f.known the sessions that began at the time created or later. The first time it reads one hour more.
-// If that does not suffice later, it reads all sessions.
+// know reads into f.known the sessions that began at the time created or later. The first time, it also reads the
+// sessions of the hour before. If a later call needs still older sessions, it reads all.
 func (f *follower) know(ctx context.Context, created time.Time) (err error) {
 	f.used = time.Now()
 	switch {

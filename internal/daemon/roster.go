@@ -200,8 +200,9 @@ func (h *setup) prepare(r council.Request) (council.Plan, error) {
 	return plan, h.forbid(r, &plan)
 }
 
-// forbid sets the data class of a plan. It returns an error if a seat may not see data of that class. It drops no
-// seat: the caller decides what to do instead. A side without a cleared model is refused, and the plan stays valid.
+// forbid sets the data class of a plan. It returns an error if a seat may not see data of that class. It drops no seat,
+// because the caller decides what to do instead. A side (see council.Side) whose model the settings name without a
+// roster id is left out if the model may not see the data.
 func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	if h.roster == nil {
 		if r.DataClass == "" {
@@ -291,7 +292,7 @@ func (h *setup) unknown(r council.Request, names []string) error {
 	if r.Council == "" {
 		wrong.Message = "no council is named, and this token may not ask the default council"
 		r.Models = nil
-		r.Direct = false // The error must not name its members either.
+		r.Direct = false // The error must not name the members of the council either.
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"

@@ -23,7 +23,7 @@ var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 
 // requireTokens returns the bearer tokens. Callers need one of them. An address that other machines can reach is never
 // left open: if no token is configured for it, requireTokens makes one. It keeps that token in the file api-token
-// beside the records, so that the owner of its sessions stays the same after a restart.
+// beside the records, so that sessions have the same owner after a restart.
 func requireTokens(
 	ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger,
 ) ([]httpapi.Token, error) {
