@@ -3,8 +3,8 @@ package council
 // Label names an answer on a slate: "Response A".
 type Label string
 
-// Slate is the list of anonymised answers that one reader is shown, in its order. On every slate, the labels are
-// "Response A", "Response B" and so on in that order (the invariant of ADR-015 and ADR-017).
+// Slate is the list of anonymised answers that one reader is shown, in the order shown. The labels on every slate are
+// "Response A", "Response B" and so on, in this order (the invariant of ADR-015 and ADR-017).
 type Slate []Shown
 
 // Shown is an answer on a slate. Its index on the slate is its position.
@@ -19,7 +19,7 @@ type Seat struct {
 	DisplayIndex int    `json:"display_index"` // 0 is the first
 }
 
-// LabelToModel returns the slate as a map from labels to seats, which is the enhanced form of the design records.
+// LabelToModel returns the slate as a map from labels to seats. The design records call this map the enhanced form.
 func (s Slate) LabelToModel() map[Label]Seat {
 	m := make(map[Label]Seat, len(s))
 	for i, shown := range s {
@@ -62,8 +62,7 @@ type Ballot struct {
 	Reason    string `json:"reason"`
 	// Source says from which part of the reply the ballot was read.
 	Source BallotSource `json:"source"`
-	// ScoreRankMismatch marks a ranking that contradicts its own scores. The
-	// ranking is trusted (ADR-007).
+	// ScoreRankMismatch says that the ranking contradicts the ballot's own scores. The ranking then counts (ADR-007).
 	ScoreRankMismatch bool `json:"score_rank_mismatch"`
 }
 
@@ -117,8 +116,8 @@ const (
 // Standing is the result of one candidate in the session's ranking (ADR-007).
 type Standing struct {
 	Model string `json:"model"`
-	// BordaScore is the mean over the ballots that ranked the candidate, 0 to N-1
-	// for N candidates. It is null if no ballot ranked the candidate.
+	// BordaScore is the mean of the candidate's points on the ballots that ranked the candidate, 0 to N-1 for N
+	// candidates. It is null if no ballot ranked the candidate.
 	BordaScore *float64 `json:"borda_score"`
 	// BordaNormalized is BordaScore / (N-1), 0 to 1. It is null if BordaScore is null.
 	BordaNormalized *float64 `json:"borda_normalized"`
@@ -163,9 +162,9 @@ type Agreement struct {
 	Sentence string         `json:"sentence"`
 	// P is the probability that random ballots agree at least as much as these. It is null if Level is unknown.
 	P *float64 `json:"p"`
-	// KendallW is 0 to 1. Random ballots also give more than 0: if reviewers do not see their own answers, the mean is
-	// 0.40 for four members and 0.28 for five. KendallW is null if there is a pair of answers that fewer than two ballots
-	// compare. That is so if three members review each other.
+	// KendallW is 0 to 1, and 1 if all ballots have the same order. Random ballots also give more than 0: if reviewers
+	// do not see their own answers, the mean is 0.40 for four members and 0.28 for five. KendallW is null if fewer than
+	// two ballots compare some pair of answers. This is always the case if three members review each other.
 	KendallW *float64 `json:"kendall_w"`
 	Ballots  int      `json:"ballots"` // how many ballots count
 	// CondorcetWinner beats each other answer: more ballots rank it above that answer than below. It is null if there is

@@ -54,14 +54,14 @@ type Call struct {
 	// Session is the id of the session that pays for the call. It is "" if no session does.
 	Session string
 	Stage   Stage
-	// Seat is the id of the member, SeatChairman in stage 3, or one of SidePlan.Seats for a side.
+	// Seat is the id of the member, SeatChairman in stage 3, or, for a call of a [Side], one of SidePlan.Seats.
 	Seat     string
 	Model    string   // as in Member.Model
 	Profile  *Profile // as in Member.Profile
 	Messages []Message
-	// Texts, if set, asks for embeddings of the texts: POST /embeddings in place of /chat/completions. The fields for
-	// completions then have no effect. Completion.Text is then a JSON matrix that says how alike the texts are. It has a
-	// row for each text, with the cosines of its embedding and those of all texts, rounded to four places.
+	// Texts, if set, asks for embeddings of these texts: POST /embeddings in place of /chat/completions. The fields for
+	// completions then have no effect. Completion.Text is then a JSON matrix that says how alike the texts are. Row i,
+	// column j has the cosine of the embeddings of text i and text j, rounded to four places.
 	Texts []string
 	Sampling
 	// Format asks for a reply of this form, if the provider supports that. The prompt must ask for the form too. Nil

@@ -50,8 +50,8 @@ type ComparedAnswer struct {
 	Text string `json:"text"`
 }
 
-// DisagreementReport says on which demographic axes answers differ. In its evidence, the
-// model of an answer is the answer's id. A difference may be justified, and proves no bias.
+// DisagreementReport says on which demographic axes answers differ. In the evidence, DemographicEvidence.Model has the
+// id of an answer. A difference may be justified, and proves no bias.
 type DisagreementReport struct {
 	Backend   DisagreementBackend `json:"backend"`
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
@@ -112,7 +112,8 @@ type JudgedAxis struct {
 	// Rating is the mean of the ratings in both orders, 0 (no difference) to 10. It is null if these two ratings differ by
 	// more than two points.
 	Rating *float64 `json:"rating"`
-	// Flagged is true if the rating reaches ten times the threshold.
+	// Flagged is true if the rating is above 0 and reaches ten times the threshold, unless DemographicJudgement.Reason
+	// is set.
 	Flagged bool `json:"flagged"`
 	// Ratings has the rating in each order. A rating counts as 0 if none of its quotes is in the answers.
 	Ratings []float64 `json:"ratings"`

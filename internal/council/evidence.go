@@ -40,7 +40,7 @@ type ShadowRecord struct {
 	SessionID     string    `json:"session_id"`
 	Timestamp     time.Time `json:"timestamp"` // start of the session, UTC
 	Rate          float64   `json:"rate"`      // the share of sessions drawn for a comparison, 0 to 1
-	// Wanted is Metadata.LabelWanted. Such a session has a record whether it was drawn or not.
+	// Wanted is Metadata.LabelWanted. A session with Wanted has a record even if it was not drawn for a comparison.
 	Wanted        bool          `json:"label_wanted"`
 	CouncilConfig string        `json:"council_config_version"`
 	Prompt        string        `json:"prompt_version"`

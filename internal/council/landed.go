@@ -6,9 +6,9 @@ const (
 	EventCall  EventType = "call.landed" // Landed, if no other event of the run has the outcome of the call
 )
 
-// Begun says which calls are about to begin. These are all first calls of a stage, or one later call. The log stores
-// them before their requests are sent. If another process continues the run, it then knows which calls may have been in
-// flight.
+// Begun says which calls are about to begin. These are either all first calls of a stage, or one later call. The log
+// stores them before their requests are sent. If another process continues the run, it then knows which calls may have
+// been in flight.
 type Begun struct {
 	Calls []BegunCall `json:"calls"`
 }

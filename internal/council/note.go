@@ -6,8 +6,9 @@ import (
 )
 
 // NoteFor returns the Note of a session at its end. It returns "" if a reader need not know what is missing. The note
-// begins with "Degraded" if the answer is not a synthesis of ranked answers. The note only mentions failed seats of a
-// stage in which other seats succeeded, because the answer is then that of a smaller council.
+// begins with "Degraded" if the answer is not a synthesis of ranked answers. Failed seats alone do not make a note
+// begin with "Degraded" if other seats of their stage succeeded, because the answer is then the synthesis of a smaller
+// council.
 func NoteFor(s *Session) string {
 	if s.Status != StatusDegraded || len(s.Stage1) < 2 {
 		return ""

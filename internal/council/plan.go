@@ -26,23 +26,24 @@ type Plan struct {
 	// Twins are seats of one model. Only one of them reviews. If Twins is nil, each seat judges all answers but its own,
 	// as in plans of older versions.
 	Twins Twins `json:"twins"`
-	// Deltas says that the observer gets the pieces of the synthesis as they arrive. A front door that streams sets
-	// Deltas. A Request cannot.
+	// Deltas says that the observer gets the pieces of the synthesis as they arrive. HTTP handlers that stream the
+	// answer set Deltas. A Request cannot set it.
 	Deltas bool `json:"deltas"`
 	Lineup
-	// AnswerDeltas says the same of the members' answers. Only clients that read the session's own events see these
-	// pieces.
+	// AnswerDeltas says that the observer also gets the pieces of the members' answers. Only clients that read the
+	// session's own events see these pieces.
 	AnswerDeltas bool     `json:"answer_deltas"`
 	Output       *Format  `json:"output"` // the form of the final answer, nil for free text
 	Rules        Rules    `json:"rules"`
 	Versions     Versions `json:"versions"`
-	// Token names the caller's token in reports of costs and in cost limits. It is "" if the daemon requires no token. A
-	// front door sets it.
+	// Token names the caller's token in reports of costs and in cost limits. It is "" if the daemon requires no token.
+	// The HTTP handler sets it.
 	Token string `json:"token"`
-	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts. If it is "", each prompt
-	// has random markers. MarkerKey is secret: a model that knows it can forge the end of a block.
+	// MarkerKey is the secret from which the markers in the prompts are made, so that the same plan sends the same
+	// prompts. Markers show where a block of foreign text begins and ends. A model that knows MarkerKey can forge the
+	// end of a block. If MarkerKey is "", each prompt has random markers.
 	MarkerKey string `json:"marker_key,omitempty"`
-	// Sides look at the answers while the council continues, in this order.
+	// Sides are the plans of the [Side]s, which look at the answers while the council continues.
 	Sides []SidePlan `json:"sides"`
 	Measured
 	// User and Side are as in Request. A side request leaves no session in the history.
@@ -70,11 +71,11 @@ type Lineup struct {
 	Chosen bool `json:"chosen,omitempty"`
 }
 
-// Measured says what the session measures of the council besides its answer.
+// Measured says how the session also measures the quality of the council.
 type Measured struct {
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session.
 	Shadow bool `json:"shadow,omitempty"`
-	// ShadowRate is the share of sessions, 0 to 1, after which reviewers do so.
+	// ShadowRate is the share of sessions, 0 to 1, after which reviewers make this comparison.
 	ShadowRate float64 `json:"shadow_rate,omitempty"`
 	// LabelWanted is Metadata.LabelWanted.
 	LabelWanted bool `json:"label_wanted,omitempty"`
@@ -200,7 +201,7 @@ type Rules struct {
 	Consent        int              `json:"consent"` // a level of ADR-018. 0 keeps no records.
 	// Providers are names of providers. "name:model" is a model of the provider with that name.
 	Providers []string `json:"providers"`
-	// MaxSessionBytes bounds the texts of the session and its prompts in flight. 0 means no limit.
+	// MaxSessionBytes bounds the size of the texts and of the prompts in flight of the session. 0 means no limit.
 	MaxSessionBytes int64 `json:"max_session_bytes"`
 	// DegradedNote says that a degraded session gets a Note.
 	DegradedNote bool `json:"degraded_note,omitempty"`

@@ -44,8 +44,10 @@ type PartialPolicy string
 
 // The policies for partial ballots.
 const (
-	PolicyAvailable PartialPolicy = "available" // They get no points and no vote (ADR-007).
-	PolicyTiedLast  PartialPolicy = "tied_last" // They share the last places, and the ballot counts as a vote on them.
+	// Candidates that the ballot leaves out get no points and no vote (ADR-007).
+	PolicyAvailable PartialPolicy = "available"
+	// These candidates share the last places, and the ballot counts as a vote on them.
+	PolicyTiedLast PartialPolicy = "tied_last"
 )
 
 // OnPartial says whether a degraded result may be returned.
@@ -89,9 +91,9 @@ type Request struct {
 	// is empty, the answer is free text.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 
-	// Front doors set all fields from here on.
+	// HTTP handlers set all fields from here on. They are not in the JSON of a request.
 
-	// OutputName and OutputStrict are Name and Strict of the Format.
+	// OutputName and OutputStrict become Name and Strict of Plan.Output.
 	OutputName   string `json:"-"`
 	OutputStrict bool   `json:"-"`
 	// Direct asks only the one model of Models, without reviews, a ranking and records.
@@ -100,8 +102,8 @@ type Request struct {
 	Token string `json:"-"`
 	// User names the person for whom the caller asks. It is "" if the caller names none.
 	User string `json:"-"`
-	// Tools is the name of the field in the body that offers tools. It is "" if the body offers none. Such a request does
-	// not require the model to call a tool.
+	// Tools is the name of the body field that offers tools, such as "tools" or "functions". It is "" if the body
+	// offers none. Requests that require a tool call are refused earlier and do not set it.
 	Tools string `json:"-"`
 	// Side says that a chat program asks for its own use, such as for a title. One member is enough for that.
 	Side bool `json:"-"`
@@ -118,7 +120,7 @@ const (
 	ToolsIgnore ToolsPolicy = "ignore" // the council answers in text, with a warning
 )
 
-// These values may take the place of the model that answers side requests.
+// The setting for side requests (see Request.Side) has one of these values, or the name of a model.
 const (
 	SideMember  = "member"  // the first member
 	SideCouncil = "council" // the whole council

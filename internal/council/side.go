@@ -13,7 +13,8 @@ const (
 type SidePlan struct {
 	// Name is the name of the [Side] that does the work. It is the stage of its calls too.
 	Name string `json:"name"`
-	// Version is the version of the side's prompt or rule. A process with another version does not apply its own.
+	// Version is the version of the side's prompt or rule. A process whose side has another version does not apply its
+	// prompt or rule.
 	Version string `json:"version,omitempty"`
 	// Member is the model that the side calls. It has the zero value if the side makes no calls.
 	Member Member `json:"member"`
@@ -39,10 +40,10 @@ type SidePlan struct {
 	Axes []string `json:"axes"`
 }
 
-// Side is work that looks at the answers of a session while the council continues. It delays the session only as its
-// SidePlan says, and never changes the result of the council. Sides are safe for concurrent use.
+// Side is an analysis of the answers of a session that runs while the council continues. It delays the session only as
+// its SidePlan says, and never changes the result of the council. Sides are safe for concurrent use.
 type Side interface {
-	// Name returns the name of the side. No two sides of a process share one.
+	// Name returns the name of the side. All sides of a process have different names.
 	Name() string
 	// Plan returns the part of a session's plan for this side, or nil if the side does not look at such a session.
 	Plan(plan Plan) *SidePlan
@@ -58,8 +59,9 @@ type Seen struct {
 	Side    SidePlan          // the part of the plan for this side
 	Authors []string          // the ids of the members that answered, in configured order
 	Answers map[string]string // by author
-	// Yield waits until the reviews are paid for. Its error says why the side must not call a model at all: more than half
-	// of a limit is spent, or ctx has ended. If Yield is nil, the side need not wait.
+	// Yield waits until the side cannot take money from the reviews: until all reviews are done, or only the first if
+	// the session has no limit. Its error says why the side must not call a model at all: more than half of a limit is
+	// spent, or ctx has ended. If Yield is nil, the side need not wait.
 	Yield func(ctx context.Context) error
 }
 

@@ -7,7 +7,7 @@ import "cmp"
 // the reviewer's own answer (ADR-007: reviewer == author_model). If the map is empty, each seat is a model of its own.
 type Twins map[string]string
 
-// TwinsOf returns the twins among seats. The function same returns the same text for all names of one model. If it is
+// TwinsOf returns the twins among seats. The function same returns the same text for all names of one model. If same is
 // nil, every name is a model of its own.
 func TwinsOf(seats []Member, same func(model string) string) Twins {
 	twins := Twins{}
