@@ -190,7 +190,7 @@ type Preferences struct {
 type Events struct {
 	EventSink    string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; if EVENT_SINK has an IP address in one of these networks, it may be http"`
+	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; if EVENT_SINK has an IP address in one of these networks, the address may use http"`
 	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 }
 
@@ -233,8 +233,8 @@ type Constants struct {
 	DialTimeout time.Duration
 	// IdleTimeout limits the time between two bytes of a reply. A provider of the roster may have its own.
 	IdleTimeout time.Duration
-	// Lease is how long a daemon is silent before other daemons take over its sessions. It is longer than an election in
-	// the cluster takes.
+	// Lease is how long a daemon is silent before other daemons take over its sessions. Lease is longer than the
+	// cluster takes to elect a leader.
 	Lease time.Duration
 	// BiasFsyncInterval limits the time between an answer and the sync of its records to disk. It applies only if
 	// BIAS_FSYNC is interval.

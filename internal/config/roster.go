@@ -32,8 +32,8 @@ type Roster struct {
 // Model is an entry of the roster's models.
 type Model struct {
 	ID string
-	// Provider is the provider key of the entry. It is "" for the default provider. It is also "" if the provider stands
-	// at the beginning of the model's name.
+	// Provider is the value of the key "provider". It is "" for the default provider, and also if the model's name
+	// begins with the name of the provider.
 	Provider string
 	// Member is the seat that the model takes. Its Model is the name that the model would have in LLM_COUNCIL_MODELS.
 	Member council.Member

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Secret is a text that only Reveal returns. If it is printed, logged or encoded, it is "[redacted]", or "" if it is
-// empty. Every text is a valid Secret. So parsing never fails, and no error can quote the secret.
+// Secret is a text that only Reveal returns. Printing, logging or encoding a Secret gives "[redacted]", or "" for an
+// empty Secret. Every text is a valid Secret. So parsing never fails, and no error can quote the secret.
 type Secret string
 
 const redacted = "[redacted]"
