@@ -271,8 +271,8 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	return nil
 }
 
-// readText reads a text of at most "most" bytes. If the text is longer, it returns one byte more. When ctx ends, it
-// returns even if the reader blocks.
+// readText reads a text. Of a text with more bytes than the argument most, it returns the first most+1 bytes. When ctx
+// ends, readText returns even if the reader blocks.
 func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	type result struct {
 		text []byte

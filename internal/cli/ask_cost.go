@@ -44,9 +44,9 @@ func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request
 	return err
 }
 
-// openLedger opens the ledger for a question that this process asks. If the cost of the question will not be
-// counted, l is nil, and why says the reason, unless the log has said it. With hard daily limits, that is an error
-// instead.
+// openLedger opens the ledger for a question that this process asks. The result l is nil if the cost of the question
+// will not be counted. The result why is then the reason, or "" if the log has the reason. With hard daily limits,
+// openLedger returns an error instead.
 func openLedger(
 	ctx context.Context, cfg config.Config, log *slog.Logger,
 ) (l daemon.CommandLedger, why string, err error) {

@@ -236,7 +236,7 @@ func (b *begun) openCalls(out string, questions []trial.Question) error {
 		b.calls = calls
 		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
-	var mismatch error // mismatch names the settings that differ, which err does not
+	var mismatch error // names the settings that differ; err does not name them
 	b.held, mismatch = b.plan.Held(out, questions)
 	if err := cmp.Or(mismatch, err); err != nil {
 		return usageError{fmt.Errorf("--out: %w", err)}

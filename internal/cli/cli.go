@@ -135,8 +135,8 @@ func loadConfig() (config.Config, error) {
 	return cfg, nil
 }
 
-// Main runs one command and returns the exit code of the process. When ctx ends, the command completes what must
-// not stay half done, and stops.
+// Main runs one command and returns the exit code of the process. When ctx ends, the command completes the steps that
+// must not stay half done, and stops.
 func Main(ctx context.Context, std IO) (code int) {
 	if std.Version == "" {
 		std.Version = builtVersion()

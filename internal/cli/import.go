@@ -17,8 +17,8 @@ type importCmd struct {
 	Out  string `help:"New file for the rows." required:"" placeholder:"FILE"`
 }
 
-// Run reads judgements from another source, and writes records or graded rows. It prints every line that it
-// rejects. Its error then says how many they are.
+// Run reads judgements from another source, and writes records or graded rows. It prints every line that it rejects.
+// Its error then says how many lines it rejected.
 func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	in, err := os.Open(c.In)
 	if err != nil {
@@ -54,8 +54,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	return err
 }
 
-// questionKey returns the function that makes the keys of questions. It opens the secret when the function is first
-// called.
+// questionKey returns the function that makes the keys of questions. The first call of that function opens the secret.
 func (c importCmd) questionKey(ctx context.Context, std IO) trial.QuestionKey {
 	secret := sync.OnceValue(func() string {
 		cfg, err := loadConfig()

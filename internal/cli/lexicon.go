@@ -19,7 +19,7 @@ type lexiconFile struct {
 	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, and where that is not set the built-in one."`
 }
 
-// read returns the lexicon of the argument, or of the settings without one.
+// read returns the lexicon in the argument, or the lexicon of the settings if the argument is missing.
 func (c lexiconFile) read() (disagreement.Lexicon, error) {
 	cfg, err := config.Load() // does not check the lexicon of the settings
 	if err != nil {

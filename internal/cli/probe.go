@@ -263,7 +263,7 @@ func figure(x *float64) string {
 	return fmt.Sprintf("%.3f", *x)
 }
 
-// interval returns an estimate with its interval, or without it if that is not known.
+// interval returns an estimate with its interval, or without the interval if that is not known.
 func interval(e stat.Estimate) string {
 	if e.Lower == nil || e.Upper == nil {
 		return figure(e.Value)

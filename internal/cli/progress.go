@@ -279,9 +279,9 @@ func (s *screen) note(line string) {
 	s.drawLocked(visible(line) + "\n")
 }
 
-// drawLocked overwrites the seats of the last frame. It writes the text in the argument stays, which no later frame
-// overwrites, and below it the seats. Every line is narrower than the terminal, and the lines are fewer than its rows.
-// Otherwise the next frame could not find them again.
+// drawLocked overwrites the seats of the last frame. It first writes the text in the argument stays, which later frames
+// do not overwrite, and then the seats. Every line is narrower than the terminal, and there are fewer lines than the
+// terminal has rows. Otherwise the next frame could not find the lines again.
 func (s *screen) drawLocked(stays string) {
 	if stays == "" && s.drawn == 0 && len(s.seats) == 0 {
 		return

@@ -69,8 +69,8 @@ func daemonAt(cfg config.Config, address string) (client.Options, error) {
 	return o, nil
 }
 
-// explainRefusal turns the error of a client into one that says what to type or to set, if no daemon answers or the
-// daemon refuses.
+// explainRefusal turns the error of a client into an error that says what to type or to set, if no daemon answers or
+// the daemon refuses.
 func explainRefusal(o client.Options, err error) error {
 	address := o.URL
 	if unreachable, ok := errors.AsType[*url.Error](err); ok {

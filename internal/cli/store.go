@@ -37,7 +37,7 @@ type storeFile struct {
 	File string `arg:"" optional:"" help:"Record file to read; default LLM_COUNCIL_BIAS_STORE."`
 }
 
-// path returns the path of the argument, or of the settings without one.
+// path returns the path in the argument, or the path in the settings if the argument is missing.
 func (c storeFile) path() (string, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -240,8 +240,8 @@ func header() []string {
 }
 
 // row returns a record as a row of a table, with the columns of council.RecordColumns. A null or missing field is an
-// empty cell. The position is the one in the line, even for an old schema. Texts are quoted, so that no spreadsheet
-// takes one for a formula.
+// empty cell. The position is the number in the line, even for an old schema. Texts are quoted, so that no spreadsheet
+// reads a text as a formula.
 func row(l store.Line) ([]string, error) {
 	record, err := json.Marshal(l.BiasMetricRecord)
 	if err != nil {
