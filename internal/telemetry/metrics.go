@@ -29,7 +29,7 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that have counted nothing. Each scrape calls the function states, which returns the
-// circuit breakers. It may be nil.
+// circuit breakers. states may be nil.
 func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	registry := prometheus.NewRegistry()
 	registered := promauto.With(registry)
