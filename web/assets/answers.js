@@ -17,8 +17,8 @@ export function seatList() {
   const seats = new Map();
   return {
     list, seats,
-    // place makes the seats. The argument since says from when their time counts: "session", or null while they do not
-    // work yet.
+    // place makes the seats. The argument since says from when the time of the seats counts: "session", or null while
+    // they do not work yet.
     place: (models, since) => {
       seats.clear();
       list.replaceChildren(...models.map((model) => {

@@ -53,8 +53,8 @@ export async function get(path, options) {
 export const getAgain = (path, failed, signal) => tryAgain(() => get(path), failed, signal);
 
 // tryAgain calls a function that asks the daemon, and calls it again while the daemon cannot answer. Between the tries
-// it calls the function failed, at once and each second, with the seconds until the next try and the error. It throws
-// if another try is useless or the signal is aborted.
+// it calls the function in failed, at once and each second, with the seconds until the next try and the error. It
+// throws if another try is useless or the signal is aborted.
 export async function tryAgain(ask, failed, signal) {
   for (let failures = 0; ; failures++) {
     let lost;
@@ -151,9 +151,9 @@ export function feedback(id, said) {
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
 // follow calls the function handle with each event of a session, in order and once. If the connection is lost, follow
-// connects again. Until then it calls the function cut, at once and each second, with true, the seconds until the next
-// try, and a function that tries at once. When it is connected, it calls cut with false. It returns after the last
-// event. It throws if another try is useless or the signal is aborted.
+// connects again. Until then it calls cut(true, seconds until the next try, function that tries at once), at once and
+// each second. When it is connected, it calls cut(false). It returns after the last event. It throws if another try is
+// useless or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {

@@ -116,8 +116,8 @@ export function differences({ demographic_judgement: judgement, demographic_clus
   ].flat().filter(Boolean);
 }
 
-// difference shows one of these results: the flagged axes or the reason why none can be flagged, and a table of all
-// axes.
+// difference shows the result of the judge or of the embeddings: the flagged axes or the reason why none can be
+// flagged, and a table of all axes.
 function difference(who, { flagged, reason, axes }, none, caption, columns) {
   const found = flagged ? `flags ${axes.filter((a) => a.flagged).map((a) => a.axis).join(", ")}. A difference may be justified.`
     : reason ?? `found ${none}.`;

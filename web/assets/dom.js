@@ -132,7 +132,7 @@ export function problem(error) {
 }
 
 // away returns a function that shows, in the element place, that the daemon does not answer, or why it cannot. The
-// arguments of this function are the seconds until the next try, and the error. A screen reader does not read the
+// arguments of the function are the seconds until the next try, and the error. A screen reader does not read the
 // seconds, because they change each second.
 export function away(place) {
   const why = el("span"), left = el("span", { "aria-hidden": "true" });

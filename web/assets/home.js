@@ -8,8 +8,8 @@ const $ = (id) => document.getElementById(id);
 
 const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields with one value each
 
-// carried are the properties that "ask again" takes from a session and that have no field. Each function returns the
-// words for the property, or null if it has its usual value.
+// carried are the properties that "ask again" takes from a session and that have no field in the form. Each function
+// returns words for its property, or null for the usual value.
 const carried = {
   data_class: (name) => `the data is of the class ${name}`,
   output_schema: () => "the answer has to fit a JSON Schema",
@@ -106,8 +106,8 @@ function fill() {
       el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
         cost == null ? "" : ` · lately ${usd(cost)}`}`));
   }));
-  // With several councils, the reader can choose members only in one case: an earlier session had chosen members of the
-  // default council, and the reader asks it again.
+  // With several councils, the reader can choose members only after "ask again" on a session with chosen members of the
+  // default council.
   $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));
   $("chairman-field").hidden = council === null;
   $("models-choice").replaceChildren(...known.map((model) => {
@@ -143,8 +143,7 @@ function fill() {
     }, "Ask without these"));
 }
 
-// read copies the form into the draft. It leaves out empty fields, and the members if they are the usual ones of the
-// council.
+// read copies the form into the draft. It leaves out empty fields, and the members if they are those of the council.
 function read() {
   for (const name of texts) draft[name] = $(name).value;
   if (!council) return;

@@ -114,13 +114,13 @@ function plainly(text) {
     .filter(Boolean);
 }
 
-// growing draws a text that grows into an element. Blocks that cannot change any more stay as they are. The rest is
-// parsed again, at most once a frame, and less often if that takes long. A long text is parsed and built in slices.
+// growing draws a text that grows into an element. Blocks that cannot change any more are kept. The rest is parsed
+// again, at most once a frame, and less often if parsing takes long. A long text is parsed and built in slices.
 export function growing(element) {
   const unread = { at: 0, blocks: 0, level: outermost };
   let text = "", final = false, cost = 0, timer = null, turn = 0;
-  // settled is the end of the blocks that stay: in characters, in children of the element, and with the level of
-  // the last heading.
+  // settled is the end of the blocks that are kept: in characters, in children of the element, and the level of the
+  // last heading.
   let settled = unread;
   const draw = async () => {
     timer = null;
@@ -187,8 +187,8 @@ function firstLines(text, size) {
 }
 
 // certain returns how many blocks, and how many characters, of a text cannot change when the text grows. These are all
-// before the last block that follows an empty line and has a complete first line. Any other block can still become part
-// of the block above it: "***" can become bold text of a paragraph, and "2" an item of a list.
+// before the last block that follows an empty line and has a complete first line. Any other block can still join the
+// block above: "***" can become bold text of a paragraph, and "2" an item of a list.
 function certain(text, tokens) {
   const lines = [0];
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) lines.push(at + 1);

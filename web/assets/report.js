@@ -1,5 +1,5 @@
-// What many sessions reveal: the bias report and the leaderboard. Words come first. Under each plot, a folded table
-// has its figures.
+// What many sessions reveal: the bias report and the leaderboard. Words come first. Under each plot, a folded table has
+// the figures of the plot.
 
 import { call, get, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, save, table } from "./dom.js";
@@ -202,8 +202,7 @@ function findings(metrics) {
         .map((x) => el("li", {}, x.sentence))) : null))));
 }
 
-// folded returns a folded table. If shown is true, the table is open. That is for a short table that is the main
-// content.
+// folded returns a folded table. If shown is true, the table is open, for short tables that are the main content.
 function folded(caption, columns, rows, shown) {
   return el("details", { class: "fold", open: Boolean(shown) }, el("summary", {}, "The figures as a table"), table(caption, columns, rows));
 }
@@ -224,7 +223,7 @@ function units(metrics) {
   return [...groups].sort((a, b) => describes(a) - describes(b));
 }
 
-// measured shows the metrics of one unit. It lists the members of metrics that have a finding or only describe. In all
+// measured shows the metrics of one unit. It lists members only for metrics that have a finding or only describe. In
 // other metrics, the figures of single members prove nothing.
 function measured(unit, metrics) {
   const unfolded = metrics.filter((m) => found(m) || m.delta == null);

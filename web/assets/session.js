@@ -1,5 +1,5 @@
-// The view of one session. It is built from the events and the request of the session. So the view is the same for a
-// live session, after a reload, for a finished session, and for every reader with the same token.
+// The view of one session. It is built from the events and the request of the session. So the view is the same live,
+// after a reload, after the end, and for every reader with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
 import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
@@ -92,7 +92,7 @@ export async function watch(section, signal, id) {
     }
   };
   view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
-  // The page reads the request at the same time as the events, and tries again if the daemon cannot return the request
+  // The page reads the request at the same time as the events. It tries again if the daemon cannot return the request
   // now. An older daemon never can.
   const what = () => request(id).catch((error) => (isFinal(error) ? null : Promise.reject(error)));
   let asked = false;
