@@ -25,8 +25,8 @@ type evidence struct {
 	key   string // keys the hashes of persons; "" without a secret
 }
 
-// openEvidence opens the evidence file. It returns nil if no evidence is kept. It also returns nil, with a warning
-// in the log, if the default file beside the records cannot be written and no setting needs it.
+// openEvidence opens the evidence file. It returns nil if no evidence is kept. It also returns nil, with a warning in
+// the log, if the default file beside the records cannot be written and no setting needs the file.
 func openEvidence(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*evidence, error) {
 	path, named := cfg.EvidenceFile()
 	if path == "" {
@@ -61,8 +61,8 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 
 // Evidence weighs what reviewers and people say about the sessions that a query asks for. It reads the evidence files
 // at the paths as one file, and looks only at the newest council and prompt. It ignores the window of the settings,
-// because shadow sessions and labels are few. It returns nil if there is no evidence, or if the query is about single
-// members.
+// because comparisons by reviewers and labels by people are few. It returns nil if there is no evidence, or if the
+// query is about single members.
 func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.CouncilEvidence, error) {
 	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
 		return nil, nil

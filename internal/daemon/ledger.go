@@ -48,7 +48,7 @@ type ledger struct {
 	endBad  bool        // the file of the end is damaged
 	endErr  error       // why the last write of the end failed
 	state   spend.State // state of the ledger when it was last checked
-	damages int64       // the result of store.Damages at that time
+	damages int64       // the result of store.Damages when the ledger was last checked
 }
 
 const (
@@ -59,8 +59,8 @@ const (
 	// ledgerInterval is the longest time between a write and the sync of the ledger, if no daily limit needs it.
 	ledgerInterval = time.Second
 
-	// endInterval is the shortest time between two writes of the end. If a process is killed, the end may not count
-	// the lines of this time. A later loss of only those lines goes unnoticed.
+	// endInterval is the shortest time between two writes of the end. If a process is killed, the end may not count the
+	// lines of the last endInterval. A later loss of only these lines goes unnoticed.
 	endInterval = time.Second
 
 	// maxEndFile bounds how much of the end's file is read, in bytes.
@@ -70,9 +70,9 @@ const (
 // errDamaged says why a daemon with a hard daily limit does not start.
 var errDamaged = errors.New("the ledger of costs is damaged, and hard daily limits need all of it")
 
-// openLedger opens the ledger. It returns nil if the cost is not kept. It also returns nil, with a warning in the
-// log, if the default file beside the records cannot be written and no daily limit needs it. With a hard daily
-// limit, a damaged ledger is an error.
+// openLedger opens the ledger. It returns nil if the cost is not kept. It also returns nil, with a warning in the log,
+// if the default file beside the records cannot be written and no daily limit needs the file. With a hard daily limit,
+// a damaged ledger is an error.
 func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*ledger, error) {
 	path, named := cfg.SpendFile()
 	if path == "" {
@@ -192,8 +192,9 @@ func (l *ledger) write(ctx context.Context) {
 	}
 }
 
-// noteSynced takes lines that are on disk now. The store's writer calls it and must not wait for another file, so
-// keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and noteSynced writes the end.
+// noteSynced notes lines that are on disk now. The store's writer calls noteSynced and must not wait for another file.
+// That is why the goroutine of keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and
+// noteSynced writes the end itself.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)
@@ -464,8 +465,8 @@ func ledgerLines(ctx context.Context, path string) spend.Lines {
 	}
 }
 
-// Spend reads the report on the cost of sessions from the ledger at path. Sessions that still run count with all
-// that they have reserved, as uncertain cost.
+// Spend reads the report on the cost of sessions from the ledger at path. The report counts all that running sessions
+// have reserved as uncertain cost.
 func Spend(ctx context.Context, path string, q spend.Query) (spend.Costs, error) {
 	b, err := openBook(path)
 	if err != nil {

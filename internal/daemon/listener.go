@@ -36,8 +36,9 @@ func shares(cfg config.Config) int {
 	return n
 }
 
-// maxConnections returns how many connections clients may hold. They suffice for the configured sessions, and leave
-// the daemon the descriptors that it needs itself. limit is the number of descriptors that the process may have.
+// maxConnections returns how many connections clients may hold. So many connections suffice for the configured
+// sessions, and leave the daemon the descriptors that it needs itself. limit is the number of descriptors that the
+// process may have.
 func maxConnections(cfg config.Config, limit int) int {
 	calls := maxCalls(cfg, limit) * shares(cfg)
 	for _, p := range cfg.Providers {
@@ -48,8 +49,8 @@ func maxConnections(cfg config.Config, limit int) int {
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 
-// boundedListener accepts only a limited number of connections at the same time. Each of them takes a place. Further
-// clients wait in the kernel, where they take neither memory nor descriptors of the daemon.
+// boundedListener accepts only a limited number of connections at the same time. Each open connection takes a place.
+// Further clients wait in the kernel, where they take neither memory nor descriptors of the daemon.
 type boundedListener struct {
 	net.Listener
 	places chan struct{} // one element per connection

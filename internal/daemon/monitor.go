@@ -14,7 +14,7 @@ import (
 // monitor computes the monitor of the bias report at an interval. A scrape gets the last result and does not wait.
 type monitor struct {
 	compute func(context.Context) (bias.Monitor, error)
-	every   time.Duration // at least; verdictsRest can make it longer
+	every   time.Duration // shortest time between two results; verdictsRest can make it longer
 	log     *slog.Logger
 
 	mu     sync.Mutex     // guards latest

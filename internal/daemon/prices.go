@@ -247,7 +247,8 @@ func (h *setup) unpriced() []string {
 }
 
 // requirePrices returns an error if hard cost limits cannot hold, because a configured model has no price and its
-// provider does not list one. A provider that does not answer now is no error. The daemon asks it again later.
+// provider does not list one. If a provider does not answer now, this is no error, because the daemon asks that
+// provider again later.
 func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if !h.cfg.HasHardLimits() || !isLimited(h.cfg) {
 		return nil
@@ -317,7 +318,7 @@ func (r remark) log(ctx context.Context, log *slog.Logger) {
 // ListedPrice has the prices of a configured model. Prices that are not known are nil.
 type ListedPrice struct {
 	Model  string
-	Listed *spend.Tariff // from its provider or from the file
+	Listed *spend.Tariff // from the provider or from the file
 	Set    *spend.Tariff // from the settings
 }
 

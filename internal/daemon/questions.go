@@ -23,8 +23,8 @@ const questionName = "question-secret"
 const noQuestionKeys = "records have no question keys, so that a report takes sessions of one question for independent ones"
 
 // QuestionSecret returns a function that returns the secret for the question keys in the records at path. If the secret
-// does not exist yet, QuestionSecret makes it. If it cannot be read or made, the log says why, and the function returns
-// "".
+// does not exist yet, QuestionSecret makes it. If the secret cannot be read or made, the log says why, and the function
+// returns "".
 func QuestionSecret(ctx context.Context, path string, log *slog.Logger) func() string {
 	s, err := store.OpenQuestionSecret(ctx, path, log)
 	if err != nil {

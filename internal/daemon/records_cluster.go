@@ -53,8 +53,8 @@ func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipe
 	return p
 }
 
-// shareRecords returns a Recorder that sends records to the cluster. It copies the records of all nodes into the store
-// until the function release is called. The file cursorFile says how far they were copied.
+// shareRecords returns a Recorder that sends records to the cluster. shareRecords also copies the records of all nodes
+// into the store until the function release is called. The file cursorFile says how far the records were copied.
 func shareRecords(
 	ctx context.Context, j *journal.Journal, s *store.Store, cursorFile string, log *slog.Logger,
 ) (_ *publisher, release func(context.Context) error) {
@@ -211,8 +211,8 @@ type follower struct {
 	at      journal.RecordsPlace // the store has all records before this place
 	copied  int                  // sessions since the last write of the cursor
 	checked time.Time            // when check last ran
-	end     store.End            // end of the store at that time
-	damages int64                // store.Damages at that time
+	end     store.End            // end of the store when check last ran
+	damages int64                // result of store.Damages when check last ran
 	failing bool                 // the last check failed
 	// suspect says that an append has failed since the last check. The store may have cut its file and made it a
 	// segment.
@@ -455,7 +455,7 @@ type Published struct {
 	Sessions int   // sessions in the store
 	Added    int   // sessions that the cluster did not have
 	Refused  int   // sessions that were not sent
-	Reason   error // why the first of them was not sent
+	Reason   error // why the first refused session was not sent
 	Skipped  int   // lines that hold no record
 }
 

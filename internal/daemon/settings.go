@@ -53,8 +53,8 @@ func checkPrices(cfg config.Config) error {
 type Simulator interface {
 	// Names returns the names of its models.
 	Names() []string
-	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. ok
-	// is false if the model does not exist. The error says what is wrong with the settings in its name.
+	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. ok is
+	// false if the model does not exist. The error says what is wrong with the settings in the name of the model.
 	Price(name string) (input, output float64, ok bool, err error)
 	// Start starts the provider. It returns the base URL, and a function that stops the provider.
 	Start(ctx context.Context) (baseURL string, stop func(), err error)

@@ -11,8 +11,8 @@ import (
 )
 
 // defaultOutputTokens is the output limit of each reply under hard cost limits, in tokens, if none is configured.
-// Without a limit, the daemon cannot know the most that a call can cost. Few answers are longer. Models with a
-// reasoning effort in the roster think first, and need the room of thinkingOutputTokens.
+// Without a limit, the daemon cannot know the most that a call can cost. Few answers are longer than
+// defaultOutputTokens. Models with a reasoning effort in the roster think first, and get thinkingOutputTokens.
 const (
 	defaultOutputTokens  = 4096
 	thinkingOutputTokens = 16384
