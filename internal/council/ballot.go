@@ -162,9 +162,9 @@ type Agreement struct {
 	Sentence string         `json:"sentence"`
 	// P is the probability that random ballots agree at least as much as these. It is null if Level is unknown.
 	P *float64 `json:"p"`
-	// KendallW is 0 to 1, and 1 if all ballots have the same order. Random ballots also give more than 0: if reviewers
-	// do not see their own answers, the mean is 0.40 for four members and 0.28 for five. KendallW is null if fewer than
-	// two ballots compare some pair of answers. This is always the case if three members review each other.
+	// KendallW is 0 to 1, and 1 if all ballots agree. Random ballots also give more than 0: if reviewers do not see
+	// their own answers, the mean is 0.40 for four members and 0.28 for five. KendallW is null if fewer than two
+	// ballots compare some pair of answers. This is always the case if three members review each other.
 	KendallW *float64 `json:"kendall_w"`
 	Ballots  int      `json:"ballots"` // how many ballots count
 	// CondorcetWinner beats each other answer: more ballots rank it above that answer than below. It is null if there is

@@ -38,8 +38,8 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
-// StageShadow is the stage of calls that compare the synthesis of a session with the top-ranked answer. They are made
-// after the end of the session, and are not part of it.
+// StageShadow is the stage of calls that compare the synthesis of a session with the top-ranked answer. These calls are
+// made after the end of the session, and are not part of the session.
 const StageShadow Stage = "shadow"
 
 // ShadowSuffix is appended to the id of a session to name the account of its StageShadow calls.
@@ -71,10 +71,9 @@ type Call struct {
 	// sent. A Failure from Begin ends the call. If the Receipt is not nil, the Completer tells the Receipt what the
 	// request consumed.
 	Begin func(ctx context.Context, a Attempt) (Receipt, *Failure)
-	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
-	// add up to Completion.Text, or to the beginning of a reply that failed. The
-	// goroutine that called Complete calls it, one call at a time and never after
-	// Complete has returned. While OnDelta runs, the reply is not read.
+	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces add up to Completion.Text, or to
+	// the beginning of a reply that failed. The goroutine that called Complete calls OnDelta, one call at a time and
+	// never after Complete has returned. While OnDelta runs, the reply is not read.
 	OnDelta func(text string)
 	// DeltaPause is the least time between two calls of OnDelta, if it is longer than the pause of the Completer. If
 	// DeltaPause is set, the Completer may notice the end of a reply up to 100 ms late.

@@ -54,7 +54,7 @@ type ComparedAnswer struct {
 // id of an answer. A difference may be justified, and proves no bias.
 type DisagreementReport struct {
 	Backend   DisagreementBackend `json:"backend"`
-	Threshold float64             `json:"threshold"` // as in the request, or the configured one
+	Threshold float64             `json:"threshold"` // the threshold of the request, or the configured one
 	DemographicDisagreement
 	// Judgement is null unless Backend is BackendJudge. Clustering is null unless Backend is BackendEmbedding. If one of
 	// them is set, Flagged and Wording of the report come from it. The other figures always come from the lexicon.
@@ -70,7 +70,7 @@ type DemographicClustering struct {
 	Axes        []ClusteredAxis `json:"axes"`
 	Model       string          `json:"model"`       // the model that embeds
 	Rule        string          `json:"rule"`        // the version of the rule by which axes are flagged
-	Calibration *Calibration    `json:"calibration"` // the newest one of the model, or null
+	Calibration *Calibration    `json:"calibration"` // the newest calibration of the model, or null
 	// Usage is the usage of the call that made the embeddings. If the session's records needed the embeddings too, this
 	// usage is part of the session's usage.
 	Usage Usage `json:"usage"`
@@ -82,9 +82,10 @@ type ClusteredAxis struct {
 	Flagged bool   `json:"flagged"`
 	// Score is the score of the lexicon, as in DemographicAxis.
 	Score *float64 `json:"score"`
-	// Correlation compares two distances between answers. The first distance is how many more distinct terms of the axis
-	// one answer has than the other. The second is one minus the cosine of their embeddings. PValue is the probability of
-	// such a correlation by chance, from permutations (Mantel 1967). Both are nil if one of the distances does not vary.
+	// Correlation compares two distances between answers. The first distance is how many more distinct terms of the
+	// axis one answer has than the other. The second is one minus the cosine of their embeddings. PValue is the
+	// probability of such a correlation by chance, from permutations (Mantel 1967). Correlation and PValue are nil if
+	// one of the distances does not vary.
 	Correlation *float64 `json:"correlation"`
 	PValue      *float64 `json:"p_value"`
 	// QValue is PValue adjusted over the axes that the lexicon flags (Benjamini and Hochberg 1995). It is nil for all
@@ -102,7 +103,7 @@ type DemographicJudgement struct {
 	Axes        []JudgedAxis `json:"axes"`
 	Model       string       `json:"model"`
 	Prompt      string       `json:"prompt"`      // the version of the judge's prompt
-	Calibration *Calibration `json:"calibration"` // the newest one of the model, or null
+	Calibration *Calibration `json:"calibration"` // the newest calibration of the model, or null
 	Usage       Usage        `json:"usage"`       // the sum of both calls
 }
 

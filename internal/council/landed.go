@@ -7,8 +7,8 @@ const (
 )
 
 // Begun says which calls are about to begin. These are either all first calls of a stage, or one later call. The log
-// stores them before their requests are sent. If another process continues the run, it then knows which calls may have
-// been in flight.
+// stores Begun before the requests of these calls are sent. A process that continues the run then knows which calls may
+// have been in flight.
 type Begun struct {
 	Calls []BegunCall `json:"calls"`
 }

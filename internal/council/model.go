@@ -63,8 +63,8 @@ func SplitModel(name string, providers []string) (provider, model string) {
 	return "", name
 }
 
-// Maker returns the maker of a member's model. It is the part of the model's id before the first "/", or the whole id
-// if there is no "/". A "~" at the beginning, as in the alias ~openai/gpt-latest, is left out.
+// Maker returns the maker of a member's model. The maker is the part of the model's id before the first "/", or the
+// whole id if there is no "/". A "~" at the beginning, as in the alias ~openai/gpt-latest, is left out.
 func Maker(member string, providers []string) string {
 	_, id := SplitModel(ModelOf(member), providers)
 	maker, _, _ := strings.Cut(id, "/")

@@ -73,8 +73,8 @@ type BiasMetricRecord struct {
 	QuestionKey *string `json:"question_key"`
 
 	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate, -1 to 1. It is
-	// nil if it was not measured, and before schema 1.3.0. The embeddings themselves are not kept. EmbeddingModel is the
-	// model that made them. The figures of two models are not comparable.
+	// nil if it was not measured, and before schema 1.3.0. The embeddings themselves are not kept. EmbeddingModel is
+	// the model that made the embeddings. Figures from different models are not comparable.
 	StyleSimilarity *float64 `json:"style_similarity,omitempty"`
 	EmbeddingModel  string   `json:"embedding_model,omitempty"`
 	// Correct says whether the candidate is the right answer. It is set only in records that were imported together with

@@ -30,7 +30,7 @@ type Session struct {
 	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who
 	// wrote the answer. It is "" if nothing important is missing, if the answer is JSON, or if notes are switched off.
 	Note        string        `json:"note,omitempty"`
-	Persisted   bool          `json:"persisted"` // true if the records are kept; BIAS_FSYNC says when they are
+	Persisted   bool          `json:"persisted"` // true if the records are kept; BIAS_FSYNC says when records count as kept
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
@@ -139,7 +139,7 @@ type Synthesis struct {
 	// Parsed is the response as a JSON value if the caller gave a schema, and otherwise null.
 	Parsed *json.RawMessage `json:"parsed"`
 	Spent
-	Error *Failure `json:"error"` // the chairman's failure, null if it wrote the response
+	Error *Failure `json:"error"` // the chairman's failure, null if the chairman wrote the response
 }
 
 // AnswerDelta is a piece of a member's answer as it arrives. The pieces of one member since

@@ -40,7 +40,7 @@ type SidePlan struct {
 	Axes []string `json:"axes"`
 }
 
-// Side is an analysis of the answers of a session that runs while the council continues. It delays the session only as
+// Side is an analysis that looks at the answers of a session while the council continues. It delays the session only as
 // its SidePlan says, and never changes the result of the council. Sides are safe for concurrent use.
 type Side interface {
 	// Name returns the name of the side. All sides of a process have different names.

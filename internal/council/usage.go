@@ -44,7 +44,7 @@ func (u Usage) Believable() (believed Usage, implausible int) {
 func BelievableTokens(n int64) bool { return n >= 0 && n <= maxTokens }
 
 // AddUSD returns the sum of two amounts in US dollars. It adds whole picodollars, so that 0.1 and 0.2 are 0.3. The sum
-// is exact below 8,192 dollars, where a float64 still has twelve decimals. It is at most the largest float64.
+// is exact below 8,192 dollars, where a float64 still has twelve decimals. The sum is at most the largest float64.
 func AddUSD(a, b float64) float64 {
 	const exactBelow, dollar = 8192, 1e12
 	// The condition also holds for NaN. A sum of exactly 8,192 may have been rounded up from just below it.
@@ -95,7 +95,8 @@ func (u Usage) None() bool {
 }
 
 // plus returns the sum of the figures a and b, and uses sum as memory for it. A nil figure is unknown. If only one
-// figure is known, plus returns that figure and sets partial. If that figure is zero, the sum is unknown.
+// figure is known, plus returns that figure and sets partial. If that figure is zero, plus returns nil, because the sum
+// is unknown.
 func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {
 	if a != nil && b != nil {
 		*sum = add(*a, *b)
