@@ -16,8 +16,8 @@
 // the councils. [Config.ParseRoster] checks the whole roster and reports all problems at once, each with its line.
 // [Config.ReadRoster] opens the file, and adds its content to the settings.
 //
-// A hostile roster must not use up memory or time. It has at most [MaxRosterBytes]. Reading stops at the first anchor,
-// alias or nesting beyond maxDepth, before its value is built.
+// A hostile roster must not use up memory or time. A roster has at most [MaxRosterBytes]. Reading stops at the first
+// anchor, alias or nesting beyond maxDepth, before its value is built.
 package config
 
 import (
@@ -50,8 +50,8 @@ const DemographicsOff council.DisagreementBackend = off
 // Config holds the settings, in groups. The desc tag of a field gives its meaning, unit and range. A nil pointer, a nil
 // slice and an empty string stand for a setting without a value. The text "off" leaves a pointer nil.
 //
-// The envconfig tags hold whole names, and envconfig is given no prefix. With a prefix, it would also read variables
-// that lack the prefix. The groups below are written as tables, with lines as long as the tags need.
+// The envconfig tags hold whole names, because the package envconfig would also read variables without a prefix if it
+// were given the prefix. The groups below are written as tables, with lines as long as the tags need.
 type Config struct {
 	Service
 	Endpoints

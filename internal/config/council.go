@@ -90,9 +90,9 @@ func (p Provider) url() *url.URL {
 	return cmp.Or(u, &url.URL{})
 }
 
-// RequireCouncil returns an error if the settings cannot run a council. That is so if they name no models, or if a
-// provider of a named model requires a key and has none. The error has the same form as that of Load. Commands that
-// call no model do not call RequireCouncil.
+// RequireCouncil returns an error if the settings cannot run a council. It does so if the settings name no models, or
+// if a provider of a named model requires a key and has none. The error has the same form as that of Load. Commands
+// that call no model do not call RequireCouncil.
 func (c Config) RequireCouncil() error {
 	p := &problems{}
 	if len(c.Models) == 0 {
@@ -165,10 +165,10 @@ func isNear(host string) bool {
 	return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
 }
 
-// UnknownProvider returns the text before the colon of a model if it looks like the name of a provider, but there is no
-// such provider. The ids of many models also have a colon, such as llama3:8b and x/y:free. The text looks like the name
-// of a provider if it is similar to a configured name, if it is a well-known name, or if the text after the colon has a
-// slash or another colon.
+// UnknownProvider returns the text before the colon in the name of a model if that text looks like the name of a
+// provider, but no provider has that name. The ids of many models also have a colon, such as llama3:8b and x/y:free.
+// The text looks like the name of a provider if it is similar to a configured name, if it is a well-known name, or if
+// the text after the colon has a slash or another colon.
 func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
 	names := c.ProviderNames()

@@ -16,8 +16,8 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Load reads the environment of the process. Its error joins one error for every problem. Each has one line with the
-// variable, what is wrong with it and how to fix it, but never a secret. A variable that begins with LLM_COUNCIL_ and
+// Load reads the environment of the process. Its error joins one error for every problem. Each of these errors is one
+// line with the variable, the problem and the remedy, but never a secret. A variable that begins with LLM_COUNCIL_ and
 // is no setting is a problem too.
 //
 // The package envconfig reads only the variables of the process. That is why Load replaces the variables that begin
@@ -186,8 +186,8 @@ func isSecret(variable string) bool {
 }
 
 // process lets envconfig read the texts. envconfig stops at the first text that it cannot parse. process reports that
-// text and reads the others without it. A setting that was reported has its default, so that no later check reports it
-// again.
+// text, and lets envconfig read the others without it. The setting of a reported text has its default, so that no later
+// check reports the setting again.
 func (p *problems) process() (c Config, err error) {
 	own := environ()
 	defer func() { err = errors.Join(err, replaceEnviron(own)) }()

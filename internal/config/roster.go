@@ -92,8 +92,8 @@ func (r *Roster) Members() map[string]council.Member {
 
 // CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. These are
 // the order, the temperatures, and the provider, model, system prompt, effort, output limit and body of each member and
-// reviewer. Prices, cost limits, audiences, the chairman and the ids are not part of it, because records before and
-// after such a change belong together.
+// reviewer. The hash does not cover prices, cost limits, audiences, the chairman and the ids, because records before
+// and after a change of these belong together.
 func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {
 	type seat struct {
 		Model           string                     `json:"model"` // with its provider

@@ -578,7 +578,8 @@ var secretWord = regexp.MustCompile(`^(keys?|auth|auth[nz]|authorization|authent
 var camel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 // secretValue matches a value that is a secret under any name. Such values are HTTP credentials with their scheme, keys
-// in the forms of well-known providers, JSON Web Tokens, and texts that contain a key with its name.
+// in the forms of well-known providers, JSON Web Tokens, and texts such as "api_key: x", which contain a key with its
+// name.
 var secretValue = regexp.MustCompile(`(?i)^(bearer|basic|token) |\b(sk|rk|gsk|xai|hf|ghp)[-_][a-z0-9_-]{16}|\bAIza[a-z0-9_-]{30}|` +
 	`\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]+\.|(api|access|secret)[-_]?key["']? ?[:=]`)
 

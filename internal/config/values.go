@@ -69,8 +69,9 @@ type Tokens []Token
 // TokenName matches the name of a token.
 var TokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// Set splits a comma list of token and name:token. It implements envconfig.Setter and never fails. Load checks the
-// entries later, so that it can report every wrong one. An entry without a valid name becomes a token as a whole.
+// Set splits a comma list whose entries are token or name:token. It implements envconfig.Setter and never fails. Load
+// checks the entries later, so that it can report every wrong one. An entry without a valid name becomes a token as a
+// whole.
 func (t *Tokens) Set(text string) error {
 	*t = nil
 	for entry := range strings.SplitSeq(text, ",") {
