@@ -162,7 +162,7 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 	if c.Server != "" {
 		at = " --server " + c.Server
 	}
-	if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // it can come before the first event
+	if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // this error can come before the first event
 		id = cancelled.SessionID
 	}
 	switch {

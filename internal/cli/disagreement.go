@@ -226,8 +226,8 @@ func (c disagreeCmd) lines(
 	return all(comparer.Disagreement)
 }
 
-// eachRequest calls do with the request on each line of a file that is not blank. The file "-" is the standard
-// input. The error names the line.
+// eachRequest calls do for each line of a file that is not blank, with the request on that line. The file "-" is the
+// standard input. The error names the line.
 func (disagreeCmd) eachRequest(file string, std IO, do func(council.DisagreementRequest) error) error {
 	in := std.Stdin
 	if file != "-" {

@@ -62,7 +62,7 @@ func answers(ctx context.Context, o client.Options) bool {
 	return d.Healthy(ctx) == nil
 }
 
-// inProcess runs a daemon in this process that listens on no address. If another process holds the record store,
+// inProcess runs a daemon that listens on no address, in this process. If another process holds the record store,
 // sessions leave no records.
 func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err error) {
 	if err := cfg.RequireCouncil(); err != nil {

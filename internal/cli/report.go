@@ -75,8 +75,8 @@ func (f recordFile) query() bias.Query {
 }
 
 // recordFiles returns the record stores that the inputs name, each once. An input is a path or a pattern. From the
-// matches of a pattern it leaves out lock files and temporary files, and it replaces closed segments by their
-// store.
+// matches of a pattern it leaves out lock files and temporary files, and it replaces segments, the closed parts of a
+// store, by their store.
 func recordFiles(inputs []string) ([]string, error) {
 	var paths []string
 	for _, input := range inputs {
