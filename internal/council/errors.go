@@ -32,7 +32,7 @@ const (
 	CodeUnavailable          Code = "unavailable"     // the daemon drains or is full
 	CodeDeadline             Code = "deadline"        // time ran out before a quorum answered
 	CodeCancelled            Code = "cancelled"
-	CodeInterrupted          Code = "interrupted" // the session's daemon is gone, and no other daemon could finish the session
+	CodeInterrupted          Code = "interrupted" // the session's daemon is gone, and no other finished the session
 )
 
 // Error says why a request has no result. Detail and Fields are for the caller. Cause is only for the log.

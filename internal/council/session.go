@@ -30,7 +30,7 @@ type Session struct {
 	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who
 	// wrote the answer. It is "" if nothing important is missing, if the answer is JSON, or if notes are switched off.
 	Note        string        `json:"note,omitempty"`
-	Persisted   bool          `json:"persisted"` // true if the records are kept; BIAS_FSYNC says when records count as kept
+	Persisted   bool          `json:"persisted"` // true if the records are kept, see Fsync
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
