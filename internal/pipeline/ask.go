@@ -15,11 +15,11 @@ import (
 const maxRetryAfter = time.Hour
 
 // answerPause is the least time between two pieces of one member's answer. With this pause, nine members that write at
-// the same time cause fewer events than one chairman, and a client still sees each of them write.
+// the same time cause fewer events than one chairman, and a client still sees each member write.
 const answerPause = 250 * time.Millisecond
 
-// take uses the answers in the plan of the stage in place of calls. If the plan has reviews of these answers, take uses
-// them too.
+// take uses the answers that the stage's plan already holds, and makes no calls. If the plan also holds reviews of
+// these answers, take uses the reviews too.
 func (r *run) take(stage council.StagePlan) *council.Error {
 	for _, m := range stage.Seats {
 		if text, ok := stage.Given[m.ID]; ok {
@@ -41,7 +41,7 @@ func (r *run) take(stage council.StagePlan) *council.Error {
 	return nil
 }
 
-// ask asks the seats of a stage for their answers. It returns an error if fewer than a quorum answer.
+// ask asks the seats of a stage for their answers. It returns an error if too few seats answer for a quorum.
 func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(stage.Seats))
@@ -125,9 +125,9 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	return r.stop(ctx)
 }
 
-// retryAfter returns how long to wait until enough failed members may answer. The argument lacking is the number of
-// answers that the quorum lacks. The wait is at most maxRetryAfter. It is 0 if the providers named a time for fewer
-// members than that.
+// retryAfter returns how long a client should wait before enough of the failed members may answer again. The argument
+// lacking is the number of answers that are missing for a quorum. The wait is at most maxRetryAfter. It is 0 if the
+// providers gave a retry time for too few of the failed members.
 func (r *run) retryAfter(lacking int) time.Duration {
 	var seconds []float64
 	for _, a := range r.session.Stage1 {

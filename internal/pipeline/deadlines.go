@@ -11,8 +11,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// endOf returns the time from the start of a run to the deadline of a stage. The next stage may use the time that a
-// stage leaves. The last stage ends a little before the time budget does, so that the fallback answer is still in time.
+// endOf returns the time from the start of a run to the deadline of a stage. A stage that ends early leaves its time to
+// the next stage. The last stage must end a little before the time budget, so that the fallback answer is still in
+// time.
 func endOf(plan council.Plan, stage council.Stage) time.Duration {
 	last := plan.Timeout - min(time.Second, plan.Timeout/20)
 	for _, s := range plan.Stages {
@@ -34,8 +35,9 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 }
 
 // stragglerContext returns a context for the calls of a stage with n seats. The caller calls delivered with each
-// outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace for stragglers is over.
-// The grace begins with the outcome that completes a quorum. That outcome may come from an earlier process of the run.
+// outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace period for slow seats
+// is over. The grace period begins with the outcome that completes a quorum. That outcome may come from an earlier
+// process of the run.
 func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
@@ -70,7 +72,7 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	}
 }
 
-// Quorum returns how many of n seats must deliver. The setting 0 stands for more than half of them.
+// Quorum returns how many of n seats must succeed. The setting 0 means more than half of the seats.
 func Quorum(setting, n int) int {
 	if setting > 0 {
 		return min(setting, n)

@@ -23,8 +23,8 @@ type ArmKind string
 const (
 	// ArmSynthesis gives the chairman the answers without reviews and standings.
 	ArmSynthesis ArmKind = "synthesis"
-	// ArmPlacebo gives the chairman the council's reviews and standings, but attaches what they say about one answer to
-	// another answer.
+	// ArmPlacebo gives the chairman the council's reviews and standings, but exchanges the authors: what the reviews
+	// say about one answer then stands beside another answer.
 	ArmPlacebo ArmKind = "placebo"
 	// ArmEnsemble asks one model several times, and gives the chairman these answers.
 	ArmEnsemble ArmKind = "ensemble"
@@ -53,7 +53,7 @@ type ArmResult struct {
 	Failure *council.Error
 }
 
-// QuestionBudget says how much the sessions of a question may cost, and which of their calls earlier runs paid for.
+// QuestionBudget says how much the sessions of a question may cost, and which calls earlier runs have paid for.
 type QuestionBudget struct {
 	// Limit returns the most that a session may cost, in US dollars. It is called when the session begins. With a nil
 	// Limit, the limit of the plan applies.
@@ -117,10 +117,10 @@ func JudgeSession(council, arm string, order int) string {
 	return fmt.Sprintf("%s-judge-%s-%d", council, arm, order+1)
 }
 
-// Judge asks each judge once which of two answers is better, the council's or that of another arm. The judges do not
-// learn who wrote which. In order 0 the first judge reads the council's answer first, the second judge reads it second,
-// and so on in turns. In order 1 it is the reverse. Judge returns what each judge said. short is true if a cost limit
-// prevented a call.
+// Judge asks each judge once which of two answers is better, the council's answer or another arm's answer. The judges
+// do not learn who wrote which answer. In order 0, the first judge reads the council's answer first, the second judge
+// reads the other answer first, and so on in turns. In order 1, each judge reads the two answers in reversed order.
+// Judge returns what each judge said. The result short is true if a cost limit prevented a call.
 func (p *Pipeline) Judge(
 	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
 	b QuestionBudget,
@@ -148,7 +148,7 @@ type Preference struct {
 	// First says that the judge read the council's answer first.
 	First bool
 	// Value is 1 if the judge prefers the council's answer, 0 if it prefers the other, and 0.5 for neither. It is nil
-	// if the reply says none of these.
+	// if the reply holds no verdict.
 	Value *float64
 }
 

@@ -9,8 +9,8 @@
 //
 // # Decisions
 //
-// Randomness and ids come in as values. The seed of a session reproduces its labels and orders, byte for byte, on every
-// platform and in every release. Golden files test this.
+// The plan holds the seed and the id of its session. The same seed gives the same labels and orders, byte for byte, on
+// every platform and in every release. Golden files test this.
 //
 // A panic fails only the part in which it happens. A panic in a seat fails that seat. A panic in an observer, in the
 // append of records or in a part of a report fails that session or request. Every observer is told how a session ends,
@@ -51,10 +51,10 @@ type Options struct {
 	Holds func(ctx context.Context, sessionID string, created time.Time) (bool, error)
 	// Book has the accounts of the sessions. With a nil Book, each session has only its own limits.
 	Book *spend.Book
-	// Size returns the first request of a call, as Completer would send it. Kept sessions need it.
+	// Size returns the first request of a call, as Completer would send it. It is required for runs with a log.
 	Size func(call council.Call) council.Attempt
-	// HandsOver reports whether another process continues a kept session whose run ended for the given cause. With a
-	// nil HandsOver, no process does.
+	// HandsOver reports, from the cause that ended a run, whether another process continues the session from the run's
+	// log. If HandsOver is nil, no process does.
 	HandsOver func(cause error) bool
 	// Observer observes every session, besides the observer that Run is given. It may be nil.
 	Observer council.Observer
@@ -66,7 +66,7 @@ type Options struct {
 	Lineup
 	council.Limits // A request can only lower them for its session.
 	council.Rules
-	// Sides look at the answers while the council continues. There may be none.
+	// Sides are analyses of the answers that run beside the council (see council.Side). The list may be empty.
 	Sides         []council.Side
 	MaxQueryBytes int64
 	Draws
@@ -84,10 +84,10 @@ type Options struct {
 	ConfigVersion string
 	Secrets
 
-	// Validations bounds the work on schemas of callers. With nil, this pipeline has bounds of its own.
+	// Validations bounds the work on schemas of callers. If it is nil, this pipeline has bounds of its own.
 	Validations *Validations
 
-	// NewID and NewSeed are replaced in tests. With nil, ids are new UUIDs and seeds are random.
+	// NewID and NewSeed are replaced in tests. If they are nil, ids are new UUIDs and seeds are random.
 	NewID   func() string
 	NewSeed func() int64
 }
@@ -105,7 +105,7 @@ type Lineup struct {
 	Same func(model string) string
 
 	Models []string
-	// Chairman is the first model if it is "".
+	// Chairman writes the final answer. If it is "", the first model is the chairman.
 	Chairman string
 	// ChairmanFallbacks write if the chairman fails. Without fallbacks, the other members write, by rank.
 	ChairmanFallbacks []string
@@ -118,10 +118,10 @@ type Lineup struct {
 
 // Secrets has the keys of the hashes of questions in records.
 type Secrets struct {
-	// HashSecret keys query_hash. Consent 4 requires it.
+	// HashSecret is the key of the hash in query_hash. Consent level 4 requires it.
 	HashSecret string
-	// QuestionSecret returns the secret that keys question_key, or "" while it is not known. If it is nil, records have
-	// no question_key.
+	// QuestionSecret returns the key of the hash in question_key, or "" while that key is not known. If it is nil,
+	// records have no question_key.
 	QuestionSecret func() string
 }
 

@@ -157,7 +157,7 @@ func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
 	}
 }
 
-// side has one member answer in place of the council.
+// side returns the one member that answers a side request in place of the council, and adds a warning to the plan.
 func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.Member {
 	alone := members[:1]
 	if p.o.SideRequests != council.SideMember {
@@ -306,9 +306,9 @@ func (p *Pipeline) seats(names []string) []council.Member {
 	return members
 }
 
-// twins returns the seats that share a model, and the reviewers. No model judges its own answers, and each model
-// reviews once. If that would leave too few ballots, all seats review and twins judge each other. It then returns no
-// twins, and judge is true.
+// twins returns the groups of seats that share a model (twins), and the reviewers. No model reviews its own answers,
+// and each model reviews only once. If these rules would leave too few ballots, twins returns all reviewers and no
+// groups, and judge is true. Seats of one model then review each other.
 func (p *Pipeline) twins(members, reviewers []council.Member) (twins council.Twins, once []council.Member, judge bool) {
 	twins = council.TwinsOf(slices.Concat(members, reviewers), p.o.Same)
 	once = twins.Once(reviewers)
@@ -335,9 +335,9 @@ func (p *Pipeline) chairmen(names []string) []council.Member {
 	return slices.DeleteFunc(p.seats(names), func(m council.Member) bool { return m.ID != council.ModelOf(m.ID) })
 }
 
-// lower returns the lower one of the configured limit and the limit that the request asks for. A nil limit is no limit.
-// The argument field is the name of the request's field. The argument kind says which numbers that field takes, such as
-// "a whole number".
+// lower returns the lower of two limits: the configured limit and the limit that the request asks for. A nil limit is
+// no limit. The argument field is the name of the request's field. The argument kind says which numbers that field
+// takes, such as "a whole number".
 func lower[T int64 | float64](v *validation, field, kind string, configured, asked *T) *T {
 	if asked != nil && *asked <= 0 {
 		v.add(field, "the limit is not positive", "give "+kind+" above 0, or leave the field out")

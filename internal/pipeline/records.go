@@ -167,8 +167,8 @@ func (r *run) lengths() map[string]int {
 }
 
 // identities returns a function that returns, for the id of a member or reviewer, its identity in records and its
-// maker. The identity is the model, so that records from before and after the move to a roster belong together. Further
-// seats of a model have "#2", "#3" and so on behind it.
+// maker. The identity is the model, so that records from before and after the move to a roster belong together. If a
+// model has several seats, the identities of its further seats end in "#2", "#3" and so on.
 func (r *run) identities() func(id string) (identity, maker string) {
 	if r.plan.CouncilName == "" { // without a roster, the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }

@@ -21,7 +21,7 @@ func Prompts() []string {
 const withSchema = stage3.PromptVersion + "+" + calls.SchemaPromptVersion
 
 // Needs returns the versions of the prompts that the remaining stages of a run need. The argument left has these
-// stages. A process that has the prompts can continue the run, whatever its settings are.
+// stages. A process that has these versions can continue the run, whatever its settings are.
 func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 	for _, stage := range plan.Stages {
 		if stage.Prompt != "" && slices.Contains(left, stage.Kind.Stage()) {

@@ -26,8 +26,8 @@ func (r *run) review(ctx context.Context, stage council.StagePlan) *council.Erro
 	return r.stop(ctx)
 }
 
-// rank has the reviewers read their slates, counts the ballots, and adds the findings of sides that belong to the
-// tally.
+// rank has the reviewers read their slates, counts the ballots, and adds the findings of analyses (sides) that are a
+// part of the result of stage 2.
 func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anonymize.Slates) {
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
@@ -45,14 +45,15 @@ func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anony
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 	}
 	r.endTally()
-	if tally := r.state.Tally(); tally != nil { // It is from the log. Sides of this process may have found something else.
+	if tally := r.state.Tally(); tally != nil { // The log's result counts, whatever sides found here.
 		meta.Tally = *tally
 	}
 	r.observe(council.EventStage2, meta.Tally)
 }
 
 // draw returns the slates that the reviewers are shown. If members failed and too few ballots would be left, twins
-// judge each other. The reviewers stay the same, because the cost limits of the session were checked for these.
+// judge each other. The reviewers stay the same, because the cost limits of the session were checked for these
+// reviewers.
 func (r *run) draw() anonymize.Slates {
 	r.twins = r.plan.TwinsAmong(r.authors)
 	return anonymize.Draw(anonymize.Options{
@@ -122,7 +123,7 @@ func Vote(v council.Review, twins council.Twins) ranking.Vote {
 			vote.Shown = append(vote.Shown, shown.Member)
 		}
 	}
-	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // Each element of Places is a part of it.
+	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // Each element of Places is a subslice of it.
 	for _, group := range groups {
 		for _, label := range group {
 			ranked = append(ranked, v.LabelToModel[label].Model)

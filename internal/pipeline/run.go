@@ -38,10 +38,10 @@ type run struct {
 	twins   council.Twins           // seats of one model: the answers of one count as own answers of the others
 	votes   map[string]ranking.Vote // the ballots that count, by reviewer
 	block   *string                 // block_id of the records, nil outside a probe
-	kept    *runlog.Log             // nil if the run is not kept
-	// state is what the log of the run said when this process began to run it. It is empty if the run is not kept.
+	kept    *runlog.Log             // the log of the run, from which another process can continue it, or nil
+	// state is what the run's log held when this process began or continued the run. It is empty if the run has no log.
 	state *runlog.State
-	// left is closed when a kept run is cancelled. It is nil if the run is not kept.
+	// left is closed when a run with a log is cancelled. It is nil if the run has no log.
 	left <-chan struct{}
 
 	slate     council.Slate // the canonical order of the answers, nil until it is drawn
@@ -58,13 +58,14 @@ type run struct {
 // Run carries out a plan and reports each step to the observer, which may be nil. It returns the session even with an
 // error, so that the caller can read what was paid for. The error is a *council.Error. Its code is CodeInternal after a
 // panic, CodeCancelled if ctx ended first, or the code with which a stage failed, such as CodeNoQuorum, CodeDeadline or
-// CodePartialRefused. It is CodeInterrupted in three cases: kept allows no further call, the log of kept is damaged, or
-// the cause of ctx is an error with that code. When ctx ends, all calls in flight are cancelled.
+// CodePartialRefused. It is CodeInterrupted in three cases: this process may make no further calls of the run, the
+// run's log is damaged, or the cause of ctx is an error with that code. When ctx ends, all calls in flight are
+// cancelled.
 //
-// If kept is not nil, another process can continue the run from its log. A continued run does not repeat calls whose
-// outcome is in the log, and does not report events again that are in the log. The exception is the start: the Observer
-// of the Options gets it again. The times of a continued run include those of earlier processes. After the end of ctx,
-// a kept run reports nothing but its own end.
+// The argument kept is the log of the run, from which another process can continue the run. It is nil if no process may
+// do so. A continued run does not repeat calls whose outcome is in the log, and does not report events again that are
+// in the log. The exception is the start: the Observer of the Options gets it again. The times of a continued run
+// include those of earlier processes. After the end of ctx, a run with a log reports only its own end.
 func (p *Pipeline) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, kept *runlog.Log,
 ) (*council.Session, error) {
@@ -128,7 +129,7 @@ func (p *Pipeline) Drop(ctx context.Context, sessionID string) {
 	}
 }
 
-// closeAccount ends the account of the session. It also records the cost if the client has left and ctx has ended.
+// closeAccount ends the account of the session. It records the cost even after the client has left and ctx has ended.
 func (r *run) closeAccount(ctx context.Context) {
 	continues := r.kept != nil && !r.kept.Last && ctx.Err() != nil &&
 		r.p.o.HandsOver != nil && r.p.o.HandsOver(context.Cause(ctx))
@@ -200,7 +201,7 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	return nil
 }
 
-// perform performs the stages of the plan in their order. It returns why there is no result, or nil.
+// perform performs the stages of the plan in their order. It returns the error that prevented a result, or nil.
 func (r *run) perform(ctx context.Context) *council.Error {
 	defer r.endSides()   // Sides look at the answers while reviewers and the chairman work.
 	defer r.endRecords() // A session that fails leaves records too, because its reviews were paid for.
@@ -236,7 +237,7 @@ func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.
 }
 
 // stop returns why the run must not continue, or nil. The reasons are a panic, a caller that has left, an interruption
-// of a kept run, and a degraded result that the request refuses.
+// of a run with a log, and a degraded result that the request refuses.
 func (r *run) stop(ctx context.Context) *council.Error {
 	r.mu.Lock()
 	broken := r.broken
@@ -312,8 +313,8 @@ func slowest(s *council.Session) float64 {
 }
 
 // observe tells both observers of an event. A panic of one observer ends the session, but the other observer is still
-// told. When the context of a kept run ends, its calls fail although another process can make them again. That is why
-// only the end of the run is observed then.
+// told. After the context of a run with a log has ended, the calls fail, but another process can make them again. So
+// observe then reports only the end of the run.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 
 // Shadow has reviewers compare the synthesis of a session with its top-ranked answer, if the plan says so. A front door
 // calls it when the session has ended. Shadow asks only reviewers whose model wrote neither text. It does not change
-// the session. Its calls have an account of their own, whose id is the session id followed by council.ShadowSuffix.
-// They may cost what the session left of its limits.
+// the session. Its calls have an account of their own, whose id is the session id followed by council.ShadowSuffix. The
+// calls may use what the session left of its cost limits.
 //
-// Shadow returns nil if there is nothing to compare: there is no synthesis of the chairman's, it has the form of a
+// Shadow returns nil if there is nothing to compare: the chairman wrote no synthesis, the synthesis follows a JSON
 // schema, no ballot was counted, both texts are equal, or no reviewer may be asked. In the last case, Shadow returns a
 // record without reviewers if people are asked about the session too. Shadow also returns nil if ctx ends before all
 // reviewers have answered, because the fastest reviewers alone would be another council.
@@ -76,9 +76,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 // share.
 const comparisonShare = 40
 
-// compare asks the reviewers in the argument in which of its two texts is better. The calls may cost the limits of the
-// plan minus the argument spent, and take comparisonShare of the time. If the limits leave nothing, compare returns no
-// reviews. The result short is true if a limit prevented a call.
+// compare asks reviewers which of two texts is better. The argument in has the reviewers and the texts, and spent is
+// what the session has used of the plan's limits. The calls may use the rest of the limits, and comparisonShare of the
+// time. If there is no rest, compare returns no reviews. The result short is true if a limit prevented a call.
 func (p *Pipeline) compare(
 	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b QuestionBudget,
 ) (reviews []council.ShadowReview, short bool) {

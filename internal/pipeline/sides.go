@@ -36,9 +36,9 @@ func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) 
 	return planned
 }
 
-// beginSides starts a goroutine for each side of the plan. In it the side looks at the answers. A side is cut off at
-// the deadline of the stage that waits for it, and when ctx ends. If the log holds the tally, sides that belong to the
-// tally do not look again.
+// beginSides starts a goroutine for each side of the plan, in which the side looks at the answers. A side is cut off at
+// the deadline of the stage that waits for it, and when ctx ends. If the log already holds the result of stage 2, the
+// sides that are a part of that result do not look again.
 func (r *run) beginSides(ctx context.Context) {
 	for _, planned := range r.plan.Sides {
 		i := slices.IndexFunc(r.p.o.Sides, func(s council.Side) bool { return s.Name() == planned.Name })
@@ -169,8 +169,9 @@ func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]st
 }
 
 // Look has a side look at answers that belong to no session, within the time and cost limits of a session. The keys of
-// answers are their ids. The costs are charged to the token. The error says why the side could not begin or finish: a
-// cost limit, a model without a price, or the end of ctx. The finding is nil if the side does not plan to look.
+// the map answers are ids of answers. The costs are charged to the token. The error says why the side could not begin
+// or finish: a cost limit, a model without a price, or the end of ctx. The finding is nil if the side does not plan to
+// look.
 func (p *Pipeline) Look(
 	ctx context.Context, token string, s council.Side, question string, answers map[string]string,
 ) (finding council.Finding, failure *council.Error) {
