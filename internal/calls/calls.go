@@ -46,7 +46,7 @@ type Calls struct {
 	// Settings names the settings in messages.
 	Settings council.SettingNames
 
-	// Only a kept session sets the fields from here on. In any other session, Log is nil.
+	// Only a session with a log sets the fields from here on. In any other session, Log is nil.
 	Log   *runlog.Log
 	State *runlog.State
 	// May returns why no call may begin now, or nil. It is called before each call, and before each of its requests.
@@ -65,13 +65,13 @@ type Calls struct {
 // seat has the calls that a seat has made in this process. A seat makes one call after the other.
 type seat struct {
 	count int
-	// first is the outcome of the first call. It is observed only if a second call follows. Otherwise the event of the
-	// seat's result has it.
+	// first is the outcome of the first call. It is passed to Observe only if a second call follows. Otherwise the
+	// event with the seat's result already contains it.
 	first *council.Landed
 }
 
-// Complete implements council.Completer. A call that landed returns at once, even after the end of ctx. If the session
-// has no room for the text of a reply, the call fails. A panic in the call becomes its failure.
+// Complete implements council.Completer. A call with an outcome in the log returns at once, even after the end of ctx.
+// If the session has no room for the text of a reply, the call fails. A panic in the call becomes its failure.
 func (c *Calls) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -168,7 +168,7 @@ func (c *Calls) noteLocked(call council.Call) {
 }
 
 // Announce notes in the log which calls a stage makes first, and waits until the log is stored. The stage makes the
-// calls afterwards. Announce does nothing if the session is not kept.
+// calls afterwards. Announce does nothing if the session has no log.
 func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 	if c.Log == nil {
 		return
@@ -209,8 +209,8 @@ func (c *Calls) guess(ctx context.Context, call council.Call) {
 	}
 }
 
-// announce observes that calls begin. It leaves out calls that landed and calls that have begun already. It reports
-// whether any calls remain.
+// announce reports to Observe that calls begin. It leaves out calls with an outcome in the log, and calls that have
+// begun already. It reports whether any calls remain.
 func (c *Calls) announce(places []runlog.Place, calls []council.Call) bool {
 	if c.Last {
 		return false
@@ -286,8 +286,8 @@ func (c *Calls) full(what string) *council.Failure {
 	}
 }
 
-// Resume charges the calls of earlier processes that the log holds: calls that landed, and calls that were in flight.
-// The run calls it once, before the first call.
+// Resume charges the calls of earlier processes that the log holds: calls with an outcome, and calls that were in
+// flight. The run calls it once, before the first call.
 func (c *Calls) Resume(ctx context.Context) {
 	landed := slices.Collect(c.State.Landed())
 	for _, l := range landed {
