@@ -18,9 +18,9 @@ import (
 )
 
 // Calls keeps the calls of a run in a file. The outcome of each call is in the file before it is used, and a call with
-// an outcome in the file is not made again. The file also has the cost of requests. Before a request is sent, the file
-// has the most that the request can cost. That is why the file never has less than the providers billed, however a
-// process ends. Calls is safe for concurrent use.
+// an outcome in the file is not made again. The file also has the cost of requests. Calls writes the most that a
+// request can cost before the request is sent. So the costs in the file are never below what the providers billed,
+// however a process ends. Calls is safe for concurrent use.
 type Calls struct {
 	name string
 	lock *disk.Lock
@@ -38,7 +38,7 @@ type Calls struct {
 // calls has the calls of one session.
 type calls struct {
 	kept map[string]council.Landed // by key
-	// landed has the outcomes in kept. If a call was repeated with another prompt, it has only the last outcome.
+	// landed has the same outcomes as kept, but only the last outcome of a call that was repeated with another prompt.
 	landed []council.Landed
 	drawn  map[string]int // how many calls were asked for so far, by stage and seat
 	short  council.Stage  // the stage in which a cost limit prevented a call, or ""
@@ -147,8 +147,8 @@ func (c *Calls) add(e entry) {
 }
 
 // Hold writes the most that a request can cost to the file, in US dollars. It is called before the request is sent.
-// When the request is over, the caller calls finish with its cost, or with the most that it can have cost. finish does
-// not wait for the disk.
+// When the request is over, the caller calls finish with the cost of the request, or with the most that the request can
+// have cost. finish does not wait for the disk.
 func (c *Calls) Hold(session string, bound float64) (finish func(usd float64), err error) {
 	if bound > 0 {
 		if err := c.append(entry{Session: session, BilledUSD: bound}); err != nil {

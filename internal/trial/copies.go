@@ -13,7 +13,7 @@ type Copies struct {
 }
 
 // leastShared is how many letters besides numbers and names near-copies must share, because short questions are alike
-// by chance. A letter of Han, Kana or Hangul counts three times, because it says more.
+// by chance. A letter of Han, Kana or Hangul counts three times, because one such letter says more.
 const leastShared = 20
 
 // FindCopies finds near-copies, in time proportional to the length of the texts. It takes any language. A name is a

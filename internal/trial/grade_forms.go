@@ -43,7 +43,7 @@ var latexReplacer = strings.NewReplacer( //nolint:gochecknoglobals // made once
 )
 
 // withoutLatex returns an answer without full-width characters and without the LaTeX around it. It repeats its work
-// until nothing changes, so that withoutLatex does not change its own result. Each round takes time proportional to the
+// until nothing changes, so that a second call would not change the result. Each round takes time proportional to the
 // length of the answer. To bound the time, withoutLatex ends after maxWrapped rounds, and then removes every sign of
 // LaTeX.
 func withoutLatex(answer string) string {

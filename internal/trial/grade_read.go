@@ -214,7 +214,7 @@ func quotient(digits string, factor float64) (value float64, ok bool) {
 }
 
 // readNumber reads the number with which an answer begins. The argument b says which text may follow the number. It
-// reports false if the answer does not begin with a number, or if the text behind it changes or may change the value.
+// reports false if the answer does not begin with a number, or if the text behind the number may change the value.
 func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 	answer = strings.TrimFunc(strings.Trim(withoutLatex(answer), outerMarks+" \t"), unicode.IsSpace)
 	parts := numeral.FindStringSubmatch(numberForm(answer))

@@ -37,7 +37,7 @@ type GradedRow struct {
 	CostUSD map[string]*float64 `json:"cost_usd"`
 }
 
-// The codes that only judgements have. A table of records adds those of store.Reason.
+// The codes of rejected lines with judgements. For a table of records, the codes of store.Reason are added.
 const (
 	BadRow       Code = "bad_row"       // The quotes of a table's row are wrong, or it has too few or too many cells.
 	MissingField Code = "missing_field" // A field that the line needs is missing, null or empty.

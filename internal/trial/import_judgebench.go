@@ -133,7 +133,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 	return nil
 }
 
-// end implements judgementReader. A judge without a verdict on a pair gets a nil score there.
+// end implements judgementReader. A judge without a verdict on a pair gets a nil score in the row of that pair.
 func (j *judgeBench) end(write func(any) error) error {
 	for _, row := range j.order {
 		for judge := range j.judges {

@@ -56,7 +56,7 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 		return reject(Duplicate, "%.100q, judged by %.40q", block, l.Judge[0])
 	}
 	m.seen[block+"\x00"+l.Judge[0]] = true
-	// The line does not hold the text of the question, but its number is the same on all lines.
+	// The line does not hold the text of the question. But all lines about a question have the same number.
 	question := sha256.Sum256([]byte(strconv.FormatInt(*l.Question, 10)))
 	record := council.BiasMetricRecord{
 		SchemaVersion: council.RecordSchema,

@@ -19,8 +19,8 @@ import (
 type Judgement struct {
 	// Verdicts are as in worth.Judgement, by judge in the order of the plan.
 	Verdicts [][2]*float64 `json:"verdicts"`
-	// LogLength is log2 of the length of the council's answer, divided by the length of the arm's answer. Lengths are in
-	// characters. It is 0 if one of the answers failed.
+	// LogLength is log2 of a ratio: the length of the council's answer divided by the length of the arm's answer.
+	// Lengths are in characters. LogLength is 0 if one of the answers failed.
 	LogLength float64 `json:"log2_length_ratio"`
 }
 

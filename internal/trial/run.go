@@ -70,8 +70,8 @@ type Outcome struct {
 	Stopped *Stop
 	// Left is how much of Options.MaxCostUSD remained at the end, in US dollars.
 	Left float64
-	// Next is the most that the next question could have cost, if it was not asked for that reason. Otherwise it is nil.
-	// It is also nil if that cost is not known.
+	// If the run did not begin the next question for lack of money, Next is the most that this question could have
+	// cost. Next is nil in all other cases, and if that cost is not known.
 	Next *float64
 }
 
@@ -343,9 +343,9 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 }
 
 // offerLocked returns how much money may be held for a question. The argument bound is the most that the question can
-// cost, or nil if that is not known. If the bound is unknown or more than the money that is left, the highest cost of a
-// question so far takes its place. Before any question is over, a question without a known bound may hold all the
-// money, if no other question is in flight. offerLocked reports false if too little money is left.
+// cost, or nil if that is not known. If the bound is unknown or above the money that is left, offerLocked uses the
+// highest cost of a question so far instead of the bound. Before any question is over, a question without a known bound
+// may hold all the money, if no other question is in flight. offerLocked reports false if too little money is left.
 func (r *run) offerLocked(bound *float64) (hold float64, ok bool) {
 	left := r.leftLocked()
 	switch {
@@ -374,9 +374,9 @@ func (r *run) release(room float64) {
 	r.changed.Broadcast()
 }
 
-// ask asks a question. The question may cost as much as the argument room. If that does not suffice, ask waits until no
-// other question is in flight. It then asks the question once more, with all the money that is left. The calls that
-// were paid for are kept.
+// ask asks a question. The question may cost as much as the argument room. If that is not enough, ask waits until no
+// other question is in flight. It then asks the question once more, with all the money that is left. It does not pay
+// again for calls that have an outcome.
 func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	for attempt := 1; ; attempt++ {
 		all := r.sessions(plan.SessionID)
@@ -407,8 +407,8 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	}
 }
 
-// again waits until no other question is in flight, and holds all the money that is left for a question whose room did
-// not suffice. It reports false if the question must not be asked again.
+// again waits until no other question is in flight, and holds all the money that is left for a question whose money was
+// not enough. It reports false if the question must not be asked again.
 func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,8 +18,9 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Seats returns, for each graded question of a results file, which seats were wrong, and the scores of the vote and
-// the ranking. For each seat it counts vote and ranking again without that seat. It also returns the ids of the seats.
+// Seats returns, for each graded question of a results file, which seats were wrong, and the scores of the vote and the
+// ranking. For each seat, it also counts the vote and the ranking again without that seat. It also returns the ids of
+// the seats.
 func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	if !f.Ended && len(f.Plan.Arms) > 0 {
 		return nil, nil, errors.New("the comparison has not ended, and nothing is scored before its end: run the same " +
@@ -136,7 +137,7 @@ func CompareRows(name string, plan worth.Design) (out render.Comparison, err err
 	return out, nil
 }
 
-// comparators returns the arms with which the treatment of a plan is compared. The argument arms has the arms of the
+// comparators returns the arms with which the treatment of a plan is compared. The argument arms has all arms in the
 // file.
 func comparators(plan worth.Design, arms []string) ([]string, error) {
 	others := plan.Comparators
@@ -155,7 +156,8 @@ func comparators(plan worth.Design, arms []string) ([]string, error) {
 	return others, nil
 }
 
-// question returns the scores and costs of a row. It counts missing scores in missing, by arm.
+// question returns the scores and costs of a row. It adds the number of missing scores of each arm to the argument
+// missing.
 func (r GradedRow) question(arms []string, missing map[string]int) (worth.Question, error) {
 	q := worth.Question{
 		ID:      r.ID,
@@ -183,8 +185,8 @@ func (r GradedRow) question(arms []string, missing map[string]int) (worth.Questi
 	return q, nil
 }
 
-// scoreWithout returns the score without a seat. It is nil if there is no score with the seat, and 0 if there is no
-// score without the seat.
+// scoreWithout returns the score of a vote or a ranking without a seat. It returns nil if there is no score with the
+// seat. It returns 0 if only the score without the seat is missing.
 func scoreWithout(score, with *float64) *float64 {
 	if with != nil && score == nil {
 		return new(float64)
