@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// startTimeout is how long Ask waits until a session is started, and cancelTimeout how long until it is
-	// cancelled.
+	// startTimeout is how long Ask waits for the start of a session. cancelTimeout is how long Ask waits for the
+	// cancellation of a session.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
@@ -70,8 +70,8 @@ type Error struct {
 	Status int
 	// Redirect is the scheme and the host to which a response redirects, or "".
 	Redirect string
-	// Cause is the error in the problem document. It is nil if the response has no problem document, because
-	// another program than a daemon answered.
+	// Cause is the error in the problem document. It is nil if the response has no problem document. Then a program
+	// that is not a daemon has answered.
 	Cause *council.Error
 }
 
@@ -135,8 +135,9 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 	return started, nil
 }
 
-// StartOnce starts a session in the background. submission is the body of POST /v1/council. key is an
-// Idempotency-Key, or "". If the key has begun a session before, StartOnce returns that session, running or ended.
+// StartOnce starts a session in the background. The argument submission is the body of POST /v1/council. The argument
+// key is an Idempotency-Key, or "". If the key has begun a session before, StartOnce returns that session, running or
+// ended.
 func (c *Client) StartOnce(ctx context.Context, key string, submission any) (started council.Summary, err error) {
 	body, err := json.Marshal(submission)
 	if err != nil {
@@ -163,8 +164,8 @@ func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 	return c.call(ctx, http.MethodPost, path, encoded, http.StatusOK, into)
 }
 
-// List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. more
-// says that there are older ones.
+// List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. The result
+// more says that there are older sessions.
 func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {
 	var list struct {
 		Sessions []council.Summary `json:"sessions"`
@@ -217,8 +218,8 @@ func (c *Client) Healthy(ctx context.Context) error {
 // Path returns the URL path of a session.
 func Path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
-// call sends a request and decodes the response, which must have the status in the argument want. headers are pairs
-// of name and value.
+// call sends a request and decodes the response, which must have the status in the argument want. The argument headers
+// has pairs of a name and a value.
 func (c *Client) call(
 	ctx context.Context, method, path string, body []byte, want int, into any, headers ...string,
 ) error {
@@ -233,8 +234,8 @@ func (c *Client) call(
 	return nil
 }
 
-// send sends a request and returns the response with its body open. headers are pairs of name and value. The error is
-// an *Error if the status is not in the argument want.
+// send sends a request and returns the response with its body open. The argument headers has pairs of a name and a
+// value. The error is an *Error if the status is not in the argument want.
 func (c *Client) send(
 	ctx context.Context, method, path string, body []byte, want []int, headers ...string,
 ) (*http.Response, error) {

@@ -36,9 +36,9 @@ type LoggedEvent struct {
 	council.Entry
 }
 
-// place returns the place of an event in its session. Places compare with slices.Compare. An id is the number of an
-// entry. A point and a second number may follow: how many characters of a text after that entry have come so far. An
-// event with another id, or with none, comes before all others.
+// place returns the position of an event in its session, as numbers that slices.Compare orders. An event id is the
+// number of an entry in the session's log. A point and a second number may follow: how many characters of the text that
+// follows this entry have come so far. For any other id, place returns nil, which comes before all positions.
 func place(id string) (numbers []int) {
 	for part := range strings.SplitSeq(id, ".") {
 		n, err := strconv.Atoi(part)
@@ -82,8 +82,8 @@ func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 	}
 }
 
-// Watch passes every event of a session to the observer, once each. It uses as many connections as it needs, and
-// returns the session at its end. If the session failed, the error is an *Error.
+// Watch passes each event of a session to the observer once. It uses as many connections as it needs, and returns the
+// session at its end. If the session failed, the error is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
 	seen := "0" // No event has the id 0.
 	pause := minPause
@@ -112,8 +112,8 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 	}
 }
 
-// watch reads the events after the event whose id is in seen, over one connection. broken says that the connection
-// failed, so that another one may bring more events.
+// watch reads events over one connection. It begins after the event with the id in seen. The result broken says that
+// the connection failed, so that another connection may bring more events.
 func (c *Client) watch(
 	ctx context.Context, id string, seen *string, o council.Observer,
 ) (s *council.Session, broken bool, err error) {

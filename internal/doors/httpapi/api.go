@@ -71,8 +71,8 @@ type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
 	// Check makes the expensive checks of a plan. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
-	// Run runs a session to its end and reports its events to observer. log holds the results of an earlier run of
-	// the session, which Run does not pay for again.
+	// Run runs a session to its end and reports its events to observer. The argument log holds the results of an
+	// earlier run of the session. Run does not pay for these results again.
 	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log) (*council.Session, error)
 }
 
@@ -296,8 +296,8 @@ func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
 	return private, private.With(a.requires(council.MayAsk))
 }
 
-// Close frees the sessions in memory. It must be called when no session runs any more. Some sessions that Resume
-// started may still wait for a place. Close leaves them to another process.
+// Close frees the sessions in memory. It must be called when no session runs any more. Sessions from Resume may still
+// wait for a place. Close leaves these sessions to another process.
 func (a *API) Close(ctx context.Context) error {
 	a.Cancel(context.Canceled)
 	a.resumed.Wait()

@@ -135,7 +135,7 @@ func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, e
 }
 
 // Resume continues the sessions that an earlier process left, and later the sessions of other nodes that die. On a
-// single machine each of them waits for a place. In a cluster Resume takes a session only when a place is free,
+// single machine, each session waits for a place. In a cluster Resume takes a session only when a place is free,
 // because another node may have a free place earlier.
 func (a *API) Resume(ctx context.Context) {
 	free := func() { <-a.places }
@@ -201,7 +201,7 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 	a.ending.Add(1)
 	defer a.ending.Done()
 	session, err := a.carryOut(ctx, s, plan, release)
-	select { // A kept session is done only when its end is stored.
+	select { // A session in the journal is done only when its end is stored.
 	case <-s.Done():
 	case <-ctx.Done(): // The session was cancelled, or another node has it.
 		return
@@ -212,7 +212,7 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 }
 
 // ended calls Options.Ended, and cancels that call when Cancel is called. At most MaxSessions such calls run at once.
-// If a provider is so slow that all of them are busy, ended skips the session.
+// If a provider is so slow that all these calls are in progress, ended skips the session.
 func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Session) {
 	select {
 	case a.follow <- struct{}{}:
@@ -329,8 +329,8 @@ func (a *API) Idle(ctx context.Context) error {
 	}
 }
 
-// Cancel cancels every session that runs and every call of Options.Ended. Another process continues the cancelled
-// sessions that are kept.
+// Cancel cancels every session that runs and every call of Options.Ended. Another process continues those cancelled
+// sessions that are in the journal.
 func (a *API) Cancel(cause error) {
 	a.cancel()
 	a.sessions.Cancel(cause)

@@ -117,7 +117,8 @@ func lately(spent []sessions.Spent) *Lately {
 	if len(spent) == 0 {
 		return nil
 	}
-	// least returns a quantile of the known values, and how many they are. With a share of 0.5 it is the median.
+	// least returns a quantile of the known values, and the number of these values. The quantile is the median if share
+	// is 0.5.
 	least := func(share float64, of func(sessions.Spent) *float64) (value *float64, known int) {
 		var values []float64
 		for _, s := range spent {

@@ -15,9 +15,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// decode reads the body of the request into the struct that v points to. The body must be a JSON object. If open is
-// set, unknown fields have no effect. Values that do not fit become problems, so that one answer can report them
-// together with the problems that Prepare finds. A body that cannot be read at all is an error.
+// decode reads the body of the request into the struct that v points to. The body must be a JSON object. If the
+// argument open is true, unknown fields have no effect. Values that do not fit become problems, so that one answer can
+// report them together with the problems that Prepare finds. A body that cannot be read at all is an error.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {

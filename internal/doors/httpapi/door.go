@@ -44,7 +44,7 @@ type TextList interface {
 
 // Skimmer is an object in a body. If its type or its role says that its other fields do not matter, they are skipped.
 type Skimmer interface {
-	// Skim gets the fields "type" and "role" of the object, or "" for a missing one. If it returns true, the other
+	// Skim gets the fields "type" and "role" of the object, or "" for a missing field. If it returns true, the other
 	// fields are not read, and Skim itself has stored what it needs of kind and role.
 	Skim(kind, role string) bool
 }
@@ -56,8 +56,8 @@ func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 
 // Begin begins the session that a request asks for. It reads the body into the struct that body points to. Unknown
 // fields have no effect. Then it calls the function asked, which returns the submission and adds the problems of the
-// request to p. If the body has problems, the fields of an error from asked become problems too. If the same request
-// failed before, Begin may return that failure again (replay.go).
+// request to p. If the body has problems and asked returns an error, the fields of that error become problems too. If
+// the same request failed before, Begin may return that failure again (replay.go).
 func (a *API) Begin(
 	w http.ResponseWriter, r *http.Request, body any, asked func(p *Problems) (council.Submission, error),
 ) (*sessions.Session, error) {

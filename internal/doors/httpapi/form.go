@@ -23,8 +23,8 @@ type Problems struct {
 	named []council.FieldError
 	count int               // all problems, also those in named
 	sum   [sha256.Size]byte // the hash of the body, if decode ignored unknown fields
-	// Rename returns the place in the body for a place in council.Request, such as "response_format.schema" for
-	// "output_schema". If it is nil, the places are the same.
+	// Rename turns the place of a field in council.Request into its place in the body, such as "output_schema" into
+	// "response_format.schema". If it is nil, the places are the same.
 	Rename func(place string) string
 }
 
@@ -290,7 +290,7 @@ func (f *form) list(v reflect.Value, data []byte) {
 }
 
 // refuse adds a problem at the place that is being read, or at the place that the steps lead to from there. It calls
-// words only if the problem is named.
+// the function words only if there are fewer than maxNamed problems so far.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	if f.Full() {
 		f.count++

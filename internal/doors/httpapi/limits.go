@@ -22,7 +22,7 @@ type Limits struct {
 }
 
 // caller holds the limits and rights of a token. There is one caller for each token, or a single one if there are no
-// tokens. They are made when the tokens are set, so a flood of requests allocates nothing.
+// tokens. All callers are made when the tokens are set, so a flood of requests allocates nothing.
 type caller struct {
 	token    *Token // nil if there are no tokens
 	sum      [sha256.Size]byte
@@ -76,8 +76,8 @@ func (c *caller) may(right council.Right) bool {
 	}
 }
 
-// SetTokens replaces the tokens of callers. A token whose secret, name and limits did not change keeps what it has
-// used of its Limits. Requests that have passed authentication continue, and so do running sessions.
+// SetTokens replaces the tokens of callers. A token whose secret, name and limits did not change keeps its counts of
+// running and recent sessions. Requests that have passed authentication continue, and so do running sessions.
 func (a *API) SetTokens(tokens []Token) {
 	var before []*caller
 	if callers := a.callers.Load(); callers != nil {

@@ -118,8 +118,8 @@ const unreadTimeout = time.Second
 // maxUnread is the most bytes that a GET, DELETE or other request without a use for its body may send.
 const maxUnread = 64 << 10
 
-// limitBodyTime gives the client unreadTimeout to send its body. readBody extends that to BodyTimeout, and removes the
-// deadline when it has the body. It does so because the server keeps reading to notice that a client leaves.
+// limitBodyTime gives the client unreadTimeout to send its body. readBody extends this time to BodyTimeout. When it has
+// the body, it removes the deadline, because the server keeps reading to notice that a client leaves.
 //
 // Only the body of a POST is used. limitBodyTime itself reads the body of any other request to its end.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {

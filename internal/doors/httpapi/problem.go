@@ -68,8 +68,8 @@ func coded(err error) *council.Error {
 const (
 	// maxNamed is the most problems that an error answer names.
 	maxNamed = 20
-	// maxText is the most bytes of one text in an error answer. If all texts together have more than maxTexts, the limit
-	// is shortText. JSON encodes one byte in at most six, so an answer stays below 64 KiB.
+	// maxText is the most bytes of one text in an error answer. If all texts together have more than maxTexts bytes,
+	// the limit for one text is shortText. JSON encodes a byte as at most six bytes, so an answer stays below 64 KiB.
 	maxText, shortText, maxTexts = 1 << 10, 150, 10_000
 )
 

@@ -15,7 +15,8 @@ import (
 
 // The SDKs of OpenAI's interface repeat a failed request by themselves: openai-node twice, the AI SDK twice, and
 // LangChain six times. The AI SDK also repeats a stream that fails before any text. No header and no status stops all
-// of them, and each repetition would start and pay for a session. So for a while the same bytes get the same failure.
+// of them, and each repetition would start and pay for a session. So for a while, the same request gets the same
+// failure.
 
 // repeatKey returns a hash of the owner, the path and the body of a request to OpenAI's interface. It returns "" if the
 // request has an Idempotency-Key, because that key already says which requests are the same.
@@ -28,7 +29,7 @@ func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 }
 
 // replayed returns the ended session of an earlier request with the same repeatKey, or nil if a new session may begin.
-// It tells the client so in the header Councild-Replayed, and also in the detail of a failure.
+// If there is such a session, the header Councild-Replayed says so, and also the detail of a failure.
 func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*sessions.Session, error) {
 	s, err := a.sessions.Repeated(r.Context(), key)
 	if s == nil || err != nil {

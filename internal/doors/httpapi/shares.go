@@ -3,8 +3,8 @@ package httpapi
 import "sync"
 
 // shares are places that callers share, so that a caller that takes many leaves some to the others. A caller gets a
-// place only while it holds fewer than are free. So the first caller can take half of the places, the next one half of
-// the rest, and so on. newShares makes them.
+// place only while it holds fewer places than are free. So the first caller can take half of the places, the next
+// caller half of the rest, and so on. newShares makes them.
 type shares struct {
 	mu   sync.Mutex // guards the other fields
 	free int

@@ -21,8 +21,8 @@ const (
 	maxWrite = 64 << 10
 )
 
-// streamEntries sends the entries of a session after a position as server-sent events, until the session ends. The id
-// of an event is the position after it.
+// streamEntries sends the entries of a session as server-sent events, until the session ends. It begins after the
+// position in the argument behind. The id of an event is the position after that event.
 func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, behind sessions.Position) {
 	a.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		page, more := s.Entries(behind)

@@ -143,8 +143,8 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// Stop ends the wait of every call. The result of the call is the session with what is known so far. It is for a
-// daemon that shuts down and whose sessions continue on another node.
+// Stop ends the wait of every call. The result of such a call is the session with what is known so far. Stop is for a
+// daemon that shuts down while its sessions continue on another node.
 func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxDepth is how many levels of JSON a message may have. The SDK reads each level again for the level above,
-	// so a megabyte with a thousand levels takes it seconds.
+	// maxDepth is how many levels of JSON a message may have. The SDK reads each level again for the level above, so it
+	// needs seconds for a megabyte with a thousand levels.
 	maxDepth = 32
 	// maxID is the size of the longest id or progress token, in bytes. Answers repeat them.
 	maxID = 1000
@@ -233,7 +233,7 @@ func short(text string) string {
 type httpAnswer struct {
 	http.ResponseWriter
 	message
-	// status is set while the text of an error in plain text is still to come, and 0 otherwise.
+	// status is the HTTP status of an error in plain text, until the text comes. Otherwise it is 0.
 	status int
 }
 

@@ -155,8 +155,8 @@ func (s *Server) cancel(
 	return shown, result, err
 }
 
-// progress reports the progress of a session to the client that waits for it. The number in a report is larger than
-// in the report before. It is the number of calls that have ended, plus a fraction for the next call.
+// progress reports the progress of a session to the client that waits for it. Each report has a number that is larger
+// than the number in the report before: how many calls have ended, plus a fraction for the next call.
 type progress struct {
 	tell func(done, total float64, message string)
 	stop func() // ends the reports

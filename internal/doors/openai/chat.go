@@ -27,7 +27,8 @@ type ChatRequest struct {
 	MaxTokens           *float64        `json:"max_tokens,omitempty"`
 	MaxCompletionTokens *float64        `json:"max_completion_tokens,omitempty"`
 	ResponseFormat      *ResponseFormat `json:"response_format,omitempty"`
-	// A council does not support the remaining fields. It refuses them, but it may ignore tools if none must be called.
+	// A council does not support the remaining fields, and refuses them. But it may ignore tools if the request does
+	// not require a call.
 	N                *int64          `json:"n,omitempty"`
 	Tools            json.RawMessage `json:"tools,omitempty"`
 	ToolChoice       json.RawMessage `json:"tool_choice,omitempty"`
@@ -130,9 +131,9 @@ const (
 // anyObject is the schema for "json_object" if the request has no schema.
 const anyObject = `{"type":"object"}`
 
-// ask sets the output format of r, and adds its problems to p. The argument kind is the type of the format. For the
-// problems, the argument place says where the body has the format, and inside says where it has the object with the
-// schema.
+// ask sets the output format of r, and adds its problems to p. The argument kind is the type of the format. Problems
+// name two places in the body: the argument place is the place of the format, and inside is the place of the object
+// with the schema.
 func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, inside string) {
 	switch kind {
 	case "", formatText:
@@ -313,7 +314,8 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	return r
 }
 
-// refusal is a problem for a field that a council does not support. It applies only if its field is is true.
+// refusal is a problem for a field that a council does not support. The field is says whether a request has this
+// problem.
 type refusal struct {
 	is                  bool
 	field, message, fix string

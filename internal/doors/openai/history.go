@@ -9,13 +9,13 @@ import (
 )
 
 // A conversation can hold images, tool calls and other parts from earlier turns, but a council reads only text. Only
-// the user's last message must be text. A client cannot change earlier turns, so they must never end the chat. They
-// lose the parts that a council cannot read, and the session has a warning.
+// the user's last message must be text. A client cannot change earlier turns, so an earlier turn must never make a
+// request fail. Earlier turns lose the parts that a council cannot read, and the session has a warning.
 
 // conversation is the part of a client's messages that a council reads.
 type conversation struct {
 	messages []council.Message
-	// places holds the index of each message in the client's list, or instructions.
+	// places holds the index of each message in the client's list, or the constant instructions.
 	places   []int
 	warnings []council.Warning
 }
@@ -36,9 +36,9 @@ func (c conversation) place(field, list string) (place string, ok bool) {
 	return fmt.Sprintf("%s[%d]%s", list, c.places[i], field[strings.IndexByte(field, ']')+1:]), true
 }
 
-// side reports whether this is a side request: a chat program asks for its own use, such as for a title or tags. A side
-// request has a single message of the user, which begins with the words that Open WebUI uses. In a longer conversation
-// the same words are a question of the user.
+// side reports whether this is a side request. A chat program sends side requests for its own use, such as for a title
+// or tags. A side request has a single message of the user, which begins with the words that Open WebUI uses. In a
+// longer conversation the same words are a question of the user.
 func (c conversation) side() bool {
 	question := -1
 	for i, m := range c.messages {
@@ -223,8 +223,8 @@ func (r *reduction) read(m ChatMessage) string {
 	return text.String()
 }
 
-// leftOut counts a part or item that is left out. Reasoning does not count, because even the model that wrote it would
-// not be shown it.
+// leftOut counts a part or item that is left out. Reasoning does not count, because not even the model that wrote the
+// reasoning would be shown it.
 func (r *reduction) leftOut(kind string) {
 	switch {
 	case kind == "reasoning", kind == "thinking":

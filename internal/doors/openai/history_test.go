@@ -248,7 +248,7 @@ func TestItemReference(t *testing.T) {
 		"without an id":     {`{"type":"item_reference"}`, mine},
 	} {
 		_, status, data := ask(fmt.Sprintf(turn, tt.item), tt.headers)
-		if status != http.StatusNotFound || !strings.Contains(string(data), "send the message itself, or set store: false") ||
+		if status != http.StatusNotFound || !strings.Contains(string(data), "send the text of the answer instead of its id") ||
 			!strings.Contains(string(data), `"param":"input[1]"`) {
 			t.Errorf("%s: %d %s", name, status, data)
 		}

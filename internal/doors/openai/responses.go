@@ -27,7 +27,8 @@ type ResponseRequest struct {
 	// MaxOutputTokens has no effect, but wrong values are refused.
 	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"`
 	Text            *ResponseText `json:"text,omitempty"`
-	// A council does not support the remaining fields. It refuses them, but it may ignore tools if none must be called.
+	// A council does not support the remaining fields, and refuses them. But it may ignore tools if the request does
+	// not require a call.
 	Tools              json.RawMessage `json:"tools,omitempty"`
 	ToolChoice         json.RawMessage `json:"tool_choice,omitempty"`
 	Include            json.RawMessage `json:"include,omitempty"`
@@ -154,7 +155,7 @@ func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) 
 				Fields: []council.FieldError{{
 					Field:   fmt.Sprintf("input[%d]", i),
 					Message: fmt.Sprintf("this token has no ended session with the answer %.64q", item.ID),
-					Fix:     "send the message itself, or set store: false, so that the client sends it",
+					Fix:     "send the text of the answer instead of its id",
 				}},
 			}
 		}

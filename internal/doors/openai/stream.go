@@ -82,7 +82,7 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 		events, next, more := s.Events(behind)
 		behind = next
 		_, _ = t.out.WriteTo(out) // Send the beginning of the stream. Stream sees an error when it flushes.
-		// void is the index of the last restart. A client that comes back does not need the text before it.
+		// void is the index of the last restart. A client that comes back does not need the text before that restart.
 		void := 0
 		for i, e := range events {
 			if again && e.Type == council.EventRestart {
