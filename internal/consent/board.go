@@ -20,22 +20,22 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The boards must not reveal what a single organisation sent. That holds even against a reader that keeps every
-// board, computes differences, and sends events too. So a request for a board computes nothing from the events. Once
-// a day, the organisations that have sent enough new sessions are grouped into shares of at least shareOrgs. A row of
-// a board is one model, or one indicator of bias. A share is a snapshot of the rows of its organisations in all
-// windows. Its sums never change, and it enters the boards as a whole or not at all. A new snapshot of a share is
-// taken when all of its organisations have sent enough new sessions. A row of a share is dropped when one of its
-// organisations has too few sessions left in a window.
+// The boards must not reveal what a single organisation sent. This must hold even if a reader keeps every board,
+// computes differences, and sends events too. So a request for a board computes nothing from the events. Once a day,
+// the organisations that have sent enough new sessions are grouped into shares of at least shareOrgs organisations. A
+// row of a board is one model, or one indicator of bias. A share holds a snapshot: the sums of each row over its
+// organisations, in each window. These sums never change, and the boards include a share completely or not at all. A
+// new snapshot of a share is taken when all of its organisations have sent enough new sessions. A row is dropped from a
+// window of a share when one of the organisations has too few sessions left in that window.
 //
-// This suffices for the following reason. Every published figure is a function of sums over whole shares. A row is
-// taken into a share only if each organisation has sent new sessions in it since its last snapshot of that row, in
-// any window. Otherwise the row stays as it was, or is left out if the share has other organisations now. A row is
-// taken in two windows only if the windows differ for all organisations or for none. So the sums of an organisation
-// in one snapshot are in no other snapshot. The same snapshot has the sums of at least two other organisations, which
-// are in no other snapshot either. Whatever the one organisation had sent, the others could have sent events that
-// balance it, and the boards would be the same. Squares, from which the interval over organisations comes, are used
-// only from shares of at least squaredOrgs.
+// This suffices for the following reason. Every published figure is a function of sums over whole shares. A snapshot
+// takes new sums of a row only if each organisation has sent enough new sessions in that row since the row's last
+// snapshot, in any window. Otherwise the row keeps its old sums. If the share has other organisations than before, the
+// row is left out instead. New sums are taken in two windows only if the two windows differ for all organisations or
+// for none. So the sums of an organisation in one snapshot are in no other snapshot. The same snapshot has the sums of
+// at least two other organisations, which are in no other snapshot either. Whatever the one organisation had sent, the
+// others could have sent events that balance the difference, and the boards would be the same. The interval over
+// organisations is computed from squares. Only shares of at least squaredOrgs organisations give their squares.
 const (
 	// shareOrgs is how many organisations a share needs: one that reads the boards, and two others.
 	shareOrgs = 3
@@ -80,9 +80,9 @@ type MetricRow struct {
 // Figures are the figures of one row.
 type Figures struct {
 	Mean float64 `json:"mean"`
-	// CILower and CIUpper are the 95 % interval (Student t) of the mean over organisations. It comes from the means
-	// of the organisations if every share has at least five, and otherwise from the means of the shares. Both are
-	// null if only one share has the row and that share is smaller, or if nothing varies.
+	// CILower and CIUpper are the 95 % interval (Student t) of the mean over organisations. It is computed from the
+	// means of the organisations if every share has at least five organisations, and otherwise from the means of the
+	// shares. Both are null if the only share with the row has fewer than five organisations, or if nothing varies.
 	CILower       *float64 `json:"ci_lower"`
 	CIUpper       *float64 `json:"ci_upper"`
 	Organisations int      `json:"organisations"`
@@ -149,7 +149,7 @@ type shareSums struct {
 	Means    float64 `json:"means"`   // sum of the organisations' means
 	Squares  float64 `json:"squares"` // sum of the squares of these means
 	Sessions int     `json:"sessions"`
-	// Taken is when these sums were computed, at this snapshot of the share or at an earlier one of the same
+	// Taken is when these sums were computed: at this snapshot of the share, or at an earlier snapshot of the same
 	// organisations.
 	Taken time.Time `json:"taken"`
 }
@@ -241,9 +241,9 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares of which to take snapshots: those in the argument again, and new shares for the
+// regrouped returns the shares of which snapshots are due: the shares in the argument again, and new shares for the
 // organisations in the argument free. If free has too few organisations for a share, they join the first share in
-// again. If that share is then large enough, it is divided.
+// again. If that share then has enough organisations for two shares, it is divided.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
@@ -302,9 +302,9 @@ func groups(names []string, all sumsByName) [][]string {
 	return found
 }
 
-// take takes a snapshot of the organisations of a share, and notes the time. The argument before is the share as it
-// was. It may have no rows. If not all of the organisations have sent enough new sessions of a row, the row stays as
-// it was.
+// take takes a snapshot of the organisations of a share, and notes the time. The argument before is the share with its
+// last snapshot, which may have no rows. A row gets new sums only if all organisations have sent enough new sessions of
+// that row. Otherwise the row keeps its last sums.
 func (b *boardState) take(now time.Time, before share, all sumsByName) share {
 	s := before.without(all)
 	s.Taken = now

@@ -30,15 +30,15 @@ const (
 	LevelResearch = 4 // also the session's own id, its time and query_hash
 )
 
-// Event is what is sent about one session. A comment says from which level of consent on a field is sent. All other
-// fields are sent from level 2 on.
+// Event is what is sent about one session. If a field's comment names a level of consent, the field is sent from that
+// level on. All other fields are sent from level 2 on.
 type Event struct {
 	SchemaVersion string `json:"schema_version"` // Schema
 	EventID       string `json:"event_id"`       // a random UUID (version 4)
 	// SessionID is a random UUID that is used nowhere else. At level 4 it is the session's own id.
 	SessionID string `json:"session_id"`
 	Day       string `json:"day"` // the day on which the session began (UTC), in the form 2026-11-20
-	// Category is the one that the caller named, one of council.Categories. It is null if the caller named none.
+	// Category is the category that the caller named, one of council.Categories. It is null if the caller named none.
 	Category *string   `json:"category"`
 	Rankings []Ranking `json:"rankings"` // the best first; at least one
 	// BiasIndicators are the audit of the session, computed again from its records and rounded. They are sent from
@@ -68,8 +68,9 @@ type Options struct {
 	Audit   *council.AuditThresholds // nil if the audit is switched off
 }
 
-// Make returns the event of a session. records are all records of the session. Make returns nil if the level is
-// below 2, if the session reviewed frozen answers again, or if no ballot counts.
+// Make returns the event of a session. The argument records has all records of the session. Make returns nil if the
+// level is below 2, if no ballot counts, or if the session is one of several that review the same answers (its records
+// have a block id).
 func Make(records []council.BiasMetricRecord, o Options) *Event {
 	if o.Level < LevelRankings || len(records) == 0 || records[0].BlockID != nil {
 		return nil
@@ -114,7 +115,7 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 	}
 	places := []Ranking{}
 	for _, board := range all.Leaderboard(o.Policy).Boards {
-		// There is at most one board, because all models of a session have met.
+		// All models of a session were compared with each other, so there is at most one leaderboard.
 		for _, entry := range board.Entries {
 			places = append(places, Ranking{
 				Model:           published[entry.Model],

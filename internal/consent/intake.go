@@ -102,7 +102,7 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 	return i, nil
 }
 
-// addLocked counts an event. day is the day on which it came.
+// addLocked counts an event. The argument day is the day on which the event came.
 func (i *Intake) addLocked(l intakeLine, day string) {
 	org := i.orgs[l.Organisation]
 	if org == nil {
@@ -180,7 +180,8 @@ func (i *Intake) Outcomes() map[EventStatus]int {
 	return map[EventStatus]int{Accepted: i.taken[Accepted], Duplicate: i.taken[Duplicate], Rejected: i.taken[Rejected]}
 }
 
-// accept appends the events that were not rejected. wait waits until they, and all earlier ones, are on disk.
+// accept appends the events that were not rejected to the store. The function wait returns when these events, and all
+// earlier events, are on disk.
 func (i *Intake) accept(
 	now time.Time, name string, parsed []Event, taken *Taken,
 ) (wait func(context.Context) error, err error) {
@@ -239,7 +240,8 @@ func (i *Intake) accept(
 	if taken.Duplicates == 0 {
 		return written, nil
 	}
-	// A duplicate may not be on disk yet. Without lines of its own, AppendLines waits for the lines of earlier calls.
+	// A duplicate may not be on disk yet. If AppendLines gets no lines, its result waits for the lines of earlier
+	// calls.
 	earlier, err := i.daily.AppendLines(now)
 	if err != nil {
 		return nil, err

@@ -58,9 +58,9 @@ type HTTPSink struct {
 	client     *http.Client
 }
 
-// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with token as a bearer token. Whatever the
-// address resolves to, it connects only to public addresses and to those in allow. It follows no redirect and uses
-// no proxy.
+// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with token as a bearer token. The sink
+// connects only to public addresses and to addresses in allow, whatever the host name resolves to. It follows no
+// redirects and uses no proxy.
 func NewHTTPSink(url, token string, allow []netip.Prefix) *HTTPSink {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		return checkAddress(address, allow)
