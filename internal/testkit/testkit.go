@@ -27,8 +27,8 @@ func Missing(tb testing.TB, reason string) {
 	tb.Skip(reason)
 }
 
-// Prompt compares a prompt with the golden file of its version in testdata. With update it writes the file of a new version,
-// but never changes one that exists: a changed prompt needs a new version.
+// Prompt compares a prompt with the golden file of its version in testdata. If update is true, Prompt writes the file
+// of a new version. It never changes an existing file, because a changed prompt needs a new version.
 func Prompt(tb testing.TB, update bool, file, prompt string) {
 	tb.Helper()
 	golden := filepath.Join("testdata", file+".golden")

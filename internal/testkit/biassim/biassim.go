@@ -156,8 +156,8 @@ const (
 	streamWeights
 	streamCycle
 	streamTurns
-	// These are added to the number of a source. The streams draw the parts that the sessions of a run or of a question
-	// share.
+	// Each of these is added to the number of a stream. The resulting stream draws the parts that the sessions of a
+	// run, or the sessions with one question, share.
 	streamsOfRuns      = 1 << 8
 	streamsOfQuestions = 2 << 8
 )
@@ -175,8 +175,8 @@ func Council(n int) []string {
 	return all[:n]
 }
 
-// Effects are the planted biases, in points on the scale of 1 to 10. The zero value plants none. Lists are by position
-// or by the index of a reviewer. Members come first among the reviewers. A value beyond the end of a list is 0.
+// Effects are the planted biases, in points on the scale of 1 to 10. The zero value plants none. A list has one value
+// for each position, or for each reviewer (members first). Missing values at the end of a list are 0.
 type Effects struct {
 	Length      float64            // for each doubling of the length, by every reviewer
 	LengthSlope []float64          // for each doubling of the length, by reviewer, added to Length
@@ -473,7 +473,7 @@ func (g *generator) twin(x []float64) {
 	}
 }
 
-// mix replaces a share of the variance of each x by y. The values stay standard normal.
+// mix replaces a share of the variance of each value of x by the value of y. The values of x stay standard normal.
 func mix(x, y []float64, share float64) {
 	for k := range x {
 		x[k] = math.Sqrt(1-share)*x[k] + math.Sqrt(share)*y[k]

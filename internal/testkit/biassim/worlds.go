@@ -28,9 +28,9 @@ const (
 // Habit names the scores that a reviewer uses.
 type Habit string
 
-// The habits. A reviewer gives the nearest of its scores. HighScores and LowScores are different, because their nearest
-// score would nearly always be the same one. They divide the range from 3 points below Base to 3 points above it evenly
-// among their scores.
+// The habits. A reviewer gives the nearest of its scores. With HighScores and LowScores, the nearest score would nearly
+// always be the same. So these two habits divide the range from 3 points below Base to 3 points above it evenly among
+// their scores.
 const (
 	EveryScore   Habit = ""
 	EvenScores   Habit = "even only"

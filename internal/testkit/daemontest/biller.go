@@ -132,7 +132,7 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 }
 
 // bill counts a request and returns its outcome, a number from 0 to 9. It adds the cost to the bills unless the outcome
-// is refused.
+// equals the argument refused.
 func (b *Biller) bill(payer string, cost spend.USD, refused int) (outcome int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

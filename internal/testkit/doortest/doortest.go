@@ -179,8 +179,8 @@ func Tokens(secrets ...string) (tokens []httpapi.Token) {
 }
 
 // Start starts a server, which ends with the test. The council has the members amber, birch and cedar. Requests may
-// also name dune and the given models. All models answer without latency. Each mutate changes the options before the
-// server starts.
+// also name dune and the given models. All models answer without latency. Each function in mutate changes the options
+// before the server starts.
 func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options, *pipeline.Options)) *Server {
 	t.Helper()
 	all := slices.Concat(simllm.Council(), models)

@@ -23,8 +23,8 @@ type Disk struct {
 	names  map[string]int // the inodes by file name, which has no directories
 }
 
-// Fault returns an error if an operation shall fail. The argument bytes is how many bytes a write has. The result
-// written is how many of them the operation writes before it fails. With a nil Fault, no operation fails.
+// Fault returns an error if an operation must fail. The argument bytes is how many bytes a write has. The result
+// written is how many of these bytes the write stores before it fails. With a nil Fault, no operation fails.
 type Fault func(op Op, bytes int) (written int, err error)
 
 // Op is an operation of a disk.
@@ -211,8 +211,8 @@ func (c Crash) After(ops []Op) map[string]string {
 	return left
 }
 
-// state maps names to inodes, and inodes to data. Programs see names and data. namesOnDisk and dataOnDisk have the
-// state at the last sync.
+// state maps names to inodes, and inodes to data. Programs see the maps names and data. The maps namesOnDisk and
+// dataOnDisk hold the state at the last sync.
 type state struct {
 	names, namesOnDisk map[string]int
 	data, dataOnDisk   map[int]string

@@ -73,7 +73,8 @@ func begin(dir string) (*Cluster, error) {
 		c.options = append(c.options, &server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
 			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
-			// The servers do not tell clients their addresses, so that a client behind a proxy stays behind it.
+			// The servers do not tell clients their addresses, so that a client behind a proxy does not bypass the
+			// proxy.
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
 		})
 		c.Servers = append(c.Servers, nil)
