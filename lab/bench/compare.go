@@ -658,9 +658,9 @@ func (b *bencher) connections(ctx context.Context) measurement {
 	}}
 }
 
-// opening returns how many connections a run opens per 1,000 calls, without those that it needs. If own is true, the
-// run is in a process of its own, which needs one connection for each of its 8 clients and 4 members. Otherwise the
-// daemon opens the connections that it needs in a run before.
+// opening returns how many connections a run opens per 1,000 calls, beyond the connections that it needs. If own is
+// true, the run has a process of its own, which needs 8 * 4 connections: each of 8 clients calls 4 members at once.
+// Otherwise an earlier run has opened the connections that the daemon needs.
 func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 	if !own {
 		if _, err := run(); err != nil {

@@ -164,7 +164,7 @@ func (g *grower) some(n int) int {
 	if g.quick {
 		return 16
 	}
-	return max(400, n) // Of 32 sessions, in two waves of 16 clients, the first calls of a daemon were a large part.
+	return max(400, n) // With 32 sessions (two waves of 16 clients), the daemon's first calls weighed too much.
 }
 
 func (g *grower) answers(ctx context.Context) error {

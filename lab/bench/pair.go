@@ -22,7 +22,8 @@ type paired struct {
 	old, new, r1 series
 }
 
-// slower reports whether the whole interval of the ratio of the new binary to the old one is above tolerated.
+// slower reports whether the ratio of the new binary to the old binary has an interval that lies above the constant
+// tolerated.
 func (p *paired) slower() bool {
 	low, _ := p.new.over(p.old).interval()
 	return low > tolerated

@@ -100,7 +100,7 @@ type figure struct {
 	Reach   string `json:"reach,omitempty"`
 	Then    string `json:"then,omitempty"`
 	// Local says that the figure depends on the machine. It is a time, or a ratio of different kinds of work, such as
-	// that of a program to a system call.
+	// the time of a program compared with the time of a system call.
 	Local bool `json:"local,omitempty"`
 }
 

@@ -49,17 +49,17 @@ func perform(ctx context.Context, in io.Reader, session func(context.Context) er
 	}
 }
 
-// outcome is what a run of sessions took.
+// outcome has the figures of a run of sessions.
 type outcome struct {
-	Sessions int     // that succeeded
-	Refused  int     // by 503
-	Failed   int     // in any other way
+	Sessions int     // how many sessions succeeded
+	Refused  int     // how many sessions were refused with status 503
+	Failed   int     // how many sessions failed in any other way
 	Why      string  // the error of the first session that failed
-	Seconds  float64 // until the last ended
-	P50, P99 float64 // ms, of those that succeeded
+	Seconds  float64 // until the last session ended
+	P50, P99 float64 // ms, of the sessions that succeeded
 	CPU      float64 // us of this process for each session that succeeded
-	PeakKB   int64   // memory of this process
-	IdleKB   int64   // before the first session
+	PeakKB   int64   // the most memory of this process
+	IdleKB   int64   // memory before the first session
 }
 
 var errRefused = errors.New("refused")

@@ -12,7 +12,7 @@ import (
 // members by name.
 type counter func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int)
 
-// ofReport counts reports for which hit is true.
+// ofReport counts reports for which hit returns true.
 func ofReport(hit func(r bias.Report, metrics map[string]bias.Metric) bool) counter {
 	return func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
 		if hit(r, metrics) {
@@ -22,8 +22,8 @@ func ofReport(hit func(r bias.Report, metrics map[string]bias.Metric) bool) coun
 	}
 }
 
-// ofMetrics counts the metrics of a name. Those for which tried is true are trials, and the trials for which hit is
-// true are hits. A name that ends in a bar stands for all names that begin with it.
+// ofMetrics counts the metrics of a name. A metric is a trial if tried returns true for it. A trial is a hit if hit
+// returns true for it. A name that ends in a bar stands for all names that begin with it.
 func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
 	return func(_ bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
 		for n, m := range metrics {
@@ -67,7 +67,7 @@ func changed(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return hits, len(r.ChangePoints)
 }
 
-// anomalous counts reports with an anomaly, adjusted over all cells.
+// anomalous counts reports with an anomaly that is significant after adjustment over all cells.
 func anomalous(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return min(1, len(r.Anomalies.Found)), min(1, r.Anomalies.Cells)
 }
@@ -89,7 +89,7 @@ func significant() counter {
 	})
 }
 
-// level returns the false discovery rate at which the report flags.
+// level returns the false discovery rate at which the report flags findings.
 func level(r bias.Report) float64 {
 	if r.Window.Sessions < 50 {
 		return r.Levels.BelowHigh

@@ -28,14 +28,14 @@ type Scenario struct {
 	joins int
 	// favourOnly says that only favours are counted, because reviewers of this world may change or have anomalies.
 	favourOnly bool
-	// seldom says that the first reviewer meets the others in only one of this many sessions. With 0 it meets them
-	// in all.
+	// If seldom is n, the first reviewer meets the others in only one of n sessions. If seldom is 0, the first reviewer
+	// meets them in all sessions.
 	seldom int
-	// alone says that the first reviewer is the only one in the other sessions. Otherwise, by turns, it is the only
-	// reviewer in them or is missing from them.
+	// alone says that the first reviewer is the only reviewer in all other sessions. If alone is false, the first
+	// reviewer is the only reviewer in one of these sessions, is missing from the next one, and so on.
 	alone   bool
 	effects biassim.Effects
-	// seen plants an effect that depends on what reports print. It replaces effects.
+	// seen plants an effect that depends on what reports print. If seen is set, effects is not used.
 	seen *detectable
 	// percent scales the usual number of data sets. 0 stands for 100.
 	percent int
@@ -52,8 +52,8 @@ type line struct {
 	count      counter
 }
 
-// detectable plants the effect that reports without a bias print as the least that they would have found. Further data
-// sets show how large that effect is: a tenth as many without the bias, and for anchoring also as many with the bias.
+// detectable plants the smallest effect that reports say they would have found. These reports have no bias. They come
+// from further data sets, a tenth as many. For anchoring, there are also as many further data sets with the bias.
 type detectable struct {
 	headline string
 	effects  func(points float64) biassim.Effects
@@ -201,7 +201,7 @@ func seldomWorlds() []Scenario {
 	}
 }
 
-// repeatedScenarios are worlds without a bias in which the sessions ask a few questions again and again.
+// repeatedScenarios returns worlds without a bias in which the sessions ask a few questions again and again.
 func repeatedScenarios() []Scenario {
 	all := make([]Scenario, 0, 10)
 	for _, questions := range []int{10, 30} {
@@ -366,8 +366,8 @@ func headlineOf(metric string) string {
 	return headline
 }
 
-// seenScenarios returns the scenarios of detectable. They plant the effect that a report prints as the least that it
-// would have found.
+// seenScenarios returns the scenarios of detectable. They plant the smallest effect that a report says it would have
+// found.
 func seenScenarios() []Scenario {
 	const members = 5
 	// The effect of one reviewer is relative to the mean of all.
@@ -445,7 +445,7 @@ func (s Scenario) row() string {
 	return s.what + ", own hidden"
 }
 
-// innocentLines are the lines of a world in which nobody is favoured.
+// innocentLines returns the lines of a world in which no member is favoured.
 func (s Scenario) innocentLines() []line {
 	lines := []line{{table: tableFalse, high: 0.05, count: favouring()}}
 	if !s.favourOnly {
@@ -475,7 +475,7 @@ func (s Scenario) bySize(lines []line) []line {
 	return lines
 }
 
-// worldScenarios are worlds without a favour in which topics or time matter.
+// worldScenarios returns worlds without a favour in which topics or time matter.
 func worldScenarios() []Scenario {
 	all := make([]Scenario, 0, 18)
 	for _, world := range []Scenario{
@@ -503,7 +503,7 @@ func worldScenarios() []Scenario {
 	return all
 }
 
-// nullLines are those of the plain world with five members.
+// nullLines returns the lines of the plain world with five members.
 func (s Scenario) nullLines() []line {
 	const low, high = 0.03, 0.07
 	bound := 0.05

@@ -11,7 +11,7 @@ const tableStyle = "Style mimicry, %, where nobody favours what is like its own:
 
 const styleMimicry = "style_mimicry"
 
-// styleScenarios are those in which records say how alike answers are.
+// styleScenarios returns the scenarios in which records have the similarity of answers.
 func styleScenarios() []Scenario {
 	slopes := biassim.Effects{LengthSlope: []float64{0.4, -0.4, 0.3, -0.3, 0.2, -0.2, 0.4}}
 	const percent = 20 // of the usual number of data sets: there are many worlds

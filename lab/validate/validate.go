@@ -123,9 +123,9 @@ func (s Scenario) run(ctx context.Context, seed uint64, replicates int) ([]Figur
 	})
 }
 
-// plant sets the effects to the least effect that reports without a bias print as detectable. It takes the mean over a
-// tenth as many reports. For a figure that shrinks, all replicates are used, because the error of the figure enters the
-// effect in full.
+// plant sets the effects to the smallest effect that reports without a bias print as detectable. This effect is the
+// mean over a tenth as many reports. For a figure that shrinks, all replicates are used, because the error of the
+// figure enters the effect in full.
 func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) error {
 	mean := func(replicates int, of func(bias.Metric) *float64) (float64, error) {
 		sum := 0.0

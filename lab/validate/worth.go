@@ -202,8 +202,8 @@ func coversSeats(c Comparison, graded []biassim.GradedQuestion) (hit, tried bool
 	return *e.Lower <= truth && truth <= *e.Upper, true
 }
 
-// missing counts verdicts that the council pays, after a tenth of the scores of the other arms were taken away. It
-// takes them away at questions where the council is right.
+// missing takes away a tenth of the scores of the other arms, at questions where the council is right. It then counts
+// verdicts that the council pays.
 func missing(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) {
 	for i, q := range questions {
 		for a := range q.Score[1:] {
@@ -294,7 +294,7 @@ func (all *kinds) otherWorlds() {
 	}
 }
 
-// several are the accuracies of ranked, ensemble, and four members.
+// several returns the accuracies of the arms ranked and ensemble, and of four members.
 func several() []float64 { return []float64{0.7, 0.7, 0.7, 0.65, 0.65, 0.6} }
 
 // gains adds councils that are better by a number of points.
@@ -356,7 +356,7 @@ func (all *kinds) shownGains() {
 	}
 }
 
-// losses adds councils that are better by the margin. Few of them may get the verdict does_not_pay.
+// losses adds councils that are better by the margin. Few of these councils may get the verdict does_not_pay.
 func (all *kinds) losses() {
 	for _, n := range []int{50, 100, 200, 400} {
 		all.add(Comparison{
