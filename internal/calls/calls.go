@@ -1,7 +1,7 @@
-// Package calls performs the calls of one session. Every call from a stage to a model goes through [Calls]. A call that
-// landed, which means that its outcome is in the session's log, is answered from the log. For any other call, [Calls]
-// checks that the session still belongs to this process, that its memory has room for the prompt and the reply, and
-// that its account has money. It also notes in the log that the call begins.
+// Package calls performs the calls of one session. Every call from a stage to a model goes through [Calls]. If the
+// session's log has the outcome of a call, [Calls] returns that outcome. For any other call, [Calls] checks that the
+// session still belongs to this process, that its memory has room for the prompt and the reply, and that its account
+// has money. It also notes in the log that the call begins.
 //
 // If a request has a JSON Schema, [SchemaCompleter] makes the calls for the final answer. It validates each reply,
 // and asks once more if the first reply does not fit.
@@ -12,7 +12,8 @@
 // # Decisions
 //
 // To continue a session is to run it again. A run with the same plan makes the same calls in the same stages, so
-// another process only needs a Completer that knows which calls landed. The stages do not know whether they run again.
+// another process only needs a Completer that knows which calls have an outcome in the log. The stages do not know
+// whether they run again.
 //
 // Each session has a memory limit of its own (config.Constants), against which its texts and the prompts in flight
 // count. Without it, only the product of all other limits would bound a session, and that is more than any machine has.

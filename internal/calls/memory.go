@@ -14,8 +14,8 @@ type Memory struct {
 // NewMemory returns a Memory that already holds some bytes. Both arguments are in bytes.
 func NewMemory(limit, held int64) *Memory { return &Memory{Limit: limit, held: held} }
 
-// Hold adds a number of bytes to those that the session holds. If they would exceed the limit, Hold adds nothing and
-// reports false.
+// Hold adds a number of bytes to the bytes that the session holds. If the sum would exceed the limit, Hold adds nothing
+// and reports false.
 func (m *Memory) Hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -117,8 +117,8 @@ func (c *SchemaCompleter) prompt(asked []council.Message) []council.Message {
 	return messages
 }
 
-// repair returns the messages that ask for the answer once more. They have new markers, because the author of the reply
-// knows those of the prompt.
+// repair returns the messages that ask for the answer once more. The messages have new markers, because the author of
+// the reply knows the markers of the prompt.
 func (c *SchemaCompleter) repair(asked []council.Message, reply string, wrong *invalidReply) []council.Message {
 	var b strings.Builder
 	b.WriteString(repairInstructions)
