@@ -323,7 +323,7 @@ func isOutcome(f *council.Failure) bool {
 }
 
 // again prepares sessions to be run once more. It counts their calls from the beginning, so that Complete finds the
-// kept calls.
+// outcomes in the file.
 func (c *Calls) again(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -100,7 +100,7 @@ func (r *Result) text(arm string, plan council.Plan) string {
 	return ""
 }
 
-// usage returns the total usage of a session's kept calls.
+// usage returns the total usage of the calls of a session that have an outcome in the file.
 func (c *Calls) usage(session string) council.Usage {
 	landed := c.Landed(session)
 	slices.SortFunc(landed, func(a, b council.Landed) int { // The order can change a sum of floats.

@@ -9,7 +9,7 @@ import (
 	"github.com/councild/councild/internal/ranking"
 )
 
-// The arms that make no calls besides those of the council. Further arms are those of pipeline.ArmKind.
+// The arms that need no calls besides the calls of the council. The kinds of all other arms are in pipeline.ArmKind.
 const (
 	ArmCouncil = "council" // the council itself, which is the treatment
 	ArmBest    = "best"    // the best member
