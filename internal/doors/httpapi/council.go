@@ -47,8 +47,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// refusal returns one error with the problems of the request's form and those that Prepare finds. It does not call
-// Check. It returns nil if the form has no problems, because begin then calls prepare.
+// refusal returns one error with the problems of the request's form and the problems that Prepare finds. It does not
+// call Check. It returns nil if the form has no problems, because begin then calls prepare.
 func (a *API) refusal(r *http.Request, p *Problems, request council.Request) error {
 	if p.count > 0 {
 		request.Token = a.label(r)

@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// This file is for doors in other packages. A door is an interface for clients, such as that of package openai. It
-// mounts its routes with Mount, begins sessions with Begin, and sends them in its own form.
+// This file is for doors in other packages. A door is an interface for clients, such as the one in package openai. It
+// mounts its routes with Mount, begins sessions with Begin, and sends the sessions in its own form.
 
 // Route is a route of a door in another package. Its callers need a token and have the same limits as all others.
 type Route struct {

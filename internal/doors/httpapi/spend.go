@@ -20,8 +20,8 @@ type Spend interface {
 // spendDays is how many days GET /v1/spend looks back by default.
 const spendDays = 30
 
-// spend is GET /v1/spend. A token sees the cost of its own sessions. With council.MayAdmin it sees that of all
-// sessions.
+// spend is GET /v1/spend. A token sees the cost of its own sessions. A token with the right council.MayAdmin sees the
+// cost of all sessions.
 func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r)
 	q := spend.Query{

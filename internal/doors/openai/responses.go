@@ -348,7 +348,7 @@ func responsePart(text string) ResponsePart {
 	return ResponsePart{Type: "output_text", Text: text, Annotations: []string{}, Logprobs: []string{}}
 }
 
-// responseStream turns the events of a session into those of a response.
+// responseStream turns the events of a session into the events of a response.
 type responseStream struct {
 	*textStream
 	request ResponseRequest
