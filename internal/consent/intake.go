@@ -249,8 +249,8 @@ func (i *Intake) accept(
 	return func(ctx context.Context) error { return cmp.Or(written(ctx), earlier(ctx)) }, nil
 }
 
-// addModels adds the models of an event to those that an organisation has sent. It returns false if that makes too
-// many.
+// addModels adds the models of an event to the models that an organisation has sent. It returns false if there are then
+// more than maxModels.
 func (e Event) addModels(models map[string]bool) (fits bool) {
 	fits = true
 	for _, r := range e.Rankings {
