@@ -133,7 +133,7 @@ const (
 const interval = 6 * time.Hour
 
 // The streams of random numbers. Each is seeded with the seed and its own number, so that the draws of one part of a
-// world do not change those of another.
+// world do not change the draws of another part.
 const (
 	streamPlain = iota
 	streamSpread
