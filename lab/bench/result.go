@@ -29,8 +29,8 @@ func (s series) walsh() (averages series) {
 }
 
 // pseudomedian returns the median of the averages of all pairs (Hodges and Lehmann 1963). Like the median of the
-// values, it changes little if a round went wrong. If the noise is normal, its error is a fifth smaller than that of
-// the median.
+// values, it changes little if a round went wrong. If the noise is normal, the error of the pseudomedian is a fifth
+// smaller than the error of the median.
 func (s series) pseudomedian() float64 {
 	averages := s.walsh()
 	n := len(averages)

@@ -86,7 +86,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// simulate runs the chosen scenarios of the bias report, or with comparing those of comparisons and of the monitor.
+// simulate runs the chosen scenarios of the bias report. If comparing is true, it runs the comparisons and the streams
+// for the monitor instead.
 func simulate(ctx context.Context, progress io.Writer, only *regexp.Regexp, comparing bool, o Options) ([]Figure, error) {
 	if !comparing {
 		return Run(ctx, progress, Matching(only), o)

@@ -73,8 +73,8 @@ func Streams(only *regexp.Regexp) []Stream {
 	return slices.DeleteFunc(streams(), func(s Stream) bool { return !only.MatchString(s.name()) })
 }
 
-// RunStreams simulates streams and returns what the monitor finds in them. It writes a line to progress after each
-// kind of stream. Its error is that of ctx or of progress.
+// RunStreams simulates streams and returns what the monitor finds in them. It writes a line to progress after each kind
+// of stream. Its error is the error of ctx or of progress.
 func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range all {

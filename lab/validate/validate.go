@@ -45,7 +45,7 @@ func (f Figure) ok() bool {
 	return f.trials == 0 && f.untried || f.low <= share && share <= f.high
 }
 
-// widen sets the bounds of the share: those of the line, widened as o says.
+// widen sets the bounds of the share: the bounds of the line, widened as o says.
 func (f *Figure) widen(o Options) {
 	widening := func(bound float64) float64 {
 		return max(f.errors, o.Widen) * math.Sqrt(bound*(1-bound)/float64(o.Replicates))
@@ -67,8 +67,8 @@ func (f Figure) String() string {
 	}
 }
 
-// Run simulates scenarios and returns their figures. It writes a line to progress after each scenario. Its error is
-// that of ctx or of progress.
+// Run simulates scenarios and returns their figures. It writes a line to progress after each scenario. Its error is the
+// error of ctx or of progress.
 func Run(ctx context.Context, progress io.Writer, scenarios []Scenario, o Options) ([]Figure, error) {
 	var figures []Figure
 	for k, s := range scenarios {

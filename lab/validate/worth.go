@@ -51,7 +51,7 @@ func (c Comparison) name() string {
 }
 
 // RunWorth simulates comparisons and returns how often the verdicts and intervals are right. It writes a line to
-// progress after each kind of comparison. Its error is that of ctx or of progress.
+// progress after each kind of comparison. Its error is the error of ctx or of progress.
 func RunWorth(ctx context.Context, progress io.Writer, all []Comparison, o Options) ([]Figure, error) {
 	figures := make([]Figure, 0, len(all))
 	for k, c := range all {
