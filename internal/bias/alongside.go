@@ -13,7 +13,7 @@ type Alongside struct {
 	What AlongsideKind `json:"what"`
 	// Name is the category, the id of the member, or the version and its member.
 	Name   string `json:"name"`
-	Before string `json:"before"` // the share of the sessions, such as 20 %
+	Before string `json:"before"` // the share of the sessions before the change, such as 20 %
 	After  string `json:"after"`
 }
 
@@ -29,9 +29,9 @@ const (
 )
 
 const (
-	// nearby is the number of sessions before a change, and after it, that are compared.
+	// nearby is how many sessions before a change are compared with as many sessions after it.
 	nearby = preliminaryFrom
-	// notable is the least difference of two shares of these sessions that counts as a change.
+	// notable is the least difference between the two shares that is reported.
 	notable = 0.5
 )
 
@@ -117,7 +117,7 @@ func (part stretch) thirds() (before, after stretch) {
 	return part[:n], part[len(part)-n:]
 }
 
-// keepAlongside removes AlsoChanged from metrics at which no change was found.
+// keepAlongside removes AlsoChanged from a metric if no change was found at it. It does the same for its members.
 func (m *Metric) keepAlongside() {
 	if !m.Found() {
 		m.AlsoChanged = nil
@@ -127,7 +127,8 @@ func (m *Metric) keepAlongside() {
 	}
 }
 
-// around returns the sessions of a stretch just before a time, and the first ones from that time on.
+// around returns the last sessions of a stretch before a time, and the first ones from that time on. It returns at
+// most nearby sessions on each side.
 func (part stretch) around(w *window, at time.Time) (before, after stretch) {
 	k, _ := slices.BinarySearchFunc(part, at, func(s int, at time.Time) int { return w.sessions[s].start.Compare(at) })
 	return part[max(0, k-nearby):k], part[k:min(len(part), k+nearby)]

@@ -10,17 +10,19 @@ import (
 // anchoring is how the quality of the answer shown first moves the scores of the
 // answers shown after it.
 type anchoring struct {
-	// Effect is kappa, in points per point that the first answer is better than the slate. Its error is 0 if the
-	// figure cannot be tested: with fewer than two questions, or if it is the same for all questions.
+	// Effect is kappa. For each point by which the first answer is better than the slate, the later answers gain
+	// kappa points. The standard error is 0 if kappa cannot be tested. This is so with fewer than two questions,
+	// and if all questions give the same value.
 	stat.Effect
-	// sessions counts the sessions in which a reviewer has a lead, which is A_si(f) in the comment of anchor.
-	// questions counts the questions whose leads vary.
+	// A lead says how much better than the slate an answer is for the other reviewers. It is A_si(f) in the comment
+	// of anchor. sessions counts the sessions in which the answer shown first to some reviewer has a lead.
+	// questions counts the questions with a session in which some lead is not 0.
 	questions, sessions int
 	records             int // the number of scores that entered
 }
 
 // anchor estimates anchoring from the sessions whose reviewers each had a random order. Sessions of a probe are
-// left out, because a probe shows its frozen answers in one order and its reverse. With
+// left out, because a probe shows its frozen answers in one order and its reverse. The formulas use
 //
 //	A_si(f)   what the other reviewers of session s gave f on average, less its
 //	          mean over the answers that i was shown,
@@ -28,15 +30,16 @@ type anchoring struct {
 //	          over the window and of positions,
 //	G_s[i,f]  A_si(f) times the sum of r_sij over j other than f,
 //
-// U_s is the sum over reviewers of G_s[i,f] for the answer f shown first, less the mean of G_s[i,f] over the
-// answers shown. If chance decides which answer stands first, the expectation of U_s is 0, whatever the scores are.
-// So the test is a t test of the mean of U over questions, where U of a question is the sum of U_s over its
-// sessions. A regression of scores on the quality of the first answer would be biased, because that quality is
-// estimated from the same scores.
+// U_s is a sum over reviewers. The term of reviewer i is G_s[i,f] of the answer f that i was shown first, minus the
+// mean of G_s[i,f] over the answers that i was shown. If chance decides which answer stands first, the expectation
+// of U_s is 0, whatever the scores are. So the test is a t test of the mean of U over questions, where U of a
+// question is the sum of U_s over its sessions. A regression of scores on the quality of the first answer would be
+// biased, because that quality is estimated from the same scores.
 //
-// Kappa is sum U / sum W. W_s is a sum over reviewers of two factors. The first is A_si(f) of the first answer. The
-// second is the sum over all answers of the residuals of x_sij. x_sij is what anchoring adds to a score if kappa is
-// 1: A_si(f) for every answer after the first, and 0 for the first. The standard error treats sum W as known.
+// Kappa is sum U / sum W. W_s is a sum over reviewers. Each term is a product. Its first factor is A_si(f) of the
+// answer shown first. Its second factor is the sum, over all answers, of the residuals of x_sij. x_sij is what
+// anchoring adds to a score if kappa is 1: A_si(f) for every answer after the first, and 0 for the first. The
+// standard error treats sum W as known.
 func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
@@ -116,8 +119,8 @@ func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 		return
 	}
 	a.sessions++
-	// If all leads are equal, it makes no difference which answer stood first. This happens if another reviewer
-	// scored only one answer.
+	// If all leads are 0, the session tells nothing about which answer stood first. This is so, for example, if
+	// only one of the answers has a score of another reviewer.
 	if !varies {
 		return
 	}
@@ -159,9 +162,9 @@ func (a *anchorSums) estimate() anchoring {
 	return k
 }
 
-// leads returns A_si(f), as the comment of anchor defines it, for each reviewer and answer. The mean includes the
-// score that the author of the answer gave. A lead is NaN if the answer was not shown, or if no other reviewer
-// scored it.
+// leads returns A_si(f), as the comment of anchor defines it, for each reviewer and answer. The average over the
+// other reviewers includes the author of the answer, if it scored its own answer. A lead is NaN if the answer was
+// not shown, or if no other reviewer scored it.
 func (x *scores) leads() [][]float64 {
 	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {
@@ -193,8 +196,8 @@ func (x *scores) leads() [][]float64 {
 	return leads
 }
 
-// residuals returns the values of all scores with a known position. It subtracts the mean of each candidate of a
-// session, and then the mean of each reviewer over all sessions. Other cells are NaN.
+// residuals calls the function value for each score with a known position. From these values it subtracts the mean
+// of each candidate in its session, and then the mean of each reviewer over all sessions. All other cells are NaN.
 func residuals(sessions []*scores, members int, value func(s, i, j int) float64) [][][]float64 {
 	all := make([][][]float64, len(sessions))
 	sums := make([]float64, members)

@@ -11,7 +11,8 @@ import (
 
 const (
 	// minScoredAnswers is the least number of answers for judging the length correlation of one session. ADR-015
-	// has 10. At a level of .01 five answers are enough to find that scores follow length alone.
+	// requires 10. Five answers are enough to find, at the significance level .01, that scores follow the length
+	// exactly.
 	minScoredAnswers = 5
 	// lengthLevel is the significance level of the test of the length correlation, and positionLevel that of the
 	// test of the positions.
@@ -33,33 +34,34 @@ type AuditInput struct {
 	Thresholds council.AuditThresholds
 	Chars      map[string]int // length of each answer in characters (Unicode code points), by member id
 	Scores     []Score        // includes only scores that were given; each is finite
-	// Twins are seats of one model. Their answers are hidden from each other like own ones.
+	// Twins are seats of the same model. A seat that does not see its own answer does not see those of its twins
+	// either.
 	Twins council.Twins
-	// Shown holds the candidates that each reviewer saw, in its order. If it is nil, each reviewer saw those that
-	// it scored.
+	// Shown holds the candidates that each reviewer saw, in the order in which the reviewer saw them. If Shown is
+	// nil, each reviewer saw exactly the candidates that it scored.
 	Shown map[string][]string
 }
 
 // Audit computes ADR-015's indicators of one session. It follows that record with these decisions:
 //
-//   - Own reviews never enter.
+//   - Scores that a reviewer gave to its own answer never enter.
 //   - The length of an answer is its number of characters, as in the records. ADR-015 counts words between blanks,
 //     but Chinese, Japanese and Thai have none.
 //   - Figures are not rounded.
 //   - The p of the length correlation is exact (Student t on n-2 degrees of freedom, n answers). Below three
 //     answers, or if lengths or scores do not vary, correlation and p are nil. The flag is nil below five answers.
-//     It is up if |r| is above the threshold and p is below .01. It is an association: longer answers may be better
-//     ones.
-//   - The 95 % interval of that correlation is Fisher's, from four answers on. ADR-015 has none, and a bootstrap
-//     over so few answers covers far too little.
+//     The flag is up if |r| is above the threshold and p is below .01. The correlation is only an association,
+//     because longer answers may be better.
+//   - The 95 % interval of that correlation is Fisher's, from four answers on. ADR-015 has no interval. A bootstrap
+//     over so few answers would give intervals that are far too narrow.
 //   - The position variance is nil if position cannot be told from quality. This is so under a shared order, and
 //     with fewer than two reviewers or positions. Its flag is up if the variance is above the threshold and p of a
 //     randomisation test, over orders that could have been drawn, is at most .05. The flag is nil if the number of
 //     possible orders is too small for such a p.
 //   - Harsh and generous reviewers are listed, but never change the risk.
-//   - The risk is "medium" if the position flag is up. It is "low" if that flag is not up and length could be
-//     judged too. Otherwise it is "indeterminate". An association with length alone does not raise it. ADR-015's
-//     "high" needs three flags and does not occur.
+//   - The risk is "medium" if the position flag is up. It is "low" if the position flag is not up and the length
+//     flag is not nil. Otherwise it is "indeterminate". An association with length alone does not raise the risk.
+//     ADR-015's "high" needs three flags and does not occur.
 //   - NotJudged gives the reason for each flag that is nil.
 func Audit(in AuditInput) council.BiasAudit {
 	byReviewer := map[string][]float64{}
@@ -166,8 +168,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	if len(means) < 2 {
 		return
 	}
-	// If there are two reviewers, each is exactly one deviation away from their median. The slack keeps rounding
-	// errors from listing them.
+	// If there are two reviewers, each is exactly one standard deviation away from their median. The slack keeps
+	// rounding errors from listing them.
 	const slack = 1e-9
 	limit := math.Sqrt(stat.PopVariance(means)) + slack
 	centre := stat.Median(means)
@@ -183,8 +185,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 
 // reviewerEffect returns the F test of reviewers in the additive two-way table of scores and answers (Fisher 1925;
 // for incomplete tables Yates 1934). It compares what reviewers explain beyond answers with the residuals of the
-// fit. It is nil for fewer than two reviewers, if no chain of common answers links them, and if there are no
-// residuals.
+// fit. The result is nil if there are fewer than two reviewers, if no chain of common answers links them, or if the
+// fit has no residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
 	reviewers := make([]string, 0, len(given))
 	candidates := make([]string, 0, len(given))

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// clockTolerance is how far in the future a session may have started, because another clock may have written
-	// the store.
+	// clockTolerance is how far in the future the time of a record may lie. The machine that wrote the record may
+	// have another clock.
 	clockTolerance = 5 * time.Minute
-	// usualRows is the number of records that a session first has memory for: those of four members who review each
-	// other.
+	// usualRows is how many records a new session has memory for. Four members that review each other write 12
+	// records.
 	usualRows = 12
 	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
 	defaultMinSessions = 20
@@ -25,9 +25,9 @@ const (
 // Options are the settings of a Collector.
 type Options struct {
 	Now time.Time // the report's date and the end of its window; required
-	// WindowSessions limits a query whose Sessions is nil.
+	// WindowSessions is the largest number of sessions in the window if the query has no Sessions. 0 is no limit.
 	WindowSessions int
-	// WindowDays limits a query whose Days is nil.
+	// WindowDays is the length of the window in days if the query has no Days. 0 is no limit.
 	WindowDays int
 	// MinSessions is the number of sessions that a verdict needs. With fewer, figures count as preliminary. 0
 	// stands for ADR-018's 20.
@@ -36,13 +36,14 @@ type Options struct {
 	RetentionDays *int
 	// SecretMade is when the secret of question keys was last replaced. It is zero if it never was.
 	SecretMade time.Time
-	// Settings names the settings in the reasons for missing figures.
+	// Settings holds the names of the settings. The reasons for missing figures tell the reader which setting to
+	// change.
 	Settings council.SettingNames
 	Query
 }
 
-// Query selects the records of a report or a leaderboard. Nil and zero values add no limit to the other settings of
-// the Collector.
+// Query selects the records of a report or a leaderboard. A field that is nil or empty leaves the other settings of
+// the Collector as they are.
 type Query struct {
 	Sessions *int // limits the window to this many of the newest sessions. 0 is no limit
 	// Days limits the window to sessions that started within this many times 24 h before Now. 0 is no limit.
@@ -51,8 +52,9 @@ type Query struct {
 	Since         time.Time // keeps only sessions that started at this time or later
 	Until         time.Time // keeps only sessions that started before this time
 	ConfigVersion string    // keeps only records of this council_config_version
-	// Reviewer and Model keep only the records of one reviewer and of one candidate, by member id. A value that is
-	// no member's id stands for all members whose ids begin with it. A [Filter] in the report says which these are.
+	// Reviewer keeps only the records of one reviewer, and Model only those of one candidate. Both are member ids.
+	// If no member has that id, the value stands for all members whose ids begin with it. A [Filter] in the report
+	// lists these members.
 	Reviewer, Model string
 	// ModelVersion keeps only records whose reviewer or candidate was served as this version.
 	ModelVersion string
@@ -63,15 +65,16 @@ type Query struct {
 	Split string
 }
 
-// Collector takes BiasMetricRecords in one pass and keeps those of the sessions in the window (ADR-018). These are
-// the newest WindowSessions sessions that started in the last WindowDays days. A session starts at the newest time
-// in its records. All records of one session that this program writes have the same time. If two sessions start at
-// the same instant, the one with the greater id counts as newer. Records from before the oldest session in the
-// window are left out, also if their session is in the window. So the window does not depend on the order of the
-// records, or on where reading them begins.
+// Collector takes BiasMetricRecords in one pass and keeps those of the sessions in the window (ADR-018). The window
+// holds the newest WindowSessions sessions that started in the last WindowDays days. The start of a session is the
+// newest time in its records. All records of one session that this program writes have the same time. If two
+// sessions start at the same instant, the one with the greater id counts as newer. A record that is older than the
+// oldest session in the window is left out, even if its own session is in the window. So the window depends neither
+// on the order of the records nor on which record is read first.
 //
-// A Collector holds at most twice the window's sessions, and the member ids met. Without a limit on sessions its
-// memory grows with the sessions, by 40 bytes a record and some for each session. A Collector is for one goroutine.
+// A Collector holds at most twice as many sessions as the window, and all member ids that occurred. If the number
+// of sessions has no limit, its memory grows by 40 bytes for each record, and by a little more for each session.
+// Only one goroutine may use a Collector.
 type Collector struct {
 	o        Options
 	oldest   time.Time // the earliest start in the window, or zero without a limit
@@ -91,7 +94,7 @@ type session struct {
 	id           string
 	start        time.Time  // the newest time in its records
 	mentions     []mention  // the mentions in the order of the records
-	firstMention [1]mention // backs mentions as long as all records have the same time
+	firstMention [1]mention // the memory of mentions while all records have the same time
 	rows         []row
 	duplicates   int // counts rows that were dropped because an earlier one has the same reviewer and candidate
 
@@ -107,7 +110,7 @@ type mention struct {
 // facts are what the records of a session say about the whole session. A string is "" if no record says it.
 type facts struct {
 	query    string // is the same for all sessions of one question
-	key      string // the question_key behind keyMark
+	key      string // keyMark followed by the question_key
 	config   string // council_config_version
 	category string // the caller named it
 	language string // the caller named it
@@ -228,7 +231,8 @@ func factsOf(record *council.BiasMetricRecord) facts {
 	if record.BlockID != nil {
 		known.block = *record.BlockID
 	}
-	// The frozen answers of a probe answer one question too.
+	// If a record of a probe has no query_hash, its block_id stands for the question. All answers of a block answer
+	// the same question.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
 		known.query = *hash
 	}
@@ -250,8 +254,8 @@ func (c *Collector) leavesOut(at time.Time, known *facts, versions versionPair) 
 		c.drops("model_version", c.o.ModelVersion, versions.reviewer, versions.candidate)
 }
 
-// rowOf returns the row of a record. The caller sets its indices and its field early. It returns false if the score
-// is not on its scale.
+// rowOf returns the row of a record. The caller must set the indices and the field early of that row. rowOf returns
+// false if the score is not on its scale.
 func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	r := row{
 		score:     math.NaN(),
@@ -293,7 +297,7 @@ func rowOf(record *council.BiasMetricRecord) (row, bool) {
 	return r, true
 }
 
-// drops reports whether a filter leaves out a record that has these values, and counts the record.
+// drops reports whether a filter leaves out a record that has these values. If so, it counts the record.
 func (c *Collector) drops(field, asked string, values ...string) bool {
 	if asked == "" || slices.Contains(values, asked) {
 		return false
@@ -302,8 +306,8 @@ func (c *Collector) drops(field, asked string, values ...string) bool {
 	return true
 }
 
-// drop adds to what a filter left out. It keeps the first values in sorted order, so the order of the records does
-// not matter.
+// drop adds f to what its filter has left out so far. Of the values in these records, it keeps the first in sorted
+// order, so the result does not depend on the order of the records.
 func (c *Collector) drop(f Filter) {
 	known := c.dropped[f.Field]
 	f.LeftOut += known.LeftOut
@@ -321,8 +325,8 @@ func (c *Collector) drop(f Filter) {
 	c.dropped[f.Field] = f
 }
 
-// leftOut returns what the filters left out, by field. It returns nothing if the window is full, because older
-// records may not have been read.
+// leftOut returns what the filters left out, by field. It returns nothing if the window is full, because the reader
+// of the store may then have skipped older records, and the numbers would be too small.
 func (c *Collector) leftOut() (all []Filter) {
 	if c.full() {
 		return nil
@@ -333,7 +337,8 @@ func (c *Collector) leftOut() (all []Filter) {
 	return all
 }
 
-// tell notes what a record of that time says about the session. It returns an index into s.mentions.
+// tell stores what a record says about the session, with the time of the record. It returns an index into
+// s.mentions.
 func (s *session) tell(at time.Time, f facts) int32 {
 	last := len(s.mentions) - 1
 	if last >= 0 && s.mentions[last].time.Equal(at) {
@@ -356,8 +361,8 @@ func (c *Collector) Excludes(oldest, newest time.Time) bool {
 		c.full() && newest.Before(c.order[0].start)
 }
 
-// AddBefore adds what another Collector with the same options took from records that come before those of c. The
-// other Collector must not be used afterwards.
+// AddBefore adds all records that another Collector holds. That Collector must have the same options, and its
+// records must come before those of c in the store. The other Collector must not be used afterwards.
 func (c *Collector) AddBefore(earlier *Collector) {
 	for _, from := range earlier.order {
 		for i := range from.rows {
@@ -401,9 +406,9 @@ func (c *Collector) skip(s Skipped) {
 	c.skipped[s.Reason] = s
 }
 
-// session returns the session with that id. If the argument start is later than the start of the session, it
-// replaces that start. A session that was dropped may come back. The records that it had before are outside the
-// window for good.
+// session returns the session with that id. If there is none, it adds one. If the argument start is later than the
+// start of the session, the session gets that start. A session that trim dropped may come back. It comes back
+// without its earlier records, which are outside the window in any case.
 func (c *Collector) session(id string, start time.Time) *session {
 	if s, ok := c.sessions[id]; ok {
 		if start.After(s.start) {

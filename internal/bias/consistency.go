@@ -13,22 +13,23 @@ import (
 )
 
 // SelfConsistency says how far one reviewer agrees with itself on the same frozen answers (ADR-015). A block is a
-// set of frozen answers. Repeats are the reviewer's reviews of one block in one order. Only scores that were given
-// enter.
+// set of frozen answers. Repeats are the reviewer's reviews of one block in one order. A review without a score
+// does not count.
 type SelfConsistency struct {
 	ReviewerID string `json:"reviewer_id"`
 	Blocks     int    `json:"blocks"`  // counts blocks in which it gave a score
 	Repeated   int    `json:"repeats"` // counts pairs of a block and an order that it scored at least twice
-	// Identical is the share, 0 to 1, of these pairs whose repeats all gave the same scores. Modal is the mean
-	// share of repeats that gave the most frequent scores.
+	// Identical is the share, 0 to 1, of the pairs in Repeated whose repeats all gave the same scores. Modal is the
+	// mean, over the pairs in Repeated, of the share of repeats that gave the most frequent scores.
 	Identical *float64 `json:"identical"`
 	Modal     *float64 `json:"modal_share"`
-	// ICC is the intraclass correlation ICC(1) of the scores that one answer got in one order, at most 1. WithinSD
-	// is their standard deviation in points of 1 to 10. Both intervals treat answers as independent.
+	// ICC is the intraclass correlation ICC(1), at most 1. It says how alike the scores are that one answer got in
+	// one order. WithinSD is the standard deviation of these scores, in points of the scale from 1 to 10. Both
+	// intervals treat answers as independent.
 	ICC      stat.Estimate `json:"icc"`
 	WithinSD stat.Estimate `json:"within_sd"`
-	// TauB is the mean of Kendall's tau-b, -1 to 1, over pairs of repeats. A pair enters if both repeats give some
-	// answers different scores.
+	// TauB is the mean of Kendall's tau-b, -1 to 1, over pairs of repeats. A pair of repeats enters if each of the
+	// two does not give all answers the same score.
 	TauB     *float64 `json:"tau_b"`
 	TauPairs int      `json:"tau_pairs"`
 	BothOrders
@@ -45,14 +46,16 @@ type BothOrders struct {
 	Recency      int           `json:"recency"`
 	ConflictRate stat.Estimate `json:"conflict_rate"`
 	// PrimacyTies and RecencyTies count pairs that are tied in one order only. In the other order the answer shown
-	// first wins (primacy) or the one shown last (recency). They are no conflicts here, but other authors count
-	// them as conflicts. UnstableRate is the share of conflicts and such ties together, with an interval as above.
+	// first wins (primacy) or the one shown last (recency). Such a pair is no conflict here, although other authors
+	// count it as one. UnstableRate is the share of pairs that are in conflict or tied in one order only. Its
+	// interval treats the pairs of one question as a cluster too.
 	PrimacyTies  int           `json:"primacy_ties"`
 	RecencyTies  int           `json:"recency_ties"`
 	UnstableRate stat.Estimate `json:"unstable_rate"`
-	// PValue is the p value of the exact two-sided test of primacy against recency among the conflicts. It is null
-	// if there are none. The pairs of a question share its reviews, so under chance the conflicts of a whole
-	// question change sign together. With one conflict for each question it is the binomial test.
+	// PValue is the p value of an exact two-sided test of whether primacy and recency are equally likely among the
+	// conflicts. It is null if there are no conflicts. All pairs of one question come from the same reviews. So
+	// chance changes primacy into recency for all conflicts of a question together. If no question has more than
+	// one conflict, this is the binomial test.
 	PValue *float64 `json:"p_value"`
 }
 
@@ -266,7 +269,8 @@ func compareOrders(reviews []*review) (o bothOrders) {
 	return o
 }
 
-// add counts a pair. A verdict is positive if the answer that was shown first in that order won.
+// add counts a pair with its verdicts in both orders. A verdict is positive if the answer won that was shown first
+// in the order of that verdict.
 func (o *bothOrders) add(forward, backward int) {
 	o.pairs++
 	switch {

@@ -3,16 +3,16 @@
 //
 // [Audit] computes the indicators of one session (ADR-015). A [Collector] takes the records of many sessions in one
 // pass and computes the cross-session [Report] (ADR-018) over a window of sessions. A [Monitor] says whether the
-// same biases have begun, and stays valid however often it is computed. [Consistency] measures how far reviewers
-// agree with themselves when they review the same answers again (ADR-015, phase 2).
+// same biases have begun. Computing it often does not make false alarms more likely. [Consistency] measures how far
+// reviewers agree with themselves when they review the same answers again (ADR-015, phase 2).
 //
 // Records of one session share its question, its answers and its reviewers. They are not independent, so figures
-// that treat them as independent only describe and are not tested. The figures that are tested compare scores
+// that treat them as independent are descriptive and are not tested. The figures that are tested compare scores
 // within each session, by least squares or by a graded-response model. Their errors come from the variation between
 // questions.
 //
-// The package works on values alone. Its callers read the record store, the clock and the settings, and serve HTTP.
-// Arithmetic that is not about councils is in package stat. No figure changes a vote.
+// The package takes values and returns values. Its callers read the record store, the clock and the settings, and
+// serve HTTP. Arithmetic that is not about councils is in package stat. No figure changes a vote.
 //
 // # Decisions
 //

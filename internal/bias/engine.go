@@ -11,8 +11,8 @@ import (
 // row for each reviewer and a column for each candidate.
 type design struct {
 	stat.Design
-	// row sets the regressors of a cell in x, which the caller has cleared. It returns false for a cell that does
-	// not enter. It is not called for a cell without a score.
+	// row writes the regressors of the cell (i, j) into x. The caller has set x to zero. row returns false if the
+	// regression leaves this cell out. row is called only for cells that have a score.
 	row func(s *scores, i, j int, x []float64) bool
 }
 

@@ -13,21 +13,23 @@ import (
 const (
 	// mostPromoted is the largest number of effects that enter the model after the first fit.
 	mostPromoted = 3
-	// betterBy is how much greater the objective of a fit with a pair or slope must be than that of a fit with the
-	// effects of [stat.Graded.Between]. In simulations in which no pair had an effect, the difference was at most 4.
-	// With planted effects of pairs it was mostly 8 or more.
+	// A fit with the effect of a pair or slope competes with a fit that has the effects of [stat.Graded.Between].
+	// The fit with the pair or slope is used only if its objective is greater by at least betterBy. In simulations
+	// in which no pair had an effect, the difference was at most 4. With planted effects of pairs it was mostly 8
+	// or more.
 	betterBy = 5
 	// A figure needs at least leastOutside scores that differ from the commonest score. At least two other
-	// candidates of the reviewer need as many.
+	// candidates must have as many such scores of the same reviewer.
 	leastOutside = 10
-	// An answer counts as a refusal if it is more than stubDoublings doublings shorter than its model's usual
-	// answers. Both lengths are relative to the other answers of the session. Refusals are left out, because they
-	// say nothing about favour.
+	// An answer counts as a refusal if it is shorter than its model's usual answer by more than stubDoublings
+	// doublings, so less than a quarter as long. Both lengths are relative to the median answer of their session.
+	// Refusals are left out, because they say nothing about favour.
 	stubDoublings = 2
-	// commonPlaces is the number of positions that have effects. Each later position counts as the last of these.
+	// commonPlaces is the largest number of positions that the model tells apart. Every later position counts as
+	// the last of these.
 	commonPlaces = 16
-	// If a reviewer has fewer than fewCategories categories, an effect must be large enough on the reviewer's own
-	// scale too.
+	// If the model tells fewer than fewCategories scores of a reviewer apart, an effect must be large enough in
+	// points of that reviewer's own scale too.
 	fewCategories = 4
 	// mostFavourScores is the largest number of scores that the model takes, from the newest sessions. Such a fit
 	// takes less than a minute.
@@ -47,16 +49,17 @@ type favours struct {
 	outside []int // see [stat.Graded.Outside]
 	// marginal says, for each member of the model, how many points on its own scale one point of an effect is.
 	marginal []float64
-	spread   *stat.GradedFit // the fit with the spread of each reviewer, or nil if there is none
+	spread   *stat.GradedFit // the fit that also has the effects of [stat.Graded.Spread], or nil
 	reason   string          // says why there is no fit
 }
 
-// favourEffects numbers the members of the model and its effects. The fields whose names end in First hold the
-// number of the first effect of a reviewer or pair.
+// favourEffects numbers the members of the model and its effects. A field whose name ends in First holds the first
+// number of one kind of effect.
 type favourEffects struct {
 	// members are the members of the council that the model takes.
 	members []int
-	// number says the index in members of each member of the council. It is -1 for a member that is not taken.
+	// number holds, for each member of the council, its index in members. It is -1 for a member that the model does
+	// not take.
 	number []int
 	pairs  [][2]int
 	places int
@@ -97,7 +100,8 @@ func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
 	return e.pairFirst + k, ok
 }
 
-// inside returns the effects, other than slopes and pairs, that some score has. They are always in the model.
+// inside returns the effects that are always in the model. These are all effects that some score has, except slopes
+// and pairs.
 func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
 	occurs := make([]bool, e.size)
 	for _, s := range scores {
@@ -153,10 +157,11 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 	return ctx.Err()
 }
 
-// promote adds the most significant omitted effect to the model as long as one passes its test. Reviewers that
-// share a taste leave traces that look like favour for a model. So if the test of [stat.GradedFit.BetweenP] rejects
-// too, the effects of that test enter instead, unless the most significant effect fits clearly better. They replace
-// the effects that entered before, which may have been such traces.
+// promote adds the most significant omitted effect to the model, as long as one passes its test. Reviewers that
+// share a preference give scores that look like favour for a model. [stat.GradedFit.BetweenP] tests for this. If
+// that test rejects, promote adds the effects of [stat.Graded.Between] instead, unless the most significant effect
+// fits clearly better. They replace the effects that promote added before, because a shared preference may have
+// caused those.
 func (f *favours) promote(ctx context.Context) {
 	first := f.fit
 	for promoted := []int{}; len(promoted) < mostPromoted; {
@@ -188,7 +193,7 @@ func (f *favours) promote(ctx context.Context) {
 	}
 }
 
-// cannotFit returns the reason for missing figures that an error of the model gives.
+// cannotFit returns why there are no figures if the model returned an error.
 func cannotFit(err error) string {
 	switch {
 	case errors.Is(err, stat.ErrFewReviewers):
@@ -203,8 +208,8 @@ func cannotFit(err error) string {
 }
 
 // ownEffects returns a weighted sum of own effects. A reviewer that separates answers more when its own answer is
-// good looks as if it favoured itself. So there are two estimates, with and without a spread of each reviewer, and
-// ownEffects returns the less certain one.
+// good looks as if it favoured itself. So there are two fits, with and without the effects of [stat.Graded.Spread].
+// ownEffects returns the estimate with the greater p.
 func (f *favours) ownEffects(of weights) stat.Contrast {
 	own := f.contrast(f.fit, of)
 	if f.spread == nil || !own.Estimable {
@@ -255,7 +260,7 @@ func (f *favours) surest(promoted []int) int {
 	return best
 }
 
-// lacksOwn returns why there is no figure for a reviewer's own answers, or "".
+// lacksOwn returns why there is no figure for a reviewer's own answers, or "" if there is one.
 func (f *favours) lacksOwn(reviewer int) string {
 	if reason := f.lacksSlope(reviewer); reason != "" {
 		return reason
@@ -266,7 +271,7 @@ func (f *favours) lacksOwn(reviewer int) string {
 	return ""
 }
 
-// lacksPair returns why there is no figure for a pair, or "".
+// lacksPair returns why there is no figure for a pair, or "" if there is one.
 func (f *favours) lacksPair(reviewer, candidate int) string {
 	if f.reason != "" {
 		return f.reason
@@ -283,7 +288,7 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 	return f.comparable(reviewer, candidate)
 }
 
-// lacksSlope returns why there is no figure for how a reviewer rewards length, or "".
+// lacksSlope returns why there is no figure for how a reviewer rewards length, or "" if there is one.
 func (f *favours) lacksSlope(reviewer int) string {
 	switch {
 	case f.reason != "":
@@ -301,8 +306,8 @@ func (f *favours) notTaken() string {
 	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
 }
 
-// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others, or
-// "".
+// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others. It
+// returns "" if they can.
 func (f *favours) comparable(reviewer, candidate int) string {
 	pairs := 0
 	enough := 0
@@ -325,8 +330,9 @@ func (f *favours) comparable(reviewer, candidate int) string {
 	return ""
 }
 
-// take returns the members of the model: those that can be tested. If these are more than mostMembers, it returns
-// those with the most scores.
+// take returns the members that the model takes, and the index of each member of the council among them (see
+// favourEffects). These are the members that can be tested. If there are more than mostMembers, take returns those
+// with the most scores.
 func (f *favours) take() (members, number []int) {
 	records := func(member int) int { return f.reviewers[member].records + f.answered[member].records }
 	for member := range f.w.names {
@@ -384,8 +390,8 @@ func (w *window) places() int {
 	return places
 }
 
-// stubs reports which answers of a session are so short that they are refusals. usual holds the usual length of
-// each member's answers.
+// stubs reports which answers of a session are so short that they count as refusals (stubs). usual holds the usual
+// length of each member's answers.
 func (x *scores) stubs(length, usual []float64) []bool {
 	stubs := make([]bool, len(length))
 	middle := median(length)
@@ -408,8 +414,8 @@ func meanLength(length []float64, stubs []bool) float64 {
 	return sum / max(n, 1)
 }
 
-// appendScores appends the scores of session k. It sets the field Slate of each to the mean length of the answers
-// there.
+// appendScores appends the scores of session k. It sets the field Slate of each score to the mean length of the
+// answers in session k.
 func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.Score {
 	s := &f.w.sessions[k]
 	length := s.lengths()
@@ -443,7 +449,7 @@ func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.
 	return all
 }
 
-// newest returns the index of the first session to take. This session and all later ones have at most as many
+// newest returns the index of the first session to take. From this session on, the window has at most as many
 // scores as the argument most.
 func (w *window) newest(most int) int {
 	scores := 0
@@ -467,7 +473,7 @@ func (f *favours) method() string {
 		graded, len(f.w.sessions)-f.oldest, mostFavourScores)
 }
 
-// terms returns the effects on a score, other than that of the length. The argument mean is the mean similarity of
+// terms returns all effects on a score except the effect of the length. The argument mean is the mean similarity of
 // the other answers on the ballot to the reviewer's own answer.
 func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.Term) {
 	reviewer := s.reviewers[i]

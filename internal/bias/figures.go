@@ -10,7 +10,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// set gives a metric a figure about these reviewers. If the figure is missing, it sets the reason instead.
+// set fills in the figure of a metric about these reviewers. The function of returns that figure. If the model has
+// no fit, or if lacks is not "", set sets the reason for the missing figure instead.
 func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewers ...int) {
 	if reason := cmp.Or(f.reason, lacks); reason != "" {
 		m.missing(reason)
@@ -29,8 +30,8 @@ func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewer
 	m.OwnScale = new(*m.PointEstimate * sum / float64(len(reviewers)))
 }
 
-// inCommon returns the headline's member for the mean effect of all reviewers. It returns false if there are fewer
-// than two reviewers.
+// inCommon returns the mean effect of the reviewers that have an estimate, as one member metric of the headline
+// `of`. It returns false if fewer than two reviewers have an estimate.
 func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metric, bool) {
 	if len(effects) < 2 {
 		return Metric{}, false
@@ -73,7 +74,7 @@ func (m *models) scorers() (members []int) {
 	return members
 }
 
-// reviewing returns the members that gave scores which the model takes.
+// reviewing returns the members whose scores the model takes.
 func (f *favours) reviewing() []int {
 	return slices.DeleteFunc(f.scorers(), func(member int) bool {
 		return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0

@@ -10,11 +10,11 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// reportSeed seeds the random numbers of a report, so that a report of the same records is the same.
+// reportSeed seeds the random numbers of a report, so that the same records always give the same report.
 const reportSeed = 18
 
-// jackknifeFrom is how many reviewers a session needs for testing its anomalies with each single score left out.
-// With fewer, one score has too large a part in a reviewer's harshness.
+// From jackknifeFrom reviewers on, the test of a cell uses only what remains of its deviation when any one score is
+// left out. With fewer reviewers, one score has too much weight in a reviewer's harshness.
 const jackknifeFrom = 6
 
 // anomalyLimits says in the report which anomalies it may miss.
@@ -30,7 +30,7 @@ type ChangePoint struct {
 	Start     time.Time `json:"start"`  // when that session started
 	Before    float64   `json:"before"` // mean relative harshness, in points
 	After     float64   `json:"after"`
-	Statistic float64   `json:"statistic"` // the largest absolute partial sum of deviations, over SD sqrt(n)
+	Statistic float64   `json:"statistic"` // the largest absolute partial sum of deviations, divided by SD sqrt(n)
 	PValue    float64   `json:"p_value"`   // by permuting questions
 	QValue    float64   `json:"q_value"`   // PValue adjusted among change points (Benjamini and Hochberg)
 	// Verdict is VerdictChanged if q is below the false discovery rate for this number of questions, and Before and
@@ -38,15 +38,15 @@ type ChangePoint struct {
 	Verdict     Verdict     `json:"verdict"`
 	AlsoChanged []Alongside `json:"also_changed"` // what else changed at that time
 	Sentence    string      `json:"sentence"`     // says who changed, and when, or is "" without a change
-	Sessions    int         `json:"sessions"`     // in which the reviewer took part
-	Clusters    int         `json:"clusters"`     // sessions, where those of one question count once
+	Sessions    int         `json:"sessions"`     // counts the sessions in which the reviewer took part
+	Clusters    int         `json:"clusters"`     // counts these sessions, where those of one question count once
 	WindowStart time.Time   `json:"window_start"`
 	WindowEnd   time.Time   `json:"window_end"`
 }
 
 // Anomalies are the cells that do not fit the others. A cell is one reviewer on one question.
 type Anomalies struct {
-	Cells  int       `json:"cells"` // the number of tested cells, all in one family
+	Cells  int       `json:"cells"` // the number of tested cells; their p values are adjusted together
 	Found  []Anomaly `json:"found"` // by time
 	Limits string    `json:"limits"`
 }
@@ -68,10 +68,10 @@ type Anomaly struct {
 	questions int // the number of questions compared, this one included
 }
 
-// severities returns, for each session, the fit of its scores on candidate and reviewer, without own reviews. The
-// rows are the members of the window. The effect of a reviewer is its relative harshness: what it adds to the score
-// of an answer, below 0 for a reviewer harsher than the others. If no chain of common candidates links all
-// reviewers of a session, they cannot be compared. Then all effects of the session are NaN.
+// severities returns, for each session, the fit of its scores on candidate and reviewer. Scores of own answers are
+// left out. The rows are the members of the window. The effect of a reviewer is its relative harshness: what the
+// reviewer adds to the score of an answer, below 0 for a reviewer harsher than the others. If no chain of common
+// candidates links all reviewers of a session, they cannot be compared. Then all effects of the session are NaN.
 func severities(w window) []stat.TwoWay {
 	fits := make([]stat.TwoWay, len(w.sessions))
 	for s := range fits {
@@ -85,7 +85,8 @@ func severities(w window) []stat.TwoWay {
 	return fits
 }
 
-// question is the mean fit of the sessions that asked one question. It counts once, however often it was asked.
+// question is the mean fit of the sessions that asked one question. A question counts once, however often it was
+// asked.
 type question struct {
 	stat.TwoWay
 	first    int     // the index in the window of its first session
@@ -155,8 +156,8 @@ func (x *scores) judged(reviewer int) int {
 type stretch []int
 
 // stretches splits sessions, oldest first, into stretches. All sessions of one council_config_version are together,
-// also if other sessions lie between them. They are then split where a member comes or goes for good, because
-// ADR-018 treats scores before and after as those of two reviewers. A session without a version gets the version of
+// also if other sessions lie between them. A stretch ends where a member joins or leaves for good, because ADR-018
+// treats scores before and after that as those of two reviewers. A session without a version gets the version of
 // the session before it. If no earlier session has a version, it gets the first version that follows.
 func stretches(sessions []scores) []stretch {
 	version := ""
@@ -182,8 +183,8 @@ func stretches(sessions []scores) []stretch {
 	return split
 }
 
-// byMembers splits the sessions of one version where a member comes or goes for good. Members that span fewer
-// sessions than a test needs are guests and do not split the stretch.
+// byMembers splits the sessions of one version where a member comes or goes for good. A member that joins and
+// leaves within fewer sessions than a test needs does not split the stretch.
 func (part stretch) byMembers(sessions []scores) []stretch {
 	first := map[int]int{}
 	last := map[int]int{}
@@ -218,18 +219,19 @@ func (part stretch) byMembers(sessions []scores) []stretch {
 type drift struct {
 	stretch
 	reviewer  int
-	sessions  int // in which the reviewer took part
-	questions int // that these sessions asked
-	// Effect is the change over the whole stretch, in points. Its error is NaN below ten questions. It is 0 if the
-	// harshness lies exactly on a line.
+	sessions  int // counts the sessions in which the reviewer took part
+	questions int // counts the questions of these sessions
+	// Effect is the change over the whole stretch, in points. Its standard error is NaN below ten questions, and 0
+	// if the harshness lies exactly on a line.
 	stat.Effect
 }
 
 // drifts returns the linear trend of relative harshness over the sessions, for each stretch and each reviewer with
-// at least ten sessions. The drift is the slope over session numbers times (S-1), for a stretch of S sessions. Its
-// standard error leaves out one question at a time. Sessions are compared within their topic, and the error allows
-// for what neighbouring questions have in common (see [excesses]). The test is Student's t on at most one degree of
-// freedom less than questions. With fewer than ten questions there is no standard error.
+// at least ten sessions. The drift is the slope over session numbers times (S-1), where S is the number of sessions
+// in the stretch. Only sessions of the same category are compared. The standard error comes from leaving out one
+// question at a time. It is raised for what neighbouring questions have in common (see [excesses]). The test is
+// Student's t on at most one degree of freedom less than there are questions. With fewer than ten questions there
+// is no standard error.
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
@@ -285,7 +287,7 @@ func detrended(t, values []float64) []float64 {
 	return rest
 }
 
-// stepless returns the deviations of values[:k] from their mean, and of values[k:] from theirs.
+// stepless returns the deviations of the values before k from their own mean, and of the other values from theirs.
 func stepless(values []float64, k int) []float64 {
 	before := stat.Mean(values[:k])
 	after := stat.Mean(values[k:])
@@ -315,21 +317,21 @@ func within(topics []string, values []float64) []float64 {
 	return deviations
 }
 
-// excesses takes series in the order of time, with their trends removed. factors says how many times larger the
-// variance of each series' slow parts is than it would be for independent values, at least 1. df holds the degrees
-// of freedom of the factors. Neighbouring questions are often about one subject, which a reviewer may score higher
-// or lower than the rest. The mean of such questions varies more than the mean of independent ones.
+// excesses takes series in the order of time, without their trends. For each series, it compares the variance of
+// the slow parts with the variance that they would have if the values were independent. factors holds the
+// quotients, which are at least 1. df holds their degrees of freedom. The slow parts vary more because neighbouring
+// questions are often about one subject, which a reviewer may score higher or lower than the rest.
 //
 // The slow parts are cosines with periods down to some forty questions (equal-weighted cosine estimate of a
 // long-run variance: Mueller 2007; Lazarus, Lewis, Stock and Watson 2018). The first cosine is left out, because
-// the trend has taken it up. The cosines are few, so the factors of the series are drawn towards each other, see
-// [stat.ModeratedVariances].
+// most of it was removed with the trend. There are only a few cosines, so each factor is moved towards those of the
+// other series (see [stat.ModeratedVariances]).
 func excesses(all [][]float64) (factors, df []float64) {
 	const (
 		// period is the number of questions for each cosine.
 		period = 20
-		// slower is the excess in runs of ten questions, relative to that of these cosines. Not all of their
-		// periods are much longer than such runs.
+		// slower is the excess of the variance in runs of ten questions, divided by the excess in these cosines.
+		// The two differ because the periods of some cosines are not much longer than such runs.
 		slower = 1.25
 	)
 	squares := make([]float64, len(all))
@@ -381,8 +383,8 @@ func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 }
 
 // changePoints returns the change point of each stretch and each reviewer with at least ten questions, from the
-// mean relative harshness on each question. The p value is the share of random orders of the questions, the given
-// one included, whose statistic is at least as large (Good, Permutation Tests, 2000). Questions are exchangeable
+// mean relative harshness on each question. The p value is the share of random orders of the questions, the real
+// order included, whose statistic is at least as large (Good, Permutation Tests, 2000). Questions are exchangeable
 // while the council stays the same, but sessions of one question are not. With more than 256 questions, runs of
 // neighbouring questions are moved together.
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
@@ -467,14 +469,16 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 	return Anomalies{Cells: len(cells), Found: append([]Anomaly{}, found...), Limits: anomalyLimits}
 }
 
-// testedCells tests every cell of the stretches with at least ten questions, all in one family of Benjamini and
-// Hochberg. A question on which everyone gives low scores is a hard question and no anomaly.
+// testedCells tests every cell of the stretches with at least ten questions. The p values of all cells are adjusted
+// together (Benjamini and Hochberg). A question on which everyone gives low scores is a hard question and no
+// anomaly.
 //
-// Harshness varies between questions, and by the chance of few scores. The variance by chance also differs between
-// questions, and is estimated from few residuals. So testedCells moderates each such variance towards the others
-// (see [stat.ModeratedVariances]). It divides every deviation by the standard deviation that both variances
-// predict. Then it compares the result with the others by its externally studentised value, on the degrees of
-// freedom of the moderated variance, at most questions minus two.
+// The measured harshness of a reviewer has two variances: between questions, and by chance, because each question
+// has few scores. The variance by chance is different for each question, and few residuals estimate it. So
+// testedCells moves it towards that of the other questions (see [stat.ModeratedVariances]). It divides every
+// deviation by the standard deviation that both variances predict. The statistic of the test is the externally
+// studentised value of the result. Its degrees of freedom are those of the moved variance, and at most the number
+// of questions minus two.
 //
 // If at least six reviewers can be compared, a deviation is reduced to what remains when any one of the reviewer's
 // scores is left out.
@@ -531,7 +535,8 @@ func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 }
 
 // shareKept returns the least share of a deviation, 0 to 1, that remains when one score is left out. low and high
-// are the least and the greatest deviation after that. The share is 0 if the sign may change.
+// are the least and the greatest deviation with one score left out. The share is 0 if leaving out a score may
+// change the sign.
 func shareKept(deviation, low, high float64) float64 {
 	switch {
 	case deviation > 0:

@@ -58,10 +58,10 @@ const (
 )
 
 // headline turns a metric into the headline of its members. There are two kinds of members: what all reviewers have
-// in common, and single reviewers. The q of a member is its p after Benjamini and Hochberg among its kind, and
-// twice that if there are both kinds. The headline shows the member with the smallest q. If some members have
-// enough sessions for a verdict, members with fewer sessions do not count. If no member has a figure, the headline
-// gets the reason that withoutMembers returns.
+// in common, and single reviewers. The q of a member is its p, adjusted among the members of its kind (Benjamini
+// and Hochberg). It is doubled if there are both kinds. The headline shows the member with the smallest q. If some
+// members have enough sessions for a verdict, members with fewer sessions do not count. If no member has a figure,
+// the headline gets the reason that withoutMembers returns.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -150,7 +150,7 @@ func (h *findings) metric(name, unit, method string, t tally, delta float64) Met
 	return m
 }
 
-// member returns a member of a headline without a figure.
+// member returns a new member of the headline `of`. It has no figure yet.
 func (h *findings) member(of Metric, subject string, t tally) Metric {
 	m := h.metric(of.Name+"|"+subject, of.Unit, of.Method, t, *of.Delta)
 	m.Subject = subject
@@ -205,8 +205,8 @@ func (h *findings) harshness() Metric {
 	return m
 }
 
-// askForOwn adds to the reason of self-preference, if it has too few sessions for a verdict, how many sessions show
-// own answers and what brings more.
+// If self-preference has too few sessions for a verdict, askForOwn extends its reason. The reason then says how
+// many sessions show own answers, and which setting shows them more often.
 func (h *findings) askForOwn(family []Metric) {
 	for i := range family {
 		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
@@ -320,7 +320,7 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	return m
 }
 
-// sharedOrder returns the position effects of sessions whose reviewers all saw the same order. They only describe,
+// sharedOrder returns the position effects of sessions whose reviewers all saw the same order. They are not tested,
 // because the quality of the answers may explain them.
 func (h *findings) sharedOrder() []Metric {
 	var fits []placed
@@ -364,8 +364,9 @@ func (h *findings) sharedOrder() []Metric {
 }
 
 // judge sets the q values, the detectable effects and the verdicts of the headlines. If something is found at a
-// headline, judge sets the verdicts of its members too, except for an association. Headlines are adjusted only
-// among those of their kind. For example, a difference in harshness does not make favour more likely.
+// headline, judge sets the verdicts of its members too, except for an association. The p of a headline is adjusted
+// only among headlines of the same kind. For example, a difference in harshness does not make it easier to find
+// favour.
 func (h *findings) judge(family []Metric) {
 	for _, kind := range []Kind{KindFavour, KindLevel, KindChange, KindAssociation} {
 		headlines := adjust(family, func(m Metric) bool { return m.Kind == kind })
@@ -398,9 +399,9 @@ func (h *findings) judgeOne(m *Metric) {
 	}
 }
 
-// setFindable sets the effect that the verdict of a headline, adjusted among that number of headlines, finds with a
-// probability of 80 %. It does the same for each member. It sets nothing if there are too few sessions for a
-// verdict.
+// setFindable sets the effect that the verdict of a headline finds with a probability of 80 %, and does the same
+// for each member. The argument headlines is the number of headlines that are adjusted together. If there are too
+// few sessions for a verdict, setFindable sets nothing.
 func (h *findings) setFindable(m *Metric, headlines float64) {
 	if m.Clusters < h.c.o.MinSessions {
 		return
@@ -412,7 +413,7 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		m.setSingle(h.leastShare(m.Name))
 		return
 	}
-	largest := map[bool]float64{} // the largest effect, by whether it is in common
+	largest := map[bool]float64{} // the largest effect of members in common (true) and of single reviewers (false)
 	for _, member := range tested {
 		effect := member.findable(level / float64(member.Among))
 		member.setDetectable(effect)
@@ -432,8 +433,9 @@ func (m *Metric) setDetectable(effect float64) {
 	}
 }
 
-// setSingle sets the effect of a single reviewer that is found through the mean of all reviewers, if each has at
-// least that share in the mean. A share of 0 means that no single reviewer has such an effect.
+// setSingle sets how large the effect of a single reviewer must be so that it is found through the mean of all
+// reviewers. The argument share is the least weight that a reviewer has in the mean. If it is 0, no such effect is
+// found, however large it is.
 func (m *Metric) setSingle(share float64) {
 	if m.MinimumDetectableEffect == nil || share <= 0 {
 		return

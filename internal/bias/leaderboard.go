@@ -29,7 +29,7 @@ type Leaderboard struct {
 	Skipped        []Skipped             `json:"skipped"`
 	Sessions       int                   `json:"sessions"` // counts sessions with a ballot that counts
 	Boards         []Board               `json:"boards"`
-	Categories     []Category            `json:"categories"` // by name; other sessions are in none
+	Categories     []Category            `json:"categories"` // by name; a session without a category is in none
 }
 
 // Board ranks the models of one council. Two models are on one board if a session ranked both, or if a chain of
@@ -51,18 +51,18 @@ type Category struct {
 
 // LeaderboardEntry is one model's place on a Leaderboard.
 type LeaderboardEntry struct {
-	// Rank starts at 1 and follows the score, then the wins. Models that are equal in both share a rank. The rank
-	// after them skips as many.
+	// Rank starts at 1 and follows the score, then the wins. Models that are equal in both share a rank, as in 1,
+	// 2, 2, 4.
 	Rank int `json:"rank"`
-	// PlaceLower and PlaceUpper bound the places, from 1, that the intervals leave open. Only models whose whole
-	// interval is above the model's interval are certainly above it. A model without an interval may have any
-	// place.
+	// PlaceLower and PlaceUpper are the first and the last place, from 1, that the model may have according to the
+	// intervals. Another model is certainly above this one only if its whole interval is above the interval of this
+	// one. A model without an interval may have any place.
 	PlaceLower int    `json:"place_lower"`
 	PlaceUpper int    `json:"place_upper"`
 	Model      string `json:"model"`
-	// BordaNormalized is the mean over sessions of the mean over the ballots of a session. A ballot gives
-	// (m-1-p)/(m-1), where m is the number of models that it could rank and p the model's place from 0. 1 is always
-	// first, 0 always last.
+	// BordaNormalized is a mean over sessions. The value of a session is the mean over its ballots. A ballot gives
+	// (m-1-p)/(m-1), where m is the number of models that it could rank and p the model's place from 0. So 1 is
+	// always first, and 0 is always last.
 	BordaNormalized float64 `json:"borda_normalized"`
 	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the questions that the model was voted on.
 	// Sessions of the same question are resampled together. They are null below 20 questions, and if the model's
@@ -167,7 +167,7 @@ func ranked(rows []row) []row {
 		return rows
 	}
 	rows = slices.Clone(rows)
-	scores := make([]float64, len(rows)) // is NaN for one that does not count
+	scores := make([]float64, len(rows)) // is NaN for a candidate that does not count
 	for k, r := range rows {
 		if scores[k] = r.score; r.own {
 			scores[k] = math.NaN()
@@ -321,7 +321,8 @@ func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardE
 	entries := []LeaderboardEntry{}
 	for member, name := range c.names {
 		e := LeaderboardEntry{Model: name}
-		// means holds the summed session means, and their number, for each question that was voted on.
+		// Each element of means belongs to one question. It holds the sum of the session means and the number of
+		// sessions.
 		var means [][]float64
 		questions := map[string]int{} // the index of each question in means
 		sum := 0.0

@@ -48,8 +48,8 @@ func (s sums) mean() (mean float64, n int) {
 func (s sums) interval() (low, high *float64) { return s.within(1, 10) }
 
 // within returns the 95 % interval of the mean, for values from lowest to highest. It uses Student's t on one
-// degree of freedom less than questions. The standard error comes from leaving out one question at a time (CV3,
-// MacKinnon, Nielsen and Webb 2023). The interval is nil below two questions.
+// degree of freedom less than there are questions. The standard error comes from leaving out one question at a time
+// (CV3, MacKinnon, Nielsen and Webb 2023). The interval is nil below two questions.
 func (s sums) within(lowest, highest float64) (low, high *float64) {
 	if len(s) < 2 {
 		return nil, nil
@@ -67,8 +67,8 @@ func (s sums) within(lowest, highest float64) (low, high *float64) {
 
 // zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one question at a time. If
 // the means do not differ, z is undefined, and near that point it varies without bounds. So an interval is nil
-// below three questions, and if leaving out one question leaves a z undefined. It is also nil if it would hold
-// every possible z, which for R reviewers is at most (R-1)/sqrt(R). With two reviewers every z is that bound, so
+// below three questions, and if leaving out one question leaves a z undefined. It is also nil if it would include
+// every possible z. For R reviewers, |z| is at most (R-1)/sqrt(R). With two reviewers it always has this value, so
 // they have no interval.
 func zIntervals(reviewers []sums) (low, high []*float64) {
 	low = make([]*float64, len(reviewers))

@@ -23,11 +23,12 @@ type Metric struct {
 	// The name of a member is the name of its headline, a vertical bar, and the subject.
 	Name string `json:"metric_name"`
 	Unit string `json:"unit"`
-	// Subject says who or what a member's figure is about. For a headline, it is the subject of the member that the
-	// figure comes from, and "" if there are no members.
+	// Subject says who or what a member's figure is about. For a headline, it is the subject of the member whose
+	// figure the headline shows, or "" if there are no members.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
-	// CILower and CIUpper are the 95 % interval. For a headline with members, it holds for all of them at once.
+	// CILower and CIUpper are the 95 % interval. The interval of a headline with members holds for all members at
+	// once.
 	CILower     *float64   `json:"ci_lower"`
 	CIUpper     *float64   `json:"ci_upper"`
 	SampleSize  int        `json:"sample_size"` // counts sessions with a record that entered
@@ -38,8 +39,8 @@ type Metric struct {
 	Confidence  Confidence `json:"statistical_confidence"`
 	// Kind says which verdict can be found, and which headlines are tested together.
 	Kind Kind `json:"kind"`
-	// Verdict is null for a figure that describes and is not tested. It is also null for a member with a figure if
-	// nothing was found at its headline.
+	// Verdict is null for a descriptive figure that has enough data, because such a figure is not tested. It is
+	// also null for a tested member if its headline found nothing, or if the headline is an association.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or why there is none
 	// Topic says in words what the figure is about.
@@ -48,21 +49,23 @@ type Metric struct {
 	Sentence string `json:"sentence"`
 
 	// PValue is the p value of the metric's own test. For a headline with members it is the least q of its members.
-	// QValue is PValue after Benjamini and Hochberg: for a headline among the headlines of its kind, for a member
-	// among the members of its headline. Members are either what all reviewers have in common, or single reviewers.
-	// They are adjusted separately, and if there are both, the q of each member is doubled.
+	// QValue is PValue, adjusted by Benjamini and Hochberg. A headline is adjusted among the headlines of its kind.
+	// A member is adjusted among the members of its headline. Members that show what all reviewers have in common
+	// and members about single reviewers are adjusted separately. If a headline has both, the q of each member is
+	// doubled.
 	PValue *float64 `json:"p_value"`
 	QValue *float64 `json:"q_value"`
 	// OwnScale is the effect in points on the reviewers' own scales, which have ends. The point estimate is in
-	// points as if the scales had no ends. OwnScale is null for figures of least squares.
+	// points as if the scales had no ends. OwnScale is null for figures that come from least squares.
 	OwnScale *float64 `json:"on_own_scale"`
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability of 80 %. It is null if no
-	// verdict is possible. For a headline with members it is the largest of theirs, among the members in common if
-	// there are any. For position it is the advantage of the first position over the others.
+	// verdict is possible. For a headline with members it is the largest such effect of a member. If there are
+	// members in common, only these count. For position it is the advantage of the first position over the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
-	// DetectableSingle is the same for an effect that only one reviewer has, whichever it is. If the verdict rests
-	// on all reviewers in common, the effect of one must be several times as large. DetectableSingle is null if no
-	// such effect would be found.
+	// DetectableSingle is the effect that the verdict finds with a probability of 80 % if only one reviewer has it,
+	// whichever reviewer that is. If the verdict rests on the mean of all reviewers, the effect must be several
+	// times as large as MinimumDetectableEffect. DetectableSingle is null if no effect of one reviewer would be
+	// found.
 	DetectableSingle *float64 `json:"detectable_single"`
 	Delta            *float64 `json:"delta"` // the least effect that counts, in Unit
 	// AlsoChanged says what else changed at the time of a change that was found.
@@ -81,7 +84,8 @@ type Metric struct {
 	// InCommon is true for a member that shows what all reviewers have in common.
 	InCommon bool `json:"in_common,omitempty"`
 
-	// Coarse is true if a reviewer has few categories. Then the effect must count on the reviewer's own scale too.
+	// Coarse is true if the model tells only few scores of a reviewer apart. The effect must then be at least Delta
+	// on the reviewer's own scale too.
 	Coarse bool `json:"-"`
 	// Among is the number of tested members of the same kind, times the number of kinds. The significance level of a
 	// member is divided by this number.
@@ -205,9 +209,9 @@ const resampled = "BCa interval over questions from 20 on, descriptive"
 // the particular questions.
 const IntervalsFrom = 20
 
-// resample returns the 95 % interval of a statistic that is computed from sums over questions. Each of terms holds
-// what one question adds to the sums. The interval is nil if there are too few questions or if [stat.Bootstrap] has
-// none.
+// resample returns the 95 % interval of a statistic that is computed from sums over questions. Each element of
+// terms holds what one question adds to the sums. The interval is nil if there are too few questions or if
+// [stat.Bootstrap] has none.
 func resample(terms [][]float64, statistic func(sums []float64) float64) (low, high *float64) {
 	if len(terms) < IntervalsFrom {
 		return nil, nil
@@ -255,7 +259,8 @@ func (c *Collector) confidence(sessions int) Confidence {
 
 // The least effects that count, in points on 1-10.
 const (
-	// deltaEffect is for own and related answers, reviewers, and a doubling of the length.
+	// deltaEffect is for favour of own and related answers, for differences between reviewers, and for a doubling
+	// of the length.
 	deltaEffect    = 0.25
 	deltaPosition  = 0.15
 	deltaAnchoring = 0.10
@@ -297,8 +302,8 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 	}
 }
 
-// missing sets why there is no figure. If there are some sessions but too few, that is the reason. Otherwise it is
-// the given one.
+// missing sets the reason why there is no figure. If there are some sessions but too few, that is the reason.
+// Otherwise the reason is the argument.
 func (m *Metric) missing(reason string) {
 	m.Verdict = new(VerdictNotIdentified)
 	m.Reason = reason
@@ -363,7 +368,7 @@ func (m *Metric) setInterval(e stat.Effect, confidence float64) {
 }
 
 // rest lowers m.Clusters to the number of questions that are informative for a contrast. It returns the effect of
-// the contrast on one degree of freedom less.
+// the contrast, on one degree of freedom less than m.Clusters.
 func (m *Metric) rest(of stat.Contrast) stat.Effect {
 	if of.Estimable {
 		m.Clusters = min(m.Clusters, of.Informative)
@@ -385,7 +390,8 @@ func (m *Metric) setContrast(of stat.Contrast) {
 	}
 }
 
-// adjust sets the q values of the metrics that belong and have a p, as one family. It returns these metrics.
+// adjust adjusts the p values of some metrics together and sets their q values. These are the metrics that have a p
+// and for which the function belongs returns true. adjust returns them.
 func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
@@ -401,7 +407,8 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	return tested
 }
 
-// withoutMembers returns why no member has a figure. If some member has a special reason, it returns that one.
+// withoutMembers returns why no member has a figure. If the scores of some member do not vary enough, it returns
+// that reason.
 func withoutMembers(members []Metric, otherwise string) string {
 	for _, own := range []string{noVariation, nearlyConstant} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
@@ -424,8 +431,8 @@ func (m *Metric) showMember(member *Metric) {
 	m.Confidence = member.Confidence
 }
 
-// takeFigure copies the figure of a member that was chosen from that number of members. Because it was chosen, its
-// interval gets wider, so that it holds for all of them at once (Bonferroni).
+// takeFigure copies the figure of a member that was chosen from that number of members. It makes the interval
+// wider, so that it holds for all of these members at once (Bonferroni).
 func (m *Metric) takeFigure(from *Metric, among int) {
 	m.Subject = from.Subject
 	m.PointEstimate = from.PointEstimate

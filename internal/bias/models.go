@@ -15,7 +15,7 @@ const maxSlate = 64
 // their clusters.
 type tally struct {
 	clusters, sessions, records int
-	cluster, session            int // the numbers last added, plus 1
+	cluster, session            int // the numbers of the last cluster and session, plus 1
 }
 
 func (t *tally) add(cluster, session int) {
@@ -33,7 +33,8 @@ func (t *tally) add(cluster, session int) {
 // testable reports whether there are enough questions for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models holds a window and tallies of its scores, and builds the linear models M2 and M3.
+// models holds a window and tallies of its scores. It builds the linear models M2 (of harshness) and M3 (of
+// length).
 type models struct {
 	w         *window
 	scored    tally
@@ -58,8 +59,8 @@ type models struct {
 	places int // number of position regressors
 }
 
-// newModels counts every score of the window in the tallies it belongs to. Slates with enough questions get
-// regressors for their positions.
+// newModels adds every score of the window to all tallies that count it. If enough questions have slates of one
+// size, the positions in such slates get regressors.
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
@@ -139,8 +140,8 @@ func code(x []float64, level int) {
 	}
 }
 
-// contrast returns the weights of n coefficients for a weighted sum of a factor's levels. The coefficients of the
-// factor start at first.
+// contrast returns the weights of all n coefficients that give a weighted sum of one factor's levels. The argument
+// first is the index of that factor's first coefficient.
 func contrast(n, first int, weights []float64) []float64 {
 	c := make([]float64, n)
 	last := len(weights) - 1
@@ -178,8 +179,8 @@ func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
 }
 
 // sharedPositionModel returns the model of positions for sessions in which all reviewers saw one order. Its other
-// regressors are the candidate models of these levels. So it assumes that every answer of a model has the same
-// quality.
+// regressors are the candidates that have an index in the argument level. So it assumes that all answers of a
+// candidate have the same quality.
 func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	return design{
 		Design: stat.Design{Regressors: size - 1 + levels - 1},
@@ -196,8 +197,9 @@ func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	}
 }
 
-// harshnessModel returns M2. Its regressors are the reviewers of these levels and the positions. It absorbs every
-// candidate of a session and leaves out own reviews.
+// harshnessModel returns M2, the linear model of harshness. Its regressors are the positions and the reviewers that
+// have an index in the argument level. It absorbs the effect of every candidate of a session, and leaves out scores
+// of own answers.
 func (m *models) harshnessModel(level []int, levels int) design {
 	return design{
 		Design: stat.Design{Columns: true, Regressors: levels - 1 + m.places},
@@ -213,8 +215,9 @@ func (m *models) harshnessModel(level []int, levels int) design {
 	}
 }
 
-// lengthModel returns M3. Its regressors are the length in doublings, the candidate models of these levels, and the
-// positions. It absorbs every reviewer of a session.
+// lengthModel returns M3, the linear model of length. Its regressors are the length in doublings, the positions,
+// and the candidates that have an index in the argument level. It absorbs the effect of every reviewer of a
+// session.
 func (m *models) lengthModel(level []int, levels int) design {
 	return design{
 		Design: stat.Design{Regressors: levels + m.places},

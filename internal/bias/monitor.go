@@ -56,20 +56,22 @@ type Monitor struct {
 // Watched is a headline of a monitor.
 type Watched struct {
 	Name string `json:"headline"`
-	// Kind is favour or level. Ranks do not depend on a level, so it raises no alarm.
+	// Kind is favour or level. Ranks do not depend on a level, so a level raises no alarm.
 	Kind Kind   `json:"kind"`
 	Unit string `json:"unit"`
-	// Subject is the member that the figure comes from. If an effect was found, this is the largest effect among
-	// the members that show it, or what all reviewers have in common if that has the greatest e value. Otherwise it
-	// is the member with the greatest e value. It is "" if the headline has no members.
+	// Subject is the member that the figure comes from, or "" if the headline has no members. If no effect was
+	// found, it is the member with the greatest e value. If an effect was found, it is the member with the largest
+	// effect among those that show it. There is one exception: if a member in common shows it and has the greatest
+	// e value, Subject is that member.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
 	// CILower and CIUpper are a 95 % interval. It holds for all members at once, however often one looks.
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
 	// LogE is the natural logarithm of an e value. The e value is evidence against the hypothesis that there is no
-	// bias. It is the mean of the members' e values. If some members are what all reviewers have in common, it is
-	// the mean of two means: over these members, and over the others. LogE is null if there is no figure.
+	// bias. The e value of a headline is the mean of its members' e values. If some members are what all reviewers
+	// have in common, it is the mean of two means: over these members, and over the others. LogE is null if there
+	// is no figure.
 	LogE    *float64 `json:"log_e"`
 	Members int      `json:"members"` // the number of members in the mean of LogE
 	// Clusters counts the sessions behind the figure, where those of one question count once.
@@ -249,8 +251,9 @@ func watchShadow(shadow []float64) Watched {
 	return w
 }
 
-// decide says at which headlines something is found. e-BH must find the headline among those of its kind. If there
-// is a least effect that counts, the figure must be that large. A headline without an e value counts as one with 0.
+// decide says at which headlines an effect is found. The e-BH procedure (see [stat.EBH]) must select the headline
+// among those of its kind. If there is a least effect that counts, the figure must also be at least that large. A
+// headline without an e value has the e value 0.
 func (m *Monitor) decide(figures [][]watchedFigure) {
 	for _, kind := range []Kind{KindFavour, KindLevel} {
 		var of []int
@@ -290,8 +293,8 @@ func (m *Monitor) decide(figures [][]watchedFigure) {
 	}
 }
 
-// judge decides on a headline with figures. stands says that e-BH finds the headline, and needed is the least log e
-// that e-BH finds.
+// judge decides on a headline with figures. stands says that e-BH selects the headline, and needed is the least log
+// e that e-BH selects.
 func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 	best := figures[0]
 	var carrying []*Metric

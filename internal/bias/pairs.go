@@ -13,10 +13,10 @@ const (
 	// shown first wins in both orders, minus the share that it loses in both.
 	deltaPairs = 0.05
 	ofPairs    = "of pairs"
-	// pairsOnly says why pairs cannot show favour. A reviewer that judges well prefers the better answer more often
-	// than the others do, and so does a reviewer that favours its author.
-	pairsOnly = "each session shows two answers, and a preference for one of them may be favour, or judging right: " +
-		"the accuracy of each reviewer tells more, where records say which answer is correct"
+	// pairsOnly says why pairs cannot show favour. A reviewer may prefer one of two answers more often than the
+	// other reviewers do because it judges better, or because it favours the author.
+	pairsOnly = "each session shows only two answers, so a preference for one of them may be favouritism or correct " +
+		"judgement: if the records say which answer is correct, look at the accuracy of each reviewer"
 )
 
 // PairJudge says how one reviewer judged pairs of frozen answers. Repeats of one order have one verdict together.
@@ -118,7 +118,7 @@ func (x *scores) oneCorrect(i int) bool {
 	return min(correct[0], correct[1]) == 0 && max(correct[0], correct[1]) == 1
 }
 
-// grade counts a review of two answers, of which one is correct.
+// grade counts a review of two answers. Exactly one of them is correct.
 func (j *judged) grade(x *scores, i int) {
 	if j.reviews == nil {
 		j.right = map[int][2]float64{}

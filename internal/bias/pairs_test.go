@@ -87,7 +87,7 @@ func TestPairs(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"affinity", "length_slope_deviation"} {
-			if m := flat[name]; *m.Verdict != VerdictNotIdentified || !strings.Contains(m.Reason, "judging right") || m.PointEstimate != nil {
+			if m := flat[name]; *m.Verdict != VerdictNotIdentified || !strings.Contains(m.Reason, "correct judgement") || m.PointEstimate != nil {
 				t.Errorf("truth %v: %s is %s: %s", truth, name, *m.Verdict, m.Reason)
 			}
 		}

@@ -16,8 +16,8 @@ type ProbeChange struct {
 	Earlier    *SelfConsistency `json:"earlier"` // null if it took no part
 	Later      *SelfConsistency `json:"later"`
 	// HarshnessChange is how many points more the reviewer adds to an answer's score in the later probe than in the
-	// earlier one, relative to the other reviewers of the same answers. It has a 95 % interval. It is null below
-	// two questions in either probe.
+	// earlier one, relative to the other reviewers of the same answers. It has a 95 % interval. It is null if
+	// either probe has fewer than two questions.
 	HarshnessChange stat.Estimate `json:"harshness_change"`
 	// Paired says that both probes ask the same questions, by their keys or hashes. The change is then the mean
 	// over the questions. Otherwise the probes count as separate samples.
@@ -28,9 +28,9 @@ type ProbeChange struct {
 }
 
 // CompareProbes compares two probes, each of one run or of several pooled runs. It returns the reviewers by id. The
-// two probes have different answers, also if the questions are the same. So it compares how a reviewer scores
-// relative to the other reviewers of the same answers. For unpaired questions the interval is Welch's (1947), for
-// paired ones Student's.
+// two probes have different answers, even if the questions are the same. So CompareProbes compares how a reviewer
+// scores relative to the other reviewers of the same answers. For unpaired questions the interval is Welch's
+// (1947), for paired ones Student's.
 func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
 	before := slices.Collect(earlier)
 	after := slices.Collect(later)
@@ -110,8 +110,8 @@ func (c *ProbeChange) set(change, se, df float64) {
 }
 
 // harshnessByQuestion returns the relative harshness of each reviewer on each question. This is what the reviewer
-// adds to the mean scores of the same frozen answers, without own answers. Blocks of one question, by its key or
-// hash, count once. asked says which keys and hashes belong to one question.
+// adds to the mean scores of the same frozen answers, without own answers. Blocks whose keys or hashes belong to
+// one question count once. asked says which keys and hashes these are.
 func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) map[string]map[string]float64 {
 	blocks := map[string]*scoredBlock{}
 	for i := range records {

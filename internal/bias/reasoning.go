@@ -39,8 +39,8 @@ func (h *findings) reasoning() (m Metric, known bool) {
 	return m, true
 }
 
-// reasoningModel returns M3 with the reasoning tokens as the last regressor. An answer whose reasoning tokens are
-// unknown does not enter.
+// reasoningModel returns the linear model of length with the reasoning tokens as a further, last regressor. An
+// answer whose reasoning tokens are unknown does not enter.
 func (m *models) reasoningModel(level []int, levels int) design {
 	length := m.lengthModel(level, levels)
 	last := length.Regressors

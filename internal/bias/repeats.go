@@ -24,7 +24,7 @@ type Repeats struct {
 	Note       string     `json:"note,omitempty"` // says what the report cannot tell
 }
 
-// repeats returns what is known of the questions of the sessions of a window.
+// repeats returns what the sessions of a window say about their questions.
 func (c *Collector) repeats(in []*session) Repeats {
 	var r Repeats
 	known := map[string]bool{}

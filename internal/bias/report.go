@@ -115,8 +115,8 @@ type Skipped struct {
 type Profile struct {
 	ReviewerID string  `json:"reviewer_id"`
 	Mean       float64 `json:"mean"` // 1 to 10
-	// MeanLower and MeanUpper are the 95 % interval of the mean over questions. It says how far Mean may lie from
-	// the mean over all questions of this kind. They are null below two questions.
+	// MeanLower and MeanUpper are the 95 % interval of the mean over questions. The interval says how far Mean may
+	// lie from the mean over all questions of this kind. They are null below two questions.
 	MeanLower *float64 `json:"mean_ci_lower"`
 	MeanUpper *float64 `json:"mean_ci_upper"`
 	Std       *float64 `json:"std"` // with n-1; null for a single score
@@ -125,7 +125,7 @@ type Profile struct {
 	// differ.
 	HarshnessZ *float64 `json:"harshness_z"`
 	// HarshnessZLower and HarshnessZUpper are the 95 % interval of HarshnessZ over questions. They are null if the
-	// questions allow every z.
+	// interval would include every possible z.
 	HarshnessZLower *float64 `json:"harshness_z_ci_lower"`
 	HarshnessZUpper *float64 `json:"harshness_z_ci_upper"`
 	Reviews         int      `json:"reviews"` // counts scores
@@ -169,7 +169,7 @@ func (p *pairs) append(cluster, session int, x, y float64) {
 	}
 }
 
-// Report computes the report from all records added so far. Records may be added afterwards, and Report called
+// Report computes the report from all records added so far. The caller may add records afterwards and call Report
 // again. If the context has ended, the report must not be used.
 func (c *Collector) Report(ctx context.Context) Report {
 	w := c.window()
@@ -287,8 +287,8 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 }
 
 // interval returns the 95 % interval of the correlation, by the jackknife over questions on Fisher's scale (CV3,
-// Student's t on one degree of freedom less than questions). It returns false below 20 questions, and if it is
-// undefined.
+// Student's t on one degree of freedom less than there are questions). It returns false below 20 questions, and if
+// the interval is undefined.
 func (p *pairs) interval() (low, high float64, ok bool) {
 	all := make([]float64, 6)
 	for _, sums := range p.moments {
@@ -367,9 +367,9 @@ type Calibrated struct {
 	Reviews int     `json:"reviews"` // scores given to this candidate
 }
 
-// Prior is what the report assumes about every reviewer before any session. Relative harshness varies normally
-// between questions. The mean is normal about Mean, and weighs as much as Sessions observations. The variance is
-// inverse gamma with Shape and Scale.
+// Prior is what the report assumes about every reviewer before any session. The relative harshness of a reviewer is
+// normally distributed over questions. The prior of its mean is normal about Mean, and weighs as much as Sessions
+// observations. The prior of its variance is inverse gamma with Shape and Scale.
 type Prior struct {
 	Mean     float64 `json:"mean"`     // points
 	Sessions float64 `json:"sessions"` // the number of observations that the prior mean weighs as much as
@@ -377,8 +377,8 @@ type Prior struct {
 	Scale    float64 `json:"scale"` // squared points
 }
 
-// weakPrior returns a prior that weighs one observation for the mean. For the variance it weighs two observations
-// with a standard deviation of one point.
+// weakPrior returns a prior with little weight. For the mean it weighs as much as one observation. For the variance
+// it weighs as much as two observations with a standard deviation of one point.
 func weakPrior() Prior { return Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1} }
 
 // given returns the scores that each member gave, in the order of the sessions, including those of its own answers.

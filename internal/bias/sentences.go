@@ -194,7 +194,8 @@ func size(x float64) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// named returns a sentence. If the sentence begins with the name of a model, the name keeps its case.
+// named returns a text as a sentence, with a capital letter and a full stop. If the text begins with the name of a
+// model, the name keeps its case.
 func (m *Metric) named(text string) string {
 	first, _, _ := strings.Cut(m.Subject, ">")
 	if first == "" || !strings.HasPrefix(text, first) {
@@ -210,7 +211,7 @@ func capital(text string) string {
 	return text
 }
 
-// ended returns a text with a full stop, unless it already ends a sentence.
+// ended returns a text with a full stop, unless the text already ends with one, or with "!" or "?".
 func ended(text string) string {
 	if text == "" || strings.ContainsAny(text[len(text)-1:], ".!?") {
 		return text

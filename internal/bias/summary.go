@@ -9,7 +9,8 @@ import (
 
 const (
 	widest = 9 // the largest difference between two scores, in points
-	// If the two sizes of an effect differ by at least notableDifference points, the text has both.
+	// An effect has a size in points as if scales had no ends, and one on the reviewers' own scales. The text has
+	// both if they differ by at least notableDifference points.
 	notableDifference = 0.1
 )
 

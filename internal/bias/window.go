@@ -24,7 +24,7 @@ type Filter struct {
 	Field string `json:"field"`
 	// Asked is the value in the query. For reviewer and model it may be the beginning of member ids.
 	Asked   string   `json:"asked"`
-	Matches []string `json:"matches"` // ids that begin with it, sorted
+	Matches []string `json:"matches"` // ids that begin with Asked, sorted
 	// Present holds the first 50 ids of the window, sorted, if no id matches. For other filters it holds values of
 	// records that were left out.
 	Present []string `json:"present"`
@@ -121,7 +121,7 @@ func (c *Collector) window() window {
 	}
 	w.repeats = c.repeats(in)
 	for _, x := range w.sessions {
-		if x.embedder != w.embedder { // its cosines are on another scale
+		if x.embedder != w.embedder { // another model measured its similarities, on another scale
 			for _, row := range x.style {
 				for j := range row {
 					row[j] = math.NaN()
@@ -185,8 +185,8 @@ func (c *Collector) trimRows() {
 	c.uniteQuestions()
 }
 
-// uniteQuestions sets the query of the sessions to one value for each question. Sessions whose records have both a
-// key and a hash say which key and which hash belong to the same question.
+// uniteQuestions sets the query of the sessions to one value for each question. If a session has both a key and a
+// hash, the two belong to the same question.
 func (c *Collector) uniteQuestions() {
 	asked := stat.Groups{}
 	for _, s := range c.order {
@@ -203,8 +203,8 @@ func (c *Collector) uniteQuestions() {
 type span struct{ from, to int }
 
 // matching returns the sorted names that a filter stands for. This is the name equal to the filter or, if there is
-// none, all names that begin with it. An empty filter stands for all. A filter that is not itself a name is added
-// to the filters.
+// none, all names that begin with it. An empty filter stands for all. matching appends a filter that is not itself
+// a name to the filters.
 func matching(filters []Filter, names []string, field, asked string) (span, []Filter) {
 	if asked == "" {
 		return span{0, len(names)}, filters
@@ -327,8 +327,8 @@ func (x *scores) narrow(reviewers, candidates span) {
 	}
 }
 
-// among returns the range of indices at which levels, a sorted list of members, has members in the span. The range
-// is empty if there are none.
+// The argument levels is a sorted list of members. among returns the range of its indices whose members are in the
+// span. The range is empty if there are none.
 func (s span) among(levels []int) (from, to int) {
 	from, _ = slices.BinarySearch(levels, s.from)
 	to, _ = slices.BinarySearch(levels, s.to)
@@ -348,7 +348,7 @@ func (x *scores) records() int {
 	return n
 }
 
-// oneOrder reports whether each two answers were shown in the same order to all reviewers that saw both.
+// oneOrder reports whether any two answers were shown in the same order to all reviewers that saw both.
 func oneOrder(position [][]int) bool {
 	for i, a := range position {
 		for _, b := range position[:i] {
