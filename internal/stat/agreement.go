@@ -19,8 +19,9 @@ func Pearson(x, y []float64) (float64, bool) {
 	return max(-1, min(1, gonum.Correlation(x, y, nil))), true
 }
 
-// PearsonP returns the two-sided p of Pearson's r over n pairs, n above 2, under independence. t = r
-// sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of freedom. A perfect r has p = 0.
+// PearsonP returns the two-sided p of Pearson's r over n pairs, for the hypothesis that x and y are independent. n
+// must be above 2. t = r sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of freedom. A perfect r has p =
+// 0.
 func PearsonP(r float64, n int) float64 {
 	if math.Abs(r) >= perfect {
 		return 0
@@ -74,8 +75,8 @@ func KendallTau(x, y []float64) (float64, bool) {
 // An item's deviation is half a sum over the other items. Each term is how many raters put the item before the
 // other one, minus how many put it after. If ratings are missing (NaN), each term is divided by the number of
 // raters that compare the two items (Durbin 1951). The correction is then T divided by the sum of k^3-k over the
-// raters, where k is the number of items that a rater rates. W is limited to 1, because ties weigh more on a short
-// row and could make it larger.
+// raters, where k is the number of items that a rater rates. W is limited to 1, because ties weigh more in a row
+// with few items and could make W larger.
 //
 // Chance alone gives more than 0. Raters that order all items by chance have a mean W of 1/m. n raters that each
 // leave out one item, a different one each, have a mean W of n/((n-2)(n+1)).
@@ -136,10 +137,10 @@ func KendallW(y [][]float64) (float64, bool) {
 //
 //	ICC(1) = (MSB - MSW) / (MSB + (k-1) MSW),
 //
-// with the F interval of McGraw and Wong (1996) and the chi-square interval of the deviation. If items differ in
-// their number of values, k is (N - sum n^2/N) / (items - 1) for items of n values, N in total, and the interval is
-// approximate (Searle, Linear Models, 1971). The ICC is undefined below two items and if no value differs. Its
-// interval is undefined if the repeats of each item are equal.
+// with the F interval of McGraw and Wong (1996) and the chi-square interval of the deviation. k is the number of
+// values of each item. If items differ in this number n, k is (N - sum n^2/N) / (items - 1), where N is the number
+// of all values. The interval is then approximate (Searle, Linear Models, 1971). The ICC is undefined below two
+// items and if no value differs. Its interval is undefined if the values of each item are equal.
 func ICC(items [][]float64) (icc, withinSD Estimate) {
 	n := 0.0
 	sum := 0.0

@@ -30,11 +30,12 @@ type interval struct {
 	terms   []hermiteTerm
 }
 
-// hermiteTerm is a coefficient of the tetrachoric series, which is a sum of powers of the correlation. It belongs
-// to one interval and one power. It has its derivatives by the bounds of the interval. The probability of a cell is
-// the sum over n of rho^n times the coefficients of both intervals. For n > 0 the coefficient is phi(t) h_(n-1)(t)
-// / sqrt(n) at the high bound minus the same at the low bound. h_n are the normalised Hermite polynomials. For n =
-// 0 the coefficient is the probability of the interval (Pearson 1900; Kendall 1941).
+// hermiteTerm is a coefficient of the tetrachoric series, which is a sum of powers of the correlation. Each term
+// belongs to one interval and one power. The field by holds the derivatives of the coefficient by the bounds of the
+// interval. The probability of a cell is the sum over n of rho^n times the coefficients of both intervals. For n >
+// 0 the coefficient is phi(t) h_(n-1)(t) / sqrt(n) at the high bound minus the same at the low bound. h_n are the
+// normalised Hermite polynomials. For n = 0 the coefficient is the probability of the interval (Pearson 1900;
+// Kendall 1941).
 type hermiteTerm struct {
 	value float64
 	by    [2]float64

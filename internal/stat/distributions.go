@@ -66,8 +66,8 @@ func BenjaminiHochberg(p []float64) []float64 {
 	return q
 }
 
-// Holm returns the adjusted p values of a family, in their order. They are those of a step-down test that controls
-// the probability of any false rejection (Holm 1979).
+// Holm returns the adjusted p values of a family, in their order. Rejecting those below a level keeps the
+// probability of any false rejection below that level. It is a step-down test (Holm 1979).
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, least first
 	for i := range order {
@@ -158,10 +158,10 @@ func score(p, size, z float64) Estimate {
 }
 
 // ClusteredShare returns the share of hits among trials that come in clusters, with its 95 % interval. The interval
-// is Wilson's for the number of independent trials that would be equally certain (Kish 1965), with Student's
-// quantile for the clusters. That number is between the number of clusters and the number of trials. The variance
-// comes from leaving out one cluster at a time. There is no interval below two clusters, and no share without
-// trials.
+// is Wilson's, with Student's quantile for the clusters. As the number of trials it uses how many independent
+// trials would have the same variance (Kish 1965). This is at least the number of clusters and at most the number
+// of trials. The variance comes from leaving out one cluster at a time. There is no interval below two clusters,
+// and no share without trials.
 func ClusteredShare(hits []float64, trials []int) Estimate {
 	k := 0.0
 	n := 0.0
@@ -196,9 +196,9 @@ func ClusteredShare(hits []float64, trials []int) Estimate {
 
 // AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error. Its
 // arguments are the sum and the number of the differences in each cluster, for at least two clusters. It adds two
-// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. With one
-// degree of freedom less than there are clusters, intervals keep their level even if most differences are 0. The
-// plain t interval does not.
+// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. A t
+// interval from this mean and error, on one degree of freedom less than there are clusters, keeps its level even if
+// most differences are 0. The plain t interval does not.
 func AdjustedMean(sums, counts []float64) (mean, se float64) {
 	total := 0.0
 	n := 2.0
@@ -231,10 +231,10 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 }
 
 // PosteriorMean returns the posterior mean of the normal distribution that the values x come from, with its 95 %
-// credible interval. The prior of the distribution's mean is normal about the argument mean, and weighs as much as
-// that number of observations (weight). The prior of the variance is inverse gamma with the arguments shape and
-// scale. This is the conjugate normal-inverse-gamma update, whose marginal is Student's t (Gelman et al., Bayesian
-// Data Analysis, 3rd ed., section 3.3).
+// credible interval. The prior of that mean is normal about the argument mean. It weighs as much as a number of
+// observations, which is the argument weight. The prior of the variance is inverse gamma with the arguments shape
+// and scale. This is the conjugate normal-inverse-gamma update, whose marginal is Student's t (Gelman et al.,
+// Bayesian Data Analysis, 3rd ed., section 3.3).
 func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	n := float64(len(x))
 	total := weight + n

@@ -29,8 +29,9 @@ const (
 	maxGradedSteps = 40
 	leastGap       = 1e-3 // the least distance between thresholds
 	leastC, mostC  = 0.15, 3
-	// twoCategories is the number of points in a latent unit for a reviewer with two categories. The slope of the
-	// thresholds gives this number for other reviewers, and a single threshold has no slope.
+	// twoCategories is the number of points in a latent unit for a reviewer with two categories. For other
+	// reviewers, the slope of the thresholds gives this number. A reviewer with two categories has a single
+	// threshold, so there is no slope.
 	twoCategories = 1.35
 	effectSD      = 3 // standard deviation of an effect's prior, in points
 	spreadSD      = 0.3
@@ -71,17 +72,19 @@ type Term struct {
 // The u of one session are correlated. The correlation of two scores is r_i if they are on one ballot, lambda_i
 // lambda_k + g_i g_k if they are about one answer, and g_i g_k otherwise. So the thresholds describe how a reviewer
 // uses the scale, lambda_i how much it tells answers apart, and g_i what all answers to a question have in common.
-// c_i turns points into latent units, so effects are in points as if the scale had no ends. [Graded.Spread] and
-// [Graded.Between] describe further effects.
+// c_i turns points into latent units, so effects are in points as if the scale had no ends. nu_j is the quality of
+// the answers of candidate j, and b1 to b3 are the effects of their length. [Graded.Spread] and [Graded.Between]
+// describe further effects.
 //
-// It is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak priors:
+// The model is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak
+// priors:
 //
 //	sum over pairs of scores of w log P2 - sum over scores of kappa log P1 - sum over parameters of theta^2 / (2 sd^2)
 //
-// P2 and P1 are the probabilities of the categories of two scores and of one. A score enters through many pairs.
-// kappa corrects for counting it too often.
+// P2 and P1 are the probabilities of the categories of two scores and of one. Each score is in many pairs and is
+// counted many times. kappa corrects for this.
 //
-// Its methods and those of its fits must not run concurrently.
+// The methods of a Graded and of its fits must not run concurrently.
 type Graded struct {
 	reviewers []gradedReviewer
 	sessions  []gradedSession
@@ -167,8 +170,8 @@ type correlation struct {
 	bends []bend
 }
 
-// NewGraded returns the model of scores with that number of effects. Without enough data it returns one of the
-// errors above.
+// NewGraded returns the model of scores with that number of effects. Without enough data it returns
+// [ErrFewReviewers], [ErrFewCandidates] or [ErrFewQuestions].
 func NewGraded(scores []Score, effects int) (*Graded, error) {
 	m := &Graded{given: effects}
 	candidates := 0
@@ -312,7 +315,8 @@ func (m *Graded) arrange(candidates int) {
 	m.between = block(n, betweenSD)
 }
 
-// identify gives rows to the parameters on which scores depend. The nu of one candidate is fixed at 0.
+// identify gives a row in the matrix of second derivatives to each parameter on which scores depend. The nu of one
+// candidate is fixed at 0.
 func (m *Graded) identify(used map[int]bool, scored []int) {
 	m.at = slices.Repeat([]int{-1}, m.size)
 	row := func(k int) {
@@ -393,17 +397,18 @@ func (m *Graded) pair() {
 }
 
 // Spread returns the index of a further effect: how much more a reviewer tells answers apart when its own answer is
-// good. Its lambda is multiplied by 1 + d eta. eta is by how much its own answer is better than expected, with the
-// standard deviation 1. d is the effect, with a prior N(0, 0.3^2). To the first order in d, the reviewer's own
-// answers get d added to z, and its scores of others are correlated with the score of its own answer. Without this
-// effect, such a reviewer looks as if it favoured itself.
+// good. The reviewer's lambda is multiplied by 1 + d eta. d is the effect, with the prior N(0, 0.3^2). eta is by
+// how much the reviewer's own answer is better than expected, with the standard deviation 1. To the first order in
+// d, this has two results: d is added to z for the reviewer's own answers, and the reviewer's scores of others are
+// correlated with the score of its own answer. Without the effect, a reviewer that uses the scale in this way looks
+// as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
 // Between returns the indices of further effects: how much more reviewers tell models apart than they tell answers
 // of one model apart. With these effects, z has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2).
-// Correlations keep lambda_i alone. Without these effects, reviewers that share a taste, or that value something
-// the others do not, look as if they favoured models or themselves. The first reviewer has no such effect, because
-// a common factor of all reviewers only changes the unit of nu.
+// Correlations keep lambda_i alone. Without these effects, reviewers that share a preference look as if they
+// favoured models or themselves. The first reviewer has no such effect, because a common factor of all reviewers
+// only changes the unit of nu.
 func (m *Graded) Between() (effects []int) {
 	for i := range m.reviewers {
 		if e := m.between - m.effects + i; m.occurs[e] > 0 {

@@ -8,9 +8,9 @@ import (
 
 // GradedFit is the fit of a [Graded] model with some of its effects. The other effects are beside the model: the
 // fit holds them at 0. Both kinds have estimates in points, with errors by leaving out one question at a time (CR3
-// of Bell and McCaffrey 2002). Without question s the estimates move by one Newton step. u_s are the first
-// derivatives of what the question adds to the objective, A_s the negative second derivatives of the same, and A
-// those of the whole objective:
+// of Bell and McCaffrey 2002). To leave out question s, the estimates move by one Newton step. u_s holds the first
+// derivatives of what the question adds to the objective, and A_s the negative second derivatives. A holds the
+// negative second derivatives of the whole objective:
 //
 //	theta(-s) - theta = -(A - A_s)^-1 u_s    V = (G-1)/G sum (theta(-s) - theta)(theta(-s) - theta)'
 //
@@ -90,8 +90,8 @@ func (f *GradedFit) With(ctx context.Context, further ...int) (*GradedFit, error
 	return m.fit(ctx, effects, m.enter(effects))
 }
 
-// enter gives the last rows to the effects, first to those in the model. It returns the number of parameters in the
-// model.
+// enter gives the effects the last rows in the matrix of second derivatives. The effects in the model come before
+// the others. It returns the number of parameters in the model.
 func (m *Graded) enter(effects []int) (n int) {
 	n = m.rows
 	for _, e := range effects {
@@ -179,9 +179,9 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 	return nil
 }
 
-// Contrast returns a combination of effects, with a weight for each effect. It is estimable if all of them are in
-// the model and the scores tell more about it than its prior does. Informative is the least number of questions in
-// which one of its effects occurs. The degrees of freedom are one less.
+// Contrast returns the estimate of a weighted sum of effects. The sum is estimable if all its effects are in the
+// model and the scores tell more about the sum than its prior does. Each effect of the sum occurs in a number of
+// questions. Informative is the least of these numbers, and the degrees of freedom are one less.
 func (f *GradedFit) Contrast(weights []float64) Contrast {
 	m := f.of
 	c := make([]float64, f.n)
@@ -216,8 +216,8 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 	return k
 }
 
-// omitted is an effect beside the model. score and information are what the parameters in the model leave of the
-// effect's own score and information.
+// omitted is an effect beside the model. score and information are the parts of the effect's own score and
+// information that the parameters in the model do not explain.
 type omitted struct {
 	effect, row        int
 	between            bool
@@ -237,7 +237,8 @@ func (f *GradedFit) derivatives(how bending) *derivatives {
 }
 
 // setOmitted sets the effects beside the model about which the scores are informative. It uses products for the
-// second derivatives by correlations. If the model lacks a large effect, the observed ones would hide it.
+// second derivatives by correlations. If the model lacks a large effect, the observed second derivatives would hide
+// that effect.
 func (f *GradedFit) setOmitted() {
 	total := f.derivatives(products)
 	f.of.differentiate(total, 1)

@@ -94,9 +94,9 @@ func (m *Graded) setDeviations() {
 	}
 }
 
-// setKappa sets how much of each score's likelihood is subtracted. With this the estimating function is near the
-// optimal one, and the matrix of second derivatives stays definite. An exact score in pairs with the correlations
-// rho counts sum w/(1-rho^2) times. It should count about 1.25 sum w|rho|/(1-rho^2) times.
+// setKappa sets how much of each score's likelihood is subtracted. With this subtraction the estimating function is
+// near the optimal one, and the matrix of second derivatives stays definite. An exact score in pairs with the
+// correlations rho counts sum w/(1-rho^2) times. It should count about 1.25 sum w|rho|/(1-rho^2) times.
 func (m *Graded) setKappa() {
 	m.correlate()
 	const keep, least = 1.25, 0.3
@@ -418,7 +418,7 @@ func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation
 	return to
 }
 
-// differentiate sets the objective and its derivatives by the first n parameters. It uses one session of every
+// differentiate sets the objective and its derivatives by the first n parameters. It uses one session in every
 // stride sessions.
 func (m *Graded) differentiate(d *derivatives, stride int) {
 	d.clear()
@@ -458,10 +458,10 @@ func (m *Graded) possible() bool {
 	return true
 }
 
-// maximise moves the first n parameters to the maximum of the objective by Newton's method. The objective uses one
-// session of every stride sessions. maximise returns the factor of the information there, and the objective. It
-// stops if the next step would gain less than the argument enough. It halves a step that does not raise the
-// objective.
+// maximise moves the first n parameters to the maximum of the objective by Newton's method. The objective is over
+// one session in every stride sessions. maximise returns the factor of the information at the maximum, and the
+// objective. It stops if the next step would gain less than the argument enough. It halves a step that does not
+// raise the objective.
 func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (factor []float64, objective float64, err error) {
 	d := newDerivatives(n)
 	information := make([]float64, n*n)

@@ -10,11 +10,11 @@ import (
 const exactObjects = 6
 
 // Mantel returns the correlation of two symmetric matrices of distances between the same objects, over all pairs of
-// objects. p is for the hypothesis that they correlate only by chance, against a positive correlation (Mantel
-// 1967). p is the share of the orders of one matrix's objects for which the correlation is at least as large. With
-// up to six objects, these are all orders. With more objects, the seed draws 1999 orders, and the observed order
-// counts too (Legendre and Legendre, Numerical Ecology, section 10.5). Mantel returns false for fewer than three
-// objects, and if the distances of a matrix do not vary.
+// objects. p is for the hypothesis that the two matrices correlate only by chance, against a positive correlation
+// (Mantel 1967). Mantel reorders the objects of one matrix. p is the share of these orders for which the
+// correlation is at least as large. With up to six objects, Mantel takes all orders. With more objects, it draws
+// 1999 random orders from the seed, and the observed order counts too (Legendre and Legendre, Numerical Ecology,
+// section 10.5). Mantel returns false for fewer than three objects, and if the distances of a matrix do not vary.
 func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	n := len(x)
 	order := make([]int, n)

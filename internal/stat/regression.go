@@ -164,10 +164,10 @@ type Fit struct {
 	Clusters int
 	Beta     []float64
 	// CV3 and CR1 are covariances of the coefficients, N x N. With G clusters, CV3 is (G-1)/G sum (beta(-s) -
-	// beta)(beta(-s) - beta)' (MacKinnon, Nielsen and Webb 2023). CR1 is the usual clustered one.
+	// beta)(beta(-s) - beta)' (MacKinnon, Nielsen and Webb 2023). CR1 is the usual covariance for clusters.
 	CV3, CR1 []float64
-	// unknown and fragile are sums of vv' over combinations v of coefficients that do not change the fit: in unknown
-	// the fit to all clusters, and in fragile the fit without some one cluster.
+	// unknown and fragile are sums of vv'. Each v is a combination of coefficients that does not change the fit.
+	// For unknown this is the fit to all clusters, and for fragile the fit with some cluster left out.
 	unknown, fragile []float64
 
 	of     *Regression
@@ -233,7 +233,7 @@ func (r *Regression) factor(a []float64) (scale []float64) {
 	return scale
 }
 
-// without factors A without a cluster, and sets b without it.
+// without sets the arguments a and b to the sums over all clusters except one. It then factors a.
 func (r *Regression) without(c *sums, scale, a, b []float64) {
 	n := r.Regressors
 	k := 0
@@ -266,7 +266,7 @@ func (f *Fit) sandwich(a, meat []float64, factor float64) {
 }
 
 // Estimable reports whether the observations determine the contrast c of the coefficients. robust says whether they
-// still determine it whichever one cluster is left out.
+// still determine the contrast if any one cluster is left out.
 func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 	const slack = 1e-8 // for rounding errors, as coefficients are about 1
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
@@ -348,7 +348,7 @@ type Contrast struct {
 	Effect // on one degree of freedom less than informative clusters
 	// Estimable says that the observations determine the combination. If it is false, the other fields are zero.
 	Estimable   bool
-	Robust      bool // the observations still determine it whichever one cluster is left out
+	Robust      bool // the observations still determine it if any one cluster is left out
 	Informative int  // see [Fit.Informative]
 }
 
@@ -370,7 +370,7 @@ func (e Effect) HalfWidth(confidence float64) float64 {
 
 // Trend returns the least-squares slope of y over t, and its standard error by leaving out one cluster at a time
 // (CV3, see [Fit]). It needs at least three points in at least two clusters. The error is 0 if the points lie on a
-// line except for rounding. Trend returns false if t is constant, or is constant without some cluster.
+// line except for rounding. Trend returns false if t is constant, or if leaving out some cluster makes it constant.
 func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
 	centre := Mean(t)
 	level := Mean(y)

@@ -17,8 +17,8 @@ const (
 )
 
 // Bootstrap returns the 95 % BCa interval of a statistic of sums. The argument terms has one element for each unit,
-// at least one, and the sums are over all units. Bootstrap resamples the units with random numbers from that seed.
-// It returns false if the statistic is NaN without some unit or for some resample.
+// at least one, and the sums are over all units. Bootstrap resamples the units with random numbers from the
+// argument seed. It returns false if the statistic is NaN without some unit or for some resample.
 func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed uint64) (low, high float64, ok bool) {
 	terms = pool(terms)
 	n := len(terms)
@@ -124,9 +124,10 @@ func CUSUM(y []float64) (statistic float64, at int) {
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
 }
 
-// PermuteCUSUM tests each of the first len(factors) columns of deviations, whose means must be 0, and returns the p
-// values. The statistic is the largest absolute partial sum of a column, and the rows are permuted. The factor of a
-// column says how many times larger the variance of sums of neighbours is than it would be for independent values.
+// PermuteCUSUM returns a p value for each of the first len(factors) columns of deviations. The mean of each column
+// must be 0. The statistic of a column is its largest absolute partial sum. It is compared with the same statistic
+// after random permutations of the rows. The factor of a column says how many times larger the variance of sums of
+// neighbours is than it would be for independent values.
 func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
 	n := len(factors)
 	order := slices.Clone(pool(deviations))

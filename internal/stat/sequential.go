@@ -8,7 +8,8 @@ import (
 
 // EBH returns which hypotheses of a family are rejected at a false discovery rate of alpha. Each has an e value of
 // 0 or more. EBH rejects the k hypotheses with the greatest e values. k is the largest number for which the k-th
-// greatest is at least K/(alpha k), for K hypotheses. The e values need not be independent (Wang and Ramdas 2022).
+// greatest e value is at least K/(alpha k), where K is the number of hypotheses. The e values need not be
+// independent (Wang and Ramdas 2022).
 func EBH(e []float64, alpha float64) []bool {
 	order := make([]int, len(e)) // the greatest first
 	for i := range order {
@@ -102,7 +103,7 @@ func (b Betting) Interval() (low, high float64) {
 }
 
 // edge returns the number between 0 and 1 at which the function holds becomes true. The function must be false
-// below it and true above it.
+// below that number and true above it.
 func edge(holds func(float64) bool) float64 {
 	const precision = 1e-12
 	low := 0.
