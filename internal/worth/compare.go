@@ -30,7 +30,7 @@ type Design struct {
 	Described   []string // arms that are compared for information
 	// Margin is the least difference that counts, above 0. It is not used with ValueUSD.
 	Margin float64
-	// ValueUSD is the worth of one right answer, above 0. The differences are then those of the score minus cost /
+	// ValueUSD is the worth of one right answer, above 0. Arms are then compared by the score minus cost /
 	// ValueUSD, and the margin is 0 (net benefit, Stinnett and Mullahy 1998).
 	ValueUSD *float64
 	Seed     uint64 // seeds folds and resampling
@@ -69,8 +69,8 @@ const (
 // Comparison is the comparison of the treatment with one arm.
 type Comparison struct {
 	Arm string `json:"arm"`
-	// Interval is the difference in score, the treatment minus the arm. With a value, it is net of costs. It is
-	// null below two clusters. With a value it is also null if a cost is unknown.
+	// Interval is the difference in score, the treatment minus the arm. If [Design.ValueUSD] is set, costs are
+	// subtracted. Interval is null below two clusters, and if a cost that it needs is unknown.
 	Interval *Interval `json:"interval"`
 	// P is the p value for any difference. It is McNemar's exact p for binary scores without groups, and otherwise
 	// that of a t test. PAdjusted is P with Holm's adjustment over all comparisons of the report.
@@ -118,9 +118,9 @@ type Best struct {
 	// other folds. Several members may be equally good. It is empty if the comparison is in money and a cost is
 	// unknown.
 	Picked [][]string `json:"picked"`
-	// Size is the difference to the picked members. It is null in the same cases as that of a [Comparison]. It
-	// estimates the size of the advantage and is no test. For a council that is exactly as good as its best member,
-	// such a test would find an advantage too often.
+	// Size is the difference to the picked members. It is null in the same cases as the interval of a [Comparison].
+	// It estimates the size of the advantage and is no test. For a council that is exactly as good as its best
+	// member, such a test would find an advantage too often.
 	Size *Interval `json:"size"`
 }
 
@@ -130,9 +130,9 @@ type Report struct {
 	Clusters  int             `json:"clusters"`
 	Verdict   Verdict         `json:"verdict"`
 	Reason    UndecidedReason `json:"reason"` // "" unless undecided
-	// Needed is how many questions would show a gain of twice the margin. It is null unless there are too few.
+	// Needed is how many questions would show a gain of twice the margin. It is null if Reason is not [TooFew].
 	Needed      *int         `json:"needed"`
-	Margin      float64      `json:"margin"` // 0 with a value
+	Margin      float64      `json:"margin"` // 0 if ValueUSD is set
 	ValueUSD    *float64     `json:"value_usd"`
 	Treatment   string       `json:"treatment"`
 	Comparisons []Comparison `json:"comparisons"`
@@ -143,8 +143,8 @@ type Report struct {
 	Rivals      int          `json:"rivals"` // the number of rivals that the treatment has to beat
 }
 
-// Compare compares the arms of questions as the plan says. The verdict must be the same with missing scores as 0
-// and without the questions that have one.
+// Compare compares the arms of questions as the plan says. It computes the verdict twice: with missing scores as 0,
+// and without the pairs in which a score is missing. If the two verdicts differ, the comparison is undecided.
 func Compare(questions []Question, plan Design) Report {
 	r := report(questions, plan, everything)
 	if r.Verdict != Undecided {
@@ -372,7 +372,8 @@ func countClusters(questions []Question) int {
 // folds is the largest number of parts that the clusters are divided into.
 const folds = 10
 
-// foldOf divides the clusters into min(10, clusters) folds of nearly the same size. The rank of a hash decides.
+// foldOf divides the clusters into min(10, clusters) folds of nearly the same size. It sorts the clusters by a
+// hash, and deals them out to the folds in turn.
 func foldOf(questions []Question, seed uint64) map[string]int {
 	type ranked struct {
 		name string

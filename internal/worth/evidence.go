@@ -21,7 +21,7 @@ const (
 // EqualWithin is how far a share may be from one half and still count as equal.
 const EqualWithin = 0.05
 
-// GainFrom is the least gain at which the reviewers add something to the labels of people.
+// GainFrom is the least [PPI.Gain] at which the reviewers add something to the labels of people.
 const GainFrom = 1.1
 
 // Preference says which is preferred, the synthesis or the top-ranked answer. It is a matter of taste. It does not
@@ -80,9 +80,11 @@ type Shadow struct {
 	Missing  int        `json:"missing"` // counts reviewers without a choice
 	// Synthesis is the share of a session's reviewers that prefer the synthesis, on average. Ties count half.
 	Synthesis *Share `json:"synthesis"`
-	// EqualLength is that share if both texts were equally long. It is null if the lengths allow no estimate.
+	// EqualLength is what Synthesis would be if both texts were equally long. It is null if the lengths allow no
+	// estimate.
 	EqualLength *EqualShare `json:"at_equal_length"`
-	// First is the share of the text that was shown first. Ties count half. It is .5 if the order does not matter.
+	// First is the share of choices for the text that was shown first. Ties count half. It is .5 if the order does
+	// not matter.
 	First     *Share           `json:"first_shown"`
 	Reviewers []ShadowReviewer `json:"reviewers"` // by id
 }
@@ -90,7 +92,7 @@ type Shadow struct {
 // EqualShare is a share at equal length.
 type EqualShare struct {
 	Estimate    float64    `json:"estimate"`
-	PerDoubling float64    `json:"per_doubling"` // for each doubling of the synthesis' length relative to the other
+	PerDoubling float64    `json:"per_doubling"` // the change for each doubling of the ratio of lengths
 	CI95        [2]float64 `json:"ci95"`
 }
 
@@ -116,11 +118,11 @@ type People struct {
 	Labelled int `json:"labelled"`
 	// Synthesis is the share of people that prefer the synthesis to the top-ranked answer. Ties count half.
 	Synthesis *Share `json:"synthesis"`
-	// Lowest is that share if people preferred the top-ranked answer in all wanted sessions without a label. Highest
-	// is that share if they preferred the synthesis there.
+	// Lowest is what Synthesis would be if people preferred the top-ranked answer in all wanted sessions without a
+	// label. Highest is what it would be if they preferred the synthesis in these sessions.
 	Lowest  *Share `json:"if_the_others_prefer_the_top"`
 	Highest *Share `json:"if_the_others_prefer_the_synthesis"`
-	// Powered combines that share with the choices of reviewers in other sessions. It is null below 50 labels.
+	// Powered combines Synthesis with the choices of reviewers in other sessions. It is null below 50 labels.
 	Powered *PPI `json:"with_reviewers"`
 	// JudgeAdds says that the reviewers are worth at least 10 % more labels. It is null without Powered.
 	JudgeAdds *bool      `json:"reviewers_add"`
@@ -147,8 +149,8 @@ type AgreementOfReviewer struct {
 	Agreement
 }
 
-// Agreement is the share of pairs of answers that an order ranks as a person does. A pair counts only if the person
-// prefers one of its answers. Chance is .5.
+// Agreement is the share of pairs of answers that the council, or one reviewer, orders as a person does. A pair
+// counts only if the person prefers one of its answers. Chance is .5.
 type Agreement struct {
 	Pairs    int `json:"pairs"`
 	Sessions int `json:"sessions"`
@@ -177,8 +179,8 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 
 // Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to
 // 1, that preferred the synthesis. Ties count half. It leaves out sessions without a choice. Of the sessions of one
-// question, by question_key or query_hash, it takes only the first. The later ones are no further evidence, and a
-// mean over all of them would change an earlier share at each look.
+// question, by question_key or query_hash, it takes only the first. Later sessions of the question are no further
+// evidence. A mean over all its sessions would change a share that was already used.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
 	asked := map[string]bool{}
@@ -195,8 +197,8 @@ func Preferences(records []council.ShadowRecord) []float64 {
 	return shares
 }
 
-// questions returns a function that returns the question of a record, or "" if the record has none. Records that
-// have both a key and a hash say which key and which hash belong to the same question.
+// questions returns a function that returns the question of a record, or "" if the record has none. If a record has
+// both a key and a hash, the two belong to the same question.
 func questions(records []council.ShadowRecord) func(council.ShadowRecord) string {
 	asked := stat.Groups{}
 	names := func(r council.ShadowRecord) (hash, key string) {

@@ -21,14 +21,14 @@ type Judgement struct {
 	// Verdicts holds two verdicts of each judge, with the treatment shown first and second. A verdict is 1 if the
 	// treatment is better, 0 if the other arm is, .5 for a tie, and nil if the reply was no judgement.
 	Verdicts [][2]*float64
-	// LogLength is log2 of the treatment's length divided by the other's.
+	// LogLength is log2 of a ratio: the length of the treatment's text divided by that of the other arm's.
 	LogLength float64
 }
 
 // Judged holds what a judged comparison adds to a [Comparison].
 type Judged struct {
 	EqualLength *EqualLength `json:"at_equal_length"` // is null if the lengths do not vary
-	Unstable    int          `json:"unstable"`        // counts pairs of orders that got different verdicts
+	Unstable    int          `json:"unstable"`        // counts how often a judge's two verdicts differ
 	Missing     int          `json:"missing"`         // counts replies that are no judgement
 
 	// sameLength says that all texts are equally long, so the plain difference is the difference at equal length.
@@ -95,8 +95,9 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 }
 
 // CompareJudged compares the treatment with each comparator by the verdicts of judges. The result is the judgement
-// of these judges, not what is right. The verdict must be the same whichever side all missing judgements were for.
-// The plan must have no members, because the judges do not compare the treatment with each of them.
+// of these judges, not what is right. The comparison is decided only if the verdict is the same with all missing
+// judgements for the treatment, and with all of them against it. The plan must have no members, because the judges
+// do not compare the treatment with each of them.
 func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	r := judgedReport(questions, plan, nil)
 	if r.Verdict == Undecided {

@@ -37,7 +37,7 @@ type Interval struct {
 	CI95  [2]float64 `json:"ci95"`
 	P     float64    `json:"p_two_sided"` // for any difference
 	// Discordance is the mean square of the differences. For binary scores it is the share of questions at which
-	// they differ.
+	// the scores differ.
 	Discordance float64 `json:"discordance"`
 }
 

@@ -23,21 +23,22 @@ type SeatsReport struct {
 	Questions int          `json:"questions"`
 	Clusters  int          `json:"clusters"`
 	Seats     []SeatFigure `json:"seats"`
-	// Phi holds the error correlation of each two seats. It is null on the diagonal, and if one of them is always
-	// right or always wrong. MeanPhi is the mean over pairs of seats.
+	// Phi holds the error correlation of each two seats. It is null on the diagonal, and if one of the two seats is
+	// always right or always wrong. MeanPhi is the mean over pairs of seats.
 	Phi     [][]*float64 `json:"phi"`
 	MeanPhi *float64     `json:"mean_phi"`
 	// Varying counts the seats that were sometimes right and sometimes wrong. Effective is how many independent
-	// seats they are worth, k/(1+(k-1) mean phi) (Kish 1965). It is null if the denominator is 1e-9 or less. The
-	// interval needs 15 errors and 15 right answers of each seat.
+	// seats these are worth: k/(1+(k-1) MeanPhi), where k is Varying (Kish 1965). It is null if the denominator is
+	// 1e-9 or less. The interval needs 15 errors and 15 right answers of each seat.
 	Varying   int           `json:"seats_that_vary"`
 	Effective stat.Estimate `json:"effective_seats"`
 	// AllWrong is the share of questions at which every seat is wrong. Ceiling is the rest, which is the most that
 	// a vote or a ranking can reach. A synthesis can do better.
 	AllWrong *float64 `json:"all_wrong"`
 	Ceiling  *float64 `json:"ceiling"`
-	// Majority is the share of questions at which most seats are right. Ties count half. Independent is the same
-	// share if the errors were independent. Gap is how much the common errors cost.
+	// Majority is the share of questions at which most seats are right. Ties count half. Independent is what this
+	// share would be if the errors were independent. Gap is Independent minus Majority, which is what the common
+	// errors cost.
 	Majority    *float64 `json:"majority"`
 	Independent *float64 `json:"majority_if_independent"`
 	Gap         *float64 `json:"gap"`
@@ -284,8 +285,9 @@ func kish(k int, mean float64) float64 {
 	return math.NaN()
 }
 
-// effective returns how many independent seats the seats are worth. The interval is that of atanh(mean phi), by
-// leaving out one cluster at a time, on t with one degree of freedom less than clusters.
+// effective returns how many independent seats the seats are worth. The interval is computed for atanh(mean phi)
+// and then transformed. It comes from leaving out one cluster at a time, and Student's t on one degree of freedom
+// less than there are clusters.
 func effective(all *errorCounts, parts []*errorCounts, mean float64, varying int) (e stat.Estimate) {
 	if value := kish(varying, mean); !math.IsNaN(value) {
 		e.Value = &value
