@@ -19,9 +19,9 @@ const (
 )
 
 // chance fills in the level of an agreement and its p. p is the share of random shuffles after which the ballots
-// agree at least as much. Each ballot is shuffled within itself. Its ties and gaps stay where they are, so
-// agreement that comes only from ties and gaps is not surprising. This is a permutation test of W with Monte Carlo.
-// The observed order counts as one of the draws (Phipson and Smyth 2010).
+// agree at least as much. A shuffle exchanges the places of the candidates within one ballot. The ballot keeps its
+// ties and the candidates that it leaves out, so agreement that comes only from these is not surprising. This is a
+// permutation test of W with Monte Carlo. The observed order counts as one of the draws (Phipson and Smyth 2010).
 func (c count) chance(a *council.Agreement, seed int64) {
 	a.Level = council.AgreementUnknown
 	defer func() { a.Sentence = a.Level.Sentence() }()
@@ -129,7 +129,8 @@ func (d deviations) add(deviation []float64, row []int) {
 	}
 }
 
-// alike returns the ballots as they would be if all reviewers agreed as far as their ties and gaps allow.
+// alike returns the ballots as they would be if all reviewers agreed as far as their ties, and the candidates that
+// they leave out, allow.
 func (d deviations) alike() [][]int {
 	rows := make([][]int, len(d.places))
 	for i, row := range d.places {

@@ -10,8 +10,8 @@
 // compared exactly and rounded only for output.
 //
 // Kendall's W is computed over the ballots that rank all candidates that their reviewer could rank. If own answers
-// are hidden, the differences of each pair are divided by the number of ballots that compare it. For ballots over
-// all candidates that is the textbook formula.
+// are hidden, the differences between two candidates are divided by the number of ballots that compare the two. For
+// ballots over all candidates that is the textbook formula.
 package ranking
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Vote is one reviewer's ballot, with members in the place of labels.
+// Vote is one reviewer's ballot. It names members, where the reviewer's reply had labels.
 type Vote struct {
 	Reviewer string   `json:"reviewer"`
 	Shown    []string `json:"shown"` // the candidates on its slate
-	// Places holds the members that it ranked, best first. Members at one place are tied. Members that were not
-	// shown, the reviewer itself and repetitions do not count, and the places behind them move up.
+	// Places holds the members that the reviewer ranked, best first. Members at one place are tied. Members that
+	// were not shown, the reviewer itself and repetitions do not count, and the places behind them move up.
 	Places [][]string `json:"places"`
 }
 
