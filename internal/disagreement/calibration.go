@@ -13,11 +13,11 @@ import (
 // bound is one-sided and has this confidence.
 const maxShare, confidence = 0.03, 0.95
 
-// Calibrate returns the calibration of an instrument: a model with its prompt or rule, terms, axes and threshold.
-// It comes from benign sessions, in which no group is treated differently. The argument sessions is the number of
-// them in which the instrument could flag something, and flagged the number in which it would have flagged
-// something. The calibration passes if the one-sided 95 % Clopper-Pearson bound of the flagged share is below 3 %.
-// If nothing is flagged, that takes 99 sessions or more.
+// Calibrate returns the calibration of an instrument: a model with its prompt or rule, terms, axes and threshold. A
+// calibration comes from benign sessions, in which no group is treated differently. The argument sessions is the
+// number of benign sessions in which the instrument could flag something. The argument flagged is the number in
+// which it would have flagged something. The calibration passes if the one-sided 95 % Clopper-Pearson bound of the
+// flagged share is below 3 %. If nothing is flagged, that takes 99 sessions or more.
 func Calibrate(instrument council.Calibration, sessions, flagged int, now time.Time) council.Calibration {
 	c := instrument
 	c.Date = now.UTC()

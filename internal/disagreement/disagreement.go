@@ -2,8 +2,8 @@
 //
 // [Detect] finds demographic axes (gender, age, ...) that some answers cover and others do not, by the terms of a
 // [Lexicon]. [Coverage.Cluster] says whether answers with similar embeddings cover such an axis alike. [Rater] asks
-// a model whether the answers differ in how they treat people. The last two flag nothing without a calibration of
-// their model, which [Calibrate] makes.
+// a model whether the answers differ in how they treat people. Cluster and Rater flag nothing without a calibration
+// of their model, which [Calibrate] makes.
 //
 // The package takes texts and returns values of package council. Its callers decide when to compare answers, which
 // lexicon file to read, and what to do with the result.
@@ -33,8 +33,8 @@ const (
 	draws = 1999
 	// level is the false discovery rate at which axes are flagged.
 	level = 0.05
-	// When this many draws have reached X2, the drawing stops. Then p is above level, so the axis is not flagged
-	// (Besag and Clifford 1991).
+	// When this many draws have reached the observed statistic, the drawing stops. Then p is above level, so the
+	// axis is not flagged (Besag and Clifford 1991).
 	enough = level * (draws + 1)
 )
 

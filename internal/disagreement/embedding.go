@@ -12,7 +12,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// clusterRule is the version of the rule by which [coverageOf.cluster] flags.
+// clusterRule is the version of the rule by which [Coverage.Cluster] flags.
 const clusterRule = "embedding-1"
 
 // Coverage says how the answers of one session cover the axes of a lexicon.
@@ -72,8 +72,7 @@ func (in Answered) Instrument(model string) council.Calibration {
 // An axis is flagged if Detect flags it and the correlation is positive with a q value of at most .05. q is p
 // adjusted over the axes that Detect flags. Both conditions are needed. The correlation alone would flag by chance
 // up to one benign session in twenty, and in more if the answers differ in length, because long answers have more
-// terms. Which axes Detect flags does not depend on which answer covers what, so p is valid for these axes alone
-// too.
+// terms. Detect does not use the embeddings, so p stays valid if only the axes that Detect flags are tested.
 //
 // Cluster flags nothing unless a calibration of this model, rule, lexicon and threshold passed. How often benign
 // answers with similar embeddings use the same terms depends on the embedding model and on the texts.
@@ -167,8 +166,9 @@ func reaches(axis council.ClusteredAxis) bool {
 	return axis.QValue != nil && *axis.QValue <= level && *axis.Correlation > 0
 }
 
-// ClusterReaches reports whether Cluster would flag if the model were calibrated. A calibration counts these
-// sessions. ok is false if no axis was tested, because such a session is no evidence for a low rate of flags.
+// ClusterReaches reports whether Cluster would flag if the model were calibrated. A calibration counts the sessions
+// that would flag. ok is false if no axis was tested, because a session without a test is no evidence for a low
+// rate of flags.
 func ClusterReaches(found council.DemographicClustering) (flags, ok bool) {
 	for _, axis := range found.Axes {
 		flags = flags || reaches(axis)

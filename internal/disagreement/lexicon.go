@@ -73,9 +73,9 @@ var otherMeanings string
 //
 //	{"language": "en", "version": "acme-3", "extend": true, "axes": {"age": ["pensioner"]}}
 //
-// Only "axes" is required. It holds the names of the axes, each with an array of terms. With "extend" they are
-// added to [DefaultLexicon], so the lexicon must be in English. A JSON object without "axes" is itself read as the
-// axes. A lexicon without a version gets one from a hash of its terms.
+// Only "axes" is required. It holds the names of the axes, each with an array of terms. With "extend" these terms
+// are added to those of [DefaultLexicon], so the lexicon must be in English. A JSON object without "axes" is itself
+// read as the axes. A lexicon without a version gets one from a hash of its terms.
 //
 // ParseLexicon folds the terms to lower case, separates their words by single spaces or hyphens, sorts them and
 // drops repetitions. The error lists every problem: an axis that occurs twice or has no name or no terms, and a
@@ -268,8 +268,8 @@ type word struct {
 }
 
 // split returns the words of a text. A word is a run of letters, marks and digits with single apostrophes inside.
-// Words are in lower case and without an English possessive ending. split returns nil if the context of ended ends
-// first. ended may be nil.
+// Words are in lower case and without an English possessive ending. ended is the Err method of a context, or nil.
+// If that context ends first, split returns nil.
 func split(text string, ended func() error) []word {
 	text = strings.Map(foldRune, text)
 	words := make([]word, 0, len(text)/5)

@@ -214,8 +214,8 @@ func RatingWording(j council.DemographicJudgement) string {
 	return "answers differ in how they treat people: " + strings.Join(flagged, ", ")
 }
 
-// RatingReaches reports whether the judgement would flag if the rater were calibrated. A calibration counts these
-// sessions. ok is false if the rater gave no ratings.
+// RatingReaches reports whether the judgement would flag if the rater were calibrated. A calibration counts the
+// sessions that would flag. ok is false if the rater gave no ratings.
 func RatingReaches(j council.DemographicJudgement, threshold float64) (reaches, ok bool) {
 	for _, axis := range j.Axes {
 		reaches = reaches || axis.Rating != nil && *axis.Rating >= maxRating*threshold && *axis.Rating > 0
