@@ -11,8 +11,8 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// relayed is a piece of text that is still being written, as the node that runs the session relays it. Older versions,
-// which know only one text at a time, ignore it, because it has no field "epoch".
+// relayed is a piece of a text that a model is still writing. The node that runs the session sends it to the other
+// nodes. Older versions know only one text at a time. They ignore a relayed piece, because it has no field "epoch".
 type relayed struct {
 	Owner int `json:"owner"` // the epoch of the node that runs the session
 	// The piece comes after the entry whose number is Number, and after the first Characters characters of its text.
@@ -168,7 +168,8 @@ func (f *follower) hear(data []byte) {
 	f.writeLocked(p)
 }
 
-// writeLocked shows a piece of text that continues what is shown. Text that is missing comes with the next entries.
+// writeLocked shows a piece of text that directly continues the shown text. It holds a piece that came too early, and
+// drops any other piece, because the next entries bring the whole text.
 func (f *follower) writeLocked(p relayed) {
 	v := &f.s.view
 	switch {
@@ -205,9 +206,9 @@ func (s *Session) closeLocked() {
 	close(s.done)
 }
 
-// demote ends the run of a session that another node has claimed, and follows its log instead. A session that
-// continued without its log has shown more than the log holds, so its watchers must ask again. demote reports false
-// if there are no other nodes, or if the session was handed over.
+// demote ends the run of a session that another node now owns, and follows the log of that node instead. A session
+// that continued without its log has shown more than the log holds, so its watchers must ask again. demote returns
+// false and does nothing if there are no other nodes, or if this node has handed the session over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s := k.s
 	st := k.s.store

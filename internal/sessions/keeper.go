@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// beginsWithin is how long the entry that begins the run or ends a stage waits for the next entry, which says what
-	// calls begin (calls.begun). Both are then stored together.
+	// beginsWithin is how long the keeper waits for the entry that says which calls begin (calls.begun). That entry
+	// usually follows at once when the run begins or a stage ends. With the wait, both entries are stored together.
 	beginsWithin = 20 * time.Millisecond
 	// minPause is the first pause between two tries to append. Later pauses are longer.
 	minPause = 50 * time.Millisecond
@@ -45,8 +45,8 @@ type keeper struct {
 	// seq is the sequence number of the last message of the log. Only the goroutine that stores uses seq.
 	seq uint64
 
-	// whole says that the log must stay, although the session continued without it. The mutex of the Store guards
-	// it.
+	// whole says that the log must stay in the journal, although the session continued without it: the log was
+	// completed later, or another node now owns it. The mutex of the Store guards whole.
 	whole bool
 
 	// The mutex of the session guards all fields below.
@@ -65,7 +65,8 @@ type keeper struct {
 	stopped bool // nothing more is stored
 	end     *ending
 	work    work
-	// owned is a time at which this node owned the session, as the log confirmed later.
+	// owned is a time at which this node still owned the session: the start of the last successful operation on the
+	// log.
 	owned time.Time
 }
 
@@ -77,12 +78,13 @@ type unstored struct {
 	hidden  []piece            // pieces that are not shown until the queue is stored
 }
 
-// work says whether a session works, or only waits for replies. The keeper passes this on to the journal.
+// work says whether a session works in this process, or only waits for replies of providers. The journal notes this,
+// so that after a crash only the sessions that worked count as possible causes.
 type work struct {
 	begun bool // the run has begun
 	calls int  // calls under way
 	fresh bool // a call has ended, and no event has reported it yet
-	noted bool // what the journal was last told
+	noted bool // whether the journal last noted that the session works
 }
 
 // pending is an entry on its way to the journal.
@@ -117,8 +119,8 @@ func (k *keeper) calling() (landed func()) {
 	}
 }
 
-// noteWorkLocked tells the journal whether the session works or waits for its calls. A session that waits cannot crash
-// the process, so after a crash, only a session that worked is suspected of causing it.
+// noteWorkLocked tells the journal whether the session works or waits for its calls. A session that waits runs no code
+// that could crash the process.
 func (k *keeper) noteWorkLocked() {
 	works := k.work.begun && !k.stopped && (k.work.calls == 0 || k.work.fresh || len(k.queue) > 0) && (!k.closed || len(k.queue) > 0)
 	if works != k.work.noted {
@@ -284,9 +286,9 @@ func asksToCancel(m *journal.Stored) bool {
 	return n > 0 && m.Entries[n-1].Type == runlog.TypeCancelled
 }
 
-// cancel cancels the run at once, and waits until the log holds the request. Otherwise the next process would
-// continue the session. stored is false if this process appends no more to the log: the session has ended, its log
-// is gone, or another process owns it.
+// cancel cancels the run at once. It also appends the request to the log and waits until the request is stored,
+// because otherwise another process would continue the session. stored is false if this process no longer appends to
+// the log: the session has ended, its log is gone, or another process owns it.
 func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 	k.s.mu.Lock()
 	ends := k.closed
@@ -307,8 +309,9 @@ func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 	return k.number >= last && !ends, nil
 }
 
-// giveUpLocked lets the session continue without its log, and shows what was held back. The keeper still tries to
-// write the log, so that no later start takes the session for a running one.
+// giveUpLocked lets the session continue without its log, and shows the entries and texts that waited for the log. The
+// keeper still tries to store them. Otherwise a later process would find a log without an end, and run the session
+// again.
 func (k *keeper) giveUpLocked() {
 	if k.open {
 		return
@@ -441,7 +444,8 @@ func (k *keeper) without() bool {
 	return k.open
 }
 
-// finish drops what is not stored, because a session with a queue is never packed.
+// finish drops the entries that are not stored. While a session has such entries, its memory cannot be freed (see
+// pack).
 func (k *keeper) finish() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -450,8 +454,8 @@ func (k *keeper) finish() {
 	k.noteWorkLocked()
 }
 
-// over reports whether the session has ended without its log. A log without its end is of no use, and the room that
-// it takes may be the room that is missing.
+// over reports whether the session has ended and its log could not be written. If the journal is full, run deletes
+// such a log, because a log without its end is useless and takes space.
 func (k *keeper) over() bool {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -465,8 +469,8 @@ func (k *keeper) abandon() {
 	k.giveUpLocked()
 }
 
-// next waits for a message to store. If another node may have appended to the log, it returns a message without
-// entries. ok is false when nothing more will come.
+// next waits for a message to store. If another node may have appended to the log, the message has no entries. ok is
+// false when nothing more will come.
 func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 	for {
 		m, due, over := k.take()
@@ -553,8 +557,8 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	return nil
 }
 
-// advance shows the first entries of the queue, which are now stored. seq is the sequence number of the last message of
-// the log.
+// advance shows the entries at the front of the queue that are now stored. Their number is the argument stored. seq is
+// the sequence number of the last message of the log.
 func (k *keeper) advance(stored int, seq uint64) {
 	k.seq = seq
 	k.s.mu.Lock()
@@ -581,10 +585,12 @@ func (k *keeper) advance(stored int, seq uint64) {
 	}
 }
 
-// resolve looks at the last message of the log when an append of the given number of entries was refused. It returns
-// how many of these entries are stored. The message may be an earlier try of this node that got no answer, or a part of
-// such a try. The message may also be another node's request to cancel the session, perhaps after such a try. In that
-// case resolve cancels the run. ok is false if another process owns the log.
+// resolve is called when the log does not end with the message that this node expected. From the last message, it
+// finds out how many entries at the front of the queue are stored. The argument entries is the largest possible
+// number. There are three cases. (1) This node appended the message in an earlier try that got no answer. That try may
+// have held fewer entries. (2) Another node appended the message to ask this node to cancel the session. Such a try
+// may come before the message. resolve then cancels the run. (3) Otherwise another process owns the log, and ok is
+// false.
 func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// leasePoll is the pause between two checks of a call that waits for the lease.
+	// leasePoll is the pause between two checks whether a waiting call may begin (see mayCall).
 	leasePoll = 50 * time.Millisecond
-	// hearEvery is the shortest pause between two looks at the last messages of the sessions that run here.
+	// hearEvery is the shortest pause between two rounds in which hearOthers looks at the sessions that run here.
 	hearEvery = 100 * time.Millisecond
 )
 
@@ -28,8 +28,9 @@ func (st *Store) fresh() bool {
 }
 
 // mayCall is runlog.Log.MayCall. It waits until the lease of this node is confirmed, until ctx ends, or until the
-// session continues without its log. After a time without a confirmed lease, another node may own the session. mayCall
-// then waits until the log confirms that this node still owns it. If another node owns it, the keeper ends the run.
+// session continues without its log. If the lease was not confirmed for some time, another node may own the session.
+// mayCall then also waits until the log confirms that this node still owns the session. If another node owns the
+// session, the keeper ends the run.
 func (k *keeper) mayCall(ctx context.Context) error {
 	for {
 		fresh := k.s.store.fresh()
@@ -117,9 +118,9 @@ func (k *keeper) hear(ctx context.Context) error {
 type Runner struct {
 	// Place takes one of the limited places for sessions that run. ok is false if no place is free.
 	Place func() (release func(), ok bool)
-	// Run runs a session to its end, from the state in its Log. It passes a function that cancels the run to
-	// Session.Begin. It does not wait for the end. release frees the session's place. release is nil if no place was
-	// taken.
+	// Run starts the run of a session from the state in its Log, and does not wait for the end. It passes a function
+	// that cancels the run to Session.Begin. release frees the place of the session when the run ends. release is nil
+	// if no place was taken.
 	Run func(r Resumed, release func())
 }
 
@@ -129,19 +130,19 @@ type deaths struct {
 	lease  time.Duration
 	every  time.Duration // the pause between two calls of look
 	looked time.Time     // when look was last called
-	// since is the time from which this node's own lease was always confirmed. It is zero if the lease is not
-	// confirmed.
+	// since is the time since which this node's own lease has been confirmed without a gap. It is zero if the lease is
+	// not confirmed.
 	since  time.Time
 	absent map[string]time.Time // nodes without a key, and when that was first seen
 }
 
-// unchanged is the last message of a log, and the time at which this node first saw it.
+// unchanged is the sequence number of the last message of a log, and when this node first saw that message.
 type unchanged struct {
 	seq   uint64
 	since time.Time
 }
 
-// note takes the rows of the sessions that run, after each look.
+// note notes the rows of the sessions that run. It is called after each look.
 func (d *deaths) note(rows []journal.IndexRow) {
 	before := d.rows
 	d.rows = make(map[journal.ID]unchanged, len(rows))
@@ -154,8 +155,8 @@ func (d *deaths) note(rows []journal.IndexRow) {
 	}
 }
 
-// quiet returns how long a session has appended nothing. It counts only time in which this node's own lease was
-// confirmed.
+// quiet returns how long a session has appended nothing. Time in which this node's own lease was not confirmed does
+// not count.
 func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	u, ok := d.rows[row.ID]
 	if !ok || u.seq != row.Seq || d.since.IsZero() {
@@ -167,8 +168,9 @@ func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	return d.looked.Sub(u.since)
 }
 
-// look is called about once a second. If this node's own lease is not confirmed, or if the process slept, this node
-// knows nothing about the other nodes, and look begins to count again.
+// look records the time of this look at the other nodes. It is called about once a second. fresh says that this node's
+// own lease is confirmed. If it is not, or if the last look was too long ago because the process slept, this node may
+// have missed signs of life. look then discards how long other nodes have been silent.
 func (d *deaths) look(now time.Time, fresh bool) {
 	if !fresh || now.Sub(d.looked) > d.lease/3+d.every {
 		d.since = time.Time{}
@@ -212,7 +214,8 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 		rows := st.o.Journal.Unended()
 		d.note(rows)
 		if orphans := st.orphans(&d, rows); len(orphans) > 0 {
-			// All nodes see them at the same time. A random pause spreads them over the nodes.
+			// All nodes see the orphans at the same time. A random pause and a random order spread them over the
+			// nodes.
 			select {
 			case <-time.After(time.Duration(rand.Int64N(int64(st.o.Waits.Look)))): //nolint:gosec // no secret
 			case <-ctx.Done():
@@ -224,7 +227,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 				if !st.rescue(ctx, &d, row, r) {
 					break
 				}
-				d.look(time.Now(), st.fresh()) // Reading a large log takes long.
+				d.look(time.Now(), st.fresh()) // rescue may have taken long, because it reads a whole log.
 			}
 		}
 		select {
@@ -238,18 +241,18 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 // margin is how long a session may take beyond its time limit while the lease of its node is confirmed.
 func (st *Store) margin() time.Duration { return st.o.Lease + st.o.Waits.Margin }
 
-// orphans returns those rows of running sessions that no node seems to run.
+// orphans returns the rows of the sessions that have not ended but that no node seems to run.
 func (st *Store) orphans(d *deaths, rows []journal.IndexRow) (orphans []journal.IndexRow) {
 	nodes := st.o.Journal.Nodes()
 	for _, row := range rows {
 		switch {
 		case row.Node == st.o.Node:
-			// There are two cases. This node may have appended a request to cancel the session of another node, as
-			// the log shows. Or it stored a message and got no answer.
+			// The last message is from this node, but the session does not run here. Either this node asked another
+			// node to cancel the session, or an append of this node was stored and the answer was lost.
 			if !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
-		case st.o.Lease == 0: // Resume continues it, unless its end was lost after the start.
+		case st.o.Lease == 0: // Resume has continued it, unless the loss of its end was found after the start.
 			if st.o.Journal.LostPart(row.ID) && !st.has(row.ID) {
 				orphans = append(orphans, row)
 			}
@@ -297,8 +300,8 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r 
 	return placed
 }
 
-// suits reports whether this node may continue a session. Either it has the prompts that the session needs, or no
-// live node has them. Which nodes are alive is known after a lease.
+// suits reports whether this node may continue a session. Either it has the prompts that the session needs, or no live
+// node has them. A node knows which other nodes are alive only after it has watched them for a lease.
 func (st *Store) suits(p *past, d *deaths) bool {
 	if p.Cancelled || st.reads(p, st.o.Prompts) {
 		return true
@@ -315,7 +318,7 @@ func (st *Store) suits(p *past, d *deaths) bool {
 	return true
 }
 
-// reads reports whether a node with these prompts has all that a session needs.
+// reads reports whether a node with these prompts has all prompts that a session needs.
 func (st *Store) reads(p *past, prompts []string) bool {
 	return !slices.ContainsFunc(st.o.Needs(p.Plan, p.Stages()), func(n string) bool {
 		return !slices.Contains(prompts, n)
@@ -339,8 +342,8 @@ func (st *Store) storeLast(ctx context.Context) {
 	}
 }
 
-// maxPlain is how many ended sessions may wait until their end is stored. If more wait, only their own node shows
-// them.
+// maxPlain is how many ended sessions may wait until their end is stored. The ends of any more sessions are not
+// stored, and only the node that ran those sessions shows them.
 const maxPlain = 64
 
 // plain is a session in memory that has ended.
@@ -349,8 +352,8 @@ type plain struct {
 	plan *council.Plan
 	end  ending
 	key  string // Start.Repeat if the end answers a repeated request, else ""
-	// stored, if it is not nil, makes this a marker without a session. stored is closed when the ends that were queued
-	// before the marker are stored.
+	// stored is nil for a session. A plain whose stored is not nil is only a marker in the queue: stored is closed
+	// when all ends that were queued before the marker are stored.
 	stored chan struct{}
 }
 

@@ -8,11 +8,12 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// seat replaces the data of an event that reported an answer or a review, in a packed session. It names the member.
+// seat is the id of a member. In a packed session, it replaces the data of an event that reported an answer or a
+// review.
 type seat string
 
-// pack drops what the JSON of an ended session also holds: texts, and many small structs, which the garbage
-// collector would visit. Most sessions are not read again.
+// pack drops the decoded form of an ended session, because its JSON holds the same texts. It also saves the garbage
+// collector the visit of many small structs. Most sessions are not read again.
 func (s *Session) pack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxCrashes is how many processes may die while a session works. Then the session ends with what it has, because
-	// it may be what kills them.
+	// maxCrashes is how many processes may die while a session works (see work). After that, the session ends with the
+	// results that it has, because the session itself may crash the processes.
 	maxCrashes = 3
 	// maxOwners is how many processes may die while they own a session that only waits. Each of these processes may
 	// have paid for the same calls again.
@@ -30,12 +30,13 @@ type past struct {
 	number  int          // the number of the last entry
 	view    view
 	damaged error
-	// overdue says that the owner of the session has appended nothing for longer than the session may take.
+	// overdue says that the owner of the session has appended nothing for longer than the run of the session may take.
 	overdue bool
 }
 
-// readPast reads a log. If the head of the log is lost, the session cannot be continued. The past is then nil,
-// unless the session has ended.
+// readPast returns the past that the messages of a log describe. It returns nil if there are no messages. It also
+// returns nil if the head of the log is lost and the session has not ended, because such a session cannot be
+// continued.
 func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	if len(stored) == 0 || !hasHead(stored[0]) && !ends(stored[len(stored)-1]) {
 		return nil, nil
@@ -119,7 +120,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	}
 	s := st.sessions[id.Session]
 	st.mu.Unlock()
-	if s != nil { // This node has just taken it over.
+	if s != nil { // This node has just taken the session over.
 		return s.there(ctx)
 	}
 	loading := ctx
@@ -203,11 +204,12 @@ type Resumed struct {
 	Cancelled bool // a client asked to cancel the session
 }
 
-// Resume runs the sessions in the journal that have not ended. On one machine, the earlier processes are gone. Resume
-// then claims all sessions before it returns, and takes no places for them (see Runner). A session that cannot be
-// claimed, because the journal is full for example, is tried again until Close. On a cluster, Resume begins to look for
-// the sessions of dead nodes, until Close. It logs what is wrong with a session. It is called once, before all other
-// methods.
+// Resume continues the sessions in the journal that have not ended. Call it once, before all other methods. Without a
+// lease (one machine), no earlier process can still run, so Resume makes this process the owner of every session
+// before it returns. If this fails for a session, for example because the journal is full, Resume tries again in the
+// background until Close. The sessions that it continues before it returns do not count against the limit of sessions
+// that run. In all cases, Resume starts takeOver, which looks for sessions without a run until Close. With a lease
+// (cluster), takeOver finds the sessions of dead nodes. Resume logs what is wrong with a session.
 func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return
@@ -232,10 +234,11 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	}
 }
 
-// anybody allows a claim to replace any owner.
+// anybody is an argument of claim. With it, this process becomes the owner whoever owned the session before.
 func anybody(*past) bool { return true }
 
-// claimLeft claims and runs sessions, again and again, until all are claimed or ctx ends.
+// claimLeft tries at intervals to become the owner of the sessions in left and to run them, until it owns all of them
+// or ctx ends.
 func (st *Store) claimLeft(ctx context.Context, left []journal.IndexRow, r Runner) {
 	tick := time.NewTicker(st.o.Waits.Claim)
 	defer tick.Stop()
@@ -252,7 +255,8 @@ func (st *Store) claimLeft(ctx context.Context, left []journal.IndexRow, r Runne
 	}
 }
 
-// goOn takes a place for a session, claims it and runs it. placed is false if no place is free.
+// goOn takes one of the limited places for sessions that run (see Runner). It then makes this process the owner of a
+// session, as claim does, and runs the session. placed is false if no place is free.
 func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*past) bool) (placed bool, err error) {
 	release, ok := r.Place()
 	if !ok {
@@ -267,8 +271,8 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*p
 	return true, nil
 }
 
-// claim makes this process the owner of a session, if the function free allows that. It returns nil if there is nothing
-// to continue.
+// claim makes this process the owner of a session, if the function free returns true for its past. claim returns nil
+// if there is nothing to continue.
 func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
 	st.claiming.Lock()
 	defer st.claiming.Unlock()
@@ -276,7 +280,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 		return nil, nil
 	}
 	row, _ := st.o.Journal.Row(id)
-	st.o.Journal.Working(id, true) // Reading its log may be what crashes processes.
+	st.o.Journal.Working(id, true) // Reading the log may itself crash the process.
 	defer st.o.Journal.Working(id, false)
 	p, err := st.load(ctx, id)
 	if err != nil {
@@ -319,7 +323,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 }
 
 // holdsKey reports whether a session that has not begun still has its key. If its node gave the key up, another
-// session may have it, and holdsKey removes the log.
+// session may have the key by now. holdsKey then removes the log.
 func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, error) {
 	if st.o.Lease <= 0 || p.head.Key == "" || p.begun() {
 		return true, nil
@@ -361,8 +365,8 @@ func (s *Session) Begin(cancel context.CancelCauseFunc) {
 	s.cancel = cancel
 }
 
-// release hands the session over to another process, and ends the log for now. For the clients of this process, the
-// session ends without a result.
+// release appends an entry to the log which says that no node owns the session, so that another process can continue
+// the session. For the clients of this process, the session ends without a result.
 func (s *Session) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 // in the order in which the texts began.
 type Position struct {
 	Number int // number of the last entry that the reader has, from 1
-	// Characters[i] is how many Unicode code points the reader has of the text that is or becomes the entry Number+1+i.
+	// Characters[i] belongs to the text that is the entry Number+1+i, or will become that entry. It is how many
+	// Unicode code points of the text the reader has.
 	Characters []int
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// replayFor is how long a repeated request gets the end of the first session as its answer. The time counts
-	// from that end, and again from each replay. replayAtMost bounds the time from the end.
+	// A replay answers a repeated request with the end of the first session. A replay is possible for replayFor after
+	// that end, and for replayFor after each replay, but no longer than replayAtMost after that end.
 	replayFor    = 2 * time.Minute
 	replayAtMost = 10 * time.Minute
 	// maxReplays is how many ends are remembered. The oldest are forgotten first.
@@ -34,9 +34,9 @@ func (r *replay) over() bool {
 	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
 }
 
-// Repeated returns the session that answers a repeated request, or nil if a new session may begin. It returns a session
-// that failed after calls were paid, that was cancelled, or whose client left before its end. The session has ended: if
-// it is still being cancelled, Repeated waits for that.
+// Repeated returns the session that answers a repeated request, or nil if a new session may begin. Such a session
+// failed after calls were paid, was cancelled, or lost its client before its end. The returned session has ended: if
+// it is still being cancelled, Repeated waits for its end.
 func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	for key != "" {
 		s, ended := st.replayed(key)

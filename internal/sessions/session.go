@@ -21,7 +21,7 @@ type Start struct {
 	// Repeat identifies the request if a repetition of it must not be paid for again, and is "" otherwise. It is only
 	// for sessions in memory. See Store.Repeated.
 	Repeat string
-	// Background says that the session continues without its client. A session with a Key does so too, because its
+	// Background says that the session continues without its client. A session with a Key also continues, because its
 	// owner may send the request again.
 	Background bool
 	// Cancel ends the run early.
@@ -72,8 +72,8 @@ type Session struct {
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Log returns what connects the run to the log of the session, or nil if the session is in memory alone. The run calls
-// Log when it begins, and the keeper notes that the run has begun.
+// Log returns the connection of the run to the log of the session, or nil if the session is in memory alone. The run
+// calls Log when it begins, so Log also notes in the keeper that the run has begun.
 func (s *Session) Log() *runlog.Log {
 	if s.keeper == nil {
 		return nil
@@ -157,15 +157,15 @@ func (end *ending) entry() council.Entry {
 	return council.Entry{Type: end.event.Type, Data: end.last[:len(end.last)-1]}
 }
 
-// result returns the entry that holds the session if it failed.
+// result returns the entry that holds the session. Only the log of a failed session has such an entry.
 func (end *ending) result() pending {
 	return pending{entry: council.Entry{Type: runlog.TypeResult, Data: end.body[:len(end.body)-1]}}
 }
 
-// Finish ends a session with what its run returned. If the run failed, problem is the problem document, which becomes
-// the data of the last entry. The argument session may then be nil, and s keeps what it has so far. If the session
-// cannot be encoded, Finish returns an error, and the session has not ended. If the session is in the journal, its end
-// is shown once the end is stored.
+// Finish ends a session with the result of its run. If the run failed, problem is the problem document for clients,
+// which becomes the data of the last entry. If a failed run returned no session, the argument session is nil, and the
+// session ends with the results that it has observed. If the result cannot be encoded, Finish returns an error, and
+// the session has not ended. Clients see the end of a session in the journal only after the journal has stored it.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +198,7 @@ func (s *Session) endLocked(end ending) {
 	s.ended = time.Now()
 	s.cancel = nil
 	s.over = true
-	// Entries are encoded when they are first read. If no client watched, estimate their size.
+	// Entries are encoded when a reader first asks for them. If no reader did, estimate their size.
 	s.size = int64(4*len(s.body) + 100*len(s.view.events))
 	if s.view.encoded > 0 {
 		s.encodeLocked()
@@ -252,8 +252,9 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// Last returns the position after all entries and texts that are shown. If there are other nodes, they may have shown
-// more. Last then waits, at most Waits.Lag, until this node shows the entry whose number is the argument.
+// Last returns the position after all entries and texts that this node has shown. If there are other nodes, they may
+// have shown more. Last then waits until this node has shown the entry with the given number, but no longer than
+// Waits.Lag.
 func (s *Session) Last(ctx context.Context, number int) Position {
 	ctx, cancel := context.WithTimeout(ctx, s.store.o.Waits.Lag)
 	defer cancel()
@@ -274,8 +275,8 @@ func (s *Session) Last(ctx context.Context, number int) Position {
 	}
 }
 
-// Events is like Entries, for callers that want the events as they were observed. The two use different positions,
-// because an event of a session in memory that cannot be encoded has no entry.
+// Events is like Entries, for callers that want the events as the run reported them. A position that Events returned
+// is not valid for Entries, because an event in memory that cannot be encoded has no entry.
 func (s *Session) Events(behind Position) (events []council.Event, next Position, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +326,7 @@ func (s *Session) JSON() ([]byte, error) {
 // Done returns a channel that is closed when the session ends.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Result returns the session at its end, and the error that kept it from a result, or nil. Callers wait for Done
+// Result returns the session at its end. If the session failed, it also returns the error. Callers wait for Done
 // first. They must not change the session.
 func (s *Session) Result() (*council.Session, *council.Error) {
 	s.mu.Lock()

@@ -1,32 +1,34 @@
-// Package sessions keeps sessions while they run and for some time afterwards. Of each session it keeps the state
-// and the log. The pipeline runs the sessions, and each front door decides in which form a client sees a log, such
-// as server-sent events.
+// Package sessions keeps sessions while they run and for some time afterwards. For each session it keeps the state and
+// the log. The pipeline runs the sessions, and each front door (a package that serves an API) decides in which form a
+// client sees a log, such as server-sent events.
 //
-// The log of a session is an ordered list. A reader gets it as events, of the types that the run reported, or as
-// entries, whose data is JSON. Sessions and idempotency keys belong to the owner that made them.
+// The log of a session is an ordered list. A reader can get it as events, whose data are Go values, or as entries,
+// whose data is JSON. Sessions and idempotency keys belong to the owner that made them.
 //
-// A client can come back to a session that runs in the background or has an idempotency key. If there is a journal,
-// it holds these sessions, and another process can continue them. Their entries are shown once they are stored.
-// Text that a model is still writing is shown as it comes. All other sessions are in memory. Their events are
-// encoded when a reader first asks for entries, and all readers share the bytes. A second after its end, a session
-// is held as JSON alone, and it is decoded when a reader needs more.
+// A client can come back to a session that runs in the background or has an idempotency key. If there is a journal, it
+// stores the logs of these sessions, and another process can continue them. Clients see an entry of such a log only
+// after the journal has stored it. They see the text that a model is still writing before it is stored. All other
+// sessions are only in memory. Their events are encoded when a reader first asks for entries, and all readers share
+// the JSON. A second after its end, a session in memory is reduced to its JSON. The JSON is decoded when a reader
+// needs the Go values.
 //
 // # Decisions
 //
-// One log for all watchers. An event is encoded when it is first asked for, and all watchers share its JSON. Each
-// front door frames it. A watcher that waits has no buffer of its own, and one that does not read is cut off after
-// 30 s.
+// All watchers of a session read the same log. An event is encoded when a watcher first asks for it, and all watchers
+// share its JSON. Each front door adds the framing of its protocol. A watcher that waits has no buffer of its own. A
+// watcher that does not read is disconnected after 30 s.
 //
-// A lease says when a node may try to take a session over, and the log decides which node gets it. A node counts as
-// dead when its key has not changed for a lease. The node that counts uses its own clock, and its own lease must
-// have been confirmed all that time. The clocks of two nodes are never compared.
+// In a cluster, a lease decides when a node may try to take a session over, and the log of the session decides which
+// node becomes its owner. Each node renews a key of its own. A node counts as dead for another node when its key has
+// not changed for the time of a lease. The other node measures this time with its own clock, and only while its own
+// lease is confirmed. The clocks of two nodes are never compared.
 //
-// Old sessions are deleted whole, by us. The limits of a stream would cut single messages out of a log. The stream
-// therefore refuses a message that does not fit, and the nodes delete the logs of ended sessions, the oldest first.
-// Any node may do so.
+// The nodes delete an old session as a whole. A stream that enforces its own limits would delete single messages of a
+// log instead. The stream therefore refuses a message that does not fit, and the nodes delete the logs of ended
+// sessions, the oldest first. Any node may do so.
 //
 // A side request, such as for the title of a chat, leaves no session in the history. A chat program sends several side
-// requests with each turn. If these were kept, they would push the other sessions out of the history.
+// requests with each turn. If their sessions were kept, they would push the other sessions out of the history.
 package sessions
 
 import (
@@ -66,17 +68,17 @@ type Options struct {
 	Kept int
 	// KeptBytes is how many bytes the logs and the bodies of ended sessions may take.
 	KeptBytes int64
-	// Journal keeps the sessions that outlive their client. If it is nil, these are in memory too. The Store does
-	// not close it.
+	// Journal keeps the sessions that outlive their client. If it is nil, these sessions are in memory too. The Store
+	// does not close the Journal.
 	Journal *journal.Journal
 	// Node is the name of this process in the journal.
 	Node string
 	// Lease is how long another node must be silent to count as dead. It is 0 if there are no other nodes.
 	Lease time.Duration
 	Log   *slog.Logger // It is required with a Journal.
-	// Prompts are the versions of the prompts of this process. The journal tells them to the other nodes
-	// (journal.Options). Needs returns the versions that a node needs to continue a session. Nodes that have these
-	// versions take sessions over first. Both are required with a Lease.
+	// Prompts are the versions of the prompts that this process has. The other nodes learn them through the journal
+	// (journal.Options). Needs returns the prompt versions that a node needs to continue a session. While a node that
+	// has all of them is alive, only such nodes take the session over. Prompts and Needs are required with a Lease.
 	Prompts []string
 	Needs   func(council.Plan, []council.Stage) []string
 	Waits   Waits // the zero value stands for DefaultWaits
@@ -87,12 +89,13 @@ type Store struct {
 	o       Options
 	stop    context.CancelFunc // ends ctx, and with it the keepers
 	keepers sync.WaitGroup
-	// plain holds sessions in memory that have ended, and whose end is to be stored for other nodes.
+	// plain is the queue of storeLast: ended sessions in memory whose end other nodes must be able to show.
 	plain chan plain
 	tidy  chan struct{} // holds a token when a session in the journal has ended
 
 	runner Runner // set by Resume
-	// claiming is held while a session is claimed, so that two claims of this process do not compete.
+	// claiming is held while this process makes itself the owner of a session, so that two of its goroutines do not
+	// compete.
 	claiming sync.Mutex
 	refusals chan struct{} // holds a token if sessions in refused wait for their removal
 
@@ -105,7 +108,7 @@ type Store struct {
 	bytes    int64                    // the size of finished
 	replays  []*replay                // in the order in which they were noted
 	refused  map[journal.ID]refusal   // sessions that are still to be removed from the journal
-	expiry   *time.Timer              // fires when the time of the oldest finished session is over
+	expiry   *time.Timer              // fires when the retention of the oldest finished session is over
 	closed   bool
 	ctx      context.Context // of the keepers
 }
@@ -151,9 +154,9 @@ func New(o Options) *Store {
 	return st
 }
 
-// Add takes in a session that starts. If the owner has given the same key before, Add returns the session of that
-// request instead, and false. A session that the journal keeps is stored before Add returns. If it cannot be stored,
-// the error is a *council.Error.
+// Add adds a session that starts. If the owner has used the idempotency key before, Add returns the session of the
+// earlier request instead, and added is false. If the journal keeps the session, the head of its log is stored before
+// Add returns. If the head cannot be stored, the error is a *council.Error.
 func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, err error) {
 	for {
 		s = st.newSession(start)
@@ -209,7 +212,7 @@ func (st *Store) remove(s *Session) {
 	}
 }
 
-// disown forgets a session that another node now owns. Its log stays.
+// disown forgets a session that another node now owns. Its log stays in the journal.
 func (st *Store) disown(s *Session) {
 	st.mu.Lock()
 	s.keeper.whole = true
@@ -220,7 +223,8 @@ func (st *Store) disown(s *Session) {
 	st.remove(s)
 }
 
-// there waits until it is known whether a session could begin. It returns the session, or nil if it could not.
+// there waits until it is known whether a session could begin. It returns the session, or nil if the session could not
+// begin.
 func (s *Session) there(ctx context.Context) (*Session, error) {
 	if s.begun == nil {
 		return s, nil
@@ -280,9 +284,9 @@ func (st *Store) newSession(start Start) *Session {
 	return s
 }
 
-// holder returns the session with this id. It has the Idempotency-Key of another session, which therefore could not
-// begin. If err is not nil, the other session could not begin for that reason, and holder returns an error for the
-// client.
+// holder returns what Add answers when a session could not begin. If err is nil, another session has the
+// Idempotency-Key, and holder returns that session, whose id is the argument id. Otherwise err is the reason, and
+// holder turns it into an error for the client.
 func (st *Store) holder(ctx context.Context, owner Owner, id string, err error) (old *Session, _ error) {
 	if err == nil {
 		if old, err = st.readLog(ctx, journal.ID{Owner: string(owner), Session: id}); old == nil && err == nil {
@@ -354,8 +358,8 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	return "", nil
 }
 
-// refusal is a session that is to be removed from the journal. It could not begin, or it ended without its log and
-// is forgotten.
+// refusal names a session that must be removed from the journal, so that no process runs it. Either the session could
+// not begin, or it ended but its log could not be stored to the end.
 type refusal struct {
 	id    journal.ID
 	key   string // name of its key in the journal, "" if it has none
@@ -367,8 +371,8 @@ func (k *keeper) refusal() refusal { return refusal{k.id, k.head.Key, k.head.Epo
 // maxRefused is how many refused sessions may wait for their removal.
 const maxRefused = 1024
 
-// refuse removes a session that could not begin. Its head may be stored nevertheless, or still be on its way to the
-// journal.
+// refuse removes a session that could not begin. The head of its log may be stored nevertheless, or still be on its
+// way to the journal.
 func (st *Store) refuse(ctx context.Context, r refusal) {
 	st.mu.Lock()
 	st.forgetLaterLocked(r)
@@ -378,7 +382,7 @@ func (st *Store) refuse(ctx context.Context, r refusal) {
 	_ = st.forget(ctx, r) // If it fails, forgetRefused tries again.
 }
 
-// forgetLaterLocked has a session removed from the journal as soon as the journal answers.
+// forgetLaterLocked queues a session for forgetRefused, which removes it from the journal when the journal answers.
 func (st *Store) forgetLaterLocked(r refusal) {
 	if len(st.refused) >= maxRefused {
 		st.o.Log.Error("too much is to be deleted at once: a session may run again", "session_id", r.id.Session)
@@ -439,12 +443,14 @@ func (st *Store) forgetRefused(ctx context.Context) {
 	}
 }
 
-// keyWait is how long a node of a cluster waits for the session of a reserved key. The node that reserved the key
-// may be storing the session, and gives up after half of this time.
+// keyWait is how long a node of a cluster waits for the session that a reserved key belongs to. The node that reserved
+// the key may still be storing that session. If storing takes longer than half of this time, that node must confirm
+// the key (see confirmKey).
 func (st *Store) keyWait() time.Duration { return st.o.Lease / 3 }
 
-// confirmKey fails if another node may have given away the key of a stored session. Otherwise it takes the key once
-// more, which keeps other nodes from giving it away: from now on they can find the session.
+// confirmKey reserves the key of a stored session once more. From now on, other nodes cannot give the key to another
+// session, because they find the stored session first. confirmKey fails if another node may already have given the key
+// away.
 func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reservation) error {
 	_, still, err := st.o.Journal.TakeOver(ctx, hash, mine, mine)
 	if err == nil && still {
@@ -454,9 +460,9 @@ func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reser
 		err)
 }
 
-// reserve gives a session the key of its owner. since is the time at which the key was asked for. If another session in
-// the journal has the key, reserve returns the id of that session. A process that died may have left a key without a
-// session.
+// reserve reserves the idempotency key of a session in the journal. If another session has the key, other is the id of
+// that session. since is when this node sent the request for the reservation. A process that died may have reserved
+// the key without storing its session. reserve then takes the key over, in a cluster only after keyWait.
 func (st *Store) reserve(
 	ctx context.Context, s *Session,
 ) (other string, held journal.Reservation, since time.Time, err error) {
@@ -500,7 +506,7 @@ func (st *Store) awaitChange(atMost time.Duration) {
 	}
 }
 
-// takeKey gives a session its key if a reservation without a session holds it.
+// takeKey gives a session its key in place of a reservation whose session was never stored.
 func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Reservation) (journal.Reservation, error) {
 	held, ok, err := st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
 	if !ok && err == nil {
@@ -509,8 +515,8 @@ func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Res
 	return held, err
 }
 
-// beginOther begins the session of a key in place of the node that stored its head and nothing since. That node
-// must store more before its first call, so no call is paid twice.
+// beginOther runs the session that has a key, in place of the node that stored only the head of its log. That node
+// must append to the log before its first call, so no call is paid twice.
 func (st *Store) beginOther(ctx context.Context, id journal.ID) error {
 	if st.runner.Place == nil {
 		return errNotBegun
@@ -528,7 +534,7 @@ func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 	k := &keeper{
 		s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head,
 		wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
-		owned: time.Now(), // The message that makes the session this node's is stored later.
+		owned: time.Now(), // The message that makes this node the owner is stored later.
 	}
 	k.log = &runlog.Log{State: &runlog.State{}, Stored: k.stored, MayCall: k.mayCall, Calling: k.calling}
 	return k
@@ -628,9 +634,8 @@ type Spent struct {
 	CostUSD *float64 // nil if the cost is not known
 }
 
-// Lately returns the time and the cost of the newest sessions of a council that ended with an answer. It takes the
-// sessions of all owners that this node knows, and returns at most n, the newest first. From the journal it takes
-// the n sessions that ended last.
+// Lately returns the time and the cost of at most n sessions of a council that ended with an answer, the newest first.
+// It includes the sessions of all owners. Of such sessions in the journal, it considers the n that ended last.
 func (st *Store) Lately(name string, n int) []Spent {
 	list := []Spent{}
 	here := map[string]bool{}
@@ -659,7 +664,7 @@ func (st *Store) Lately(name string, n int) []Spent {
 	return list[:min(n, len(list))]
 }
 
-// Delete forgets a session that has ended, and its idempotency key. It does nothing if the session runs or is
+// Delete forgets a session that has ended, and its idempotency key. It does nothing if the session still runs or is
 // already forgotten.
 func (st *Store) Delete(ctx context.Context, s *Session) error {
 	if s.Summary().Status == council.StatusRunning {
@@ -766,15 +771,16 @@ func (st *Store) Close(ctx context.Context) {
 	st.keepers.Wait()
 }
 
-// evict forgets the sessions whose time is over. A timer calls evict, so that their memory is freed even if no request
-// comes.
+// evict forgets the sessions whose retention is over. A timer calls evict, so that their memory is freed even if no
+// request comes.
 func (st *Store) evict() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
 }
 
-// evictLocked forgets the finished sessions that are beyond a limit. It sets the timer for the next session.
+// evictLocked forgets the finished sessions that are beyond a limit. It sets the timer for the session that expires
+// next.
 func (st *Store) evictLocked() {
 	n := 0
 	bytes := st.bytes

@@ -12,7 +12,8 @@ import (
 type view struct {
 	events  []council.Event // as the run observed them, or as the log has them
 	entries []council.Entry // the encoded events
-	// encoded is how many of the events are encoded. Events that cannot be encoded count, but have no entry.
+	// encoded is how many of the events encodeLocked has handled. An event that cannot be encoded is counted, but has
+	// no entry.
 	encoded int
 	text    []piece // the pieces of all texts that models are still writing, as they came
 	lengths []int   // the length of each of these texts, in characters
@@ -31,8 +32,8 @@ func newPiece(writer int, entry council.Entry) piece {
 	return piece{entry, writer, utf8.RuneCountInString(textOf(entry).text)}
 }
 
-// Page is what follows a position in a log. It begins with the rests of entries that were read in part. Whole
-// entries follow, and then pieces of texts.
+// Page holds what follows a position in a log, in this order: the rest of each text entry that the reader has read in
+// part, whole entries, and pieces of texts that models are still writing.
 type Page struct {
 	Entries []council.Entry
 	rests   []Position // the positions after the rests
@@ -98,7 +99,7 @@ func (v *view) page(behind Position) Page {
 	return p
 }
 
-// behind returns a piece of text without its first characters. ok is false if nothing is left.
+// behind returns a piece of text without its first characters. ok is false if no text is left.
 func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok bool) {
 	t := textOf(e)
 	for ; characters > 0 && t.text != ""; characters-- { // A client chose the number, so it may be too large.

@@ -7,8 +7,8 @@ type Waits struct {
 	// Text is how long a text may be shown before the part that is written so far is stored.
 	Text time.Duration
 	// Append is how long a session waits for a log that cannot be written. The session then tries once more, for at
-	// most LastTry, and continues without its log. The last try matters if this process was suspended: it shows whether
-	// another process owns the session now.
+	// most LastTry, and continues without its log. This process may have been suspended during the wait. The last try
+	// then shows whether another process owns the session now.
 	Append  time.Duration
 	LastTry time.Duration
 	// MaxPause is the longest pause between two attempts to append.
@@ -21,8 +21,8 @@ type Waits struct {
 	Lag time.Duration
 	// Obey is how long a node may take to obey a request to cancel a session that it runs.
 	Obey time.Duration
-	// Margin is how long a session may take beyond its time limit and a lease. In this time the session waits for
-	// its records, and its end is stored.
+	// Margin is how long a session may take beyond its time limit and a lease. In this time its bias records and its
+	// end are stored.
 	Margin time.Duration
 	// Pack is how long the decoded form of an ended session is kept after the end, and after each use. Clients that
 	// waited for the end have read it by then.
