@@ -19,10 +19,10 @@ const (
 	codeNoPeers    jetstream.ErrorCode = 10005 // its description says why
 	codeNoReplicas jetstream.ErrorCode = 10074 // replicas on a server without a cluster
 	codeNoLeader   jetstream.ErrorCode = 10008
-	codeNoServers  jetstream.ErrorCode = 10023 // no servers for a consumer
-	codeExceeded   jetstream.ErrorCode = 10002 // beyond the limits of the account
-	codeNoMemory   jetstream.ErrorCode = 10028 // in the servers
-	codeNoStorage  jetstream.ErrorCode = 10047 // in the servers
+	codeNoServers  jetstream.ErrorCode = 10023 // no server can take a consumer
+	codeExceeded   jetstream.ErrorCode = 10002 // a limit of the account is exceeded
+	codeNoMemory   jetstream.ErrorCode = 10028 // the servers lack memory
+	codeNoStorage  jetstream.ErrorCode = 10047 // the servers lack storage
 )
 
 // describedFull is the description of codeNotStored where the stream is full.
@@ -43,7 +43,8 @@ func (m *Moved) Error() string {
 	return fmt.Sprintf("node %s (epoch %d) appended to the log of the session", m.Last.Node, m.Last.Epoch)
 }
 
-// subject returns the subject of a session's log, or ErrGone for an ID that cannot have one.
+// subject returns the subject for a session. kind is "session" for the log, or "delta" for text that is still being
+// written. The error is ErrGone if the ID cannot be part of a subject.
 func (j *Journal) subject(kind string, id ID) (string, error) {
 	owner := id.Owner
 	if owner == "" {
@@ -98,7 +99,7 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
-// refused returns the final error of a part that the engine refuses, or nil for any other failure.
+// refused returns a final error if the engine would refuse the part again. For any other failure it returns nil.
 func (j *Journal) refused(failed error) error {
 	reason := refusal(failed)
 	if reason == "" {
@@ -181,7 +182,7 @@ func notLast(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == codeNotLast || api.ErrorCode == codeNotLast2)
 }
 
-// publish sends a part once. It tells the Journal if the engine inside fails.
+// publish sends a part once. If the engine inside fails, publish reports this to the Journal.
 func (l *link) publish(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
 	msg, err := p.message(subject)
 	if err != nil {

@@ -52,8 +52,8 @@ type record struct {
 	header   []byte
 }
 
-// frame reads the lengths of the record at the offset at. The record must not end after the offset behind. text is
-// where its body begins, counted from the begin of the record. ok is false if the lengths cannot be right.
+// frame reads the lengths of the record at the offset at. The record must not end after the offset behind. text is the
+// offset of the body within the record. ok is false if the lengths cannot be right.
 func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	if at < 0 || behind > len(b.data) || behind-at < recordHead+recordSum {
 		return r, 0, false
@@ -100,8 +100,7 @@ func (b *block) record(at int) (r record, ok bool) {
 	return r, true
 }
 
-// summed reports whether the checksum of a record is right. text is where its body begins, counted from the begin
-// of the record.
+// summed reports whether the checksum of a record is right. text is the offset of the body within the record.
 func (b *block) summed(r record, text int) bool {
 	all := b.data[r.from:r.to]
 	b.hash.Reset()
@@ -127,9 +126,9 @@ type scanned struct {
 }
 
 // scan reads a block. It calls see for each whole record and lost for each hole, in their order. last is the last
-// sequence of the blocks before this one. tail says that this is the last block. The last record of that block may be
-// incomplete because the machine lost its power. Such a record is not a hole. scan corrects wrong lengths in the
-// block's data if a checksum confirms the correction.
+// sequence of the blocks before this one. tail says that this is the last block of the stream. Its last record may be
+// incomplete because the machine lost its power. scan does not call lost for such a record. scan corrects wrong
+// lengths in the data of the block if a checksum confirms the correction.
 func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) scanned {
 	s := scanned{end: len(b.data), last: last}
 	budget := 64 * len(b.data)
@@ -235,8 +234,8 @@ func (b *block) subjects(from, to int) (list []string) {
 	return list
 }
 
-// torn reports whether the last record, which is damaged and begins at the offset at, was not completely written. Such
-// a record is too short, or a sector of it is missing.
+// torn reports whether the damaged record at the offset at, the last one of the block, was not completely written.
+// Such a record is too short, or its checksum or a whole sector holds only zeros.
 func (b *block) torn(at int) bool {
 	rest := b.data[at:]
 	if len(rest) < recordHead+recordSum || int(binary.LittleEndian.Uint32(rest)&^hasHeader) > len(rest) {

@@ -38,8 +38,8 @@ const (
 type Damage struct {
 	At    time.Time     `json:"at"`
 	Files []DamagedFile `json:"files,omitempty"`
-	// Interrupted are the sessions that had not ended, according to their logs, and whose logs have lost a part or
-	// may have lost one. They are not run again.
+	// Interrupted are the sessions whose logs have lost a part, or may have lost one, and do not say that the session
+	// has ended. These sessions are not run again.
 	Interrupted []ID `json:"interrupted,omitempty"`
 	// Lost are the sessions that had ended, and whose logs are gone.
 	Lost []ID `json:"lost,omitempty"`
@@ -267,7 +267,7 @@ func streams(dir string) (list []stream, err error) {
 // found is the result of a scan of one stream.
 type found struct {
 	files       []DamagedFile
-	repaired    map[int][]byte // by number: the content of the damaged blocks, without the damaged parts
+	repaired    map[int][]byte // the records to keep of each damaged block, by the number of the block
 	interrupted []ID
 }
 
@@ -286,7 +286,8 @@ func (s stream) scan() (found, error) {
 		if err != nil {
 			return f, err
 		}
-		if bytes.HasPrefix(data, []byte("cmp")) { // It is compressed, which no setting of ours does.
+		// The block is compressed. We never enable compression, so scan cannot read it and stops.
+		if bytes.HasPrefix(data, []byte("cmp")) {
 			return f, nil
 		}
 		b, err := newBlock(s.name, number, data)
@@ -434,8 +435,8 @@ func (s stream) setAside(dir string, f found) error {
 	return nil
 }
 
-// replace replaces the damaged blocks by the repaired ones. It removes the state of the engine, which describes the
-// damaged ones.
+// replace replaces the damaged blocks by the repaired ones. It first removes the state that the engine stored, because
+// that state describes the damaged blocks.
 func (s stream) replace(f found) error {
 	if len(f.repaired) == 0 {
 		return nil
@@ -451,8 +452,8 @@ func (s stream) replace(f found) error {
 	return nil
 }
 
-// verify checks in the background whether the blocks of a cleanly closed engine are whole. If they are not, it has the
-// engine opened again, and repair fixes them.
+// verify checks in the background whether the blocks of a cleanly closed engine are whole. If one is damaged, verify
+// reports that the engine failed. The engine is then opened again, and repair repairs the block.
 func (j *Journal) verify(log *engineLog) {
 	for range 2 { // A block that is being written looks damaged in the first look, but not in both.
 		damaged := false

@@ -15,7 +15,7 @@ import (
 
 // endsFile has a line for every session that has ended. It shows which sessions the stream has lost, and keeps an
 // ended session from running again. A line "- ..." says that a session was deleted. The file is not synced, because
-// a process that is killed loses nothing of it.
+// its lines survive when the process is killed.
 const endsFile = "ended"
 
 // maxEnds is a size in bytes. When the file is larger and most of its lines are out of date, it is written again.
@@ -60,8 +60,8 @@ func readEnds(dir string) (map[ID]bool, error) {
 	return list, nil
 }
 
-// note adds a line. If that fails, it clears the file: without its line, a deleted session could later count as
-// lost.
+// note adds a line. If that fails, note clears the file. Otherwise a deleted session whose line is missing could later
+// count as lost.
 func (e *ends) note(line string) {
 	if e.file == nil {
 		return
@@ -96,8 +96,8 @@ func (e *ends) delete(id ID) (gone func()) {
 	}
 }
 
-// renew writes the file again and opens it. The new file names the sessions that do not run, and those that have lost a
-// part of their log.
+// renew writes the file again and opens it. The new file names the sessions that do not run, and the sessions whose
+// logs have lost a part.
 func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,9 +140,9 @@ func (e *ends) closeLocked() {
 	}
 }
 
-// compareEnds compares the index with the sessions in the file. A session in the file that runs, according to its
-// log, has lost its end. A session that has no row is lost. compareEnds reports both as damage, and writes the file
-// again.
+// compareEnds compares the index with the sessions in the file. If the log of such a session says that the session
+// runs, the log has lost its end. If such a session has no row, its log is lost. compareEnds reports both as damage,
+// and writes the file again.
 func (j *Journal) compareEnds() error {
 	had, err := readEnds(j.o.Dir)
 	if err != nil {

@@ -35,9 +35,9 @@ func hasStream(dir, name string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// setAside renames the two files with the settings of a stream, if the engine said that one of them is damaged or
-// missing, and if the stream is not encrypted. A new stream with this name then has the old messages. setAside returns
-// true if it renamed the files.
+// setAside renames the two files with the settings of a stream, if the engine logged that one of them is damaged or
+// missing, and if the stream is not encrypted. A new stream with the same name then has the old messages. setAside
+// returns true if it renamed the files.
 func setAside(o Options, name string, said []string) bool {
 	dir := streamDir(o.Dir, name)
 	meta := filepath.Join(dir, "meta.")

@@ -44,7 +44,7 @@ type index struct {
 	filling *table // the new rows while the index is built again
 	build   int    // number of the consumer that feeds the index, from 1
 	seen    uint64 // sequence of the last part that the consumer brought
-	// gone says up to which sequence a log was purged. It has only the logs from which the consumer may still bring
+	// gone holds the sequence up to which a log was purged. It has only the logs of which the consumer may still bring
 	// messages.
 	gone    map[ID]uint64
 	marks   []time.Time          // when each mark in the stream was seen
@@ -56,13 +56,13 @@ func newIndex() *index {
 	return &index{rows: newTable(), gone: map[ID]uint64{}, waits: map[ID]chan struct{}{}}
 }
 
-// table holds rows, which do not change, and finds them by what callers ask for: those that run, those with a key,
-// and the oldest one that ended. Finding them takes the same time however many rows there are.
+// table holds rows, which do not change. Callers ask for the rows that run, for the row with a key, and for the oldest
+// row that ended. Finding these takes the same time however many rows there are.
 type table struct {
 	rows    map[ID]*IndexRow
 	running map[ID]*IndexRow
 	keys    map[string]*IndexRow
-	// ended are all rows that do not run, the oldest first. It also holds some rows that were dropped.
+	// ended has all rows that do not run, the oldest first. It also has some rows that were dropped.
 	ended []*IndexRow
 	bytes int64 // sum over all rows that do not run
 }
@@ -71,7 +71,7 @@ func newTable() *table {
 	return &table{rows: map[ID]*IndexRow{}, running: map[ID]*IndexRow{}, keys: map[string]*IndexRow{}}
 }
 
-// put replaces the row of a log, unless the old one is newer. It reports whether it did.
+// put replaces the row of a log and returns true. If the table has a newer row, put returns false and changes nothing.
 func (t *table) put(row *IndexRow) bool {
 	if old := t.rows[row.ID]; old != nil && old.Seq > row.Seq {
 		return false
@@ -225,15 +225,15 @@ func (x *index) logs() int {
 	return len(x.rows.rows) + len(x.marks)
 }
 
-// size returns the number of rows, the number of those that run, and the sequence of the last part that the
-// consumer brought.
+// size returns the number of rows, the number of rows that run, and the sequence of the last part that the consumer
+// brought.
 func (x *index) size() (rows, running int, seen uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.rows.rows), len(x.rows.running), x.seen
 }
 
-// forgetGone forgets those purged logs of which the consumer cannot bring messages any more.
+// forgetGone removes from gone the logs of which the consumer cannot bring messages any more.
 func (x *index) forgetGone() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -301,8 +301,8 @@ func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	return IndexRow{}, 0, 0
 }
 
-// Newest returns at most n of the ended sessions that wanted selects, the one that ended last first. wanted must
-// not call the Journal, and must not change or keep a row.
+// Newest returns at most n ended sessions for which the function wanted returns true, the one that ended last first.
+// wanted must not call the Journal, and must not change or keep a row.
 func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -378,7 +378,7 @@ func (j *Journal) followPurges(l *link) (err error) {
 	return err
 }
 
-// fill reads the last header of each log into the index. New headers follow.
+// fill reads the last header of each log into the index. Later, the consumer adds the headers of new messages.
 func (j *Journal) fill(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -503,13 +503,14 @@ func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq
 	return l.conn.Publish(j.o.Prefix+".purged", note)
 }
 
-// Remove removes a log if ours returns true for its last message. If key is not "", it also frees the key of the
-// session. gone is false if ours returned false, and then nothing was removed. If there is no log, Remove makes
-// sure that none appears.
+// Remove removes a log if the function ours returns true for its last message. If key is not "", Remove also frees the
+// key of the session. gone is false if ours returned false, and then nothing was removed. If there is no log, Remove
+// makes sure that none appears.
 //
-// In one step, a mark replaces the log, behind the message that was the last one when Remove looked. If another
-// process has appended meanwhile, Remove looks again. While the mark is there, the engine refuses appends and
-// removals that arrive late. If the stream has no room for a mark, Remove purges the messages that it saw.
+// Remove replaces the log by a mark in one step. The engine accepts the mark only if the last message is still the one
+// that Remove read. If another process has appended meanwhile, Remove reads again. While the mark is there, the engine
+// refuses appends and removals that arrive late. If the stream has no room for a mark, Remove purges the messages that
+// it saw.
 func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -542,7 +543,7 @@ func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last 
 	return gone && err == nil, err
 }
 
-// mark puts a mark in place of a log, behind its last part. last is nil if there is no log.
+// mark replaces a log by a mark, which follows the last part of the log. last is nil if there is no log.
 func (j *Journal) mark(ctx context.Context, l *link, id ID, subject string, last *part) error {
 	p := part{header: header{Head: Head{Node: j.o.Node, Status: statusGone}, Part: 1, Parts: 1}}
 	after := uint64(0)

@@ -18,7 +18,8 @@ import (
 // ErrUnavailable is the error of an operation that could not store or read. Its text says why.
 var ErrUnavailable = errors.New("kept sessions are not available")
 
-// ErrFull is the error of an append for which the stream has no room. It is ErrUnavailable too.
+// ErrFull is the error of an append for which the stream has no room. An error that matches ErrFull also matches
+// ErrUnavailable.
 var ErrFull = errors.New("the stream is full")
 
 // ErrGone is the error of a session without a log.
@@ -37,7 +38,7 @@ type Options struct {
 	Creds string // content of a credentials file, or ""
 	// CA is the path of a PEM file with the CAs of the servers, or "" for those of the system.
 	CA string
-	// Prefix begins all names of streams and subjects: a to z, 0 to 9, - and _.
+	// Prefix begins all names of streams and subjects. It may hold a to z, 0 to 9, - and _.
 	Prefix   string
 	Replicas int    // copies of each stream on a cluster, 1 to 5
 	Node     string // the name of this process: a new UUID
@@ -300,11 +301,11 @@ func (j *Journal) writing(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// final is an error that would come again, so that retry must not try again.
+// final is an error that every further try would return too. retry returns it at once.
 type final struct{ error }
 
-// retry calls do with a link until it succeeds or fails finally, for a bounded time. After that time the error is
-// ErrUnavailable.
+// retry calls the function do with a link until it returns nil or a final error, for a bounded time. After that time
+// the error is ErrUnavailable.
 func (j *Journal) retry(
 	ctx context.Context, open func(context.Context) (*link, error), do func(context.Context, *link) error,
 ) error {
@@ -394,8 +395,8 @@ func (j *Journal) mend(ctx context.Context) {
 	}
 }
 
-// reopen opens the engine, and tells whether sessions can be kept again. While the disk has no room, the engine can
-// only be read from.
+// reopen opens the engine, and reports whether sessions can be kept again. The engine also opens on a full disk, but
+// then only reading works.
 func (j *Journal) reopen(ctx context.Context) bool {
 	_, err := j.start(ctx)
 	if err == nil {
@@ -576,12 +577,12 @@ func (j *Journal) Full() bool {
 type Stats struct {
 	Connected bool
 	Lag       uint64        // messages that the index did not have yet at the last check
-	LeaseAge  time.Duration // since this node's lease was last confirmed, or 0 inside
+	LeaseAge  time.Duration // since this node's lease was last confirmed, or 0 with the engine inside
 	Bytes     int64         // in the stream
 	MaxBytes  int64         // how many bytes the stream takes
 	Sessions  int           // in the index
 	Running   int           // the sessions in the index that run, on any node
-	// RecordsLag is how many messages of records FollowRecords had still to return when it last looked.
+	// RecordsLag is how many messages FollowRecords had not yet returned when it last looked.
 	RecordsLag uint64
 }
 

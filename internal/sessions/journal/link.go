@@ -83,8 +83,8 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 	l.index = index
 }
 
-// streamBytes is the size of the stream of logs. It is a quarter and 16 MiB above the limit at which sessions are
-// purged, so that the sessions that run then have room.
+// streamBytes is the size of the stream of logs. It exceeds the limit at which sessions are purged by a quarter and 16
+// MiB. This leaves room for the sessions that run at that time.
 func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20 }
 
 // sessionsName is the name of the stream of logs, after the prefix.

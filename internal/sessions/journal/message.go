@@ -101,8 +101,8 @@ type part struct {
 	at   time.Time
 }
 
-// cut returns the parts in which a message is stored. Only the last part has the status of the message. Until then
-// the log says that the session runs.
+// cut returns the parts in which a message is stored. Only the last part has the status of the message. Until that
+// part is stored, the log says that the session runs.
 func cut(m Message) []part {
 	var body bytes.Buffer
 	for _, e := range m.Entries {
@@ -169,7 +169,7 @@ func parse(head nats.Header, body []byte, seq uint64, at time.Time) (part, error
 type Damaged struct {
 	ID     ID
 	Entry  int    // number of the first entry that is missing or cannot be read
-	Seq    uint64 // the message at which that was seen
+	Seq    uint64 // sequence of the message at which the damage was found
 	Reason string
 }
 
@@ -186,8 +186,7 @@ type reader struct {
 	body []byte // the parts so far of an incomplete message
 }
 
-// add takes the next part. whole is true if the part completes a message. After damage, add continues with the next
-// parts.
+// add takes the next part. whole is true if the part completes a message. After damage, the caller can add more parts.
 func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 	if p.Part == 1 {
 		r.body = nil // The old body belongs to a message that was given up.

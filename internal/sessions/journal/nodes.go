@@ -43,17 +43,17 @@ func (j *Journal) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Held returns a time. Since then, each confirmation of this node's lease came within two thirds of a lease after the
-// one before. No other node has taken a session that this node owned at that time or later. With the engine inside it
-// is the zero time.
+// Held returns the time since which this node has held its lease without a gap. A gap is a time in which no
+// confirmation came within two thirds of a lease after the one before. While the lease is confirmed, no other node has
+// taken over a session that this node owned at that time or later. With the engine inside, Held returns the zero time.
 func (j *Journal) Held() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.held
 }
 
-// Confirmed returns when this node sent the last renewal of its lease that was answered. It is the zero time before the
-// first such renewal. With the engine inside it is the current time.
+// Confirmed returns the time of the last renewal of this node's lease that was answered. It is the time at which the
+// renewal was sent, or the zero time before the first one. With the engine inside, it is the current time.
 func (j *Journal) Confirmed() time.Time {
 	if j.o.URL == "" {
 		return time.Now()
@@ -95,8 +95,8 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node, until ctx ends. If a renewal fails, it tries again soon: an election may be
-// over, and without a lease no call begins.
+// live renews the lease of this node, until ctx ends. If a renewal fails, live tries again soon, because an election
+// may be over and no call begins without a lease.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
@@ -110,8 +110,8 @@ func (j *Journal) live(ctx context.Context) {
 				j.o.Log.Warn("the lease of this node was not renewed", "error", err)
 			}
 			again = time.After(j.o.Lease / 20)
-			// The server of this connection may be cut off from the others, so try the next one. If there is no
-			// leader, the error comes at once, and during an election all servers return it.
+			// The server of this connection may be cut off from the others, so try the next one. Do not do this after
+			// every error: without a leader, the error comes at once, and during an election all servers return it.
 			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() &&
 				(due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
@@ -192,7 +192,7 @@ func (j *Journal) look(ctx context.Context) {
 	}
 }
 
-// leave removes this node's key, so that the others do not wait for it.
+// leave removes the key of this node, so that the others do not wait for the node.
 func (j *Journal) leave(ctx context.Context, l *link) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()

@@ -102,8 +102,8 @@ func used(dir string) (bool, error) {
 	return len(names) > 0, err
 }
 
-// enter prepares the directory for the engine, which is not open. unread says that the last engine was closed
-// cleanly, so that enter has not read the blocks.
+// enter prepares the directory before the engine is opened. unread says that enter has not read the blocks, because
+// the last engine was closed cleanly.
 func (j *Journal) enter() (unread bool, err error) {
 	if j.o.URL != "" {
 		return false, nil
@@ -145,7 +145,8 @@ func (j *Journal) enter() (unread bool, err error) {
 	return unread, nil
 }
 
-// reconcile compares the index with what an earlier process knew. It notes the files that inPlace checks.
+// reconcile compares the index with the ended sessions that an earlier process noted (see compareEnds). It also notes
+// the files that inPlace checks.
 func (j *Journal) reconcile() error {
 	if j.o.URL != "" {
 		return nil
@@ -171,8 +172,8 @@ func (j *Journal) reconcile() error {
 
 var errNoDir = errors.New("their directory could not be opened again")
 
-// inPlace returns nil while the files that the engine has open are at their paths. Otherwise nothing that the
-// engine stores could be found again.
+// inPlace returns nil while the files that the engine has open are still at their paths. Otherwise the next process
+// would not find what the engine stores.
 func (j *Journal) inPlace() error {
 	if j.o.URL != "" {
 		return nil
@@ -192,8 +193,8 @@ func (j *Journal) inPlace() error {
 	return nil
 }
 
-// lookAfter checks that the files are in place. It reads whether an operator has accepted damage, and renews
-// endsFile when that is large. sessions is the number of sessions in the index.
+// lookAfter checks that the files are in place. It reads whether an operator has accepted damage, and writes endsFile
+// again when that file is large. The argument sessions is the number of sessions in the index.
 func (j *Journal) lookAfter(sessions int) error {
 	if err := j.inPlace(); err != nil || j.o.URL != "" {
 		return err

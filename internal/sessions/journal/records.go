@@ -17,8 +17,8 @@ type Records struct {
 	Session string
 	Lines   []byte
 	Place   RecordsPlace
-	// Earlier says that they were stored before FollowRecords began, or before it began again at the start of the
-	// stream.
+	// Earlier says that the records were stored before FollowRecords began. If FollowRecords had to begin again at the
+	// start of the stream, Earlier says that the records were stored before that.
 	Earlier bool
 }
 
@@ -33,7 +33,7 @@ type RecordsPlace struct {
 // Cluster tells whether logs are kept on a cluster. Only a cluster has records.
 func (j *Journal) Cluster() bool { return j.o.URL != "" }
 
-// PublishRecords stores the records of a session on the cluster, only once. If they are already stored, it
+// PublishRecords stores the records of a session on the cluster, only once. If they are already stored, PublishRecords
 // succeeds, and added is false. If they are too large for the servers, the error matches nats.ErrMaxPayload. Other
 // errors are ErrUnavailable.
 func (j *Journal) PublishRecords(ctx context.Context, session string, lines []byte) (added bool, err error) {
@@ -73,8 +73,8 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 }
 
 // FollowRecords returns the records of all sessions after a place in the stream. It returns the stored records, and
-// then new ones, until ctx or the Journal ends. If the place belongs to another stream, or lies behind the end of this
-// one, the stream was lost or made anew. FollowRecords then begins with the first records of the stream. While the
+// then new ones, until ctx or the Journal ends. If the place belongs to another stream, or lies after the end of this
+// one, the old stream was lost or replaced. FollowRecords then begins with the first records of the stream. While the
 // records cannot be read, it waits.
 func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
@@ -118,16 +118,16 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 	}
 }
 
-// behind notes how many messages of records FollowRecords has still to return.
+// behind notes how many messages FollowRecords has not yet returned.
 func (j *Journal) behind(n uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.recordsLag = n
 }
 
-// sameRecords checks that the place lies in the stream of records. If it does not, sameRecords moves the place to the
-// beginning of the stream. In that case, and at the first check, it sets end to the sequence of the last message. It
-// returns that sequence.
+// sameRecords checks that a place lies in the stream of records. If it does not, sameRecords moves the place to the
+// beginning of the stream. last is the sequence of the last message of the stream. If the place was moved, or if this
+// is the first check, sameRecords also stores that sequence in end.
 func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) (last uint64, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// workingFile names the sessions that were working when a process died. All other sessions waited for replies of
-// providers, or for their turn to run, and cannot have crashed the process. The file has a slot of workingSize bytes
-// for each session. It is not synced.
+// workingFile names the sessions that were working when a process died, so that each of them may have crashed it. All
+// other sessions waited for replies of providers, or for their turn to run, and ran no code. The file has a slot of
+// workingSize bytes for each session. It is not synced.
 const (
 	workingFile = "working"
 	workingSize = 160
@@ -115,7 +115,7 @@ func (w *working) writeLocked(text [workingSize]byte, place int) error {
 }
 
 // flush removes the sessions that wait from the file. If a write fails, the session stays in the file. If the process
-// then dies, the session is suspected of causing the crash, although it only waited.
+// then dies, the session counts as a possible cause of the crash, although it only waited.
 func (w *working) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,6 +151,6 @@ func (j *Journal) Working(id ID, works bool) {
 	}
 }
 
-// MayHaveKilled reports whether a session worked when the last process died. It is true if that is not known, as
-// always on a cluster.
+// MayHaveKilled reports whether a session may have crashed the last process: the session worked when that process
+// died, or it is not known which sessions worked. On a cluster, that is never known.
 func (j *Journal) MayHaveKilled(id ID) bool { return j.worked == nil || j.worked[id] }
