@@ -7,8 +7,8 @@
 //
 // # Decisions
 //
-// The log is the session. A kept session is an ordered list of entries in the journal. These are the events that
-// clients see, and hidden entries between them: session.accepted with the plan, session.claimed, calls.begun,
-// call.landed, session.result, session.released. There is no second record that would have to agree with the log. The
+// The log is the only record of a kept session, so no other record can disagree with it. It is an ordered list of
+// entries in the journal: the events that clients see, and hidden entries between them. The hidden entries are
+// session.accepted with the plan, session.claimed, calls.begun, call.landed, session.result and session.released. The
 // order of the log decides who owns a session, because every append names the message that it expects to be the last.
 package runlog

@@ -27,7 +27,7 @@ type Accepted struct {
 	Format int          `json:"format"` // PlanFormat
 	Plan   council.Plan `json:"session"`
 	Old    oldPlan      `json:"plan"`
-	// Digest is the digest of the request. With it a repeated request is recognised.
+	// Digest is the digest of the request. It identifies a repeated request.
 	Digest     []byte `json:"digest"`
 	Background bool   `json:"background"`
 }
@@ -41,8 +41,8 @@ func NewAccepted(plan council.Plan, digest []byte, background bool) Accepted {
 type Claimed struct {
 	Node  string `json:"node"`
 	Epoch int    `json:"epoch"`
-	// Crashes is how many processes in a row crashed before this claim while the session worked. It is nil in logs
-	// of earlier versions, which count every owner.
+	// Crashes is how many processes in a row crashed before this claim while the session worked. It is nil in logs of
+	// earlier versions, in which every change of the owner counts as a crash.
 	Crashes *int `json:"crashes,omitempty"`
 }
 
@@ -74,7 +74,7 @@ type State struct {
 	Cancelled bool // a request asked to cancel the session
 	// Elapsed is how long the session has had an owner, in total.
 	Elapsed time.Duration
-	// Result is the session of a run that failed, with everything it had.
+	// Result is the session with everything that it had, as JSON, if the run failed.
 	Result  json.RawMessage
 	Entries []Entry // the entries about the run, in their order
 
@@ -190,12 +190,12 @@ type run struct {
 	delivered map[council.Stage][]time.Duration
 	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
-	// over holds the seats whose result is in the log. They make no more calls.
+	// over holds the seats whose result is in the log. These seats make no more calls.
 	over     map[Seat]bool
 	tally    *council.Tally
 	chairman string // the id of the first chairman
-	// text says that watchers may have seen text of the final answer that no restart voids and no result confirms.
-	// writer is how many calls of stage 3 had ended when that text came.
+	// text says that watchers may have seen text of the final answer, and that neither a restart, which withdraws the
+	// text, nor the final answer has followed. writer is how many calls of stage 3 had ended when that text came.
 	text   bool
 	ended  int // how many calls of stage 3 ended
 	writer int
@@ -228,7 +228,8 @@ func (s *State) take(event council.Event, at time.Duration) {
 		r.done[stage] = at
 	}
 	seat := func(stage council.Stage, member string, status council.Outcome) {
-		// Text before an answer belongs to a direct run. The answer confirms it.
+		// In a direct run (one member, no reviews), text of the final answer comes before the answer. The answer
+		// confirms the text.
 		r.text = false
 		r.noted[noted{event.Type, member}] = true
 		if status == council.OutcomeOK {
@@ -394,7 +395,8 @@ func (s *State) Done(stage council.Stage) (time.Duration, bool) {
 	return at, ok
 }
 
-// Open returns the stage that began and is not done, or "". Its calls without an outcome may have been in flight.
+// Open returns the stage that began and is not done, or "". Calls of this stage without an outcome may have been in
+// flight.
 func (s *State) Open() council.Stage {
 	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
 		_, began := s.Began(stage)
@@ -411,8 +413,8 @@ func (s *State) Begun(place Place) bool {
 	return ok
 }
 
-// InFlight returns the calls that began and did not land, in the order of their stages and seats. Their outcome is
-// unknown.
+// InFlight returns the calls that began and did not land, in the order of their stages and seats. The outcome of these
+// calls is unknown.
 func (s *State) InFlight() []council.BegunCall {
 	var calls []council.BegunCall
 	for place, call := range s.run.begun {
@@ -437,9 +439,9 @@ func (s *State) Guesses(at Seat) bool {
 	return at.Stage == open || at.Stage.IsSide() && (open == council.Stage2 || open == council.Stage3)
 }
 
-// Text reports whether watchers may have seen text of the final answer that no restart voids and no result
-// confirms. ended is how many calls of stage 3 had ended when that text came. While the final answer is being
-// written, its last pieces are shown before they are stored.
+// Text reports whether watchers may have seen text of the final answer that neither a restart has withdrawn nor the
+// final answer has confirmed. ended is how many calls of stage 3 had ended when that text came. While the final answer
+// is being written, its last pieces are shown before they are stored, so the log may lack them.
 func (s *State) Text() (shown bool, ended int) {
 	writing := s.Open() == council.Stage3 ||
 		s.Plan.Direct() && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)
