@@ -16,8 +16,8 @@ import (
 // Comparison is the outcome of councild compare.
 type Comparison struct {
 	worth.Report
-	// Judged says that judges compared texts instead of a grader. Scores are then differences from -1 to 1, and the
-	// verdict is the judgement of these judges.
+	// Judged says that judges compared texts, and that no grader scored them. Scores are then differences from -1 to
+	// 1, and the verdict is the judgement of these judges.
 	Judged bool     `json:"judged"`
 	Judges []string `json:"judges"`
 	// PlanHash is the SHA-256, in hex, of the plan, which was made before anything was asked.
@@ -26,7 +26,8 @@ type Comparison struct {
 	// Stopped says that the run ended before all questions were asked. The questions that were asked are a random
 	// sample.
 	Stopped bool `json:"stopped"`
-	// NearCopies counts the questions without a group that are copies of another one except for numbers and names.
+	// NearCopies counts the questions that belong to no group, but differ from another question only in numbers and
+	// names.
 	NearCopies int `json:"near_copies"`
 	// EnsembleCost is the mean cost of the ensemble divided by that of the council. It is null if a cost is unknown
 	// or there is no ensemble.
@@ -106,7 +107,7 @@ func (c Comparison) document() document {
 
 func isSynthesis(c worth.Comparison) bool { return c.Arm == armSynthesis }
 
-// tested returns the comparisons of the verdict.
+// tested returns the comparisons on which the verdict depends.
 func (c Comparison) tested() []worth.Comparison {
 	if c.Best == nil {
 		return c.Comparisons
@@ -114,7 +115,7 @@ func (c Comparison) tested() []worth.Comparison {
 	return slices.Concat(c.Comparisons, c.Best.Members)
 }
 
-// net returns the words " net of costs" if the differences are, or "".
+// net returns the words " net of costs" if costs are subtracted from the differences, or "".
 func (c Comparison) net() string {
 	if c.ValueUSD != nil {
 		return " net of costs"
@@ -167,9 +168,10 @@ func (c Comparison) unit() string {
 
 // differenceNotes says how to read differences.
 func (c Comparison) differenceNotes() []string {
-	legend := "The verdict needs a lower end of each 90 % interval above 0: it is a one-sided 95 % limit."
+	legend := "The verdict \"pays\" requires that every 90 % interval lies above 0. " +
+		"The lower end of such an interval is a one-sided 95 % limit."
 	if c.Judged {
-		legend += " It also needs this at equal length of the texts."
+		legend += " \"Pays\" also requires this at equal length of the texts."
 	}
 	if c.Margin > 0 {
 		legend += fmt.Sprintf(" A difference of less than %s is too small to count.", points(c.Margin))
@@ -241,7 +243,8 @@ func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 	return notes
 }
 
-// plot returns the plot of comparisons. If size is not nil, the plot begins with the cross-fitted size.
+// plot returns the plot of comparisons. If size is not nil, it is the cross-fitted size of the advantage over the best
+// member, and the plot begins with it.
 func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
 	var spans []span
 	add := func(name string, i *worth.Interval, short *float64) {
@@ -288,7 +291,8 @@ func (c Comparison) equalCost() bool {
 	return c.EnsembleCost != nil && math.Abs(*c.EnsembleCost-1) <= 0.1+1e-9
 }
 
-// tables returns the figures of comparisons. If size is not nil, the table begins with the cross-fitted size.
+// tables returns the figures of comparisons. If size is not nil, it is the cross-fitted size of the advantage over the
+// best member, and the table begins with it.
 func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid {
 	main := grid{Columns: []column{
 		{"Compared with", "COMPARED WITH", true},
@@ -472,14 +476,15 @@ func (c Comparison) costPlot() *plot {
 
 func powerNotes() []string {
 	return []string{
-		"What can be shown is the least true difference, to every other way in the plan and to the best member, " +
-			"for which the verdict is \"pays\" in four of five such runs. It depends on the share of questions at " +
-			"which the scores differ, which is unknown before the run. If the true difference is exactly the margin, " +
-			"the verdict is \"pays\" at most half of the time, however many questions you ask.",
+		"\"Can be shown\" is the smallest true difference that the questions can detect. If the council is better by " +
+			"this much than every other way in the plan and than the best member, four of five such runs say " +
+			"\"pays\". The figure depends on the share of questions at which the scores differ, which is not known " +
+			"before the run. If the true difference is exactly the margin, the verdict is \"pays\" at most half of " +
+			"the time, however many questions you ask.",
 	}
 }
 
-// powers returns what a number of questions can show.
+// powers returns the differences that a number of questions can detect, as a table.
 func powers(all []worth.Power) grid {
 	gain := points(all[0].Gain)
 	g := grid{Columns: []column{
@@ -507,8 +512,8 @@ func planOf(settings [][2]string, hash string) section {
 	return plan
 }
 
-// PlanText returns the plan of a comparison and what its questions can show, before they are asked. Questions of
-// one source count once.
+// PlanText returns the plan of a comparison and what its questions can show, before they are asked. The argument
+// questions counts several questions of one source as one.
 func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {

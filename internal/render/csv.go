@@ -159,7 +159,8 @@ func number(x *float64) string {
 	return strconv.FormatFloat(*x, 'g', -1, 64)
 }
 
-// cells returns a metric as a row. headline is the name of the metric that it is a member of, or "".
+// cells returns a metric as a row. If the metric is a member of another metric, headline is the name of that one, else
+// "".
 func cells(m bias.Metric, headline string) []string {
 	instant := func(t *time.Time) string {
 		if t == nil {
@@ -181,8 +182,8 @@ func cells(m bias.Metric, headline string) []string {
 	return row
 }
 
-// Cell returns a text that is safe in a table. A spreadsheet runs a text that begins like a formula. Such a text
-// gets an apostrophe before it.
+// Cell returns a text that is safe in a table. A spreadsheet runs a text that begins like a formula, so Cell puts an
+// apostrophe before such a text.
 func Cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

@@ -20,7 +20,7 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document. Its plots are only on the page.
+// section is a part of a document. Only the page shows its plots.
 type section struct {
 	ID, Title string
 	Notes     []string
@@ -42,7 +42,7 @@ type column struct {
 	Name string
 	// Short is the name of the column in a text. A text leaves out a column without a Short.
 	Short string
-	Text  bool // set if it holds words, not figures
+	Text  bool // set if the column holds words, not figures
 }
 
 type cell struct{ Text, Class string }
@@ -151,14 +151,14 @@ func sheet(columns []string, rows []map[string]string) []byte {
 	return table(all)
 }
 
-// powerPlot shows the least difference that a number of questions can show. It has a curve for each share of
-// questions at which the scores differ.
+// powerPlot shows the smallest true difference that a number of questions can detect. It has one curve for each share
+// of questions at which the scores differ.
 type powerPlot struct {
 	Curves       []curve
 	Across       []tick // in questions
 	Down         []tick // in points; X is a height
 	Axis, Height float64
-	Margin       float64 // a height
+	Margin       float64 // the height at which the margin lies
 	// Here is where the run's number of questions lies, in percent. It is 0 if that number is outside the plot.
 	Here     float64
 	HereText string
@@ -172,7 +172,8 @@ type curve struct {
 	Points string
 }
 
-// newPowerPlot returns the plot of what numbers of questions can show. margin is a share.
+// newPowerPlot returns the plot of the differences that numbers of questions can detect. margin is a share, not in
+// points.
 func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power) *powerPlot {
 	const (
 		first  = 25.0 // the number of questions at the left end

@@ -9,14 +9,14 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// FullReport is a bias report with the evidence of reviewers and people about whole sessions.
+// FullReport is a bias report, with the evidence of reviewers and people on whether the council pays.
 type FullReport struct {
 	bias.Report
 	// Evidence is nil if there is none, or if the request did not ask for it.
 	Evidence *CouncilEvidence `json:"evidence,omitempty"`
 }
 
-// CouncilEvidence says what reviewers and people prefer in the sessions of one council. It is the council of the
+// CouncilEvidence says what reviewers and people prefer in the sessions of one council, which is the council of the
 // newest record.
 type CouncilEvidence struct {
 	CouncilConfig string `json:"council_config_version"`

@@ -7,8 +7,8 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// plot is a figure with a row for each interval. Horizontal lengths are in percent of its width and vertical ones
-// in pixels. So it fits a phone and a wide screen with letters of the same size.
+// plot is a figure with a row for each interval. Horizontal lengths are in percent of the width of the plot, and
+// vertical ones are in pixels. The plot therefore fits a phone and a wide screen with letters of the same size.
 type plot struct {
 	Label   string // describes it for a reader who cannot see it
 	Caption string // says how to read it; "" for none
@@ -57,7 +57,7 @@ type span struct {
 	Flagged          bool
 }
 
-// intervalSpan returns the span of a difference in points. Its 90 % interval is inside its 95 % interval.
+// intervalSpan returns the span of a difference in points, with the 90 % interval inside the 95 % interval.
 func intervalSpan(name string, i *worth.Interval) span {
 	s := span{Label: lastRunes(name, 28), Side: "no figure"}
 	if i != nil {
@@ -122,8 +122,8 @@ func (p *plot) add(label, side string) *plotRow {
 // scale maps values to a part of the width, in percent.
 type scale struct{ low, high, step, from, to float64 }
 
-// scaleOf returns a scale that begins and ends at a tick and holds the values, of which there must be at least one.
-// part is the share of the plot's width that the scale takes. A smaller share gets fewer ticks.
+// scaleOf returns a scale that begins and ends at a tick and holds all values. There must be at least one value. part
+// is the share of the plot's width that the scale takes. A smaller share gets fewer ticks.
 func scaleOf(from, to, part float64, values []float64) scale {
 	low := values[0]
 	high := values[0]

@@ -2,10 +2,10 @@
 // page. The figures are a bias report, a monitor, a leaderboard, a comparison of the council with simpler ways to
 // answer, the errors that its seats have in common, and what sessions cost.
 //
-// Names of members, files and sessions come from files, which anyone may have written. Each form makes them
-// harmless. It replaces control characters and escapes HTML, and no cell of a table begins like a formula.
+// Names of members, files and sessions come from files, which anyone may have written. Every form makes these names
+// harmless: it replaces control characters and escapes HTML, and no cell of a table begins like a formula.
 //
-// Its callers compute the figures, encode them as JSON, and send or print the documents.
+// Callers of this package compute the figures, encode them as JSON, and send or print the documents.
 package render
 
 import (
@@ -20,9 +20,9 @@ import (
 // flagged reports whether the verdict on a metric is that something was found.
 func flagged(m bias.Metric) bool { return m.Found() }
 
-// unfolds reports whether the members of a metric are shown. Members of a headline prove nothing by themselves, so
-// they are shown only if something was found at the headline. Members of a metric that is not tested are always
-// shown.
+// unfolds reports whether the members of a metric are shown. The members of a tested metric prove nothing by
+// themselves, so they are shown only if the test of the whole metric found something. The members of a metric that is
+// not tested are always shown.
 func unfolds(m bias.Metric) bool { return len(m.Members) > 0 && (flagged(m) || m.Delta == nil) }
 
 // verdict returns the verdict on a metric, or "" if there is none.

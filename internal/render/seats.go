@@ -171,7 +171,7 @@ func (s Seats) majorityNotes() []string {
 	}
 }
 
-// seats returns how often each seat is right, and most of the others.
+// seats returns how often each seat is right, and how often most of the other seats are right.
 func (s Seats) seats() grid {
 	g := grid{Columns: []column{
 		{"Seat", "SEAT", true},

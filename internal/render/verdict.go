@@ -147,8 +147,9 @@ func (c Comparison) notBeaten() string {
 	return fmt.Sprintf("Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
 }
 
-// couldShow says which gain the questions can show, and how many questions show twice the margin. It uses the arm
-// whose scores differ most often from the council's.
+// couldShow says how large a true difference the questions can detect, and how many questions can detect twice the
+// margin. Both depend on how often the scores of an arm and of the council differ. couldShow uses the arm for which
+// they differ most often.
 func (c Comparison) couldShow() string {
 	var most *worth.Interval
 	for _, one := range c.tested() {
