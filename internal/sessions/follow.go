@@ -15,8 +15,8 @@ import (
 // nodes. Older versions know only one text at a time. They ignore a relayed piece, because it has no field "epoch".
 type relayed struct {
 	Owner int `json:"owner"` // the epoch of the node that runs the session
-	// The piece comes after the entry whose number is Number, and after the first Characters characters of its text.
-	// Writer is the index of that text, as in piece.
+	// Number is the number of the entry before the piece. Characters is how many characters of the same text come
+	// before the piece. Writer is the index of that text, as in piece.
 	Number     int               `json:"number"`
 	Writer     int               `json:"writer"`
 	Characters int               `json:"characters"`
@@ -82,7 +82,8 @@ func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	return f.s
 }
 
-// run follows the log from the entry after the one whose number is the argument behind, until the log or ctx ends.
+// run follows the log until the log or ctx ends. The argument behind is the number of the last entry that the follower
+// already shows.
 func (f *follower) run(ctx context.Context, behind int) {
 	st := f.s.store
 	defer f.s.leave()

@@ -437,7 +437,7 @@ func (k *keeper) try(ctx context.Context, m journal.Message, last bool) error {
 // waits returns the waits of the store.
 func (k *keeper) waits() Waits { return k.s.store.o.Waits }
 
-// without reports whether the session goes on without its log.
+// without reports whether the session continues without its log.
 func (k *keeper) without() bool {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()

@@ -207,9 +207,9 @@ type Resumed struct {
 // Resume continues the sessions in the journal that have not ended. Call it once, before all other methods. Without a
 // lease (one machine), no earlier process can still run, so Resume makes this process the owner of every session
 // before it returns. If this fails for a session, for example because the journal is full, Resume tries again in the
-// background until Close. The sessions that it continues before it returns do not count against the limit of sessions
-// that run. In all cases, Resume starts takeOver, which looks for sessions without a run until Close. With a lease
-// (cluster), takeOver finds the sessions of dead nodes. Resume logs what is wrong with a session.
+// background until Close. The sessions that Resume continues before it returns do not count against the limit of
+// sessions that run. In all cases, Resume starts takeOver, which looks for sessions without a run until Close. With a
+// lease (cluster), takeOver finds the sessions of dead nodes. Resume logs what is wrong with a session.
 func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return

@@ -21,8 +21,8 @@ type Waits struct {
 	Lag time.Duration
 	// Obey is how long a node may take to obey a request to cancel a session that it runs.
 	Obey time.Duration
-	// Margin is how long a session may take beyond its time limit and a lease. In this time its bias records and its
-	// end are stored.
+	// Margin is how long a session may take beyond its time limit and a lease. In this time the session waits for
+	// findings that its bias records need (council.SidePlan.Records), and its end is stored.
 	Margin time.Duration
 	// Pack is how long the decoded form of an ended session is kept after the end, and after each use. Clients that
 	// waited for the end have read it by then.
