@@ -26,7 +26,7 @@ import (
 const (
 	damagedDir   = "damaged-" // a time follows
 	reportFile   = "report.json"
-	acceptedFile = "accepted" // lies next to a report whose loss an operator has accepted
+	acceptedFile = "accepted" // is next to a report if an operator has accepted the damage in it
 	closedFile   = "closed"   // exists while no engine is open, if the last one was closed cleanly
 	engineState  = "index.db" // what the engine can rebuild from the blocks
 	messagesDir  = "msgs"     // the directory of a stream's blocks
@@ -91,8 +91,8 @@ func (j *Journal) Damages() []Damage {
 	return j.damages
 }
 
-// LostPart reports whether the log of a session has lost messages at its end, or may have lost some. If such a log says
-// that its session runs, the session may have ended.
+// LostPart reports whether the log of a session has lost messages at its end, or may have lost some. Even if such a
+// log says that its session runs, the session may have ended.
 func (j *Journal) LostPart(id ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

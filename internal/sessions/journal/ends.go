@@ -79,8 +79,8 @@ func (e *ends) ended(id ID) {
 	e.note(endLine(id))
 }
 
-// delete notes that a session is being deleted. The caller calls the returned function when the index no longer has the
-// session.
+// delete notes that a session is being deleted. The caller calls the returned function when the session is no longer
+// in the index.
 func (e *ends) delete(id ID) (gone func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

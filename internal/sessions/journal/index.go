@@ -233,7 +233,7 @@ func (x *index) size() (rows, running int, seen uint64) {
 	return len(x.rows.rows), len(x.rows.running), x.seen
 }
 
-// forgetGone removes from gone the logs of which the consumer cannot bring messages any more.
+// forgetGone removes the logs from gone of which the consumer cannot bring messages any more.
 func (x *index) forgetGone() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// next returns the first part of a subject whose sequence is the argument from or higher. It asks the stream's leader.
-// It returns nil if there is no such part.
+// next returns the first part of a subject from the stream's leader. It skips parts with a lower sequence than the
+// argument from. It returns nil if there is no such part.
 func (l *link) next(
 	ctx context.Context, stream jetstream.Stream, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -73,8 +73,8 @@ func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	return log, damaged
 }
 
-// read reads the first part whose sequence is the argument from or higher. seq is 0 if there is no such part. m is nil
-// if the part does not complete a message.
+// read reads the first part of a log, without the parts with a lower sequence than the argument from. seq is 0 if
+// there is no such part. m is nil if the part does not complete a message.
 func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
 	var raw *jetstream.RawStreamMsg
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {

@@ -143,7 +143,7 @@ func (w *working) closeLocked() {
 	}
 }
 
-// Working notes that a session works, or that it waits for replies or for its turn to run. With a cluster it does
+// Working notes that a session works, or that it waits for replies or for its turn to run. On a cluster, Working does
 // nothing.
 func (j *Journal) Working(id ID, works bool) {
 	if err := j.working.set(id, works); err != nil {
