@@ -172,8 +172,8 @@ type curve struct {
 	Points string
 }
 
-// newPowerPlot returns the plot of the differences that numbers of questions can detect. margin is a share, not in
-// points.
+// newPowerPlot returns the plot of the differences that numbers of questions can detect. margin is a share, such as
+// 0.05.
 func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power) *powerPlot {
 	const (
 		first  = 25.0 // the number of questions at the left end

@@ -13,7 +13,7 @@ func signed(x float64) string { return fmt.Sprintf("%+.1f", math.Round(1000*x)/1
 // limits returns both ends of an interval in points.
 func limits(low, high float64) string { return signed(low) + " to " + signed(high) }
 
-// points returns a margin in points.
+// points returns a margin, which is a share, as a text in points.
 func points(x float64) string {
 	return unit(strconv.FormatFloat(math.Round(1e4*x)/100, 'f', -1, 64))
 }
