@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/examples"
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/trial"
@@ -33,7 +33,7 @@ type question struct {
 func questions(t *testing.T) []question {
 	t.Helper()
 	var all []question
-	for line := range bytes.Lines(examples.Questions()) {
+	for line := range bytes.Lines(councild.Questions()) {
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields()
 		var q question
@@ -47,7 +47,7 @@ func questions(t *testing.T) []question {
 
 func TestQuestions(t *testing.T) {
 	all := questions(t)
-	known, err := simllm.ReadClosed(examples.Questions())
+	known, err := simllm.ReadClosed(councild.Questions())
 	if err != nil || len(all) != 60 || len(known) != len(all) {
 		t.Fatalf("%d questions, %d of them known to simulated models, %v", len(all), len(known), err)
 	}

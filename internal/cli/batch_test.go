@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/examples"
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
@@ -48,7 +48,7 @@ func run(t *testing.T, env map[string]string, args ...string) (e ended) {
 
 func TestBatch(t *testing.T) {
 	testkit.Slow(t)
-	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	file, out := write(t, "q.jsonl", councild.Questions()), filepath.Join(t.TempDir(), "R")
 	records := filepath.Join(t.TempDir(), "records.jsonl")
 	args := []string{"batch", "--file", file, "--out", out, "--max-cost-usd", "150", "--simulate", "--records", records}
 	first := run(t, nil, args...)
@@ -112,7 +112,7 @@ func TestBatchRefuses(t *testing.T) {
 
 // A limit of cost stops a run, and the same command with a higher one goes on.
 func TestBatchStops(t *testing.T) {
-	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	file, out := write(t, "q.jsonl", councild.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{"batch", "--file", file, "--out", out, "--simulate", "--max-cost-usd"}
 	stopped := run(t, nil, append(args, "2")...)
 	if stopped.code != 4 || !strings.Contains(stopped.stderr, "run the same command with a higher limit to continue") {
@@ -126,7 +126,7 @@ func TestBatchStops(t *testing.T) {
 // A question whose share of a tight limit did not suffice is asked once more. What comes of it is what comes of it with room
 // for all, and nothing is paid for twice.
 func TestBatchAsksOnceMore(t *testing.T) {
-	file := write(t, "q.jsonl", bytes.Join(bytes.SplitAfter(examples.Questions(), []byte("\n"))[:12], nil))
+	file := write(t, "q.jsonl", bytes.Join(bytes.SplitAfter(councild.Questions(), []byte("\n"))[:12], nil))
 	results, statuses := map[string][]byte{}, map[string]map[string]council.BallotStatus{}
 	for _, limit := range []string{"150", "1.1"} {
 		out := filepath.Join(t.TempDir(), "R")
@@ -173,7 +173,7 @@ func TestBatchAsksOnceMore(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	testkit.Slow(t)
-	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	file, out := write(t, "q.jsonl", councild.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{
 		"compare", "--file", file, "--out", out, "--max-cost-usd", "300", "--simulate", "--arms", "best,vote,synthesis,placebo,ensemble,member:sim:dune",
 	}
@@ -210,7 +210,7 @@ func TestCompare(t *testing.T) {
 
 // A stopped comparison shows no score, and --finish ends it with what was asked.
 func TestCompareStopsAndFinishes(t *testing.T) {
-	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	file, out := write(t, "q.jsonl", councild.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{"compare", "--file", file, "--out", out, "--simulate", "--arms", "vote", "--format", "json", "--max-cost-usd"}
 	stopped := run(t, nil, append(args, "1.5")...)
 	data, err := os.ReadFile(out)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/councild/councild/examples"
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/testkit/biassim"
 	"github.com/councild/councild/internal/trial"
@@ -19,7 +19,7 @@ const instruction = "\n\n" + `End your answer with a line of its own that begins
 
 func known(tb testing.TB) []Closed {
 	tb.Helper()
-	all, err := ReadClosed(examples.Questions())
+	all, err := ReadClosed(councild.Questions())
 	if err != nil || len(all) != 60 {
 		tb.Fatalf("%d questions, %v", len(all), err)
 	}
@@ -134,7 +134,7 @@ func TestRepliesAreGraded(t *testing.T) {
 		Closed: known(t),
 	}
 	s := start(t, options)
-	for n, line := range strings.Split(strings.TrimSpace(string(examples.Questions())), "\n") {
+	for n, line := range strings.Split(strings.TrimSpace(string(councild.Questions())), "\n") {
 		q := decode[closedLine](t, []byte(line))
 		g, err := trial.NewGrader(trial.GraderSpec{Type: q.Grader.Type, Options: q.Grader.Options}, q.Reference)
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/councild/councild/examples"
+	"github.com/councild/councild"
 )
 
 // Provider is the simulated provider in the form that a daemon needs: its models, and a method that starts it.
@@ -28,7 +28,7 @@ func (p Provider) With(seed uint64, models []Model) Provider {
 //
 //nolint:gochecknoglobals // they are read once
 var closed = sync.OnceValue(func() []Closed {
-	questions, err := ReadClosed(examples.Questions())
+	questions, err := ReadClosed(councild.Questions())
 	if err != nil {
 		panic(err) // a test reads the same questions
 	}

@@ -58,7 +58,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
-	"github.com/councild/councild/api"
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
@@ -376,7 +376,7 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {
-	send(w, http.StatusOK, "application/yaml", api.OpenAPI)
+	send(w, http.StatusOK, "application/yaml", councild.OpenAPI)
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/councild/councild/api"
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/bias"
 	consent "github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
@@ -42,7 +42,7 @@ import (
 // contract loads openapi.yaml.
 func contract(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	doc, err := openapi3.NewLoader().LoadFromData(councild.OpenAPI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 		t.Error(diff)
 	}
 	served, data := start(t, nil).Call(t, "GET", "/openapi.yaml", "")
-	if string(data) != string(api.OpenAPI) || served.Header.Get("Content-Type") != "application/yaml" {
+	if string(data) != string(councild.OpenAPI) || served.Header.Get("Content-Type") != "application/yaml" {
 		t.Error("the contract served is another")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/councild/councild/web"
+	"github.com/councild/councild"
 	"github.com/go-chi/chi/v5"
 )
 
@@ -33,7 +33,7 @@ type pageFile struct {
 var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknoglobals // they never change
 	files := map[string]pageFile{}
 	for dir, path := range map[string]string{".": "/", "assets": "/assets/", "vendor": "/assets/"} {
-		entries, err := fs.ReadDir(web.Files, dir)
+		entries, err := fs.ReadDir(councild.Page(), dir)
 		if err != nil {
 			panic(err) // This cannot happen, because the files are embedded in the program.
 		}
@@ -41,7 +41,7 @@ var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknogl
 			if entry.IsDir() {
 				continue
 			}
-			data, err := fs.ReadFile(web.Files, strings.TrimPrefix(dir+"/"+entry.Name(), "./"))
+			data, err := fs.ReadFile(councild.Page(), strings.TrimPrefix(dir+"/"+entry.Name(), "./"))
 			if err != nil {
 				panic(err)
 			}

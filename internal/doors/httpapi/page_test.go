@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/testkit/doortest"
-	"github.com/councild/councild/web"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -28,13 +28,13 @@ func TestPage(t *testing.T) {
 		"svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8", "vendor/SHA256SUMS": "text/plain; charset=utf-8",
 	}
 	served := 0
-	err := fs.WalkDir(web.Files, ".", func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(councild.Page(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		served++
 		path := "/" + strings.TrimSuffix(strings.Replace(name, "vendor/", "assets/", 1), "index.html")
-		want, err := fs.ReadFile(web.Files, name)
+		want, err := fs.ReadFile(councild.Page(), name)
 		if err != nil {
 			return err
 		}
@@ -62,14 +62,14 @@ func TestPage(t *testing.T) {
 	if err != nil || served < 8 {
 		t.Errorf("served %d files, %v", served, err)
 	}
-	for _, path := range []string{"/assets/", "/assets/none.js", "/assets/../web.go", "/assets/..%2findex.html", "/index.html"} {
+	for _, path := range []string{"/assets/", "/assets/none.js", "/assets/../index.html", "/assets/..%2findex.html", "/index.html"} {
 		s.MustFail(t, http.StatusNotFound, council.CodeNotFound, "GET", path, "")
 	}
 }
 
 // The page offers every category.
 func TestPageHasTheCategories(t *testing.T) {
-	page, err := fs.ReadFile(web.Files, "index.html")
+	page, err := fs.ReadFile(councild.Page(), "index.html")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,16 +104,16 @@ func TestPageIsPacked(t *testing.T) {
 
 // The libraries of the page are what tools/vendor.sh fetched, each with its licence.
 func TestVendored(t *testing.T) {
-	sums, err := fs.ReadFile(web.Files, "vendor/SHA256SUMS")
+	sums, err := fs.ReadFile(councild.Page(), "vendor/SHA256SUMS")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := fs.ReadDir(web.Files, "vendor")
+	files, err := fs.ReadDir(councild.Page(), "vendor")
 	if err != nil || len(files) != 7 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, f := range files {
-		data, err := fs.ReadFile(web.Files, "vendor/"+f.Name())
+		data, err := fs.ReadFile(councild.Page(), "vendor/"+f.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
