@@ -105,7 +105,8 @@ const (
 	longest = 64
 )
 
-// These marks begin an answer, end an answer, and end a channel.
+// answerBegins holds the marks that begin an answer, and answerEnds those that end one. channelEnds holds the marks
+// that end a channel of the harmony format.
 //
 //nolint:gochecknoglobals // as pairs
 var (
@@ -125,7 +126,7 @@ func hasPrefix(text, mark string, anyCase bool) bool {
 	return text[:len(mark)] == mark || anyCase && strings.EqualFold(text[:len(mark)], mark)
 }
 
-// mark is a mark in a text.
+// mark is one place in a text where a mark stands.
 type mark struct {
 	start, end int
 	form       int // index in forms, or harmony
@@ -390,8 +391,8 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 	return droppedOf(text, more)
 }
 
-// droppedOf does what begin does, for a text that begins with the word dropped, which a server left of harmony's
-// marks. Any other text counts as an answer.
+// droppedOf does what begin does, for a text that begins with the constant dropped: the word that is left of the
+// harmony format's first marks if a server drops its tokens. Any other text counts as an answer.
 func droppedOf(text string, more bool) (l lead, from, to, end int) {
 	rest, ok := strings.CutPrefix(text, dropped)
 	switch { // Other words begin like this, too. So only a mark that arrives in one piece counts.
@@ -490,8 +491,8 @@ func block(text string, of int, more bool) (l lead, from, to, end int) {
 	return thought, from, closing.start, closing.end
 }
 
-// closingMarks returns two closing marks of a form after an offset: the first one that is not quoted, and the first
-// quoted one before it that begins or ends its line.
+// closingMarks looks for closing marks of one form from an offset on. unquoted is the first mark that is not quoted.
+// atEdge is the first quoted mark before unquoted that begins or ends its line. A mark that is not found is zero.
 func closingMarks(text string, of, from int) (unquoted, atEdge mark) {
 	each(text, from, func(m mark) bool {
 		if m.form != of || !m.closing {
@@ -561,7 +562,7 @@ func Split(reply string) Parts {
 	return p
 }
 
-// inner counts the opening marks in thinking.
+// inner counts the opening marks in thinking that are not quoted.
 func inner(text string) (n int) {
 	each(text, 0, func(m mark) bool {
 		if !m.closing && !m.quoted {
