@@ -16,8 +16,8 @@ const (
 	// two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	// breakerPause is how long a breaker stays open before a request tries the model again. The pause may be short:
-	// without the try, the breaker would refuse this request anyway.
+	// breakerPause is how long a breaker stays open before a request tries the model again. The pause may be short,
+	// because only one request tries the model, and an open breaker would have refused that request anyway.
 	breakerPause = 10 * time.Second
 )
 
@@ -57,7 +57,8 @@ func (a *attempts) add(now time.Duration, failed bool) {
 	a.ended.add(now, kind)
 }
 
-// mostFail reports whether at least half of ten or more requests failed. A breaker opens on the same condition.
+// mostFail reports whether ten or more requests ended and at least half of them failed. A breaker opens at the same
+// numbers, but does not count refusals: see attempts.
 func (a *attempts) mostFail(now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,8 +184,8 @@ func (b *breaker) turnLocked(until time.Duration) {
 	b.ended = window{span: breakerSpan}
 }
 
-// failure returns why a request is refused. While another request tries the model, it is unknown when the next one
-// may be sent.
+// failure returns why the breaker refuses a request. It says when to try again only while the breaker is open. While
+// another request tries the model, it is unknown when the next one may be sent.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
 	if state, wait := b.state(now); state == council.BreakerOpen {

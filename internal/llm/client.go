@@ -32,11 +32,11 @@
 // the provider names is longer than one attempt may take. It then ends at once with the provider's own error.
 //
 // The retries of all calls to one provider share a budget. In any 10 s there are at most 10 retries, or 10 % of the
-// calls begun in that time if that is more. A retry that is due while the budget has no room waits in a queue,
-// first in, first out. The call ends at once with the provider's own error in three cases: if its turn would come
-// after the caller's deadline, if the breaker of the model opens, and if at least half of ten or more requests to
-// the model failed within 30 s, HTTP 429 included. Every model of a provider has a circuit breaker (Nygard,
-// "Release It!", 2007), which refuses calls while the model is out of order: see breaker.
+// calls begun in that time if that is more. A retry that is due while the budget has no room waits in a queue, first
+// in, first out. The call ends at once with the provider's own error in three cases: if its turn would come after the
+// caller's deadline, if the breaker of the model opens, or if ten or more requests to the model ended within 30 s and
+// at least half of them failed, HTTP 429 included. Every model of a provider has a circuit breaker (Nygard, "Release
+// It!", 2007), which refuses calls while the model is out of order: see breaker.
 //
 // Retries and breakers are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to F04 of
 // docs/faults.md. Its retry budget is a share of the calls in flight: when a provider refused every call, the budget
@@ -450,9 +450,10 @@ const (
 	sameAgain            // repeated without an option; the budget does not count it
 )
 
-// admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place
-// and the ticket. If the request may not be sent, admit returns the failure of the call's previous request, if there
-// is one. If the call was cancelled, the failure says so.
+// admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place and
+// the ticket. If the request may not be sent, admit returns the failure of the call's previous request. If there is no
+// previous request, the failure is that of the breaker or of the context. If the call was cancelled while it waited,
+// the failure says so.
 func (p *provider) admit(
 	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
 ) (ticket, *council.Failure) {
@@ -478,8 +479,8 @@ func (p *provider) admit(
 	}
 }
 
-// gaveUp returns the failure of a call that ended while it waited. This is the failure of its last request. If the
-// call has sent none, or was cancelled, it is the end of ctx.
+// gaveUp returns the failure of a call that ended while it waited. This is the failure of its last request. If the call
+// has sent no request, or was cancelled, the failure says instead how ctx ended.
 func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	if last == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return ended(ctx)

@@ -14,10 +14,11 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Providers that call themselves OpenAI-compatible take different options. dialectOf has what their documentation
-// says. A client learns the rest from refusals: it repeats the request without the refused option, and never asks
-// the model for that option again. For a temperature or an effort, it learns each value separately, because the
-// model may take another value.
+// Providers that call themselves OpenAI-compatible take different options. dialectOf has what their documentation says.
+// A client learns the rest from refusals: it repeats the request without the refused option, and never asks the model
+// for that option again. For a temperature or an effort, it learns each value separately, because the model may take
+// another value. For a format, it learns only from reviews, because another call may have a schema of its own that the
+// model refuses.
 
 // dialect is what is known about a provider's options.
 type dialect struct {
@@ -240,8 +241,8 @@ func leftOut(asked, without options) []string {
 }
 
 // refusal returns the sent option that the provider may have refused, or 0. If the error names a sent option, refusal
-// returns that option. Otherwise it returns optFormat if that was sent, because providers word the refusal of a format
-// in too many ways to recognise.
+// returns that option. Otherwise it returns optFormat if that was sent and may be refused with this status, because
+// providers word the refusal of a format in too many ways to recognise.
 func refusal(x *exchange, f *council.Failure, sent options) options {
 	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
 		return 0
@@ -356,8 +357,8 @@ func (x *exchange) appendOptions(b []byte) []byte {
 	return b
 }
 
-// bytesPerToken is how many bytes of text a token has at most, on average. A prompt that does not fit at this rate
-// never fits.
+// bytesPerToken is more bytes of text than a token has on average. A prompt that does not fit even with this many bytes
+// in each token never fits.
 const bytesPerToken = 6
 
 // tooLong returns why the prompt and the reply of a call cannot fit into the context of its model, or nil.

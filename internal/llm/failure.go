@@ -167,7 +167,7 @@ func refusedBy(x *exchange) *council.Failure {
 	return failure
 }
 
-// said returns what the body of an error status says.
+// said returns what a response with an error status says about the error, in its body and headers.
 func (x *exchange) said() *complaint {
 	if x.complaint == nil {
 		c := readComplaint(x.body)

@@ -49,7 +49,7 @@ func (c *Client) Models(ctx context.Context, name string) (ModelList, error) {
 	return ReadModels(body)
 }
 
-// ListModels is Models, but returns the body of the reply as it is.
+// ListModels sends the same request as Models, but returns the body of the reply as it is.
 func (c *Client) ListModels(ctx context.Context, name string) ([]byte, error) {
 	return c.get(ctx, name, "/models")
 }
@@ -65,9 +65,9 @@ type Key struct {
 // ErrNoKeyTest says that a provider has no address at which a key can be tested.
 var ErrNoKeyTest = errors.New("the provider has no address at which a key can be tested")
 
-// TestKey asks a provider whether it knows the key. It sends a request to OpenRouter's address for this, /key below
-// the base URL, which costs nothing. The error is ErrNoKeyTest if there is no such address, and otherwise a
-// *council.Failure.
+// TestKey asks a provider whether it knows the key. It sends a request to OpenRouter's address for this, /key below the
+// base URL, which costs nothing. If the provider answers 401, the error is a *council.Failure. After any other failure,
+// or a reply that does not describe a key, the error is ErrNoKeyTest, because there may be no such address.
 func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	body, err := c.get(ctx, name, "/key")
 	if err != nil {

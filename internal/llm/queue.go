@@ -50,7 +50,8 @@ func (q *queue) count(n int) {
 	q.waiting += n
 }
 
-// held notes how long a request held its place. The mean is weighted like the round-trip times in TCP (RFC 6298).
+// held notes how long a request held its place, in the mean over all requests so far. Like the mean of round-trip times
+// in TCP (RFC 6298), it gives the newest request a weight of 1/8.
 func (q *queue) held(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -145,7 +145,7 @@ func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *asse
 			return truncated()
 		}
 		if err == nil {
-			err = ctx.Err() // The call has ended, although more of the reply is here.
+			err = ctx.Err() // If the call has ended, stop, even if more of the reply has arrived.
 		}
 		if err != nil {
 			return err

@@ -207,7 +207,7 @@ func peek(body io.ReadCloser, typed bool) (io.ReadCloser, bool) {
 	}{buffered, body}, isFramed(bytes.TrimLeft(bytes.TrimPrefix(begin, []byte(byteOrderMark)), "\r\n\t "))
 }
 
-// reply reads the body of a response in one piece. It does not read the body of an error status: see refusedBy.
+// reply reads the body of a response in one piece. It does not read the body if the status is an error: see refusedBy.
 func (p *provider) reply(ctx context.Context, x *exchange) (received, error) {
 	if x.refused() {
 		return received{}, nil

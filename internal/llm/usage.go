@@ -96,8 +96,8 @@ func (f *figures) all() [15]*figure {
 	}
 }
 
-// merge adds the figures that an earlier chunk of the stream reported. Figures grow along a stream, and some
-// providers report input and output in different chunks. So the greatest value of each figure counts.
+// merge combines the figures with those of an earlier chunk of the stream. Figures grow along a stream, and some
+// providers report input and output in different chunks. So merge keeps the greater value of each figure.
 func (f *figures) merge(earlier *figures) {
 	before := earlier.all()
 	for i, now := range f.all() {
@@ -190,8 +190,9 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 // cost returns what the request cost in US dollars, or nil if the provider does not say. ok is false if the figure
 // is implausible.
 //
-// A request may be paid with the caller's own key at the provider behind a gateway. For such a request the gateway
-// charges a fee or nothing, and both amounts count. In all other replies, the two amounts are equal.
+// A gateway may report two amounts: what it charges, and what the provider behind it charges. If the request used the
+// caller's own key at that provider, the caller pays both, and cost adds them. Otherwise both are the price of the same
+// request, and cost returns the greater one.
 func (f *figures) cost() (usd *float64, ok bool) {
 	cost := f.Cost
 	upstream := f.CostParts.Upstream
