@@ -62,11 +62,11 @@ const maxText = 32 << 10
 // because a ballot in them is a draft. It reads the last 32 KiB of the rest. If the rest is longer and holds one
 // JSON object, ParseBallot first removes the critiques from that object.
 //
-// A ballot is a JSON value that ranks or scores a label of the slate or abstains. If there are several, the
-// reviewer's own last complete one counts. It may be in JSON, or under a FINAL RANKING line after the JSON. A
-// ballot that the reviewer quotes from an answer never counts. If there is none in JSON, ParseBallot reads the last
-// FINAL RANKING line, then a table with a rank column, then a list that gives every label a score "n/10". Prose is
-// never a ballot.
+// In JSON, a ballot is a value that ranks or scores a label of the slate, or that abstains. If there are several, the
+// reviewer's own last complete one counts. It may be in JSON, or under a FINAL RANKING line after the JSON. A ballot
+// that the reviewer quotes from an answer never counts. If there is none in JSON, ParseBallot reads the last FINAL
+// RANKING line, then a table with a rank column, then a list that gives every label a score "n/10". Prose is never a
+// ballot.
 //
 // A list ranks by its order, or by the places that stand next to its labels: numbers, ordinals and medals, in the
 // languages of the list ordinals. If places and order may mean different things, the reply is invalid.
@@ -371,8 +371,8 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
 }
 
-// notesAdd reports whether a note of sorted entries gives another place, a tie with a label that the note does not
-// name, or a label that the entries do not rank.
+// notesAdd reports whether the note of an entry adds something to the ranking: a place other than the entry's own, a
+// tie although no other label shares the entry's place, or a label that no entry ranks. The entries are sorted by rank.
 func (s labelSet) notesAdd(entries []entry) bool {
 	ranked := rankedBy(entries)
 	sharing := make(map[int]int) // the number of entries by rank

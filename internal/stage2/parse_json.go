@@ -127,7 +127,7 @@ func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 }
 
 // inside reads the ballot among the members of a value. If several members hold different ballots, the ballot over all
-// criteria counts.
+// criteria counts. If none is over all criteria, the result is unclear.
 func (s labelSet) inside(v value) (found council.Ballot, reason InvalidReason) {
 	reason = InvalidNoBallot
 	overall := false

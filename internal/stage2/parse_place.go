@@ -235,5 +235,5 @@ var medals = strings.NewReplacer( //nolint:gochecknoglobals // made once
 	"⑥", "(6th) ", "⑦", "(7th) ", "⑧", "(8th) ", "⑨", "(9th) ",
 )
 
-// isMedal reports whether medals replaces r.
+// isMedal reports whether r is a medal or a digit in a circle. The replacer medals turns these into places.
 func isMedal(r rune) bool { return '🥇' <= r && r <= '🥉' || '①' <= r && r <= '⑨' }

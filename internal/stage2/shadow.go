@@ -26,7 +26,8 @@ type Shadow struct {
 	// Synthesis and Top are the texts of the final answer and of the top-ranked answer.
 	Synthesis, Top string
 	Reviewers      []council.Member
-	// SynthesisFirst is the order for the first reviewer. The order alternates from one reviewer to the next.
+	// SynthesisFirst says that the first reviewer sees the synthesis before the other text. The order alternates from
+	// one reviewer to the next.
 	SynthesisFirst bool
 	// NewMarkers makes the markers of the next prompt of a seat.
 	NewMarkers func(seat string) anonymize.Markers
