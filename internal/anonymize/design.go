@@ -75,9 +75,10 @@ func zigzag(n int) []int {
 	return steps
 }
 
-// hiddenSteps returns an arrangement of 1 to n-1 with distinct successive differences mod n. An author whose answer
-// is in column e is shown the columns e + steps mod n, so it never sees its own answer. Over all authors every
-// answer takes every position once, and no ordered pair of neighbours occurs twice.
+// hiddenSteps returns an arrangement of 1 to n-1. Except for odd n above searchLimit, its successive differences mod n
+// are distinct. An author whose answer is in column e is shown the columns e + steps mod n, so it never sees its own
+// answer. Over all authors every answer takes every position once. If the differences are distinct, no ordered pair of
+// neighbours occurs twice.
 //
 // For even n the arrangement is the zigzag without its 0. For odd n it is the first such arrangement in
 // lexicographic order. For odd n above searchLimit it is the zigzag again, which keeps the positions balanced but

@@ -9,16 +9,17 @@
 //
 // # Decisions
 //
-// A reviewer does not see its own answer. An answer is the reviewer's own if the same model wrote it, in whichever
-// seat (council.Twins, fixed in the plan). That saves 1/N of the review tokens. If the reviewer saw its own answer
-// and only its score of that answer were dropped, the answer would still shift its other scores.
-// LLM_COUNCIL_SELF_REVIEW_RATE sets the share of sessions in which reviewers do see their own answers, to measure
-// self-preference. Scores and ranks of own answers are never counted.
+// A reviewer does not see its own answer. An answer is the reviewer's own if the same model wrote it, in whichever seat
+// (council.Twins, fixed in the plan). With N answers, leaving out the own one saves 1/N of the review tokens. If the
+// reviewer saw its own answer and only its score of that answer were dropped, the answer would still shift its other
+// scores. LLM_COUNCIL_SELF_REVIEW_RATE sets the share of sessions in which reviewers do see their own answers, to
+// measure self-preference. Scores and ranks of own answers are never counted.
 //
-// The balanced orders come from experimental designs and not from shuffles. With own answers hidden, every answer is
-// shown exactly once in every position over the reviewers, and no ordered pair of neighbours occurs twice. For odd N
-// from 29 on, only the positions are balanced. With balanced orders, measuring the effect of position needs several
-// times fewer sessions, and the position does not change the expected rank of an answer.
+// The balanced orders come from experimental designs and not from shuffles. If own answers are hidden, all authors
+// review and each has another model, every answer is shown exactly once in every position, and no ordered pair of
+// neighbours occurs twice. For odd N from 29 on, only the positions are balanced. With balanced orders, measuring the
+// effect of position needs several times fewer sessions, and the position does not change the expected rank of an
+// answer.
 //
 // Every slate is labelled A, B, C in the order shown, so the labels of a slate always follow its order. The
 // chairman reads the answers under numbers, and each review as the reviewer wrote it. A line above the review says

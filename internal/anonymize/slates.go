@@ -44,9 +44,9 @@ type Slates struct {
 // answers. A reviewer's slate holds all answers except its own, or with ShowOwn all answers. It is empty if there
 // is no other answer.
 //
-// With council.OrderShared all slates follow the canonical order. With council.OrderPerReviewer each is an
-// independent shuffle, from the session's seed and the reviewer's id. With council.OrderBalanced every answer is
-// shown in every position equally often:
+// With council.OrderShared all slates follow the canonical order. With council.OrderPerReviewer each is an independent
+// shuffle, from the session's seed and the reviewer's id. With council.OrderBalanced the slates together show every
+// answer in every position about equally often:
 //
 //   - A reviewer that does not see its own answer gets that answer's row of a design. If all authors review, every
 //     candidate takes every position of the design exactly once. With at most 28 answers, and with any even number,
@@ -57,9 +57,9 @@ type Slates struct {
 //     design would show each author its own answer in the same position, and self-preference could not be told from
 //     position.
 //
-// A reviewer with twins takes the row of its own answer, or of the first of its twins' answers by name. All of
-// these answers are left out of the row. Its slate is then shorter, and answers are shown in each position equally
-// often only over many sessions.
+// If own answers are hidden, a reviewer with twins takes the row of its own answer, or of the first of its twins'
+// answers by name. All of these answers are left out of the row. Its slate is then shorter, and answers are shown in
+// each position equally often only over many sessions.
 func Draw(o Options) Slates {
 	n := len(o.Authors)
 	canonical := pick(o.Authors, newStream(o.Seed, "canonical", "").permutation(n))
