@@ -34,8 +34,8 @@
 // Open requests share connections and memory in the same way until they are answered (open.go). A request takes its
 // share before it begins anything, so a client can repeat a refused request. /healthz and /readyz take no share.
 //
-// One answer names all problems of a request, both of its form and of the values that Prepare checks. It names 20
-// problems at most and has 64 KiB at most, whatever the request holds. Check makes the expensive checks afterwards:
+// One answer names the problems of a request together, both of its form and of the values that Prepare checks. It names
+// 20 problems at most and has 64 KiB at most, whatever the request holds. Check makes the expensive checks afterwards:
 // it compiles the schema of a request that has a place. Compiled schemas are not kept.
 package httpapi
 
@@ -67,7 +67,7 @@ import (
 
 // Council prepares and runs sessions. The pipeline satisfies it.
 type Council interface {
-	// Prepare returns the plan of a request, or one error with all its cheap problems.
+	// Prepare returns the plan of a request, or one error with all problems that are cheap to find.
 	Prepare(r council.Request) (council.Plan, error)
 	// Check makes the expensive checks of a plan. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
@@ -174,7 +174,8 @@ type Options struct {
 	MaxBodyBytes int64
 	BodyTimeout  time.Duration // how long a client may take to send a body
 	// Ended is called after the end of each session that has a result, once clients can see the end. It must not change
-	// the session. API.Cancel cancels the context of the call. Ended may be nil.
+	// the session. API.Cancel cancels the context of the call. While MaxSessions such calls are in progress, further
+	// sessions are skipped. Ended may be nil.
 	Ended func(ctx context.Context, plan council.Plan, session *council.Session)
 	// Labels keeps the feedback of people. If it is nil, the interface accepts no feedback.
 	Labels Labels
@@ -290,14 +291,15 @@ func (a *API) routes() *chi.Mux {
 	return r
 }
 
-// forCallers returns two routers. Requests to private need a token. Requests to asking also need the right to ask.
+// forCallers returns two routers. Requests to private must pass authenticate. Requests to asking also need the right to
+// ask.
 func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
 	private = r.With(a.authenticate, a.open)
 	return private, private.With(a.requires(council.MayAsk))
 }
 
-// Close frees the sessions in memory. It must be called when no session runs any more. Sessions from Resume may still
-// wait for a place. Close leaves these sessions to another process.
+// Close frees the sessions in memory. The caller calls it only when no session runs any more. Sessions from Resume may
+// still wait for a place. Close leaves these sessions to another process.
 func (a *API) Close(ctx context.Context) error {
 	a.Cancel(context.Canceled)
 	a.resumed.Wait()

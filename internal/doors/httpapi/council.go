@@ -282,7 +282,8 @@ func (a *API) perform(
 }
 
 // Wait waits for the end of a session and returns the session, or the error that kept it from a result. If the client
-// leaves, Wait returns at once, even if the session continues, because an open request takes a place.
+// leaves, Wait returns at once, even if the session continues, because an open request takes a connection and memory
+// (open.go).
 func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():

@@ -12,7 +12,8 @@ import (
 // This file is for doors in other packages. A door is an interface for clients, such as the one in package openai. It
 // mounts its routes with Mount, begins sessions with Begin, and sends the sessions in its own form.
 
-// Route is a route of a door in another package. Its callers need a token and have the same limits as all others.
+// Route is a route of a door in another package. Its callers must pass authenticate, and have the same limits as all
+// others.
 type Route struct {
 	Method string
 	// Pattern is a pattern of chi. Request.PathValue returns the values of its wildcards.
