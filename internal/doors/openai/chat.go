@@ -314,7 +314,7 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	return r
 }
 
-// refusal is a problem for a field that a council does not support. The field is says whether a request has this
+// refusal is a problem for a field that a council does not support. The field "is" says whether a request has this
 // problem.
 type refusal struct {
 	is                  bool
@@ -334,8 +334,8 @@ func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
 }
 
-// unreadable refuses a part or item that is not text, unless its place already has a problem. The argument is names the
-// type of the part or item.
+// unreadable refuses a part or item that is not text, unless its place already has a problem. The argument "is" holds
+// the type of the part or item.
 func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
 	if p.Full() {
 		p.Add("", "", "") // A further problem is only counted.

@@ -52,8 +52,8 @@ func (t *textStream) comment(e council.Event) {
 	fmt.Fprintf(&t.out, ": %s %s\n\n", e.Type, model)
 }
 
-// lost marks the stream as void and returns its error. The chairman starts its answer again, but text that was sent
-// cannot be taken back.
+// lost marks the stream as void and returns its error. The answer starts again, from another chairman or without the
+// thinking that was sent, but text that was sent cannot be taken back.
 func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
 	why := "the chairman failed in the middle of the answer; the whole answer, by another model, "
