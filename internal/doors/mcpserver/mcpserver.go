@@ -225,7 +225,8 @@ func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	return err
 }
 
-// describeCouncils adds the names of the councils that the caller may ask to the list of tools.
+// describeCouncils changes the list of tools: in the tool council, the description of the argument council then names
+// the councils that the caller may ask.
 func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)

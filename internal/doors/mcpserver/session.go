@@ -42,12 +42,12 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	return s.await(ctx, r, started.ID, in.Wait)
 }
 
-// begin returns a session for a question. If an earlier session of that question runs, or ended well within
-// joinedFor, begin returns that session. Otherwise it begins a new one. The first session of a question has an
-// Idempotency-Key that is derived from the question. The key of each later session is derived from the key and the id
-// of the session before it. So the daemon itself finds the last session, and never begins two at once. It does not
-// matter which node is asked, or whether the process that asked before still runs. If the daemon no longer keeps a
-// session, the chain ends there, and the question is asked again.
+// begin returns a session for a question. If an earlier session of that question runs, or ended well within joinedFor,
+// begin returns that session. Otherwise, or if fresh is true, it begins a new one. The first session of a question has
+// an Idempotency-Key that is derived from the question. The key of each later session is derived from the key and the
+// id of the session before it. So the daemon itself finds the last session, and two calls at once begin only one
+// session. It does not matter which node is asked, or whether the process that asked before still runs. If the daemon
+// no longer keeps a session, the chain of keys ends there, and the question is asked again.
 func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
