@@ -28,14 +28,14 @@ const (
 // describedFull is the description of codeNotStored where the stream is full.
 const describedFull = "maximum bytes exceeded"
 
-// Moved is the error of an append that expected another last message of its log.
+// Moved is the error of an append if the last message of the log is not the one that the append expected.
 type Moved struct {
 	// Last is the last message of the log, or nil when the log is gone. It has no Entries if it is damaged or has
 	// several parts. Its Count is 0 if its last part is missing, and then none of its entries can be read.
 	Last *Stored
 }
 
-// Error names the node that was faster.
+// Error names the node that appended first, or says that the log is gone.
 func (m *Moved) Error() string {
 	if m.Last == nil {
 		return "the log of the session is gone"

@@ -452,8 +452,9 @@ func (s stream) replace(f found) error {
 	return nil
 }
 
-// verify checks in the background whether the blocks of a cleanly closed engine are whole. If one is damaged, verify
-// reports that the engine failed. The engine is then opened again, and repair repairs the block.
+// verify checks in the background whether the block files are whole. It is for an engine that was closed cleanly,
+// because repair has then not read them. If a block is damaged, verify reports that the engine failed. The engine is
+// then opened again, and repair repairs the block.
 func (j *Journal) verify(log *engineLog) {
 	for range 2 { // A block that is being written looks damaged in the first look, but not in both.
 		damaged := false

@@ -13,9 +13,11 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// endsFile has a line for every session that has ended. It shows which sessions the stream has lost, and keeps an
-// ended session from running again. A line "- ..." says that a session was deleted. The file is not synced, because
-// its lines survive when the process is killed.
+// endsFile lists the sessions that have ended. compareEnds compares it with the index. If a listed session is missing
+// there, the stream has lost its log. If the index says that it still runs, its log has lost its end, and the session
+// must not run again. renew also lists running sessions whose logs have lost a part. A line "- ..." says that a session
+// was deleted. The file is not synced: a killed process loses no lines, but a crash of the machine can lose some. If a
+// line cannot be written, note clears the file.
 const endsFile = "ended"
 
 // maxEnds is a size in bytes. When the file is larger and most of its lines are out of date, it is written again.
@@ -96,8 +98,8 @@ func (e *ends) delete(id ID) (gone func()) {
 	}
 }
 
-// renew writes the file again and opens it. The new file names the sessions that do not run, and the sessions whose
-// logs have lost a part.
+// renew writes the file again and opens it. The new file lists the sessions that have ended, and the running sessions
+// whose logs have lost a part.
 func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,9 +142,9 @@ func (e *ends) closeLocked() {
 	}
 }
 
-// compareEnds compares the index with the sessions in the file. If the log of such a session says that the session
-// runs, the log has lost its end. If such a session has no row, its log is lost. compareEnds reports both as damage,
-// and writes the file again.
+// compareEnds compares the index with the sessions in the file. If a session of the file has no row in the index, its
+// log is lost. If its row says that it runs, its log has lost its end. compareEnds reports both as damage, but does not
+// report a lost end again if LostPart is already true. It then writes the file again.
 func (j *Journal) compareEnds() error {
 	had, err := readEnds(j.o.Dir)
 	if err != nil {

@@ -95,8 +95,8 @@ func stopEngine(engine *server.Server) {
 	engine.WaitForShutdown()
 }
 
-// engineLog writes what the engine logs to the log of the daemon. If the engine logs that it cannot write,
-// engineLog calls failed.
+// engineLog writes what the engine logs to the log of the daemon. If the engine, once it is open, logs that it cannot
+// write, engineLog calls failed.
 type engineLog struct {
 	log    *slog.Logger
 	failed func(error) // called for each failure after the engine was opened

@@ -44,8 +44,8 @@ type index struct {
 	filling *table // the new rows while the index is built again
 	build   int    // number of the consumer that feeds the index, from 1
 	seen    uint64 // sequence of the last part that the consumer brought
-	// gone holds the sequence up to which a log was purged. It has only the logs of which the consumer may still bring
-	// messages.
+	// gone holds, for a log that was purged, the sequence of the last message that was removed. A log stays in gone
+	// while the consumer may still bring messages up to that sequence.
 	gone    map[ID]uint64
 	marks   []time.Time          // when each mark in the stream was seen
 	waits   map[ID]chan struct{} // each is closed when the row changes
@@ -233,7 +233,7 @@ func (x *index) size() (rows, running int, seen uint64) {
 	return len(x.rows.rows), len(x.rows.running), x.seen
 }
 
-// forgetGone removes the logs from gone of which the consumer cannot bring messages any more.
+// forgetGone removes a log from gone when the consumer can no longer bring its purged messages.
 func (x *index) forgetGone() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -231,8 +231,8 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 	}
 }
 
-// beatNow has the lease renewed at once. It is called when a connection has come back, and when the server did not
-// answer an append.
+// beatNow asks live to renew the lease at once. It is called when a connection has come back, and when the server did
+// not answer an append.
 func (j *Journal) beatNow() {
 	select {
 	case j.back <- struct{}{}:

@@ -31,8 +31,8 @@ func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held 
 	return j.swap(ctx, key, v, 0)
 }
 
-// TakeOver gives a key to a new session if the given reservation still has the key. The argument held is that
-// reservation: Reserve returned it, but the log of its session never appeared. The results are those of Reserve.
+// TakeOver gives a key to the session in v if the reservation held still has the key. A node does so if the log of the
+// session in held never appeared, or to reserve the key of its own session once more. The results are those of Reserve.
 func (j *Journal) TakeOver(
 	ctx context.Context, key string, held, v Reservation,
 ) (now Reservation, mine bool, err error) {

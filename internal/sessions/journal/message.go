@@ -25,8 +25,8 @@ const minPayload = maxPart + 16<<10
 // headerName is the NATS header that holds the JSON of a header.
 const headerName = "Council"
 
-// ID names a session. Owner is "" if the daemon asks for no token. Both consist of letters, digits, - and _. A
-// session with another ID is never found.
+// ID names a session. Owner is "" if the daemon asks for no token. Session, and Owner if it is not "", must match
+// validToken. A session with any other ID has no log.
 type ID struct{ Owner, Session string }
 
 // validToken matches a token that may be part of a subject.

@@ -43,9 +43,9 @@ func (j *Journal) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Held returns the time since which this node has held its lease without a gap. A gap is a time in which no
-// confirmation came within two thirds of a lease after the one before. While the lease is confirmed, no other node has
-// taken over a session that this node owned at that time or later. With the engine inside, Held returns the zero time.
+// Held returns the time since which this node has held its lease without a gap. A gap begins when two thirds of a lease
+// have passed since the last confirmation. While the lease is confirmed, no other node has taken over a session that
+// this node owned at the returned time or later. With the engine inside, Held returns the zero time.
 func (j *Journal) Held() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -95,8 +95,8 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node, until ctx ends. If a renewal fails, live tries again soon, because an election
-// may be over and no call begins without a lease.
+// live renews the lease of this node, until ctx ends. If a renewal fails, live tries again soon. The reason may be an
+// election that is soon over, and without a lease this node begins no calls.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()

@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// workingFile names the sessions that were working when a process died, so that each of them may have crashed it. All
-// other sessions waited for replies of providers, or for their turn to run, and ran no code. The file has a slot of
-// workingSize bytes for each session. It is not synced.
+// workingFile names the sessions that work. It also names a session that waits for replies of providers, or for its
+// turn to run, until flush removes it. After a crash, each session in the file may have caused the crash. All others
+// waited and ran no code. The file has a slot of workingSize bytes for each session. It is not synced.
 const (
 	workingFile = "working"
 	workingSize = 160
@@ -35,7 +35,7 @@ type working struct {
 	later  bool        // a call of flush is pending
 }
 
-// readWorking returns the sessions that worked when the last process died. It returns nil if that is not known.
+// readWorking returns the sessions that the file named when the last process died. It returns nil if there is no file.
 func readWorking(dir string) (map[ID]bool, error) {
 	data, err := os.ReadFile(filepath.Join(dir, workingFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,6 +151,6 @@ func (j *Journal) Working(id ID, works bool) {
 	}
 }
 
-// MayHaveKilled reports whether a session may have crashed the last process: the session worked when that process
-// died, or it is not known which sessions worked. On a cluster, that is never known.
+// MayHaveKilled reports whether a session may have crashed the last process. It is true if workingFile named the
+// session when that process died. It is also true if there is no such file, which is always the case on a cluster.
 func (j *Journal) MayHaveKilled(id ID) bool { return j.worked == nil || j.worked[id] }
