@@ -27,7 +27,7 @@ type relayed struct {
 // maxAhead is how many pieces a follower holds until the entry before them comes.
 const maxAhead = 1024
 
-// follower shows what another node stores and relays of a session.
+// follower shows the watchers of this process what another node stores and relays of one session.
 type follower struct {
 	s        *Session
 	id       journal.ID
@@ -207,8 +207,8 @@ func (s *Session) closeLocked() {
 	close(s.done)
 }
 
-// demote ends the run of a session that another node now owns, and follows the log of that node instead. A session
-// that continued without its log has shown more than the log holds, so its watchers must ask again. demote returns
+// demote ends the run of a session that another node now owns, and follows the log of that node instead. If the session
+// continued without its log, it may have shown more than the log holds, so its watchers must ask again. demote returns
 // false and does nothing if there are no other nodes, or if this node has handed the session over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s := k.s
@@ -297,8 +297,8 @@ func (st *Store) background(do func()) {
 	}
 }
 
-// insist ends a session if no node obeys the request to cancel it. seq is the sequence number of the message with the
-// request, which is the last message of the log.
+// insist ends a session if no node obeys the request to cancel it within Waits.Obey. seq is the sequence number of the
+// message with the request, which is the last message of the log.
 func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -343,8 +343,8 @@ func (k *keeper) drainedLocked() {
 	}
 }
 
-// stored is runlog.Log.Stored. It waits until everything that was observed is stored, or until the session
-// continues without its log.
+// stored is runlog.Log.Stored. It waits until everything that was observed is stored, until the session continues
+// without its log, or until ctx ends.
 func (k *keeper) stored(ctx context.Context) {
 	k.s.mu.Lock()
 	if len(k.queue) == 0 || k.open {
@@ -370,7 +370,8 @@ func (k *keeper) wakeUp() {
 	}
 }
 
-// run stores messages until the last entry is stored or ctx ends.
+// run stores messages until the last entry is stored or ctx ends. It ends earlier if another process owns the session,
+// if the log is gone, or if it deletes the log of an ended session because the journal is full.
 func (k *keeper) run(ctx context.Context) {
 	defer k.finish()
 	pause := minPause
@@ -462,7 +463,7 @@ func (k *keeper) over() bool {
 	return k.open && k.closed
 }
 
-// abandon lets the session continue without its log for good.
+// abandon is giveUpLocked for a caller that does not hold the mutex.
 func (k *keeper) abandon() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -585,12 +586,12 @@ func (k *keeper) advance(stored int, seq uint64) {
 	}
 }
 
-// resolve is called when the log does not end with the message that this node expected. From the last message, it
-// finds out how many entries at the front of the queue are stored. The argument entries is the largest possible
-// number. There are three cases. (1) This node appended the message in an earlier try that got no answer. That try may
-// have held fewer entries. (2) Another node appended the message to ask this node to cancel the session. Such a try
-// may come before the message. resolve then cancels the run. (3) Otherwise another process owns the log, and ok is
-// false.
+// resolve is called when the log does not end with the message that this node expected. From the last message, it finds
+// out how many entries at the front of the queue are stored. The argument entries is the largest possible number. There
+// are three cases. (1) This node appended the last message in an earlier try that got no answer. That try may have held
+// fewer entries. (2) Another node appended the last message to ask this node to cancel the session. Entries from an
+// earlier try of this node may be stored before it. resolve then cancels the run. (3) Otherwise another process owns
+// the log, and ok is false.
 func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false

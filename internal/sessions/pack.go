@@ -65,7 +65,8 @@ func (s *Session) unpackLocked() {
 	time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 }
 
-// unpack returns the events with their data from the session. The data is nil if the session does not hold it.
+// unpack returns the events with the data that pack dropped, which it takes from the session. The data is nil if the
+// session does not hold it.
 func unpack(events []council.Event, session *council.Session) []council.Event {
 	events = slices.Clone(events)
 	for i := range events {

@@ -17,8 +17,8 @@ const (
 	// maxCrashes is how many processes may die while a session works (see work). After that, the session ends with the
 	// results that it has, because the session itself may crash the processes.
 	maxCrashes = 3
-	// maxOwners is how many processes may die while they own a session that only waits. Each of these processes may
-	// have paid for the same calls again.
+	// maxOwners is how many processes in a row may own a session without releasing it, whether the session works or
+	// waits. Each of them that died may have paid for the same calls again.
 	maxOwners = 30
 )
 

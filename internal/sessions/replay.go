@@ -34,9 +34,10 @@ func (r *replay) over() bool {
 	return time.Since(r.last) >= replayFor || time.Since(r.ended) >= replayAtMost
 }
 
-// Repeated returns the session that answers a repeated request, or nil if a new session may begin. Such a session
-// failed after calls were paid, was cancelled, or lost its client before its end. The returned session has ended: if
-// it is still being cancelled, Repeated waits for its end.
+// Repeated returns the session that answers a repeated request, or nil if a new session may begin. A session answers if
+// it failed after calls were paid, or if its client left before it ended with an answer. A session that was cancelled
+// while its client was still there answers even if no call was paid. The returned session has ended: if it is still
+// being cancelled, Repeated waits for its end.
 func (st *Store) Repeated(ctx context.Context, key string) (*Session, error) {
 	for key != "" {
 		s, ended := st.replayed(key)

@@ -718,7 +718,9 @@ func (st *Store) all() []*Session {
 	return slices.DeleteFunc(all, (*Session).beginning)
 }
 
-// ended notes that a session has ended, and evicts the sessions that are now beyond a limit.
+// ended is called when a session ends. For a session whose log the journal stores, it does nothing (see forgetStored).
+// It removes a side request that ended with an answer and has no key. It keeps any other session, and evicts those
+// beyond a limit.
 func (st *Store) ended(s *Session) {
 	if k := s.keeper; k != nil && !k.open {
 		return
@@ -734,8 +736,8 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// forgetStored forgets a session whose log is stored to its end. A client that watches the session can continue to read
-// it.
+// forgetStored forgets a session whose log is stored to its end, unless the session continued without its log. A client
+// that watches a forgotten session can continue to read it.
 func (st *Store) forgetStored(s *Session) {
 	if s.keeper.open {
 		st.mu.Lock()
