@@ -168,7 +168,7 @@ func ParseQuestionSecret(data []byte) (s QuestionSecret, err error) {
 	return s, nil
 }
 
-// hasQuestionKeys reports whether the newest records at path have question keys.
+// hasQuestionKeys reports whether a record in the newest file that holds records has a question key.
 func hasQuestionKeys(ctx context.Context, path string) bool {
 	for f, err := range Files(path) {
 		if err != nil {

@@ -244,25 +244,24 @@ func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string,
 	}
 }
 
-// End says how far a store reaches.
+// End says where a store ends.
 type End struct {
 	Segments int   `json:"segments"` // number of the newest closed segment, or 0
 	Bytes    int64 `json:"bytes"`    // size of the data file in bytes, or 0
 }
 
-// Before reports whether e is before other. If other is an earlier end of the same store, the store has then lost
-// something.
+// Before reports whether e is before other. If other is an earlier end of the same store, its end has moved back.
+// Method Store.End says when that happens.
 func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
 
-// Damages returns how often the store, since it was opened, found that its file may have lost records. Another
-// process changed or removed the file, or the disk failed. Records that are appended after a cut can hide the loss
-// from End.
+// Damages returns how many times this Store has found that its data file may have lost records: another process changed
+// or removed the file, or the disk failed. If records are appended after a cut, End may not show the loss.
 func (s *Store) Damages() int64 { return s.damages.Load() }
 
-// End returns how far the store reaches. The end moves back when a file is deleted or cut, and when all closed segments
-// were deleted because they were too old.
+// End returns where the store ends. The end moves back when a file is deleted or cut, and when all closed segments were
+// deleted because they were too old.
 func (s *Store) End() (End, error) {
 	closed, data, err := snapshot(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -160,9 +160,9 @@ func readSummary(r io.ReaderAt, size int64) (SegmentSummary, error) {
 	return s, nil
 }
 
-// Summary returns the summary in the file. It returns an error if the file has no summary that can be trusted. That
-// is true of the data file, of a segment that is not compressed or that an earlier release made, and of a segment
-// whose summary is damaged, has a later version, or comes from a program that knew other schemas.
+// Summary returns the summary in the file. It returns an error if the file has no summary that can be trusted. That is
+// true of the data file, of a segment that is not compressed or that an earlier release made, and of a segment whose
+// summary is damaged, has another version, or comes from a program that knew other schemas.
 func (f File) Summary() (SegmentSummary, error) {
 	if !f.compressed() {
 		return SegmentSummary{}, errNoSummary
@@ -174,8 +174,9 @@ func (f File) Summary() (SegmentSummary, error) {
 	return readSummary(f.file, info.Size())
 }
 
-// checkSummary compares the summary in the file with found, the summary of its lines. It returns nil if the summary
-// in the file is right, missing, or has a later version.
+// checkSummary compares the summary in the file with found, the summary of its lines. It returns nil if they agree. It
+// also returns nil if they cannot be compared: the file is damaged, or its summary is missing, has another version, or
+// comes from a program that knew other schemas.
 func (f File) checkSummary(found SegmentSummary) error {
 	said, err := f.Summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) ||
