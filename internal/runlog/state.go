@@ -186,7 +186,8 @@ type run struct {
 	noted map[noted]bool
 	// done is when a stage was done, from the start of the run.
 	done map[council.Stage]time.Duration
-	// delivered is when the seats of a stage delivered, from the start of the run, in the order of the log.
+	// delivered holds when each answer or review of a stage came without an error, from the start of the run, in the
+	// order of the log.
 	delivered map[council.Stage][]time.Duration
 	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
@@ -373,7 +374,8 @@ func (s *State) Answered(member string) bool { return s.run.noted[noted{council.
 // Tally returns the tally of stage 2, or nil if stage 2 is not done.
 func (s *State) Tally() *council.Tally { return s.run.tally }
 
-// Delivered returns when the seats of a stage delivered, from the start of the run, in the order of the log.
+// Delivered returns when each answer or review of a stage came without an error, from the start of the run, in the
+// order of the log.
 func (s *State) Delivered(stage council.Stage) []time.Duration { return s.run.delivered[stage] }
 
 // Began returns when a stage began, from the start of the run. It returns false if the log does not say that the
