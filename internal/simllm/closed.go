@@ -221,8 +221,9 @@ func (m *model) closed(question string) *Closed {
 	return found
 }
 
-// succeeds reports whether the model succeeds, with a probability p, at a part of a closed question. A hard
-// question is hard for all models, to the degree that Common says.
+// succeeds reports whether the model, with a probability p, gets a closed question right. purpose says at which task:
+// its own answer, or the choice of the chairman. A hard question is hard for all models, to the degree that Common
+// says.
 func (m *model) succeeds(c *Closed, p float64, purpose string, content ...string) bool {
 	hard := draws(m.seed, "common", c.Query).NormFloat64()
 	own := m.draws(purpose, append(content, c.Query)...).NormFloat64()

@@ -142,7 +142,7 @@ func (b *ballot) spoil(fault FaultKind, verdicts []verdict) {
 	}
 }
 
-// choice says which of two answers the model prefers: the one with the higher score.
+// choice says which of two answers the model prefers: the one with the higher score, or a tie if the scores are equal.
 func (m *model) choice(q *request) string {
 	verdicts := m.judge(q.task)
 	chosen := "tie"

@@ -67,7 +67,8 @@ func (p *phrases) point(line string) (string, int, bool) {
 	return point, grade, ok
 }
 
-// quality returns the quality of an answer, in points.
+// quality returns the quality of an answer, in points. It comes from the grades of the points in the text. For a text
+// without such points it is drawn from a hash of the text.
 func (p *phrases) quality(text string) float64 {
 	sum := 0
 	n := 0
