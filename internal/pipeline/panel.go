@@ -152,7 +152,8 @@ type Preference struct {
 	Value *float64
 }
 
-// armPlan returns the plan of an arm after the council's session, or the reason why the arm cannot run.
+// armPlan returns the plan of an arm, which runs after the council's session. If the arm cannot run, it returns the
+// reason.
 func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (council.Plan, *council.Error) {
 	plan.SessionID = arm.Session(plan.SessionID)
 	plan.Sides = nil

@@ -79,7 +79,8 @@ func (r *run) read(ctx context.Context, reviewers []council.Member, slates []cou
 	o := stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair}
 	stage := stage2.Prepare(in, o)
 	r.calls.Announce(ctx, stage.Calls)
-	if r.block == nil { // In a probe, the sides have already looked at the answers.
+	// block is nil outside a probe. A probe has already run the sides, once for all its rounds.
+	if r.block == nil {
 		r.beginSides(ctx)
 	}
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(reviewers))

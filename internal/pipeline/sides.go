@@ -71,16 +71,18 @@ func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan
 	return finding
 }
 
-// reviewPaid notes that one review is paid for, or that all reviews are. Sides that yield to reviewers then continue.
-// If the session has a limit that could stop a review, these sides wait for the last review.
+// reviewPaid notes that one review is paid for, or all reviews if the argument all is true. If no limit of cost or
+// tokens could stop a review, sides that yield to reviewers continue after the first review. Otherwise they wait for
+// the last one.
 func (r *run) reviewPaid(all bool) {
 	if all || r.plan.MaxCostUSD == nil && r.plan.MaxTotalTokens == nil {
 		r.endYield()
 	}
 }
 
-// yield is the function council.Seen.Yield of the run. It waits until the reviews are paid for. It returns an error if
-// more than half of the session's limits is spent, or if ctx ends.
+// yield is the function council.Seen.Yield of the run. If the session has a limit of cost or tokens, yield waits until
+// all reviews are paid for. Without such a limit, it waits for the first review only. It returns an error if at least
+// half of a limit is spent, or if ctx ends.
 func (r *run) yield(ctx context.Context) error {
 	select {
 	case <-r.reviewed:
@@ -114,7 +116,8 @@ func (r *run) awaitAnnotations() {
 	r.annotators().wait()
 }
 
-// endSides cuts off the sides that still look at the answers. It adds all findings that endTally has not added.
+// endSides cuts off the sides that still look at the answers. It adds the findings that are not a part of the tally,
+// because endTally adds the others.
 func (r *run) endSides() {
 	for _, s := range r.sides {
 		s.cut(errSideCut)
