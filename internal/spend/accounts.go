@@ -284,8 +284,8 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	return s, resumed, nil
 }
 
-// limited sets the limit of a session to the most that the session should cost, if the session has no limit and hard
-// daily limits need one.
+// limited gives a limit to a session that has none, if there are hard daily limits. The limit is then the estimate of
+// the most that the session can cost without retries, if that is known.
 func (b *Book) limited(s *Account) *Account {
 	if b.o.Hard && s.Limit == nil && b.HasDayLimit() {
 		s.Limit = s.Upper

@@ -46,7 +46,7 @@ func (b *Book) billLocked(s *Account, c Charge) {
 	}
 }
 
-// Bill is what the calls of a council to a model cost, with costs from one source.
+// Bill is the total cost of the calls that one council made to one model. It adds only costs from one source.
 type Bill struct {
 	Council string // Opening.Council, or OtherCouncils
 	Model   string
@@ -97,8 +97,8 @@ func (b *Book) Budgets() []Budget {
 	return all
 }
 
-// OverBounds returns for each model how many of its bills were above the bounds of their requests. It includes all
-// models of sessions that began in this process.
+// OverBounds returns, for each model, how many of its requests cost more than their bounds. It includes all models of
+// sessions that began in this process.
 func (b *Book) OverBounds() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -224,7 +224,7 @@ func (t Tariff) Line() string {
 	return "{" + line + "}"
 }
 
-// Same reports whether two tariffs have the same prices. It ignores their days.
+// Same reports whether two tariffs have the same prices. The days on which the prices were read may differ.
 func (t Tariff) Same(u Tariff) bool {
 	if len(t.Above) != len(u.Above) || t.over(t.Rates) != u.over(u.Rates) {
 		return false
