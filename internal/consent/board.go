@@ -241,9 +241,10 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares of which snapshots are due: the shares in the argument again, and new shares for the
-// organisations in the argument free. If free has too few organisations for a share, they join the first share in
-// again. If that share then has enough organisations for two shares, it is divided.
+// regrouped returns the shares of which new snapshots are taken. The argument again has the existing shares among them.
+// The argument free has organisations that belong to no share, and regrouped makes new shares of them. If free has too
+// few organisations for a share, they join the first share in again. If that share then has enough organisations for
+// two shares, it is divided.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
