@@ -40,7 +40,8 @@ type ShadowRecord struct {
 	SessionID     string    `json:"session_id"`
 	Timestamp     time.Time `json:"timestamp"` // start of the session, UTC
 	Rate          float64   `json:"rate"`      // the share of sessions drawn for a comparison, 0 to 1
-	// Wanted is Metadata.LabelWanted. A session with Wanted has a record even if it was not drawn for a comparison.
+	// Wanted is Metadata.LabelWanted: people are asked about the session. Reviewers then compare its texts even if the
+	// session was not drawn for a comparison. The record may then have no reviews.
 	Wanted        bool          `json:"label_wanted"`
 	CouncilConfig string        `json:"council_config_version"`
 	Prompt        string        `json:"prompt_version"`

@@ -201,7 +201,8 @@ type Rules struct {
 	Consent        int              `json:"consent"` // a level of ADR-018. 0 keeps no records.
 	// Providers are names of providers. "name:model" is a model of the provider with that name.
 	Providers []string `json:"providers"`
-	// MaxSessionBytes bounds the size of the texts and of the prompts in flight of the session. 0 means no limit.
+	// MaxSessionBytes bounds how many bytes the texts of the session and its prompts in flight have together. 0 means
+	// no limit.
 	MaxSessionBytes int64 `json:"max_session_bytes"`
 	// DegradedNote says that a degraded session gets a Note.
 	DegradedNote bool `json:"degraded_note,omitempty"`

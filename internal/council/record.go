@@ -57,8 +57,8 @@ type BiasMetricRecord struct {
 	Own         bool  `json:"own"`          // true if the reviewer's model wrote the candidate
 	NShown      int   `json:"n_shown"`      // the size of the slate, 0 if the record does not say it
 	OrderDesign Order `json:"order_design"` // "" if the record does not say it
-	// RankValue is the 0-based rank of the candidate on the ballot, not counting own answers. Tied candidates have the
-	// mean of their ranks.
+	// RankValue is the 0-based rank of the candidate on the ballot. Candidates with Own do not count. Tied candidates
+	// have the mean of their ranks.
 	RankValue *float64     `json:"rank_value"`
 	Status    BallotStatus `json:"ballot_status"`
 	Provider  ProviderPair `json:"provider"`

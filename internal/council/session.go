@@ -222,7 +222,8 @@ type BiasAudit struct {
 	PositionPValue       *float64           `json:"position_p_value"`
 	PositionBiasDetected *bool              `json:"position_bias_detected"`
 	ReviewerMeanScores   map[string]float64 `json:"reviewer_mean_scores"`
-	// ReviewerScoreVariance holds population standard deviations. The name comes from the design records.
+	// ReviewerScoreVariance has, by reviewer, the population standard deviation of the reviewer's scores. It is no
+	// variance: its name comes from the design records.
 	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"`
 	HarshReviewers        []string           `json:"harsh_reviewers"`
 	GenerousReviewers     []string           `json:"generous_reviewers"`

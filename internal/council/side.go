@@ -59,9 +59,10 @@ type Seen struct {
 	Side    SidePlan          // the part of the plan for this side
 	Authors []string          // the ids of the members that answered, in configured order
 	Answers map[string]string // by author
-	// Yield waits until the side cannot take money from the reviews: until all reviews are done, or only the first if
-	// the session has no limit. Its error says why the side must not call a model at all: more than half of a limit is
-	// spent, or ctx has ended. If Yield is nil, the side need not wait.
+	// Yield waits until the side cannot take money from the reviews. If the session has a limit of cost or tokens,
+	// Yield waits until all reviews are done. Without such a limit, it waits for the first review only. Its error says
+	// why the side must not call a model at all: at least half of a limit is spent, or ctx has ended. If Yield is nil,
+	// the side need not wait.
 	Yield func(ctx context.Context) error
 }
 
