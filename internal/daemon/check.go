@@ -220,7 +220,7 @@ func checkKey(
 }
 
 // checkProvider asks a provider for its models and tests its key. keyVariable names the setting of the key, and model
-// is a model that goes to the provider. at(baseURL) returns the remedy that tells the user to set that base URL.
+// is a model of this provider. at(baseURL) returns the remedy that tells the user to set that base URL.
 func checkProvider(
 	ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string,
 ) CheckedProvider {
@@ -298,8 +298,8 @@ func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
 }
 
-// modelOf returns the provider's own name for the first configured model that goes to this provider. It returns "MODEL"
-// if there is no such model.
+// modelOf returns the provider's own name for the first configured model of this provider. It returns "MODEL" if there
+// is no such model.
 func modelOf(cfg config.Config, provider string) string {
 	for _, model := range cfg.Named() {
 		if name, id := council.SplitModel(model, cfg.ProviderNames()); name == provider {

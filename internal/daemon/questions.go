@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// agreeFor is how long a daemon waits at its start until the cluster tells the secret of question keys. A question key
-// is a hash of the question, made with the secret. It shows which records are about the same question.
+// agreeFor is the longest time that a daemon waits at its start for the cluster to tell the secret of question keys. A
+// question key is a hash of the question, made with the secret. It shows which records are about the same question.
 const agreeFor = 5 * time.Second
 
 // questionName is the name under which the nodes of a cluster share the secret of question keys.

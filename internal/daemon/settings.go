@@ -54,7 +54,8 @@ type Simulator interface {
 	// Names returns the names of its models.
 	Names() []string
 	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. ok is
-	// false if the model does not exist. The error says what is wrong with the settings in the name of the model.
+	// false if the model does not exist. The name of a model may contain settings of the model. The error says what is
+	// wrong with them.
 	Price(name string) (input, output float64, ok bool, err error)
 	// Start starts the provider. It returns the base URL, and a function that stops the provider.
 	Start(ctx context.Context) (baseURL string, stop func(), err error)
