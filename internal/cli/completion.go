@@ -63,7 +63,7 @@ func places(node *kong.Node, path string) []place {
 	return append([]place{here}, below...)
 }
 
-// cases returns the places in the form of a shell's case statement: The result paths is a pattern of all paths, and the
+// cases returns the places in the form of a shell's case statement. The result paths is a pattern of all paths, and the
 // result words has one case for each path.
 func cases(all []place) (paths, words string) {
 	var known []string
