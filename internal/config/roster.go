@@ -90,10 +90,10 @@ func (r *Roster) Members() map[string]council.Member {
 	return members
 }
 
-// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. These are
-// the order, the temperatures, and the provider, model, system prompt, effort, output limit and body of each member and
-// reviewer. The hash does not cover prices, cost limits, audiences, the chairman and the ids, because records before
-// and after a change of these belong together.
+// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. This is how
+// the orders of the answers are drawn, the temperatures, and the provider, model, system prompt, effort, output limit
+// and body of each member and reviewer. The hash does not cover prices, cost limits, audiences, the chairman and the
+// ids, because records before and after a change of these belong together.
 func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {
 	type seat struct {
 		Model           string                     `json:"model"` // with its provider

@@ -591,8 +591,8 @@ func LooksSecret(name, text string) bool {
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
-// values reads headers or query parameters. The argument what names the mapping in messages. The argument of is a
-// format for the name of a secret in messages, with %s for the name of the header or query parameter.
+// values reads headers or query parameters. In messages, the argument what names the mapping. The format in the
+// argument of names a secret there: its %s stands for the name of the header or query parameter.
 func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	values := map[string]Secret{}
 	r.each(n, what, func(key, value *yaml.Node) {
