@@ -17,8 +17,8 @@ import (
 // different versions are not compared.
 const GradeVersion = "grade-3"
 
-// The types of graders. The first four read the answer from the last line that begins with "ANSWER:", in any case and
-// markup. If there is no such line, a text of one line can be the answer.
+// The types of graders. The first four read the answer from the last line that begins with "ANSWER:". The word may be
+// in upper or lower case, and in any markup. If there is no such line, a text of one line can be the answer.
 const (
 	// GraderExact takes the same characters.
 	GraderExact = "exact"

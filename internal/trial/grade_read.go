@@ -34,9 +34,9 @@ func filledLines(text string) []string {
 	return all
 }
 
-// answerLine finds the last line that begins with "ANSWER:", in any case and markup and in some languages. It returns
-// the text after the colon, or the next line if no text follows the colon. It reports false if no line begins with
-// "ANSWER:".
+// answerLine finds the last line that begins with "ANSWER:", or with this word in another known language. The word may
+// be in upper or lower case, and in any markup. answerLine returns the text after the colon, or the next line if no
+// text follows the colon. It reports false if there is no such line.
 func answerLine(text string) (answer string, ok bool) {
 	all := filledLines(text)
 	for i, line := range slices.Backward(all) {

@@ -16,11 +16,11 @@ type ImportFormat string
 
 // The formats that Import reads.
 const (
-	// FormatJudgeBench is the output of JudgeBench's judges (Tan et al. 2024). Each line is the JSON of a pair of answers,
-	// one right and one wrong, with a judge's decisions in both orders.
+	// FormatJudgeBench is the output of JudgeBench's judges (Tan et al. 2024). Each line is the JSON of a pair of
+	// answers, one right and one wrong, with a judge's decisions in both orders of the two answers.
 	FormatJudgeBench ImportFormat = "judgebench"
-	// FormatMTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023). Each line is the JSON of a pair
-	// of models and a question, with a judge's decisions in both orders.
+	// FormatMTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023). Each line is the JSON of a
+	// pair of models and a question, with a judge's decisions in both orders of the two answers.
 	FormatMTBenchPairs ImportFormat = "mtbench-pairs"
 	// FormatCSV is a table of records or of graded rows. Records have the columns of [council.RecordColumns]. Graded rows
 	// have the columns id, group, score:ARM and cost_usd:ARM.

@@ -13,8 +13,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// mtBench reads the output of MT-bench's pairwise judges. A line becomes the records of two sessions in one block, with
-// one session for each order. The score of an answer is 1 for a win, 0 for a loss and 0.5 for a tie.
+// mtBench reads the output of MT-bench's pairwise judges. A line becomes the records of two sessions in one block. Each
+// session has one order in which the judge saw the two answers. The score of an answer is 1 for a win, 0 for a loss and
+// 0.5 for a tie.
 type mtBench struct {
 	seen map[string]bool // the blocks so far, each with its judge
 	key  QuestionKey
