@@ -66,8 +66,8 @@ func BenjaminiHochberg(p []float64) []float64 {
 	return q
 }
 
-// Holm returns the adjusted p values of a family, in their order. Rejecting those below a level keeps the
-// probability of any false rejection below that level. It is a step-down test (Holm 1979).
+// Holm returns the adjusted p values of a family, in their order. Reject the hypotheses whose adjusted p is below a
+// level: the probability of any false rejection is then below that level. It is a step-down test (Holm 1979).
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, least first
 	for i := range order {
@@ -150,7 +150,8 @@ func Wilson(k, n int) Estimate {
 	return score(float64(k)/float64(n), float64(n), NormalQuantile(0.975))
 }
 
-// score returns a share with its score interval. size is the number of trials, and z the quantile of the error.
+// score returns a share p with its score interval. size is the number of trials. z is the quantile for the interval, of
+// the normal or of Student's distribution.
 func score(p, size, z float64) Estimate {
 	centre := (p + z*z/(2*size)) / (1 + z*z/size)
 	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))

@@ -29,9 +29,9 @@ const (
 	maxGradedSteps = 40
 	leastGap       = 1e-3 // the least distance between thresholds
 	leastC, mostC  = 0.15, 3
-	// twoCategories is the number of points in a latent unit for a reviewer with two categories. For other
-	// reviewers, the slope of the thresholds gives this number. A reviewer with two categories has a single
-	// threshold, so there is no slope.
+	// twoCategories is the number of points in one latent unit for a reviewer with two categories. For other reviewers,
+	// the slope of the thresholds gives the inverse, latent units in one point. A reviewer with two categories has a
+	// single threshold, so there is no slope.
 	twoCategories = 1.35
 	effectSD      = 3 // standard deviation of an effect's prior, in points
 	spreadSD      = 0.3
@@ -404,11 +404,11 @@ func (m *Graded) pair() {
 // as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
-// Between returns the indices of further effects: how much more reviewers tell models apart than they tell answers
-// of one model apart. With these effects, z has the factor lambda_i + a_i, where a_i has the prior N(0, 0.2^2).
-// Correlations keep lambda_i alone. Without these effects, reviewers that share a preference look as if they
-// favoured models or themselves. The first reviewer has no such effect, because a common factor of all reviewers
-// only changes the unit of nu.
+// Between returns the indices of further effects: how much more reviewers tell language models apart than they tell
+// answers of one language model apart. With these effects, z has the factor lambda_i + a_i, where a_i has the prior
+// N(0, 0.2^2). Correlations keep lambda_i alone. Without these effects, reviewers that share a preference look as if
+// they favoured language models or themselves. The first reviewer has no such effect, because a common factor of all
+// reviewers only changes the unit of nu.
 func (m *Graded) Between() (effects []int) {
 	for i := range m.reviewers {
 		if e := m.between - m.effects + i; m.occurs[e] > 0 {

@@ -20,7 +20,8 @@ import (
 // The estimate of an effect beside the model is one Newton step from 0. Its test uses its effective score: its
 // score minus what the parameters in the model explain of it.
 type GradedFit struct {
-	// Effects holds the effects by index, those of spreads and between models last. See [GradedFit.Contrast].
+	// Effects holds the effects by index. The effects of [Graded.Spread] and [Graded.Between] come last. See
+	// [GradedFit.Contrast].
 	Effects []Contrast
 	// Objective is the objective at the fit. Of two fits that [GradedFit.With] makes from one fit, the one with the
 	// greater objective fits better.
@@ -303,9 +304,9 @@ func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) 
 	}
 }
 
-// BetweenP returns p for the hypothesis that reviewers tell models apart as much as they tell answers of one model
-// apart. It uses Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the model already has
-// these effects, or if the scores tell nothing about them.
+// BetweenP returns p for the hypothesis that reviewers tell language models apart as much as they tell answers of one
+// language model apart. It uses Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the fit
+// already has these effects, or if the scores tell nothing about them.
 func (f *GradedFit) BetweenP() float64 {
 	var of []*omitted
 	between := f.of.Between()

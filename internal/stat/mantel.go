@@ -11,9 +11,9 @@ const exactObjects = 6
 
 // Mantel returns the correlation of two symmetric matrices of distances between the same objects, over all pairs of
 // objects. p is for the hypothesis that the two matrices correlate only by chance, against a positive correlation
-// (Mantel 1967). Mantel reorders the objects of one matrix. p is the share of these orders for which the
-// correlation is at least as large. With up to six objects, Mantel takes all orders. With more objects, it draws
-// 1999 random orders from the seed, and the observed order counts too (Legendre and Legendre, Numerical Ecology,
+// (Mantel 1967). Mantel reorders the objects of one matrix. p is the share of these orders for which the correlation is
+// at least as large as for the given order. With up to six objects, Mantel takes all orders. With more objects, it
+// draws 1999 random orders from the seed, and the given order counts too (Legendre and Legendre, Numerical Ecology,
 // section 10.5). Mantel returns false for fewer than three objects, and if the distances of a matrix do not vary.
 func Mantel(x, y [][]float64, seed uint64) (r, p float64, ok bool) {
 	n := len(x)

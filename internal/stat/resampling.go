@@ -10,7 +10,8 @@ import (
 const (
 	// draws is the number of resamples behind a bootstrap interval.
 	draws = 2000
-	// permutations is the number of random orders that an observed order is compared with. The least p is 1/2000.
+	// permutations is the number of random orders of the data that the observed order is compared with. The least p is
+	// 1/2000.
 	permutations = 1999
 	// maxUnits is the largest number of units that are resampled or permuted.
 	maxUnits = 256

@@ -23,16 +23,16 @@ type Estimate struct {
 // Mean returns the mean of at least one value.
 func Mean(x []float64) float64 { return gonum.Mean(x, nil) }
 
-// MeanStdDev returns the mean and the standard deviation, with n-1, of at least two values.
+// MeanStdDev returns the mean and the standard deviation, with the divisor n-1, of at least two values.
 func MeanStdDev(x []float64) (mean, sd float64) { return gonum.MeanStdDev(x, nil) }
 
-// StdDev returns the standard deviation, with n-1, of at least two values.
+// StdDev returns the standard deviation, with the divisor n-1, of at least two values.
 func StdDev(x []float64) float64 { return gonum.StdDev(x, nil) }
 
-// Variance returns the variance, with n-1, of at least two values.
+// Variance returns the variance, with the divisor n-1, of at least two values.
 func Variance(x []float64) float64 { return gonum.Variance(x, nil) }
 
-// PopVariance returns the variance, with n, of at least one value.
+// PopVariance returns the variance, with the divisor n, of at least one value.
 func PopVariance(x []float64) float64 { return gonum.PopVariance(x, nil) }
 
 // Median returns the median of at least one value.

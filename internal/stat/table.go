@@ -26,8 +26,8 @@ func NewTwoWay(rows int) TwoWay {
 	return TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
 }
 
-// FitTwoWay fits a table and replaces its values by the residuals. NaN is no value. No effect is known if fewer
-// than two rows have a value, or if no chain of common columns links the rows.
+// FitTwoWay fits a table and replaces its values by the residuals. NaN stands for a missing value. No effect is
+// known if fewer than two rows have a value, or if no chain of common columns links the rows.
 func FitTwoWay(y [][]float64) TwoWay {
 	fit := NewTwoWay(len(y))
 	present, n := known(y)
@@ -186,7 +186,7 @@ func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.
 	}
 }
 
-// Squares returns the sum of the squared values. NaN is no value.
+// Squares returns the sum of the squared values. NaN stands for a missing value.
 func Squares(y [][]float64) float64 {
 	sum := 0.0
 	for _, row := range y {
@@ -200,7 +200,7 @@ func Squares(y [][]float64) float64 {
 }
 
 // CentreColumns subtracts from the values of each column their mean. It returns the number of values in each
-// column. NaN is no value.
+// column. NaN stands for a missing value.
 func CentreColumns(y [][]float64) []int {
 	if len(y) == 0 {
 		return nil
@@ -221,7 +221,7 @@ func CentreColumns(y [][]float64) []int {
 	return counts
 }
 
-// NaNSum returns the sum of the values. NaN is no value.
+// NaNSum returns the sum of the values. NaN stands for a missing value.
 func NaNSum(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
