@@ -90,7 +90,7 @@ func (r *run) yield(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if r.account.HalfSpent() {
-		return errors.New("more than half of the session's limit of cost or tokens is spent, and the rest is for the council")
+		return errors.New("at least half of the session's limit of cost or tokens is spent, and the rest is for the council")
 	}
 	return nil
 }
