@@ -103,7 +103,7 @@ func TestJudgeLeavesTheBudget(t *testing.T) {
 	if s.Status != council.StatusComplete {
 		t.Fatalf("%v: %+v", s.Status, s.Degradation)
 	}
-	if j := s.Metadata.DemographicJudgement; j.Reason == nil || !strings.Contains(*j.Reason, "more than half") {
+	if j := s.Metadata.DemographicJudgement; j.Reason == nil || !strings.Contains(*j.Reason, "at least half") {
 		t.Errorf("%+v", j)
 	}
 }
