@@ -143,7 +143,8 @@ func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPositi
 	a.PositionScoreVariance = &variance
 	p, least := newOrders(in, scores).test()
 	if least > positionLevel {
-		a.NotJudged[factorPosition] = "so few orders could have been drawn that none of them would be surprising"
+		a.NotJudged[factorPosition] = "there are too few possible orders of the answers: " +
+			"even the most extreme order could not be significant"
 		return
 	}
 	a.PositionPValue = &p

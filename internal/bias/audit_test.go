@@ -52,7 +52,9 @@ func TestAuditByHand(t *testing.T) {
 		LengthScorePValue:      new(1 - 2/math.Pi*math.Atan(math.Sqrt(27))),
 		PositionScoreVariance:  new(1. / 36),
 		NotJudged: map[string]string{
-			"length": "fewer than five answers were scored", "position": "so few orders could have been drawn that none of them would be surprising",
+			"length": "fewer than five answers were scored",
+			"position": "there are too few possible orders of the answers: " +
+				"even the most extreme order could not be significant",
 		},
 		ReviewerMeanScores:    map[string]float64{"a": 7, "b": 7, "c": 6.5},
 		ReviewerScoreVariance: map[string]float64{"a": 1, "b": 2, "c": 0.5},

@@ -306,8 +306,8 @@ func (c *Collector) drops(field, asked string, values ...string) bool {
 	return true
 }
 
-// drop adds f to what its filter has left out so far. Of the values in these records, it keeps the first in sorted
-// order, so the result does not depend on the order of the records.
+// drop adds f to what its filter has left out so far. Of the values in these records, it keeps the first maxPresent
+// in sorted order, so the result does not depend on the order of the records.
 func (c *Collector) drop(f Filter) {
 	known := c.dropped[f.Field]
 	f.LeftOut += known.LeftOut

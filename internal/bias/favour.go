@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	// mostPromoted is the largest number of effects that enter the model after the first fit.
+	// mostPromoted is the largest number of effects that enter the statistical model after its first fit.
 	mostPromoted = 3
 	// A fit with the effect of a pair or slope competes with a fit that has the effects of [stat.Graded.Between].
 	// The fit with the pair or slope is used only if its objective is greater by at least betterBy. In simulations
 	// in which no pair had an effect, the difference was at most 4. With planted effects of pairs it was mostly 8
 	// or more.
 	betterBy = 5
-	// A figure needs at least leastOutside scores that differ from the commonest score. At least two other
-	// candidates must have as many such scores of the same reviewer.
+	// A figure about a pair or about own answers needs at least leastOutside scores that differ from the commonest
+	// score of the reviewer. At least two other candidates must have as many such scores of the same reviewer.
 	leastOutside = 10
-	// An answer counts as a refusal if it is shorter than its model's usual answer by more than stubDoublings
+	// An answer counts as a refusal if it is shorter than the usual answer of its author by more than stubDoublings
 	// doublings, so less than a quarter as long. Both lengths are relative to the median answer of their session.
 	// Refusals are left out, because they say nothing about favour.
 	stubDoublings = 2
-	// commonPlaces is the largest number of positions that the model tells apart. Every later position counts as
-	// the last of these.
+	// commonPlaces is the largest number of positions that the statistical model tells apart. Every later
+	// position counts as the last of these.
 	commonPlaces = 16
-	// If the model tells fewer than fewCategories scores of a reviewer apart, an effect must be large enough in
-	// points of that reviewer's own scale too.
+	// If the statistical model tells fewer than fewCategories scores of a reviewer apart, an effect must be large
+	// enough in points of that reviewer's own scale too.
 	fewCategories = 4
-	// mostFavourScores is the largest number of scores that the model takes, from the newest sessions. Such a fit
-	// takes less than a minute.
+	// mostFavourScores is the largest number of scores in the statistical model. They come from the newest
+	// sessions. A fit of so many scores takes less than a minute.
 	mostFavourScores = 500_000
-	// mostMembers is the largest number of members that the model takes. The time of a fit grows with its cube.
+	// mostMembers is the largest number of members in the statistical model. The time of a fit grows with the cube
+	// of the number of members.
 	mostMembers = 32
 )
 
@@ -42,24 +43,25 @@ const (
 // the scale of each reviewer had no ends. The page docs/statistics.md has the formulas.
 type favours struct {
 	*models
-	oldest  int // the index of the first session that the model takes
+	oldest  int // the index of the first session in the statistical model
 	effects favourEffects
 	fit     *stat.GradedFit
 	model   *stat.Graded
 	outside []int // see [stat.Graded.Outside]
-	// marginal says, for each member of the model, how many points on its own scale one point of an effect is.
+	// marginal says, for each member in the statistical model, how many points on its own scale one point of an
+	// effect is.
 	marginal []float64
 	spread   *stat.GradedFit // the fit that also has the effects of [stat.Graded.Spread], or nil
 	reason   string          // says why there is no fit
 }
 
-// favourEffects numbers the members of the model and its effects. A field whose name ends in First holds the first
-// number of one kind of effect.
+// favourEffects numbers the members and the effects in the statistical model. A field whose name ends in First
+// holds the first number of one kind of effect.
 type favourEffects struct {
-	// members are the members of the council that the model takes.
+	// members holds the council members that are part of the statistical model, see take.
 	members []int
-	// number holds, for each member of the council, its index in members. It is -1 for a member that the model does
-	// not take.
+	// number holds, for each member of the council, its index in members. It is -1 for a member that is not in
+	// members.
 	number []int
 	pairs  [][2]int
 	places int
@@ -88,7 +90,7 @@ func newFavourEffects(members, number []int, places int, pairs [][2]int) favourE
 
 func (e *favourEffects) takes(member int) bool { return e.number[member] >= 0 }
 
-// own, first and slope return the numbers of a member's effects. The member must be one that the model takes.
+// own, first and slope return the numbers of a member's effects. The member must be part of the statistical model.
 func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[member] }
 func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
 func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
@@ -100,8 +102,8 @@ func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
 	return e.pairFirst + k, ok
 }
 
-// inside returns the effects that are always in the model. These are all effects that some score has, except slopes
-// and pairs.
+// inside returns the effects that are always in the statistical model. These are all effects that some score has,
+// except slopes and pairs.
 func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
 	occurs := make([]bool, e.size)
 	for _, s := range scores {
@@ -117,7 +119,8 @@ func (e *favourEffects) inside(scores []stat.Score) (effects []int) {
 	return effects
 }
 
-// newFavours fits the model. If the scores do not allow a fit, or the context ends, it sets the reason instead.
+// newFavours fits the graded-response model. If the scores do not allow a fit, or the context ends, it sets the
+// reason instead.
 func newFavours(ctx context.Context, m *models) *favours {
 	f := &favours{models: m}
 	if m.w.pairwise() {
@@ -157,11 +160,12 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 	return ctx.Err()
 }
 
-// promote adds the most significant omitted effect to the model, as long as one passes its test. Reviewers that
-// share a preference give scores that look like favour for a model. [stat.GradedFit.BetweenP] tests for this. If
-// that test rejects, promote adds the effects of [stat.Graded.Between] instead, unless the most significant effect
-// fits clearly better. They replace the effects that promote added before, because a shared preference may have
-// caused those.
+// promote adds the most significant omitted effect to the statistical model, as long as one passes its test. If
+// reviewers share a preference, their scores look like favour for a member of the council.
+// [stat.GradedFit.BetweenP] tests for this. If that test rejects, promote fits the effects of [stat.Graded.Between]
+// without the effects that it added before, because a shared preference may have caused those. It uses this fit
+// unless the fit with the added effects is clearly better. If that one is better, but this step added no effect to
+// it, promote adds the effects of Between to it.
 func (f *favours) promote(ctx context.Context) {
 	first := f.fit
 	for promoted := []int{}; len(promoted) < mostPromoted; {
@@ -193,7 +197,7 @@ func (f *favours) promote(ctx context.Context) {
 	}
 }
 
-// cannotFit returns why there are no figures if the model returned an error.
+// cannotFit returns why there are no figures if the fit of the statistical model returned an error.
 func cannotFit(err error) string {
 	switch {
 	case errors.Is(err, stat.ErrFewReviewers):
@@ -330,9 +334,9 @@ func (f *favours) comparable(reviewer, candidate int) string {
 	return ""
 }
 
-// take returns the members that the model takes, and the index of each member of the council among them (see
-// favourEffects). These are the members that can be tested. If there are more than mostMembers, take returns those
-// with the most scores.
+// take returns the members that are part of the statistical model, and the index of each member of the council
+// among them (see favourEffects). These are the members that can be tested. If there are more than mostMembers,
+// take returns those with the most scores.
 func (f *favours) take() (members, number []int) {
 	records := func(member int) int { return f.reviewers[member].records + f.answered[member].records }
 	for member := range f.w.names {
@@ -350,8 +354,8 @@ func (f *favours) take() (members, number []int) {
 	return members, number
 }
 
-// scores returns the scores of the window for the model. It numbers the effects first, because scores refer to
-// them.
+// scores returns the scores of the window for the statistical model. It numbers the effects first, because scores
+// refer to them.
 func (f *favours) scores() (all []stat.Score) {
 	members, number := f.take()
 	pairs := slices.DeleteFunc(f.sortedPairs(), func(pair [2]int) bool {
@@ -415,7 +419,7 @@ func meanLength(length []float64, stubs []bool) float64 {
 }
 
 // appendScores appends the scores of session k. It sets the field Slate of each score to the mean length of the
-// answers in session k.
+// answers in session k that are not stubs.
 func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.Score {
 	s := &f.w.sessions[k]
 	length := s.lengths()
@@ -464,7 +468,7 @@ func (w *window) newest(most int) int {
 	return 0
 }
 
-// method describes the model in the field Method of a metric.
+// method describes the statistical model in the field Method of a metric.
 func (f *favours) method() string {
 	if f.oldest == 0 {
 		return graded

@@ -10,8 +10,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// set fills in the figure of a metric about these reviewers. The function of returns that figure. If the model has
-// no fit, or if lacks is not "", set sets the reason for the missing figure instead.
+// set fills in the figure of a metric about these reviewers. The function of returns that figure. If the
+// graded-response model has no fit, or if lacks is not "", set sets the reason for the missing figure instead.
 func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewers ...int) {
 	if reason := cmp.Or(f.reason, lacks); reason != "" {
 		m.missing(reason)
@@ -74,7 +74,7 @@ func (m *models) scorers() (members []int) {
 	return members
 }
 
-// reviewing returns the members whose scores the model takes.
+// reviewing returns the members whose scores are part of the graded-response model.
 func (f *favours) reviewing() []int {
 	return slices.DeleteFunc(f.scorers(), func(member int) bool {
 		return f.reason != "" || f.model.Categories(f.effects.number[member]) == 0
@@ -128,8 +128,8 @@ func (h *findings) family() Metric {
 
 // tellsFamily reports whether the records can separate favour for the family from the quality of the candidates.
 // The favour must be estimable in a linear model of who scored whom, with an effect of each reviewer, candidate and
-// own answer. Otherwise the graded-response model would estimate the favour from the curvature of the model alone.
-// For example, the favour is not estimable with three members of which two have one provider.
+// own answer. Otherwise the graded-response model would estimate the favour from its own curvature alone. For
+// example, the favour is not estimable with three members of which two have one provider.
 func (f *favours) tellsFamily() bool {
 	n := len(f.effects.members)
 	if f.reason != "" || n < 2 {

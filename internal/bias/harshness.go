@@ -328,7 +328,7 @@ func within(topics []string, values []float64) []float64 {
 // other series (see [stat.ModeratedVariances]).
 func excesses(all [][]float64) (factors, df []float64) {
 	const (
-		// period is the number of questions for each cosine.
+		// period is how many questions a series needs for each cosine. A series has at least two cosines.
 		period = 20
 		// slower is the excess of the variance in runs of ten questions, divided by the excess in these cosines.
 		// The two differ because the periods of some cosines are not much longer than such runs.

@@ -94,7 +94,7 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.PValue = new(*least.QValue)
 }
 
-// findings computes the metrics from the models of a window.
+// findings computes the metrics from the linear models and the graded-response model of a window.
 type findings struct {
 	*models
 	c      *Collector

@@ -84,8 +84,8 @@ type Metric struct {
 	// InCommon is true for a member that shows what all reviewers have in common.
 	InCommon bool `json:"in_common,omitempty"`
 
-	// Coarse is true if the model tells only few scores of a reviewer apart. The effect must then be at least Delta
-	// on the reviewer's own scale too.
+	// Coarse is true if the graded-response model tells only few scores of a reviewer apart. The effect must then
+	// be at least Delta on the reviewer's own scale too.
 	Coarse bool `json:"-"`
 	// Among is the number of tested members of the same kind, times the number of kinds. The significance level of a
 	// member is divided by this number.

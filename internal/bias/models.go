@@ -8,7 +8,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// maxSlate is the size of the largest slate whose positions enter. Each position costs a regressor.
+// maxSlate is the size of the largest slate whose positions enter the linear models. Each position costs a
+// regressor.
 const maxSlate = 64
 
 // tally counts the clusters, sessions and records behind a figure. The caller adds the sessions in the order of
@@ -162,8 +163,8 @@ func only(n, level int) []float64 {
 // testable members.
 func testable(tallies []tally) (level []int, levels int) { return levelsFrom(preliminaryFrom, tallies) }
 
-// repeated does the same as testable for members with at least two questions. With answers to one question only, a
-// model's own coefficient leaves nothing for the length to explain.
+// repeated does the same as testable for members with at least two questions. If a member answered one question
+// only, its own coefficient in the linear model leaves nothing for the length to explain.
 func repeated(tallies []tally) (level []int, levels int) { return levelsFrom(2, tallies) }
 
 func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
@@ -178,8 +179,8 @@ func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
 	return level, levels
 }
 
-// sharedPositionModel returns the model of positions for sessions in which all reviewers saw one order. Its other
-// regressors are the candidates that have an index in the argument level. So it assumes that all answers of a
+// sharedPositionModel returns the linear model of positions for sessions in which all reviewers saw one order. Its
+// other regressors are the candidates that have an index in the argument level. So it assumes that all answers of a
 // candidate have the same quality.
 func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	return design{

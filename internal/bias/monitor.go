@@ -30,8 +30,8 @@ const shadowPreference = "shadow_preference"
 const noEffect = "no effect shown"
 
 // Monitor says whether bias has begun. It may be computed each morning, or after each session. False alarms do not
-// become more likely if one looks often. It takes all sessions that have the council_config_version of the newest
-// session.
+// become more likely if one looks often. It takes the sessions of the newest council. These have the same
+// council_config_version as the newest session that has one. If no session has a version, it takes all sessions.
 type Monitor struct {
 	SchemaVersion string    `json:"schema_version"`
 	GeneratedAt   time.Time `json:"generated_at"`
@@ -253,7 +253,7 @@ func watchShadow(shadow []float64) Watched {
 
 // decide says at which headlines an effect is found. The e-BH procedure (see [stat.EBH]) must select the headline
 // among those of its kind. If there is a least effect that counts, the figure must also be at least that large. A
-// headline without an e value has the e value 0.
+// headline without an e value counts as one with the e value 0.
 func (m *Monitor) decide(figures [][]watchedFigure) {
 	for _, kind := range []Kind{KindFavour, KindLevel} {
 		var of []int

@@ -24,8 +24,9 @@ type orders struct {
 	// at is the position of a candidate for a reviewer, or -1 if the candidate was not shown.
 	at       [][]int
 	residual [][]float64 // is NaN without a score
-	// author is the candidate whose row of the design a reviewer takes: its own answer, or that of a twin, or -1
-	// for none.
+	// author holds, for each reviewer, its own answer or, if it wrote none, the first answer of a twin. It is -1 if
+	// there is neither. This answer decides which row of the balanced design the reviewer takes if it does not see
+	// own answers.
 	author     []int
 	ownShown   bool
 	candidates int
@@ -141,9 +142,9 @@ func (o *orders) setGroups(hidden []group) {
 	}
 }
 
-// test returns p of a randomisation test (Fisher 1935). p is the share of alternative orders for which the
-// positions differ at least as much as for the real orders. The test assumes nothing about the scores, because the
-// daemon itself drew the orders. least is the smallest p that any order could have.
+// test returns p of a randomisation test (Fisher 1935). p is the share of alternative orders under which the scores
+// differ between positions at least as much as under the real orders. The test assumes nothing about the scores,
+// because the daemon itself drew the orders. least is the smallest p that any of these orders could have.
 func (o orders) test() (p, least float64) {
 	random := rand.New(rand.NewPCG(15, 0)) // the seed is the same in every process
 	observed := o.difference(o.at)

@@ -477,7 +477,8 @@ func profileDrift(scores []float64) *float64 {
 	return new((stat.Mean(later) - stat.Mean(earlier)) / stat.StdDev(scores))
 }
 
-// agreement returns the metric of Kendall's W, the mean over sessions without own answers.
+// agreement returns the metric of Kendall's W. It is the mean of W over sessions. W leaves out the scores of own
+// answers.
 func (c *Collector) agreement(w *window, span Window) Metric {
 	var t tally
 	// terms holds, for each cluster, the sum of W and the number of its sessions.

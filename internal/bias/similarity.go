@@ -16,10 +16,9 @@ type likeness struct {
 	entered int // the number of records that entered
 }
 
-// ballotSimilarity describes how similarly the reviewers of a session rank the answers that neither of the two
-// wrote. It is the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers.
-// Two ballots do not enter if they share fewer than two answers, or if one of them ties all answers that they
-// share.
+// ballotSimilarity describes how similarly two reviewers of a session rank the answers that neither of them wrote.
+// It is the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers. Two
+// ballots do not enter if they share fewer than two answers, or if one of them ties all answers that they share.
 func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 	all := &likeness{}
 	pairs := map[[2]int]*likeness{}

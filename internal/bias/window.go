@@ -60,8 +60,8 @@ type scores struct {
 	embedder string // measured how alike the answers are, or ""
 	// shared says that the reviewers saw one order, so position cannot be told from quality.
 	shared bool
-	// block identifies frozen answers that are reviewed repeatedly, in one order and its reverse. It is "" for
-	// none.
+	// block identifies frozen answers that are reviewed more than once, from a probe or an import. It is "" for
+	// other answers.
 	block      string
 	reviewers  []int
 	candidates []int
@@ -348,7 +348,8 @@ func (x *scores) records() int {
 	return n
 }
 
-// oneOrder reports whether any two answers were shown in the same order to all reviewers that saw both.
+// oneOrder reports whether all reviewers saw the answers in one order. That is so if no two reviewers saw two
+// answers in opposite orders.
 func oneOrder(position [][]int) bool {
 	for i, a := range position {
 		for _, b := range position[:i] {
