@@ -76,14 +76,15 @@ type Comparison struct {
 	// that of a t test. PAdjusted is P with Holm's adjustment over all comparisons of the report.
 	P         *float64 `json:"p"`
 	PAdjusted *float64 `json:"p_adjusted"`
-	// PShort is the p value for the treatment being better by less than the margin. PShortAdjusted is PShort with
-	// Holm's adjustment over the comparisons of the verdict.
+	// PShort is a one-sided p value. A small PShort is evidence that the treatment's advantage over the arm is
+	// below the margin. PShortAdjusted is PShort with Holm's adjustment over the comparisons of the verdict.
 	PShort         *float64 `json:"p_short_of_margin"`
 	PShortAdjusted *float64 `json:"p_short_of_margin_adjusted"`
-	// PEquivalent is the p value for the two arms being within the margin of each other.
+	// A small PEquivalent, a p value, is evidence that the two arms differ by less than the margin. It is null if
+	// the margin is 0.
 	PEquivalent *float64 `json:"p_equivalent"`
 	// CostPerAdditionalRight is the additional cost for each additional right answer, in US dollars. It is null if
-	// the treatment has no more right answers, or if a cost is unknown.
+	// the treatment does not have more right answers than the arm, or if a cost is unknown.
 	CostPerAdditionalRight *float64 `json:"cost_per_additional_right_usd"`
 	Judged                 *Judged  `json:"judged"` // is null if answers are graded
 }
@@ -130,7 +131,8 @@ type Report struct {
 	Clusters  int             `json:"clusters"`
 	Verdict   Verdict         `json:"verdict"`
 	Reason    UndecidedReason `json:"reason"` // "" unless undecided
-	// Needed is how many questions would show a gain of twice the margin. It is null if Reason is not [TooFew].
+	// Needed is how many questions would show a gain of twice the margin. It is null if Reason is not [TooFew], if
+	// [Design.ValueUSD] is set, or if no scores differ.
 	Needed      *int         `json:"needed"`
 	Margin      float64      `json:"margin"` // 0 if ValueUSD is set
 	ValueUSD    *float64     `json:"value_usd"`
@@ -244,8 +246,9 @@ func report(questions []Question, plan Design, m missing) Report {
 	return r
 }
 
-// judge sets the verdict. A treatment pays if it beats every comparator at the one-sided 5 % level and by the
-// margin. The level needs no adjustment (intersection-union, Berger 1982).
+// judge sets the verdict. A treatment pays if it beats every comparator and every member at the one-sided 5 %
+// level. Its estimated advantage over each comparator, and over the best member, must also be at least the margin.
+// The level needs no adjustment (intersection-union, Berger 1982).
 func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 	lacks := func(i *Interval) bool { return i == nil || i.Clusters < LeastClusters }
 	few := func(c *Comparison) bool { return lacks(c.Interval) }

@@ -18,7 +18,8 @@ const (
 	AgreementFrom = 20
 )
 
-// EqualWithin is how far a share may be from one half and still count as equal.
+// EqualWithin decides when people or reviewers prefer neither text. The 90 % interval of the share that prefers the
+// synthesis must then lie within EqualWithin of one half.
 const EqualWithin = 0.05
 
 // GainFrom is the least [PPI.Gain] at which the reviewers add something to the labels of people.
@@ -37,7 +38,8 @@ const (
 	TooFewSessions     Preference = "insufficient" // too few sessions
 )
 
-// Share is a mean share over sessions, with the interval of [Paired] limited to 0 to 1.
+// Share is a mean over sessions, such as the mean share of reviewers that prefer the synthesis. It has the interval
+// of [Paired], limited to 0 to 1.
 type Share struct {
 	Clusters int     `json:"clusters"` // counts sessions, where those of one question count once
 	Estimate float64 `json:"estimate"` // 0 to 1
@@ -89,7 +91,7 @@ type Shadow struct {
 	Reviewers []ShadowReviewer `json:"reviewers"` // by id
 }
 
-// EqualShare is a share at equal length.
+// EqualShare estimates which share of the choices the synthesis would get if both texts were equally long.
 type EqualShare struct {
 	Estimate    float64    `json:"estimate"`
 	PerDoubling float64    `json:"per_doubling"` // the change for each doubling of the ratio of lengths
@@ -122,7 +124,8 @@ type People struct {
 	// label. Highest is what it would be if they preferred the synthesis in these sessions.
 	Lowest  *Share `json:"if_the_others_prefer_the_top"`
 	Highest *Share `json:"if_the_others_prefer_the_synthesis"`
-	// Powered combines Synthesis with the choices of reviewers in other sessions. It is null below 50 labels.
+	// Powered combines Synthesis with the choices of reviewers in other sessions. It is null if fewer than 50
+	// sessions have both a label and choices of reviewers, or if no other session has such choices.
 	Powered *PPI `json:"with_reviewers"`
 	// JudgeAdds says that the reviewers are worth at least 10 % more labels. It is null without Powered.
 	JudgeAdds *bool      `json:"reviewers_add"`
@@ -180,7 +183,8 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 // Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to
 // 1, that preferred the synthesis. Ties count half. It leaves out sessions without a choice. Of the sessions of one
 // question, by question_key or query_hash, it takes only the first. Later sessions of the question are no further
-// evidence. A mean over all its sessions would change a share that was already used.
+// evidence. The monitor may already have used the share of the first session, and a mean over all sessions of the
+// question would change it.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
 	asked := map[string]bool{}
@@ -519,5 +523,6 @@ func agreement(labels []council.LabelRecord, from int) Agreements {
 	return all
 }
 
-// order returns 1 if an order agrees with the person's, 0 if it is reversed, and .5 for a tie.
+// order returns 1 if the council or a reviewer orders two answers as the person does, 0 if it reverses their order,
+// and .5 if it ties them.
 func order(compared int) float64 { return float64(compared+1) / 2 }

@@ -83,18 +83,18 @@ func Paired(pairs []Pair) *Interval {
 
 func (i *Interval) df() float64 { return float64(i.Clusters - 1) }
 
-// Above returns the one-sided p for the mean difference being above a value.
+// Above returns a one-sided p. A small p is evidence that the mean difference is above the value.
 func (i *Interval) Above(value float64) float64 {
 	return stat.StudentAbove((i.Centre-value)/i.SE, i.df())
 }
 
-// Below returns the one-sided p for the mean difference being below a value.
+// Below returns a one-sided p. A small p is evidence that the mean difference is below the value.
 func (i *Interval) Below(value float64) float64 {
 	return stat.StudentAbove((value-i.Centre)/i.SE, i.df())
 }
 
-// Equivalent returns the p for the mean difference being within a margin on both sides, by two one-sided tests
-// (Schuirmann 1987).
+// Equivalent returns the p of two one-sided tests (Schuirmann 1987). A small p is evidence that the mean difference
+// lies between -margin and margin.
 func (i *Interval) Equivalent(margin float64) float64 { return max(i.Above(-margin), i.Below(margin)) }
 
 // Power says what a number of questions can show.

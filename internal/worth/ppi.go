@@ -19,7 +19,7 @@ type PPI struct {
 	Lower float64    `json:"lower_one_sided"`
 	Upper float64    `json:"upper_one_sided"`
 	CI95  [2]float64 `json:"ci95"`
-	// Gain is how many times as many labels would give the same precision without the judge.
+	// Gain says how many times as many labels the same precision would need without the judge.
 	Gain float64 `json:"gain"`
 }
 
