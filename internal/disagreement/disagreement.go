@@ -251,7 +251,7 @@ func (u *urn) draw(hits int, random *rand.PCG) []int {
 	clear(u.counts)
 	var bits uint64
 	for i := range hits {
-		// Half of the generator's bits choose a word. Chances are equal to 1 in 2^32.
+		// Half of the generator's bits choose a word. The chances of two words differ by at most 1 in 2^32.
 		if bits >>= 32; i%2 == 0 {
 			bits = random.Uint64()
 		}

@@ -70,9 +70,9 @@ func (in Answered) Instrument(model string) council.Calibration {
 // answers.
 //
 // An axis is flagged if Detect flags it and the correlation is positive with a q value of at most .05. q is p
-// adjusted over the axes that Detect flags. Both conditions are needed. The correlation alone would flag by chance
-// up to one benign session in twenty, and in more if the answers differ in length, because long answers have more
-// terms. Detect does not use the embeddings, so p stays valid if only the axes that Detect flags are tested.
+// adjusted over the axes that Detect flags. Both conditions are needed. The correlation alone would flag up to one
+// benign session in twenty by chance, and more sessions if the answers differ in length, because long answers have
+// more terms. Detect does not use the embeddings, so p stays valid if only the axes that Detect flags are tested.
 //
 // Cluster flags nothing unless a calibration of this model, rule, lexicon and threshold passed. How often benign
 // answers with similar embeddings use the same terms depends on the embedding model and on the texts.

@@ -48,7 +48,7 @@ func (e Embeddings) Plan(plan council.Plan) *council.SidePlan {
 		side.Version = clusterRule
 	}
 	if side.Records || e.Clusters && len(plan.Members()) >= minClustered {
-		const longest = 4 // the most bytes of a character
+		const longest = 4 // a character has at most this many bytes
 		side.Seats = []string{embeddingsName}
 		side.EmbedBytes = longest * embeddedChars * int64(len(plan.Members()))
 	}
@@ -95,8 +95,8 @@ func (Embeddings) Missing(side council.SidePlan, reason string) council.Finding 
 // similarity is the Finding of Embeddings.
 type similarity struct {
 	side council.SidePlan
-	// cosines holds the cosine of the answers of each two authors, in both orders, and of each author with itself.
-	// It is nil if nothing was measured.
+	// cosines holds, for each pair of authors, the cosine of the embeddings of their answers. Both orders of a pair
+	// are keys, and so is each author with itself. It is nil if nothing was measured.
 	cosines map[[2]string]float64
 	// missing says why nothing was measured. It is "" if the answers were measured, or if no figure needs the
 	// measurement.

@@ -55,8 +55,8 @@ const (
 // Name implements council.Side.
 func (Rater) Name() string { return raterName }
 
-// Plan implements council.Side. Reviewers and the chairman have priority, so the rater may spend at most half of
-// the session's limit.
+// Plan implements council.Side. Reviewers and the chairman have priority, so the rater may only spend until the
+// session has spent half of its limits, if it has limits.
 func (r Rater) Plan(council.Plan) *council.SidePlan {
 	return &council.SidePlan{
 		Name: raterName, Version: raterPrompt, Member: r.Member, Seats: []string{raterSeat, otherSeat}, MoneyEnd: 0.5,
@@ -136,10 +136,11 @@ type rating struct {
 }
 
 // rate asks the rater in both orders at the same time, and waits for both replies. It flags an axis under three
-// conditions. The mean rating reaches the threshold. The ratings of both orders are at most two points apart. The
-// calibration passed and is of the same model, prompt and axes, at a threshold that is not higher. A rating counts
-// as 0 if none of its quotes stands in the answer that it names. The reason for not flagging is in the judgement,
-// or in the axis.
+// conditions. The mean rating is above 0 and reaches the threshold. The ratings of both orders are at most two
+// points apart. The calibration passed and is of the same model, prompt and axes, at a threshold that is not
+// higher. A rating counts as 0 if none of its quotes stands in the answer that it names. If a reply holds no
+// ratings, or the calibration allows no flag, the judgement has the reason. If the ratings of an axis are too far
+// apart, or one counts as 0 for lack of a quote, the axis has the reason.
 func rate(ctx context.Context, c council.Completer, in rating) council.DemographicJudgement {
 	j := council.DemographicJudgement{
 		Model: in.rater.Model, Prompt: raterPrompt, Axes: []council.JudgedAxis{}, Calibration: in.calibration,
