@@ -21,7 +21,8 @@ const (
 // chance fills in the level of an agreement and its p. p is the share of random shuffles after which the ballots
 // agree at least as much. A shuffle exchanges the places of the candidates within one ballot. The ballot keeps its
 // ties and the candidates that it leaves out, so agreement that comes only from these is not surprising. This is a
-// permutation test of W with Monte Carlo. The observed order counts as one of the draws (Phipson and Smyth 2010).
+// permutation test of W with Monte Carlo. The ballots as the reviewers gave them count as one of the draws (Phipson
+// and Smyth 2010).
 func (c count) chance(a *council.Agreement, seed int64) {
 	a.Level = council.AgreementUnknown
 	defer func() { a.Sentence = a.Level.Sentence() }()
