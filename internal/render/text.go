@@ -195,7 +195,7 @@ func volatile(m bias.Metric) bool {
 	return m.PointEstimate != nil && m.Confidence == bias.ConfidencePreliminary
 }
 
-// missing reports whether a metric that should have a verdict has none.
+// missing reports whether the verdict on a metric leaves open whether there is an effect.
 func missing(m bias.Metric) bool { return m.Verdict != nil && m.Verdict.Missing() }
 
 // writeTested writes metrics that are tested, with the reasons for their verdicts. It adds the members of metrics
@@ -338,7 +338,7 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 	})
 }
 
-// writeSplits writes the parts of the sessions for which the query asks.
+// writeSplits writes the figures of each part into which the query splits the sessions.
 func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	if len(splits) > 0 {
 		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting multiplies the figures, and with them what chance finds among them: "+

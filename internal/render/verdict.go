@@ -25,7 +25,7 @@ func (c Comparison) headline() string {
 	}
 }
 
-// pays says what the council beats, with the comparison that has the lowest limit.
+// pays says what the council beats. It names the arm against which the lower limit of the advantage is smallest.
 func (c Comparison) pays() string {
 	nearest := slices.MinFunc(c.tested(), func(a, b worth.Comparison) int {
 		return cmp.Compare(a.Interval.Lower, b.Interval.Lower)
@@ -39,7 +39,8 @@ func (c Comparison) pays() string {
 		clip(nearest.Arm), 100*nearest.Interval.Estimate, c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
 }
 
-// times says how many times the cost of an arm the council costs, or "" if that is not known.
+// times divides the cost of the council by the cost of an arm. It returns the quotient as text, such as "3 times",
+// or "" if a cost is not known or the arm costs nothing.
 func (c Comparison) times(arm string) string {
 	cost := map[string]*float64{}
 	for _, a := range c.Arms {

@@ -28,7 +28,8 @@ func unit(number string) string {
 	return number + " points"
 }
 
-// rough returns a number above 0 with two digits, or as a whole number.
+// rough returns a number above 0 as text. Below 9.95 it has up to two significant digits, and from there on it is a
+// whole number.
 func rough(x float64) string {
 	if x < 9.95 {
 		return fmt.Sprintf("%.2g", x)
@@ -46,7 +47,7 @@ func shareOrNone(x *float64) string {
 	return share(*x)
 }
 
-// usd returns an amount in US dollars. Below 1 it has three digits.
+// usd returns an amount in US dollars. Below 1 it has three significant digits.
 func usd(x float64) string {
 	digits := 2
 	if size := math.Abs(x); size > 0 && size < 1 {
