@@ -109,6 +109,8 @@ var reworded = strings.NewReplacer(
 	"run councild disagreement", "run councild report disagreement",
 	"it takes two reviewers", "the test needs two reviewers",
 	"and it takes 5", "and the test needs 5",
+	"so few orders could have been drawn that none of them would be surprising",
+	"there are too few possible orders of the answers: even the most extreme order could not be significant",
 )
 
 // plain returns an outcome as JSON decodes it.
