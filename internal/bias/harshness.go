@@ -25,7 +25,8 @@ const anomalyLimits = "with five members or more, a shift of 2.5 points in one s
 // stayed the same.
 type ChangePoint struct {
 	ReviewerID string `json:"reviewer_id"`
-	// SessionID is the first session that asked the first question after the change.
+	// SessionID is the session with which the change begins. If several sessions asked its question, it is the first of
+	// them.
 	SessionID string    `json:"session_id"`
 	Start     time.Time `json:"start"`  // when that session started
 	Before    float64   `json:"before"` // mean relative harshness, in points

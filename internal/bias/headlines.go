@@ -31,9 +31,9 @@ const (
 	points      = "points"
 	perDoubling = "points per doubling of the length"
 	perTenth    = "points per 0.1 of similarity"
-	graded      = "the graded-response model of all scores at once (M1): how each reviewer uses the scale, what " +
-		"the answers are worth, and the effects of favour, in points as if the scale went on; errors by leaving " +
-		"out one question at a time (CR3)"
+	graded      = "one graded-response model for all scores (M1): it estimates how each reviewer uses the scale, how good " +
+		"the answers are, and the effects of favour, in points on a scale without ends and steps; errors by " +
+		"leaving out one question at a time (CR3)"
 	leastSquares   = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions    = "no session tells the position at which each answer was shown"
 	sharedOrder    = "the reviewers of each session saw one order, so position cannot be told from quality"

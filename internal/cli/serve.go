@@ -148,7 +148,7 @@ func (showConfigCmd) Run(std IO) error {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(s.Value, "-"), s.Source, s.Meaning)
 	}
 	for _, warning := range cfg.Warnings() {
-		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
+		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is likely to be wrong:", warning)
 	}
 	if len(cfg.Models) > 0 { // without models, the user only looks up the settings
 		if err := cfg.RequireCouncil(); err != nil {

@@ -331,7 +331,8 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	}
 }
 
-// failed plans the next attempt for the events that are due. It gives up events that have no attempt left.
+// failed is called after a delivery that failed. It sets the time of the next attempt for each event that is due, and
+// gives up events that have no attempt left.
 func (b *Outbox) failed(ctx context.Context, err error) {
 	now := time.Now()
 	b.mu.Lock()

@@ -192,9 +192,9 @@ func (l *ledger) write(ctx context.Context) {
 	}
 }
 
-// noteSynced notes lines that are on disk now. The store's writer calls noteSynced and must not wait for another file.
-// That is why the goroutine of keepEnd writes the end. While the ledger is being closed, keepEnd has stopped, and
-// noteSynced writes the end itself.
+// noteSynced notes lines that are on disk now. The store's writer calls it, and must not wait until the [spend.End] is
+// written to a file of its own. So keepEnd writes that file in another goroutine. When the ledger is being closed, keepEnd
+// has stopped, and noteSynced writes the file itself.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)

@@ -31,7 +31,7 @@ import (
 // prompt.
 func fewestTokens(text string) (tokens int64) {
 	const (
-		unit  = 84 // parts of a token; 3, 4, 7 and 14 divide it
+		unit  = 84 // the units of a token. It is a multiple of 3, 4, 7 and 14.
 		word  = unit
 		short = 7
 	)

@@ -167,7 +167,7 @@ func textSize(texts map[string]string) (bytes int64) {
 	return bytes
 }
 
-// upper returns the most that the calls cost together, or nil if that is not known of one call.
+// upper returns the most that the calls cost together, or nil if that is not known for any one of them.
 func (b *Book) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {

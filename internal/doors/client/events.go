@@ -22,7 +22,7 @@ const (
 	// sends a comment every 15 s.
 	maxSilence = 45 * time.Second
 	// maxResumes is how often in a row a stream is resumed without a new event, before Watch gives up. The pause
-	// before each resume doubles from minPause to maxPause. Together the pauses take half a minute.
+	// before each of them doubles from minPause to maxPause. Together the pauses take 21 seconds.
 	maxResumes = 9
 	minPause   = 100 * time.Millisecond
 	maxPause   = 5 * time.Second

@@ -437,7 +437,7 @@ func (c *chances) share(q chances, answers float64) {
 type source struct {
 	draws, runs, repeats *rand.Rand
 	run                  chances   // the parts that the sessions of the run share
-	asked                []chances // the parts of each question that the sessions ask by turns
+	asked                []chances // the parts of each question, if the sessions ask the same questions in turn
 }
 
 // drawn draws the random parts of session s. It must be called once for each session, in order.
