@@ -29,9 +29,9 @@ const (
 )
 
 const (
-	// nearby is how many sessions before a change are compared with as many sessions after it.
+	// nearby is the number of sessions before a change that are compared with the same number of sessions after it.
 	nearby = preliminaryFrom
-	// notable is the least difference between the two shares that is reported.
+	// notable is the least reported difference between the share before a change and the share after it.
 	notable = 0.5
 )
 
@@ -99,7 +99,7 @@ func (c *ChangePoint) says() string {
 		c.Start.UTC().Format("2 January 2006"), size(c.After-c.Before), alongside(c.AlsoChanged))
 }
 
-// alongside returns a sentence about what else changed, with a space before it. It is "" if nothing did.
+// alongside returns a sentence that lists the given changes, with a space before it. It returns "" if there are none.
 func alongside(changed []Alongside) string {
 	if len(changed) == 0 {
 		return ""
@@ -117,7 +117,8 @@ func (part stretch) thirds() (before, after stretch) {
 	return part[:n], part[len(part)-n:]
 }
 
-// keepAlongside removes AlsoChanged from a metric if no change was found at it. It does the same for its members.
+// keepAlongside keeps AlsoChanged only in metrics with a found change: it clears the field if the verdict on the
+// metric is another one. It does the same for each member of the metric.
 func (m *Metric) keepAlongside() {
 	if !m.Found() {
 		m.AlsoChanged = nil
@@ -127,8 +128,8 @@ func (m *Metric) keepAlongside() {
 	}
 }
 
-// around returns the last sessions of a stretch before a time, and the first ones from that time on. It returns at
-// most nearby sessions on each side.
+// around returns two parts of a stretch: its last sessions that started before a time, and its first sessions that
+// started at that time or later. Each part has at most nearby sessions.
 func (part stretch) around(w *window, at time.Time) (before, after stretch) {
 	k, _ := slices.BinarySearchFunc(part, at, func(s int, at time.Time) int { return w.sessions[s].start.Compare(at) })
 	return part[max(0, k-nearby):k], part[k:min(len(part), k+nearby)]

@@ -18,7 +18,8 @@ type anchoring struct {
 	// of anchor. sessions counts the sessions in which the answer shown first to some reviewer has a lead.
 	// questions counts the questions with a session in which some lead is not 0.
 	questions, sessions int
-	records             int // the number of scores that entered
+	// The number of scores that the estimate was computed from.
+	records int
 }
 
 // anchor estimates anchoring from the sessions whose reviewers each had a random order. Sessions of a probe are
@@ -70,7 +71,8 @@ func anchor(w window) anchoring {
 // residual of each score, and the number of scores with a known position.
 func withoutPositions(sessions []*scores, members int) (left [][][]float64, records int) {
 	raw := residuals(sessions, members, func(s, i, j int) float64 { return sessions[s].y[i][j] })
-	places := map[int][]float64{} // residuals by position
+	// The residuals of the scores, by the position of the scored answer.
+	places := map[int][]float64{}
 	for s, x := range sessions {
 		for i, row := range raw[s] {
 			for j, r := range row {
@@ -131,7 +133,8 @@ func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 	a.u += sum
 }
 
-// lessMean returns G of the answer f that a reviewer was shown first, less the mean of G over the answers shown.
+// lessMean returns a difference: G of the answer f, minus the mean of G over all answers that the reviewer was shown.
+// The answer f is the one that the reviewer was shown first.
 func lessMean(lead, left []float64, f int) float64 {
 	all := stat.NaNSum(left)
 	mean := 0.0

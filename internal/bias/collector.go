@@ -91,14 +91,16 @@ type Collector struct {
 
 // session holds the records of one session.
 type session struct {
-	id           string
-	start        time.Time  // the newest time in its records
-	mentions     []mention  // the mentions in the order of the records
-	firstMention [1]mention // the memory of mentions while all records have the same time
+	id       string
+	start    time.Time // the newest time in its records
+	mentions []mention // the mentions in the order of the records
+	// The slice mentions uses this memory as long as all records have the same time.
+	firstMention [1]mention
 	rows         []row
 	duplicates   int // counts rows that were dropped because an earlier one has the same reviewer and candidate
 
-	facts // are those of the records in the window. sortRows sets them
+	// The facts from the records that are in the window. The method sortRows sets them.
+	facts
 }
 
 // mention holds the facts from consecutive records of a session that have the same time.

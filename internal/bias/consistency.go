@@ -189,7 +189,7 @@ func selfConsistency(id string, blocks map[string][]*review, question map[string
 	return c
 }
 
-// mostAlike returns the number of repeats that gave the most frequent scores.
+// mostAlike returns the size of the largest set of repeats that all gave the same scores.
 func mostAlike(repeats []*review) int {
 	most := 0
 	for _, a := range repeats {
@@ -204,7 +204,7 @@ func mostAlike(repeats []*review) int {
 	return most
 }
 
-// taus yields Kendall's tau-b of each pair of repeats for which it is defined.
+// taus yields Kendall's tau-b of each pair of repeats. It leaves out pairs whose tau-b is undefined.
 func taus(repeats []*review) iter.Seq[float64] {
 	return func(yield func(float64) bool) {
 		for i, a := range repeats {
@@ -217,7 +217,8 @@ func taus(repeats []*review) iter.Seq[float64] {
 	}
 }
 
-// repeatedScores returns the scores of each answer that at least two repeats in an order scored.
+// repeatedScores returns one list of scores for each answer in the order. It leaves out answers that only one repeat,
+// or none, scored.
 func repeatedScores(order string, repeats []*review) (scores [][]float64) {
 	for candidate := range strings.SplitSeq(order, "\x00") {
 		var given []float64
@@ -297,7 +298,8 @@ func verdict(differences []float64) int {
 	return cmp.Compare(sum, 0)
 }
 
-// shared returns the scores that two reviews gave to the same answers.
+// shared compares two reviews, given as scores by candidate. It returns both scores of each answer that both reviews
+// scored.
 func shared(a, b map[string]float64) (x, y []float64) {
 	for candidate, score := range a {
 		if other, ok := b[candidate]; ok {

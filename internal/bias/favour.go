@@ -264,7 +264,7 @@ func (f *favours) surest(promoted []int) int {
 	return best
 }
 
-// lacksOwn returns why there is no figure for a reviewer's own answers, or "" if there is one.
+// lacksOwn returns the reason why a reviewer has no figure for its own answers. It returns "" if there is a figure.
 func (f *favours) lacksOwn(reviewer int) string {
 	if reason := f.lacksSlope(reviewer); reason != "" {
 		return reason
@@ -275,7 +275,7 @@ func (f *favours) lacksOwn(reviewer int) string {
 	return ""
 }
 
-// lacksPair returns why there is no figure for a pair, or "" if there is one.
+// lacksPair returns the reason why a pair has no figure. It returns "" if there is a figure.
 func (f *favours) lacksPair(reviewer, candidate int) string {
 	if f.reason != "" {
 		return f.reason
@@ -292,7 +292,8 @@ func (f *favours) lacksPair(reviewer, candidate int) string {
 	return f.comparable(reviewer, candidate)
 }
 
-// lacksSlope returns why there is no figure for how a reviewer rewards length, or "" if there is one.
+// lacksSlope returns the reason why a reviewer has no figure for how it rewards length. It returns "" if there is a
+// figure.
 func (f *favours) lacksSlope(reviewer int) string {
 	switch {
 	case f.reason != "":
@@ -310,8 +311,8 @@ func (f *favours) notTaken() string {
 	return fmt.Sprintf("the model of favour takes the %d members with the most scores", mostMembers)
 }
 
-// comparable returns why a reviewer's scores of a candidate cannot be compared with its scores of two others. It
-// returns "" if they can.
+// comparable checks whether a reviewer's scores of a candidate can be compared with its scores of two other
+// candidates. It returns "" if they can, and otherwise the reason why they cannot.
 func (f *favours) comparable(reviewer, candidate int) string {
 	pairs := 0
 	enough := 0

@@ -127,7 +127,7 @@ func meanFit(fits []stat.TwoWay, sessions []int) stat.TwoWay {
 	return stat.MeanTwoWay(group)
 }
 
-// others returns a copy of the scores without those of own answers.
+// others copies the scores of a session. In the copy, the scores that reviewers gave to their own answers are NaN.
 func (x *scores) others() [][]float64 {
 	y := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for i := range y {
@@ -288,7 +288,8 @@ func detrended(t, values []float64) []float64 {
 	return rest
 }
 
-// stepless returns the deviations of the values before k from their own mean, and of the other values from theirs.
+// stepless removes a step at the index k. It subtracts from each value before k the mean of the values before k, and
+// from each later value the mean of the later values.
 func stepless(values []float64, k int) []float64 {
 	before := stat.Mean(values[:k])
 	after := stat.Mean(values[k:])
@@ -303,7 +304,7 @@ func stepless(values []float64, k int) []float64 {
 	return rest
 }
 
-// within returns the deviations of values from the means of their topics.
+// within subtracts from each value the mean of the values with the same topic.
 func within(topics []string, values []float64) []float64 {
 	sum := map[string]float64{}
 	n := map[string]float64{}
@@ -414,7 +415,8 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			}
 			statistic, k := stat.CUSUM(compared)
 			for i, q := range at {
-				deviations[q][len(points)-len(p)] = compared[i] // len(p) points come from earlier stretches
+				// The first len(p) points belong to earlier stretches.
+				deviations[q][len(points)-len(p)] = compared[i]
 			}
 			// Remove a trend or a step, whichever fits better. Otherwise a real change would inflate the excess and
 			// hide itself.

@@ -201,7 +201,9 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	if m < 2 || ranked == 0 {
 		return true
 	}
-	firsts := 2*best + 1 // this many candidates share the first place, as best is the mean of 0 to firsts-1
+	// The number of candidates that share the first place. They cover the ranks from 0 to firsts-1, and best is the
+	// mean of these ranks.
+	firsts := 2*best + 1
 	for _, r := range rows {
 		rank := r.rank
 		switch {
@@ -233,7 +235,7 @@ func rankable(rows []row) int {
 	return max(len(rows), int(rows[0].shown)) - own
 }
 
-// worth returns how much the places of a leaderboard may change, as a sentence.
+// worth returns a sentence that says how certain the places of a leaderboard are.
 func worth(sessions int, entries []LeaderboardEntry) string {
 	if sessions == 1 {
 		return "One session is one draw: expect these places to change with the next."
@@ -257,7 +259,8 @@ func worth(sessions int, entries []LeaderboardEntry) string {
 	}
 }
 
-// places sets the places that the intervals leave open. A model without an interval may have any place.
+// places sets PlaceLower and PlaceUpper of each entry from the intervals of all entries. A model without an interval
+// may have any place.
 func places(entries []LeaderboardEntry) {
 	for i := range entries {
 		e := &entries[i]

@@ -141,7 +141,9 @@ func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 		at := make([]int, len(reviewers))
 		question := make([]questionSum, len(reviewers))
 		for {
-			cluster := math.MaxInt // becomes the next question that a reviewer scored
+			// The loop below sets this to the next question: the first one, of those not yet yielded, that some
+			// reviewer scored.
+			cluster := math.MaxInt
 			for i, s := range reviewers {
 				if at[i] < len(s) {
 					cluster = min(cluster, s[at[i]].cluster)

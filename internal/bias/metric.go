@@ -162,7 +162,7 @@ func (k Kind) Found() Verdict {
 	return VerdictFavour
 }
 
-// none returns the verdict for a metric of kind k whose 90 % interval lies inside +-delta.
+// none is called for a metric of kind k whose 90 % interval lies inside +-delta. It returns the verdict.
 func (k Kind) none() Verdict {
 	if k == KindLevel {
 		return VerdictAlike

@@ -152,7 +152,7 @@ func contrast(n, first int, weights []float64) []float64 {
 	return c
 }
 
-// only returns the weights that pick one of n levels.
+// only returns n weights. The weight at the index level is 1, and the others are 0.
 func only(n, level int) []float64 {
 	weights := make([]float64, n)
 	weights[level] = 1

@@ -218,7 +218,8 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 	}
 }
 
-// group holds the indices of reviewers, or of candidates, that could have exchanged their positions.
+// group holds the indices of reviewers or of candidates. Any two of the same group could have exchanged their
+// positions.
 type group []int
 
 // shuffle sets to[i], for each i in the group, to a random member of the group. No two members get the same one.
@@ -233,7 +234,7 @@ func (g group) shuffle(random *rand.Rand, to []int) {
 	}
 }
 
-// difference returns how much the residuals differ between positions, as the sum of squares between positions.
+// difference returns the sum of squares between positions. It says how much the mean residual depends on the position.
 func (o orders) difference(at [][]int) float64 {
 	sum := o.sum
 	n := o.n
