@@ -65,7 +65,7 @@ func share(pairs []Pair) *Share {
 	}
 }
 
-// pair returns a value from 0 to 1 as a difference from -1 to 1.
+// pair returns a Pair for a value from 0 to 1. It maps the value linearly to a difference from -1 to 1.
 func pair(cluster string, value float64) Pair { return Pair{cluster, 2*value - 1} }
 
 // Evidence says what reviewers and people prefer in the sessions of one council.
@@ -385,8 +385,9 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 // askedAbout holds the sessions that people were asked about, and the choices of reviewers in other sessions.
 type askedAbout struct {
 	wanted map[string]bool
-	judges map[string]float64   // the share of the synthesis among the reviewers of a wanted session
-	others []float64            // the same share in each session that is not wanted
+	judges map[string]float64 // the share of the synthesis among the reviewers of a wanted session
+	// The share of the synthesis among the reviewers of each session that is not wanted.
+	others []float64
 	votes  map[string][]float64 // the choices of people in a wanted session
 }
 

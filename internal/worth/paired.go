@@ -109,7 +109,8 @@ type Power struct {
 	Needed int     `json:"needed"`
 }
 
-// Powers returns what a number of questions can show, if the scores differ at a share of .1 to .4 of them.
+// Powers returns what a number of questions can show. It has four elements: for scores that differ at .1, .2, .3 and
+// .4 of the questions.
 // [Design.Rivals] counts the rivals. The margin must be above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
@@ -119,7 +120,8 @@ func Powers(questions int, margin float64, rivals int) []Power {
 	return all
 }
 
-// PowerAt returns what a number of questions can show if scores differ at a share psi of them.
+// PowerAt returns what a number of questions can show. The argument psi is the share of these questions at which the
+// scores differ.
 func PowerAt(psi float64, questions int, margin float64, rivals int) Power {
 	p := Power{Discordance: psi, MDE80: MDE80(psi, questions, margin, rivals), Gain: 2 * margin}
 	if margin > 0 {
@@ -153,7 +155,8 @@ func chance(se, gain, margin float64, rivals int) float64 {
 	return stat.NormalMean(func(u float64) float64 { return math.Pow(stat.NormalCDF(u+above), float64(rivals)) })
 }
 
-// bisect returns the value between low and high from which on a condition holds. The condition must hold at high.
+// bisect returns the least value between low and high at which a condition holds. The condition must hold at high.
+// If it holds at some value, it must hold at all greater values.
 func bisect(low, high float64, holds func(float64) bool) float64 {
 	for range 50 {
 		if middle := (low + high) / 2; holds(middle) {

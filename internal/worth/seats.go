@@ -49,8 +49,9 @@ type SeatsReport struct {
 
 // SeatFigure holds the figures of one seat.
 type SeatFigure struct {
-	Accuracy        *float64 `json:"accuracy"`
-	MajorityWithout *float64 `json:"majority_without"` // the majority of the other seats
+	Accuracy *float64 `json:"accuracy"`
+	// MajorityWithout says how often most of the other seats are right. Ties count half.
+	MajorityWithout *float64 `json:"majority_without"`
 	// Vote and Ranked are what the seat adds: the score with the seat minus the score without it. Their p values
 	// have Holm's adjustment over all seats and both effects.
 	Vote   *SeatEffect `json:"vote"`
@@ -156,7 +157,8 @@ func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
 	r.Gap = new(independent - majority/n)
 }
 
-// most returns 1 if more than half of the seats are right, .5 if exactly half are, and 0 otherwise.
+// most returns the score of a majority vote: 1 if more than half of the seats are right, .5 if exactly half of them
+// are, and 0 otherwise.
 func most(right, seats int) float64 {
 	switch {
 	case 2*right > seats:
@@ -168,7 +170,8 @@ func most(right, seats int) float64 {
 	}
 }
 
-// without sets what each seat adds to a vote and to a ranking.
+// without compares the score with each seat and the score without it. It does so for a vote and for a ranking, and
+// stores the differences in the fields Vote and Ranked.
 func (r *SeatsReport) without(questions []SeatQuestion) {
 	counted := func(whole func(SeatQuestion) (*float64, []*float64), to **float64, effect func(*SeatFigure) **SeatEffect) []*SeatEffect {
 		sum := 0.0
@@ -235,7 +238,7 @@ func (e *errorCounts) add(wrong []bool) {
 	}
 }
 
-// plus adds other counts, multiplied by times.
+// plus multiplies the counts in other by times, and adds the products to the counts in e.
 func (e *errorCounts) plus(other *errorCounts, times float64) {
 	e.n += times * other.n
 	for i := range e.wrong {
