@@ -19,13 +19,15 @@ const (
 	maxTerms  = 28
 )
 
-// side holds the signs with which the high and the low bound of an interval enter its probability.
+// side holds a sign for each bound of an interval. The probability of the interval is a value at the high bound, with
+// the sign +, and a value at the low bound, with the sign -.
 var side = [2]float64{1, -1} //nolint:gochecknoglobals // it is never written
 
 // interval is an interval of a standard normal variate, from its low bound (excluded) to its high bound (included).
 type interval struct {
-	at      [2]float64 // the bounds: high, then low
-	density [2]float64 // at the bounds, 0 at an infinite one
+	at [2]float64 // the bounds: high, then low
+	// The normal density at each bound. It is 0 at an infinite bound.
+	density [2]float64
 	cdf     [2]float64
 	terms   []hermiteTerm
 }
@@ -50,7 +52,7 @@ func hermiteRoots() []float64 {
 	return roots
 }
 
-// set sets the interval, with as many terms as the slice terms has.
+// set gives the interval new bounds and computes its other fields. It keeps the length of v.terms.
 func (v *interval) set(low, high float64, roots []float64) {
 	v.at = [2]float64{high, low}
 	for m, t := range v.at {
@@ -59,8 +61,10 @@ func (v *interval) set(low, high float64, roots []float64) {
 	}
 	clear(v.terms)
 	for m, t := range v.at {
-		before := 0.                // h_(n-1) times the density
-		h := side[m] * v.density[m] // h_n times the density
+		// The signed density times h_(n-1).
+		before := 0.
+		// The signed density times h_n.
+		h := side[m] * v.density[m]
 		if h == 0 {
 			continue
 		}

@@ -19,11 +19,13 @@ var (
 const (
 	// apartWeight is the weight of a pair of scores that share neither ballot nor answer.
 	apartWeight = 0.4
-	apartShare  = 1. / 4 // the share of such pairs that enter
+	apartShare  = 1. / 4 // the share of such pairs that the fit uses
 	// fewestInCategory is the least number of a reviewer's scores in a category.
 	fewestInCategory = 4
-	shareInCategory  = 60 // a category holds at least one in this many scores
-	maxCategories    = 12 // for one reviewer
+	// A category holds at least 1/shareInCategory of a reviewer's scores.
+	shareInCategory = 60
+	// The largest number of categories that one reviewer may have.
+	maxCategories = 12
 
 	maxGradedPairs = 400_000
 	maxGradedSteps = 40
@@ -88,9 +90,10 @@ type Term struct {
 type Graded struct {
 	reviewers []gradedReviewer
 	sessions  []gradedSession
-	questions [][]int // the sessions of each question
-	given     int     // the number of effects
-	occurs    []int   // the number of questions in which each effect occurs
+	// For each question, the sessions that asked it.
+	questions [][]int
+	given     int   // the number of effects
+	occurs    []int // the number of questions in which each effect occurs
 	layout
 	priors []float64 // 1/sd^2 of each parameter
 	theta  []float64 // the values of the parameters with which method place last placed the scores
@@ -103,8 +106,10 @@ type Graded struct {
 	ballot    []correlation
 	answer    []correlation // by two reviewers
 	apart     []correlation
-	spreading correlation // for the two scores compared last
-	powers    int         // most powers of any correlation
+	// The correlation of the two scores that were compared last.
+	spreading correlation
+	// The largest number of powers that any correlation has.
+	powers int
 }
 
 // layout holds the index of the first parameter of each kind. Parameters of a kind are by reviewer, candidate or
@@ -151,7 +156,8 @@ type gradedCell struct {
 
 // partial is a derivative by a parameter.
 type partial struct {
-	row   int // of the parameter
+	// row is the row of the parameter in the matrix of second derivatives.
+	row   int
 	value float64
 	// z is the derivative of z in the model. It is set only in the mean of a latent value.
 	z float64

@@ -39,11 +39,13 @@ type GradedFit struct {
 
 const (
 	converged = 1e-4 // a fit ends if another step would gain less than this
-	roughly   = 1    // the same for a first, rough fit
+	// The rough fit that comes first ends if another step would gain less than this.
+	roughly = 1
 	// The rough fit takes all sessions if they are fewer than twice roughSessions. Otherwise it takes between
 	// roughSessions and twice as many.
 	roughSessions = 200
-	leverageTerms = 2 // how many terms the series has after the first
+	// The number of terms in the series, without its first term.
+	leverageTerms = 2
 	// leastUnexplained is the least share of the information about an effect that the parameters in the model must
 	// leave unexplained.
 	leastUnexplained = 1e-3
@@ -220,13 +222,15 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 // omitted is an effect beside the model. score and information are the parts of the effect's own score and
 // information that the parameters in the model do not explain.
 type omitted struct {
-	effect, row        int
-	between            bool
-	b                  []float64 // negative second derivatives by it and each parameter in the model
+	effect, row int
+	between     bool
+	// For each parameter in the model, the negative second derivative by that parameter and by this effect.
+	b                  []float64
 	slopes             []float64 // A^-1 b
 	score, information float64
-	squares            float64   // the sum of squared moves without each question
-	parts              []float64 // the score by question, for an effect between models
+	// The sum, over questions, of the squared move of the effect if the question is left out.
+	squares float64
+	parts   []float64 // the score by question, for an effect between models
 	*Contrast
 }
 

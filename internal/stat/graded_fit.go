@@ -123,8 +123,10 @@ type bending int
 
 const (
 	observed bending = iota
-	products         // use negative products of first derivatives, which are the same on average
-	left             // leave them out
+	// Replace them by the negative products of first derivatives. Their mean is the same.
+	products
+	// Leave out these second derivatives.
+	left
 )
 
 // derivatives holds the objective, or the part of it from some sessions, and its derivatives by the first n

@@ -51,7 +51,7 @@ func Solve(l []float64, n int, b []float64) {
 	back(l, n, n, b)
 }
 
-// forward solves the system of the factor.
+// forward replaces b by the solution of Lx = b, where L is the factor.
 func forward(l []float64, n int, b []float64) {
 	for i := range n {
 		if l[i*n+i] == 0 {
@@ -62,7 +62,7 @@ func forward(l []float64, n int, b []float64) {
 	}
 }
 
-// back solves the transposed system of the factor's first m rows and columns.
+// back replaces the first m elements of b by the solution of L'x = b. L is the first m rows and columns of the factor.
 func back(l []float64, n, m int, b []float64) {
 	for i := m - 1; i >= 0; i-- {
 		if l[i*n+i] == 0 {

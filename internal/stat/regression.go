@@ -233,7 +233,8 @@ func (r *Regression) factor(a []float64) (scale []float64) {
 	return scale
 }
 
-// without sets the arguments a and b to the sums over all clusters except one. It then factors a.
+// without leaves out the cluster c: it sets the arguments a and b to the sums over all other clusters. It then factors
+// a.
 func (r *Regression) without(c *sums, scale, a, b []float64) {
 	n := r.Regressors
 	k := 0

@@ -33,7 +33,8 @@ func EBH(e []float64, alpha float64) []bool {
 // 2.2). The value of a Mixture is the variance of the mixture divided by the variance of one observation.
 type Mixture float64
 
-// TunedMixture returns the mixture whose 1-alpha interval is narrowest at about n observations.
+// TunedMixture returns the best mixture for about n observations. At that number, its 1-alpha interval is narrower
+// than the interval of any other mixture.
 func TunedMixture(alpha, n float64) Mixture {
 	twice := -2 * math.Log(alpha)
 	return Mixture((twice + math.Log(1+twice)) / n)
@@ -64,8 +65,10 @@ type Betting struct {
 // NewBetting returns the bets on the values x.
 func NewBetting(x []float64, alpha float64) Betting {
 	b := Betting{x: x, bets: make([]float64, len(x)), alpha: alpha}
-	sum := 0.5      // begins with one value before the first
-	squares := 0.25 // begins with its squared deviation
+	// The sum of the values, and of one added value of 0.5 before the first.
+	sum := 0.5
+	// The sum of squared deviations, which begins with 0.25 for the added value.
+	squares := 0.25
 	for i, v := range x {
 		t := float64(i + 1)
 		variance := squares / t
@@ -77,9 +80,11 @@ func NewBetting(x []float64, alpha float64) Betting {
 	return b
 }
 
-// logCapital returns the logarithms of the capital that bets on a mean above m, and below m, have made from 1.
+// logCapital returns the logarithms of two capitals. Each began as 1. The first has been bet on a mean above m, and
+// the second on a mean below m.
 func (b Betting) logCapital(m float64) (above, below float64) {
-	const c = 0.5 // the largest stake, as a share of what could be lost
+	// A bet is limited so that it loses at most this share of the capital.
+	const c = 0.5
 	for i, v := range b.x {
 		above += math.Log1p(min(b.bets[i], c/m) * (v - m))
 		below += math.Log1p(-min(b.bets[i], c/(1-m)) * (v - m))
@@ -94,7 +99,8 @@ func (b Betting) LogE(m float64) float64 {
 	return logSum(above, below) - math.Ln2
 }
 
-// Interval returns the interval. It holds the means at which no capital has reached 2/alpha.
+// Interval returns the 1-alpha interval of the mean. A mean m is inside if both capitals of the bets against m are
+// below 2/alpha.
 func (b Betting) Interval() (low, high float64) {
 	most := math.Log(2 / b.alpha)
 	low = edge(func(m float64) bool { above, _ := b.logCapital(m); return above < most })

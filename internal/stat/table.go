@@ -66,7 +66,8 @@ func FitTwoWay(y [][]float64) TwoWay {
 	return fit
 }
 
-// known returns the rows with a value, and the number of values.
+// known searches a table for values that are not NaN. It returns the rows that have such a value, and the number of
+// these values.
 func known(y [][]float64) (rows []int, values int) {
 	rows = make([]int, 0, len(y))
 	for i := range y {
@@ -133,7 +134,8 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 	}
 	for _, list := range by {
 		for row := range list {
-			list[row] /= known[row] // NaN where no effect is known
+			// This is NaN if the effect of the row is not known in any fit.
+			list[row] /= known[row]
 		}
 	}
 	mean.Squares /= max(1, n)
