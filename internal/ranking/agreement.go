@@ -52,7 +52,7 @@ func (c count) comparePairs(a *council.Agreement) {
 	}
 }
 
-// above returns the number of ballots that place candidate i before j.
+// above counts the ballots on which candidate i has a better place than candidate j.
 func (c count) above(i, j int) int {
 	n := 0
 	for _, b := range c.ballots {

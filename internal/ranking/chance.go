@@ -46,7 +46,8 @@ func (c count) chance(a *council.Agreement, seed int64) {
 	}
 }
 
-// share returns the p of a value, given sorted draws.
+// share returns the p of a value: the share of draws that are at least as large, where the value itself counts as one
+// more draw. The draws must be sorted.
 func share(draws []float64, value float64) float64 {
 	const slack = 1e-9 // covers rounding errors in sums of fractions
 	below, _ := slices.BinarySearch(draws, value*(1-slack))
@@ -56,10 +57,11 @@ func share(draws []float64, value float64) float64 {
 // deviations computes, from complete ballots, the sum that Kendall's W grows with: the squared deviations of the
 // candidates.
 type deviations struct {
-	n      int       // the number of candidates
-	places [][]int   // by ballot and candidate: twice its mean place, or -1
-	weight []float64 // for two candidates: 1 / (number of ballots that compare them)
-	same   bool      // all weights are equal
+	n      int     // the number of candidates
+	places [][]int // by ballot and candidate: twice its mean place, or -1
+	// For each two candidates, this is 1 divided by the number of ballots that compare them.
+	weight []float64
+	same   bool // all weights are equal
 }
 
 func (c count) deviations() deviations {
@@ -86,7 +88,7 @@ func (c count) deviations() deviations {
 	return d
 }
 
-// of returns the sum over candidates of their squared deviations, times a constant.
+// of adds up the squared deviations of all candidates. It returns this sum multiplied by a constant.
 func (d deviations) of(places [][]int) float64 {
 	deviation := make([]float64, d.n)
 	for _, row := range places {
@@ -201,7 +203,8 @@ func (d deviations) usual() bool {
 	return len(d.places) > 0
 }
 
-// permuted shuffles the ballots several times. It returns the value of each shuffle, sorted.
+// permuted is called with the number of shuffles to make. It returns the value of the ballots after each shuffle,
+// sorted.
 func (d deviations) permuted(seed int64, times int) []float64 {
 	random := rand.NewPCG(uint64(seed), 1)
 	given := make([][]int, len(d.places))

@@ -144,12 +144,12 @@ type ballot struct {
 	reviewer string
 	m        int   // the number of candidates that it could rank, at least 2
 	ranked   int   // the number of candidates that have a place
-	twice    []int // twice the mean place, or -1
+	twice    []int // twice the mean place of each candidate, or -1 if it has none
 	marks    []mark
 }
 
-// firsts returns how many candidates share the first place. They cover the places from 0 to firsts-1. Twice the
-// mean of these is firsts-1.
+// firsts returns the number of candidates that share the first place. These candidates cover the places from 0 to
+// firsts-1. Twice the mean of these places is firsts-1.
 func (b ballot) firsts() int64 {
 	lowest := 2 * b.m
 	for _, p := range b.twice {
@@ -160,7 +160,7 @@ func (b ballot) firsts() int64 {
 	return int64(lowest) + 1
 }
 
-// mark is what one or several ballots give to a candidate.
+// mark holds the points, the wins and the number of votes that one or several ballots give to a candidate.
 type mark struct{ points, wins, votes int64 }
 
 // newCount returns the votes that count under a policy. A slate holds all candidates except those of its reviewer's
@@ -223,7 +223,7 @@ func (c count) sum() []mark {
 	return sum
 }
 
-// add adds a ballot to sum, multiplied by times. A negative number removes it.
+// add adds the marks of a ballot to sum. It multiplies them by times first. If times is -1, it thus removes a ballot.
 func add(sum []mark, b ballot, times int64) {
 	for j, m := range b.marks {
 		sum[j].points += times * m.points

@@ -42,7 +42,8 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 		return nil
 	}
 	n := len(c.candidates)
-	won := make([]int64, n*n) // [j*n+k-1] counts the resamples that candidate j wins together with k-1 others
+	// The element j*n+k-1 counts the resamples that k candidates win together, one of them being candidate j.
+	won := make([]int64, n*n)
 	total := int64(0)
 	var first []int
 	visit := func(sum []mark, weight int64) {
@@ -57,7 +58,8 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	} else {
 		c.draw(seed, visit)
 	}
-	unit := big.NewInt(1) // a share of a resample is a multiple of 1/unit
+	// If k candidates win a resample together, each gets 1/k of it. This is a multiple of 1/unit.
+	unit := big.NewInt(1)
 	var sum, weight, share big.Int
 	for i, w := range won {
 		if w > 0 {
@@ -107,7 +109,7 @@ func (c count) multisets(visit func(sum []mark, weight int64)) {
 	choose(c.ballots, int64(len(c.ballots)), 1)
 }
 
-// draw visits the sums of random resamples.
+// draw draws random resamples. It calls visit with the sum of the marks in each of them.
 func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	random := rand.NewPCG(uint64(seed), 0)
 	sum := make([]mark, len(c.candidates))
