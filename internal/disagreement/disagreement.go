@@ -210,10 +210,11 @@ func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float
 
 // urn spreads hits over answers at random. Each hit falls on every word with the same chance.
 type urn struct {
-	lengths []int   // in words, by answer
-	words   int     // in all answers
-	owner   []int32 // the answer of each word, or nil until it is needed
-	counts  []int
+	lengths []int // in words, by answer
+	words   int   // in all answers
+	// For each word of all answers, the index of its answer. It is nil until a draw needs it.
+	owner  []int32
+	counts []int
 }
 
 func newUrn(lengths []int) *urn {
@@ -318,7 +319,7 @@ func (b *bits) set(n int) {
 	(*b)[n/64] |= 1 << (n % 64)
 }
 
-// compare returns how many numbers both sets have, and how many at least one set has.
+// compare returns the size of the intersection of two sets, and the size of their union.
 func (b bits) compare(other bits) (shared, union int) {
 	for k := range max(len(b), len(other)) {
 		x := b.at(k)
@@ -329,7 +330,7 @@ func (b bits) compare(other bits) (shared, union int) {
 	return shared, union
 }
 
-// at returns the word of the set that holds the numbers from 64*k on.
+// at returns the element k of b, which stands for the numbers from 64*k to 64*k+63. It returns 0 beyond the end of b.
 func (b bits) at(k int) uint64 {
 	if k < len(b) {
 		return b[k]

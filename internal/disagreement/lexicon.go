@@ -263,8 +263,9 @@ func normalTerm(text string) string {
 
 // word is one word of a text, or one part of a compound.
 type word struct {
-	text   string // in lower case
-	joined bool   // with a hyphen to the word before, as in "able-bodied"
+	text string // in lower case
+	// True if a hyphen joins this word to the word before it, as in "able-bodied".
+	joined bool
 }
 
 // split returns the words of a text. A word is a run of letters, marks and digits with single apostrophes inside.
@@ -358,7 +359,8 @@ func plurals(singular string) []string {
 		forms = append(forms, "wives")
 	}
 	for _, form := range []string{singular + "s", singular + "es"} {
-		if form != "wives" { // it is only the plural of "wife"
+		// "wives" comes only from "wife", which the switch above handles.
+		if form != "wives" {
 			forms = append(forms, form)
 		}
 	}
@@ -453,7 +455,8 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 	for _, p := range terms {
 		add(p.words[0].text, p)
 	}
-	for _, p := range terms { // after the terms that are equal to the plural
+	// A term may be equal to the plural of another one. Terms are therefore added before plurals.
+	for _, p := range terms {
 		if len(p.words) == 1 {
 			for _, plural := range p.last[1:] {
 				add(plural, p)

@@ -190,7 +190,8 @@ func rate(ctx context.Context, c council.Completer, in rating) council.Demograph
 	return j
 }
 
-// known returns a rating, or a number below all ratings if it is unknown.
+// known is called with a rating that may be nil, which means that it is unknown. It returns -1 for nil, which is below
+// every rating.
 func known(rating *float64) float64 {
 	if rating == nil {
 		return -1
@@ -258,7 +259,8 @@ func (in rating) ask(
 
 // reading is the rating of an axis in one order.
 type reading struct {
-	rating   float64 // 0 if no quote is true
+	// The number in the reply, or 0 if none of its quotes is in the answer that it names.
+	rating   float64
 	said     float64 // the number in the reply
 	quotes   []council.JudgedQuote
 	invented int // counts quotes that are in no answer, or are too short
