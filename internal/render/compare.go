@@ -462,7 +462,8 @@ func (c Comparison) costPlot() *plot {
 			row.BarFrom = bars
 			row.BarWidth = math.Round(100*(plotRight-bars)**a.CostUSD/dearest) / 100
 		}
-		// At equal cost, the line of the frontier goes through the better arm only.
+		// Two arms on the frontier may cost the same. The line then leaves out the second one,
+		// unless its score is higher.
 		if row.Hollow || last >= 0 && a.Score <= c.Arms[last].Score {
 			continue
 		}

@@ -154,9 +154,11 @@ func sheet(columns []string, rows []map[string]string) []byte {
 // powerPlot shows the smallest true difference that a number of questions can detect. It has one curve for each share
 // of questions at which the scores differ.
 type powerPlot struct {
-	Curves       []curve
-	Across       []tick // in questions
-	Down         []tick // in points; X is a height
+	Curves []curve
+	// The ticks of the horizontal axis, which shows numbers of questions.
+	Across []tick
+	// The ticks of the vertical axis, which shows points. Their field X is a height.
+	Down         []tick
 	Axis, Height float64
 	Margin       float64 // the height at which the margin lies
 	// Here is where the run's number of questions lies, in percent. It is 0 if that number is outside the plot.
@@ -176,7 +178,8 @@ type curve struct {
 // 0.05.
 func newPowerPlot(clusters int, margin float64, rivals int, powers []worth.Power) *powerPlot {
 	const (
-		first  = 25.0 // the number of questions at the left end
+		// The number of questions at the left end of the horizontal axis.
+		first  = 25.0
 		left   = 8.0
 		height = 240.0
 	)

@@ -107,7 +107,7 @@ func windowNote(w bias.Window) string {
 // words makes a name readable: "length_slope" becomes "length slope".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// only returns the items to keep, in their order.
+// only calls keep for each item. It returns the items for which keep returns true, in their order.
 func only[T any](items []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(items), func(item T) bool { return !keep(item) })
 }

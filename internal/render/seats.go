@@ -92,7 +92,7 @@ func (s Seats) headline() string {
 	return text
 }
 
-// whyNone says why the number of independent seats is not defined.
+// whyNone returns the reason why the number of independent seats is undefined.
 func (s Seats) whyNone() string {
 	switch {
 	case s.Questions == 0:
@@ -112,7 +112,7 @@ func (s Seats) name(i int) string {
 	return "seat " + strconv.Itoa(i+1)
 }
 
-// inRow is how many correlations fit next to a name in a text.
+// inRow is the number of correlations that fit into one line of a text, after the name of a seat.
 const inRow = 8
 
 // correlations returns phi of each pair of seats. A table has at most eight columns of seats.
@@ -153,7 +153,7 @@ func shade(phi *float64) string {
 	}
 }
 
-// majorityNotes says how often the seats are right and wrong at once.
+// majorityNotes says at how many of the questions most seats are right, and at how many every seat is wrong.
 func (s Seats) majorityNotes() []string {
 	if s.Majority == nil || s.Independent == nil || s.Gap == nil || s.AllWrong == nil || s.Ceiling == nil {
 		return []string{"Not defined: there are no questions."}

@@ -353,7 +353,8 @@ func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	}
 }
 
-// named returns the name of a part of the sessions.
+// named returns the name of the part of the sessions that a split describes. It is "no category" or "no language" for
+// sessions whose caller named none.
 func named(s bias.Split) string {
 	if s.Value == nil {
 		return "no " + s.By
@@ -361,7 +362,7 @@ func named(s bias.Split) string {
 	return clip(*s.Value)
 }
 
-// within returns an interval in brackets, or "" if there is none.
+// within formats an interval in brackets, after a space. It returns "" if the interval is undefined.
 func within(format string, low, high *float64) string {
 	if low == nil || high == nil {
 		return ""

@@ -18,7 +18,7 @@ func points(x float64) string {
 	return unit(strconv.FormatFloat(math.Round(1e4*x)/100, 'f', -1, 64))
 }
 
-// about returns a size in points, with two digits.
+// about is called with a share. It returns the share as a text in points, as rough writes numbers.
 func about(x float64) string { return unit(rough(100 * x)) }
 
 func unit(number string) string {
