@@ -49,7 +49,7 @@
 //     answer, shift, noise and the answer's part of the length.
 //   - Frozen: the sessions of a run share the answers and their lengths completely. They have a block id in place of
 //     the query hash.
-//   - Questions: the sessions ask this number of questions by turns, and have their question keys. Sessions with one
+//   - Questions: the sessions ask this number of questions in turn, and have their question keys. Sessions with one
 //     question share the same parts as the sessions of a run.
 //   - Topics: this number of sessions in a row have one topic, which is drawn from the categories. A topic adds one
 //     part to the scores of each reviewer, and another part to the merit of each member's answers. The standard
@@ -111,14 +111,15 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// The default Base, and the standard deviations of the parts of a score, in points.
+// The default Base, and standard deviations, in points. A score is a sum of random parts. Each constant whose name ends
+// in SD is the standard deviation of one part.
 const (
 	plainBase    = 6
-	qualitySD    = 0.6 // a model's part, in all its answers
-	difficultySD = 0.5 // a session's part
-	answerSD     = 0.8 // an answer's part
-	shiftSD      = 0.3 // a reviewer's part in one session
-	noiseSD      = 0.8 // the part of one score
+	qualitySD    = 0.6 // the part that all answers of a model share
+	difficultySD = 0.5 // the part that all scores of a session share
+	answerSD     = 0.8 // the part that all scores of an answer share
+	shiftSD      = 0.3 // the part that the scores of a reviewer in one session share
+	noiseSD      = 0.8 // the part that belongs to one score alone
 )
 
 // The median length of an answer in characters, and the standard deviations of the parts of its natural logarithm.
@@ -209,22 +210,32 @@ type World struct {
 	Missing      float64   // share of ballots that fail, 0 to 1
 	HeavyTails   bool      // Noise is Student's t with three degrees of freedom.
 	NoiseSpread  float64   // how much the noise differs between sessions, as a standard deviation of logarithms
-	Runs         int       // how many sessions in a row have one question. With 0 or 1, each has its own.
-	Questions    int       // how many questions the sessions ask by turns. With 0, each has its own.
-	Frozen       bool      // The sessions of a run review the same answers, as those of a probe do.
-	Topics       int       // how many sessions in a row have one topic, 0 for no topics
-	TopicSD      float64   // standard deviation of the points that a topic adds to scores and to merits
-	Untold       bool      // The records do not name the topics.
-	Rescaled     []float64 // by reviewer: multiplies its factor from the middle session on, unless it is 0
-	CutPoints    float64   // standard deviation of the logarithms of the distances between cut points, 0 for none
-	Habits       []Habit   // by reviewer: the scores that it uses. Reviewers beyond the list use all.
-	MixedHabits  bool      // Each reviewer without a habit draws one of Habits(), all with the same chance.
-	UnlikeNoise  float64   // how much the reviewers' noise differs, 0 to 1
-	OwnLevel     float64   // points for all answers, for each standard deviation of the reviewer's own answer
-	OwnNoise     float64   // change of the noise's logarithm, for each standard deviation of the reviewer's own answer
-	OwnSpread    float64   // change of the factor's logarithm, for each standard deviation of the reviewer's own answer
-	Replaced     []float64 // by member: the points that its merit gains from the middle session on
-	Lengthened   []float64 // by member: the doublings that its answers grow from the middle session on
+	// The number of consecutive sessions that have the same question. With 0 or 1, each session has its own question.
+	Runs int
+	// The number of different questions. Sessions ask them in turn: after the last question, the first one comes
+	// again. With 0, each session has its own question.
+	Questions int
+	Frozen    bool // The sessions of a run review the same answers, as those of a probe do.
+	// The number of consecutive sessions that have the same topic. With 0, there are no topics.
+	Topics  int
+	TopicSD float64 // standard deviation of the points that a topic adds to scores and to merits
+	Untold  bool    // The records do not name the topics.
+	// By reviewer. From the middle session on, the factor of the reviewer is multiplied by this value, unless the
+	// value is 0.
+	Rescaled    []float64
+	CutPoints   float64 // standard deviation of the logarithms of the distances between cut points, 0 for none
+	Habits      []Habit // by reviewer: the scores that it uses. Reviewers beyond the list use all.
+	MixedHabits bool    // Each reviewer without a habit draws one of Habits(), all with the same chance.
+	UnlikeNoise float64 // how much the reviewers' noise differs, 0 to 1
+	// The points that a reviewer adds to all its scores, for each standard deviation of the worth of its own answer.
+	OwnLevel float64
+	// The change of the logarithm of a reviewer's noise, for each standard deviation of the worth of its own answer.
+	OwnNoise float64
+	// The change of the logarithm of a reviewer's factor, for each standard deviation of the worth of its own answer.
+	OwnSpread float64
+	Replaced  []float64 // by member: the points that its merit gains from the middle session on
+	// By member. From the middle session on, the length of its answers grows by this number of doublings.
+	Lengthened   []float64
 	Hump         float64   // merit lost for each squared doubling of the length above or below 1100
 	LengthReward float64   // points for each doubling of the length, by every reviewer
 	Refusals     float64   // share of answers that are short stubs with low merit. Hard questions have more of them.
@@ -436,8 +447,10 @@ func (c *chances) share(q chances, answers float64) {
 // source draws the random parts of sessions.
 type source struct {
 	draws, runs, repeats *rand.Rand
-	run                  chances   // the parts that the sessions of the run share
-	asked                []chances // the parts of each question, if the sessions ask the same questions in turn
+	// The random parts that all sessions of the current run share.
+	run chances
+	// The random parts of each question. It is empty unless World.Questions is above 0.
+	asked []chances
 }
 
 // drawn draws the random parts of session s. It must be called once for each session, in order.
@@ -473,7 +486,8 @@ func (g *generator) twin(x []float64) {
 	}
 }
 
-// mix replaces a share of the variance of each value of x by the value of y. The values of x stay standard normal.
+// mix makes each value of x correlate with the value of y at the same index. y then explains the given share of the
+// variance of x. The values of x stay standard normal.
 func mix(x, y []float64, share float64) {
 	for k := range x {
 		x[k] = math.Sqrt(1-share)*x[k] + math.Sqrt(share)*y[k]

@@ -44,7 +44,7 @@ func (p Pairs) Generate() []council.BiasMetricRecord {
 			}
 			lengths[i] = int(math.Exp2(doublings))
 		}
-		for order := range 2 { // order is the position of the first candidate.
+		for order := range 2 { // order is the position in which the reviewer sees the first candidate.
 			at = at.Add(time.Minute)
 			for i, accuracy := range p.Accuracy {
 				winner := 1 - better

@@ -14,7 +14,8 @@ import (
 // session has the parts of a session that its ballots share.
 type session struct {
 	chances
-	share        float64   // how far the session is from the first to the last one, 0 to 1
+	// How far the simulation has come: 0 in the first session, 1 in the last one.
+	share        float64
 	merit, chars []float64 // by member: the merit of its answer, and the length in characters
 	second       []float64 // by member: its second merit, standard normal, or nil
 	kinds        []int     // by member: the kind of its answer, nil without a cycle

@@ -184,7 +184,8 @@ func (g *generator) refuse(v *session, s int) {
 	}
 }
 
-// kinds turns standard normal deviates into the kinds of answers, 0, 1 or 2.
+// kinds returns the kind of each answer: 0, 1 or 2. It takes one standard normal deviate for each answer. All kinds
+// have the same chance.
 func kinds(deviates []float64) []int {
 	all := make([]int, len(deviates))
 	for j, z := range deviates {
