@@ -13,11 +13,11 @@ import (
 // These are error codes in the engine's answers.
 const (
 	codeNotLast    jetstream.ErrorCode = 10071 // the expected message is not the last one
-	codeNotLast2   jetstream.ErrorCode = 10164 // the same, from a replicated stream
-	codeNotStored  jetstream.ErrorCode = 10077 // its description says why
+	codeNotLast2   jetstream.ErrorCode = 10164 // the same as codeNotLast, from a replicated stream
+	codeNotStored  jetstream.ErrorCode = 10077 // the description in the answer says why
 	codeTooLarge   jetstream.ErrorCode = 10054
-	codeNoPeers    jetstream.ErrorCode = 10005 // its description says why
-	codeNoReplicas jetstream.ErrorCode = 10074 // replicas on a server without a cluster
+	codeNoPeers    jetstream.ErrorCode = 10005 // the description in the answer says why
+	codeNoReplicas jetstream.ErrorCode = 10074 // replicas were asked for from a server without a cluster
 	codeNoLeader   jetstream.ErrorCode = 10008
 	codeNoServers  jetstream.ErrorCode = 10023 // no server can take a consumer
 	codeExceeded   jetstream.ErrorCode = 10002 // a limit of the account is exceeded
@@ -112,7 +112,7 @@ func (j *Journal) refused(failed error) error {
 	return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 }
 
-// put stores one part.
+// put stores one part of a message, after the part with the sequence number that the argument after holds.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
 	timeout := j.maxWait
 	if j.Cluster() {
@@ -138,7 +138,8 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		switch {
 		case err != nil: // This got no answer either.
 			return errors.Join(failed, err)
-		case last == nil && after == 0, last != nil && last.seq == after: // as expected: try again
+		// The last message is still the expected one, so try again.
+		case last == nil && after == 0, last != nil && last.seq == after:
 			return failed
 		case last == nil || last.gone():
 			return final{&Moved{}}

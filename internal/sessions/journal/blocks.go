@@ -14,12 +14,13 @@ import (
 // body, checksum (8). If the length does not have the bit hasHeader, the record has neither a header nor the length of
 // a header. The checksum covers neither the lengths nor that bit.
 const (
-	recordHead  = 22
-	recordSum   = 8
-	hasHeader   = 1 << 31      // a bit of the length
-	longest     = 32 << 20     // the longest record that the scan accepts
-	deletedBits = 3 << 62      // bits of the sequence of an erased message, or of the mark of a deleted one
-	maxSkipped  = uint64(1e12) // by how much a sequence may exceed the one before it
+	recordHead = 22
+	recordSum  = 8
+	hasHeader  = 1 << 31  // this bit of the length is set if the record has a header
+	longest    = 32 << 20 // the longest record that the scan accepts
+	// deletedBits are set in a sequence number if the message was erased, or if the record marks a deleted message.
+	deletedBits = 3 << 62
+	maxSkipped  = uint64(1e12) // a sequence number may exceed the previous one by at most this
 	sector      = 512          // a disk writes this many bytes as a whole
 )
 
@@ -47,7 +48,7 @@ func newBlock(stream string, number int, data []byte) (*block, error) {
 type record struct {
 	from, to int
 	seq      uint64 // without deletedBits
-	gone     bool   // an erased message, or the mark of a deleted one
+	gone     bool   // the record is an erased message, or it marks a deleted message
 	subject  []byte
 	header   []byte
 }
@@ -113,9 +114,9 @@ func (b *block) summed(r record, text int) bool {
 // hole is a range of bytes in a block that holds no whole record.
 type hole struct {
 	from, to int
-	before   uint64   // sequence of the last whole message before it, 0 for none
-	behind   uint64   // sequence of the first whole message behind it, 0 for none
-	subjects []string // the subjects of its records, nil if they cannot be read
+	before   uint64   // sequence number of the last whole message before the hole, or 0 if there is none
+	behind   uint64   // sequence number of the first whole message after the hole, or 0 if there is none
+	subjects []string // the subjects of the damaged records in the hole, or nil if they cannot be read
 }
 
 // scanned is the result of a scan of one block.

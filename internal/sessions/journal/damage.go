@@ -24,11 +24,11 @@ import (
 // and leaves only their whole records to the engine.
 
 const (
-	damagedDir   = "damaged-" // a time follows
+	damagedDir   = "damaged-" // begins the name of a directory; a time follows it
 	reportFile   = "report.json"
-	acceptedFile = "accepted" // is next to a report if an operator has accepted the damage in it
-	closedFile   = "closed"   // exists while no engine is open, if the last one was closed cleanly
-	engineState  = "index.db" // what the engine can rebuild from the blocks
+	acceptedFile = "accepted" // this file is next to a report if an operator has accepted the reported damage
+	closedFile   = "closed"   // this file exists while no engine is open, if the last engine was closed cleanly
+	engineState  = "index.db" // a file that the engine can rebuild from the blocks
 	messagesDir  = "msgs"     // the directory of a stream's blocks
 	blockSuffix  = ".blk"
 	stateRunning = `"status":"` // the status follows this text in a header
@@ -53,7 +53,7 @@ type DamagedFile struct {
 	File     string `json:"file"`
 	Places   []int  `json:"places"`   // offsets of the damaged places, in bytes
 	Bytes    int    `json:"bytes"`    // how many bytes are lost
-	Messages int    `json:"messages"` // how many messages are lost, at least
+	Messages int    `json:"messages"` // a lower bound for the number of lost messages
 	Repaired int    `json:"repaired"` // how many messages had only a wrong length, which was corrected
 }
 
@@ -274,7 +274,7 @@ type found struct {
 // scan reads all blocks of a stream, one after another. It reads about 256 MiB in 0.3 s.
 func (s stream) scan() (found, error) {
 	f := found{repaired: map[int][]byte{}}
-	ends := map[string]logEnd{} // by subject
+	ends := map[string]logEnd{} // maps a subject to its last whole message
 	var holes []hole
 	var last uint64
 	pending := 0 // index of the first hole without a message behind it

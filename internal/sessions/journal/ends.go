@@ -74,7 +74,7 @@ func (e *ends) note(line string) {
 	}
 }
 
-// ended notes that a session has ended.
+// ended is called when a session has ended. It adds a line for the session.
 func (e *ends) ended(id ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

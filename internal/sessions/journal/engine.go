@@ -101,7 +101,7 @@ type engineLog struct {
 	log    *slog.Logger
 	failed func(error) // called for each failure after the engine was opened
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards all fields below
 	ready bool
 	// said holds the warnings and errors from before the engine was open, at most maxSaid.
 	said []string
@@ -110,7 +110,7 @@ type engineLog struct {
 // maxSaid is how many warnings are remembered while an engine is being opened.
 const maxSaid = 20
 
-// opened returns the warnings and errors so far. After this call, say reports failures to failed.
+// opened is called when the engine is open. It returns the warnings and errors so far. From now on, say calls failed.
 func (l *engineLog) opened() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

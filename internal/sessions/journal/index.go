@@ -29,7 +29,7 @@ type IndexRow struct {
 	At  time.Time // when that part was stored, by the engine's clock
 }
 
-// there returns a row, or false if r is nil.
+// there returns the row that r points to. ok is false if r is nil.
 func (r *IndexRow) there() (row IndexRow, ok bool) {
 	if r == nil {
 		return IndexRow{}, false
@@ -39,7 +39,7 @@ func (r *IndexRow) there() (row IndexRow, ok bool) {
 
 // index holds a row for each log.
 type index struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards all fields below
 	rows    *table
 	filling *table // the new rows while the index is built again
 	build   int    // number of the consumer that feeds the index, from 1
@@ -47,9 +47,9 @@ type index struct {
 	// gone holds, for a log that was purged, the sequence of the last message that was removed. A log stays in gone
 	// while the consumer may still bring messages up to that sequence.
 	gone    map[ID]uint64
-	marks   []time.Time          // when each mark in the stream was seen
-	waits   map[ID]chan struct{} // each is closed when the row changes
-	changed chan struct{}        // closed with the next change; nil while no goroutine waits
+	marks   []time.Time          // the times at which the marks in the stream were seen
+	waits   map[ID]chan struct{} // the channel of a session is closed when the session's row changes
+	changed chan struct{}        // closed with the next change of any row; nil while no goroutine waits
 }
 
 func newIndex() *index {
@@ -64,7 +64,7 @@ type table struct {
 	keys    map[string]*IndexRow
 	// ended has all rows that do not run, the oldest first. It also has some rows that were dropped.
 	ended []*IndexRow
-	bytes int64 // sum over all rows that do not run
+	bytes int64 // the sum of Head.Bytes over all sessions that do not run
 }
 
 func newTable() *table {
@@ -184,7 +184,7 @@ func (x *index) begin() int {
 	return x.build
 }
 
-// filled replaces the rows by the new ones.
+// filled is called when the new rows are complete. It replaces the old rows by them.
 func (x *index) filled(build int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -71,7 +71,7 @@ type Journal struct {
 
 	starting sync.Mutex // held while a link is opened; taken before mu
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards all fields below
 	place   dirHeld    // the directory, or zero on a cluster
 	damages []Damage   // damage that no operator has accepted
 	lost    map[ID]bool
@@ -96,7 +96,7 @@ type checked struct {
 	bytes    int64         // size of the stream at the last check, plus what was appended since
 	appended int64         // bytes appended since the journal was opened
 	ahead    time.Duration // how far the engine's clock is ahead, at the last check
-	max      int64         // how many bytes the stream takes
+	max      int64         // how many bytes the stream may hold
 	lag      uint64
 
 	recordsLag uint64
@@ -333,7 +333,7 @@ func (j *Journal) retry(
 	}
 }
 
-// failed is fail for the engine that is open now.
+// failed calls fail for the engine that is open now.
 func (j *Journal) failed(err error) {
 	j.mu.Lock()
 	log := j.engineLog
@@ -576,12 +576,13 @@ func (j *Journal) Full() bool {
 // Stats are figures of a Journal.
 type Stats struct {
 	Connected bool
-	Lag       uint64        // messages that the index did not have yet at the last check
-	LeaseAge  time.Duration // since this node's lease was last confirmed, or 0 with the engine inside
-	Bytes     int64         // in the stream
-	MaxBytes  int64         // how many bytes the stream takes
-	Sessions  int           // in the index
-	Running   int           // the sessions in the index that run, on any node
+	Lag       uint64 // messages that the index did not have yet at the last check
+	// LeaseAge is the time since this node's lease was last confirmed. It is 0 with the engine inside.
+	LeaseAge time.Duration
+	Bytes    int64 // how many bytes the stream holds
+	MaxBytes int64 // how many bytes the stream may hold
+	Sessions int   // how many sessions the index has
+	Running  int   // how many of these sessions run, on any node
 	// RecordsLag is how many messages FollowRecords had not yet returned when it last looked.
 	RecordsLag uint64
 }

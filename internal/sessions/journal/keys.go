@@ -74,7 +74,8 @@ func (j *Journal) swap(
 				l.failed(fmt.Errorf("reserving a key: %w", failed))
 			}
 			return errors.Join(failed, err)
-		case now.Session != v.Session && now.Revision == revision: // as expected: try again
+		// The reservation is still the expected one, so try again.
+		case now.Session != v.Session && now.Revision == revision:
 			return failed
 		}
 		held = now
@@ -97,7 +98,7 @@ func (j *Journal) Holds(ctx context.Context, key, session string) (holds bool, e
 	return holds, err
 }
 
-// held returns the reservation of a key from the stream's leader.
+// held asks the stream's leader for the reservation of a key.
 func (l *link) held(ctx context.Context, key string) (v Reservation, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()

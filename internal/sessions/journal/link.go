@@ -27,15 +27,15 @@ const markerLife = time.Minute
 
 // link is a connection to the engine, with its streams.
 type link struct {
-	place   string // the addresses of the cluster, or the directory
+	place   string // where the engine is: the addresses of the cluster, or the directory
 	conn    *nats.Conn
 	engine  *server.Server // nil with a cluster
 	said    []string       // what the engine logged while it was opened
 	js      jetstream.JetStream
 	log     jetstream.Stream
 	keys    jetstream.KeyValue
-	nodes   jetstream.KeyValue // nil inside
-	records jetstream.Stream   // nil inside
+	nodes   jetstream.KeyValue // nil with the engine inside
+	records jetstream.Stream   // nil with the engine inside
 	max     int64              // size of the stream of logs, in bytes
 	try     time.Duration      // how long one operation may take
 	purges  *nats.Subscription
@@ -43,11 +43,11 @@ type link struct {
 	// life ends with the link. Its end cancels all operations that wait for an answer.
 	life  context.Context
 	end   context.CancelFunc
-	ready atomic.Bool // its streams are open, and the index is filled
+	ready atomic.Bool // set when the streams are open and the index is filled
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards all fields below
 	index jetstream.ConsumeContext
-	there context.Context // ends when the connection is lost, or with life
+	there context.Context // ends when the connection is lost, or when life ends
 	lost  context.CancelFunc
 }
 
@@ -65,7 +65,7 @@ func (l *link) within(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// disconnected ends the operations that wait for an answer.
+// disconnected is called when the connection is lost. It ends the operations that wait for an answer.
 func (l *link) disconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

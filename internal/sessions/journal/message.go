@@ -173,7 +173,7 @@ type Damaged struct {
 	Reason string
 }
 
-// Error names the session and the place.
+// Error names the session, and where in its log the damage is.
 func (d *Damaged) Error() string {
 	return fmt.Sprintf("the log of session %s is damaged at entry %d (message %d): %s",
 		d.ID.Session, d.Entry, d.Seq, d.Reason)

@@ -86,7 +86,7 @@ func (j *Journal) Said() map[string]string {
 	return said
 }
 
-// alive notes that the key of a node has changed.
+// alive is called when the key of a node has changed. It notes the change.
 func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -122,7 +122,7 @@ func (j *Journal) live(ctx context.Context) {
 			return
 		case <-again:
 			due = false
-		case <-j.back: // The lease may be nearly over, or the server cut off.
+		case <-j.back: // The lease may be nearly over, or the server may be cut off.
 			due = false
 		case <-beats.C:
 			due = true

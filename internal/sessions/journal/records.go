@@ -96,7 +96,7 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 				}
 				raw, err = l.next(ctx, l.records, subject+"*", after.Seq+1)
 				if err == nil && raw == nil {
-					j.behind(0) // the messages up to the end have expired
+					j.behind(0) // The stream holds no message after the place.
 				}
 				return err
 			})
