@@ -82,7 +82,7 @@ type unstored struct {
 // so that after a crash only the sessions that worked count as possible causes.
 type work struct {
 	begun bool // the run has begun
-	calls int  // calls under way
+	calls int  // how many calls are under way
 	fresh bool // a call has ended, and no event has reported it yet
 	noted bool // whether the journal last noted that the session works
 }
@@ -463,7 +463,7 @@ func (k *keeper) over() bool {
 	return k.open && k.closed
 }
 
-// abandon is giveUpLocked for a caller that does not hold the mutex.
+// abandon locks the mutex and calls giveUpLocked.
 func (k *keeper) abandon() {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()

@@ -133,7 +133,7 @@ type deaths struct {
 	// since is the time since which this node's own lease has been confirmed without a gap. It is zero if the lease is
 	// not confirmed.
 	since  time.Time
-	absent map[string]time.Time // nodes without a key, and when that was first seen
+	absent map[string]time.Time // for each node without a key, the time at which that was first seen
 }
 
 // unchanged is the sequence number of the last message of a log, and when this node first saw that message.

@@ -26,7 +26,7 @@ type replay struct {
 	last  time.Time // when s last answered the request
 }
 
-// over reports whether the request may begin a new session.
+// over reports whether the replay is out of date, so that the request may begin a new session.
 func (r *replay) over() bool {
 	if r.ended.IsZero() {
 		return false

@@ -52,7 +52,7 @@ type Session struct {
 	refused bool          // the session could not begin
 	done    chan struct{} // closed when the session ends
 
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards all fields below
 	view view
 	// more is closed with the next event. It is nil while no reader waits.
 	more    chan struct{}
@@ -202,9 +202,10 @@ func (s *Session) endLocked(end ending) {
 	s.size = int64(4*len(s.body) + 100*len(s.view.events))
 	if s.view.encoded > 0 {
 		s.encodeLocked()
-		s.view.events = slices.Clone(s.view.events) // drops the spare room
+		s.view.events = slices.Clone(s.view.events) // frees the unused capacity
 		s.view.entries = slices.Clone(s.view.entries)
-		s.size = int64(2*len(s.body) + 150*len(s.view.events)) // as JSON, and as the run returned it
+		// The body counts twice, because the session is in memory as JSON and as the run returned it.
+		s.size = int64(2*len(s.body) + 150*len(s.view.events))
 		for _, e := range s.view.entries[:len(s.view.entries)-1] {
 			s.size += int64(len(e.Data))
 		}

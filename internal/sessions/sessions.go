@@ -105,12 +105,12 @@ type Store struct {
 	keys     map[key]*Session
 	followed map[journal.ID]*follower // sessions of other nodes that clients watch here
 	finished []*Session               // ended sessions in memory, in the order in which they ended
-	bytes    int64                    // the size of finished
+	bytes    int64                    // the size of all sessions in finished
 	replays  []*replay                // in the order in which they were noted
 	refused  map[journal.ID]refusal   // sessions that are still to be removed from the journal
 	expiry   *time.Timer              // fires when the retention of the oldest finished session is over
 	closed   bool
-	ctx      context.Context // of the keepers
+	ctx      context.Context // the context of the keepers
 }
 
 type key struct {

@@ -36,9 +36,9 @@ func newPiece(writer int, entry council.Entry) piece {
 // part, whole entries, and pieces of texts that models are still writing.
 type Page struct {
 	Entries []council.Entry
-	rests   []Position // the positions after the rests
-	behind  int        // the number of the entry before the first whole one
-	pieces  []Position // the positions after the pieces
+	rests   []Position // for each rest, the position after it
+	behind  int        // the number of the last entry before the first whole entry of the page
+	pieces  []Position // for each piece, the position after it
 }
 
 // Position returns the position after entry i of the page.
@@ -76,8 +76,8 @@ func (v *view) page(behind Position) Page {
 	if p.behind < len(v.entries) {
 		seen = nil
 	}
-	at := make([]int, len(v.lengths)) // the end of each text, in the pieces so far
-	place := slices.Clone(seen)       // the characters of each text that the reader has
+	at := make([]int, len(v.lengths)) // for each text, how many characters the pieces so far have
+	place := slices.Clone(seen)       // for each text, how many characters the reader has
 	for _, part := range v.text {
 		begin := at[part.writer]
 		w := part.writer
