@@ -24,7 +24,7 @@ type Daily struct {
 	o    Options
 	lock *disk.Lock
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards all fields below
 	day   string     // the day of the store that is open; "" before the first line
 	today *Store     // nil before the first line
 }
@@ -83,7 +83,7 @@ func (d *Daily) writeLocked(now time.Time) error {
 	return nil
 }
 
-// AppendLines is Store.AppendLines for the store of today.
+// AppendLines does what Store.AppendLines does, for the store of today.
 func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +158,7 @@ func (d *Daily) Remove(now time.Time, day string) error {
 	return cmp.Or(remove(d.o.Disk, d.name(day)), remove(d.o.Disk, d.name(day)+".lock"))
 }
 
-// Healthy is Store.Healthy for the store that is open.
+// Healthy does what Store.Healthy does, for the store that is open.
 func (d *Daily) Healthy() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -36,8 +36,9 @@ const (
 	ReasonNotAnObject   Reason = "not_an_object"  // JSON, but not an object
 	ReasonUnknownSchema Reason = "unknown_schema" // schema_version is missing or not one that this program knows
 	ReasonMissingField  Reason = "missing_field"  // an id or the length is missing, null or empty
-	ReasonBadTimestamp  Reason = "bad_timestamp"  // missing, or not RFC 3339 with an offset
-	ReasonBadScore      Reason = "bad_score"      // not a number, no scale, or outside its scale
+	// ReasonBadTimestamp says that the timestamp is missing, or not in the form of RFC 3339 with an offset.
+	ReasonBadTimestamp Reason = "bad_timestamp"
+	ReasonBadScore     Reason = "bad_score" // the score is not a number, has no scale, or is outside its scale
 	// ReasonBadField says that another field has the wrong type, is out of range, or is not on its closed list.
 	ReasonBadField Reason = "bad_field"
 )
@@ -372,7 +373,7 @@ func (f File) Records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, e
 	return recordsOf(f.lines(ctx))
 }
 
-// lines is Records with the lines as they were written.
+// lines does the same as Records, but also returns each line as it was written.
 func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		r, torn, err := f.content(ctx, math.MaxInt64)
@@ -464,7 +465,7 @@ func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, 
 	return recordsOf(LinesOf(ctx, r))
 }
 
-// LinesOf is Read with the lines as they were written.
+// LinesOf does the same as Read, but also returns each line as it was written.
 func LinesOf(ctx context.Context, r io.Reader) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) }
 }

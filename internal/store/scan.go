@@ -28,7 +28,7 @@ const styled, seated, early = 1, 2, 4
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
-	key    []byte            // all bytes between the value of the field before and the value of this one
+	key    []byte            // all bytes between the value of the previous field and the value of this field
 	decode func([]byte) bool // decodes the value into scanner.wire; false if it cannot
 	// last holds the value on the last line and the key of the next field. It is empty if these are not known.
 	last []byte

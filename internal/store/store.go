@@ -162,7 +162,7 @@ func (o Options) leads() error {
 // maxLinks is how many symbolic links in a row Resolve follows.
 const maxLinks = 40
 
-// resolveDir is Resolve for a directory.
+// resolveDir does what Resolve does, for a directory.
 func resolveDir(dir string) string {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		return target
@@ -405,7 +405,7 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// Join is Encode for records whose texts are known. Each text is a line without its end.
+// Join does what Encode does, for records whose texts are known. Each text is a line without its end.
 func Join(texts [][]byte) (lines []byte, err error) {
 	for i, text := range texts {
 		before := len(lines)
@@ -494,7 +494,7 @@ func (s *Store) take() (queue []*batch, closed bool) {
 	return queue, s.closed
 }
 
-// left notes which batches the writer has still to write.
+// left is called with the batches that the writer has still to write. It notes how many records they hold.
 func (s *Store) left(failed []*batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

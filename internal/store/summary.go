@@ -51,9 +51,9 @@ type Skip struct {
 const (
 	summaryVersion = 1
 	maxFrame       = 64 << 10   // length of the longest frame that is read, in bytes
-	frameHeader    = 8          // length of the magic number and of the length of the rest
-	frameFooter    = 8          // length of the checksum and of the length of the frame
-	frameMagic     = 0x184d2a5c // one of the sixteen that RFC 8878 allows
+	frameHeader    = 8          // bytes of the magic number, and of the field that holds the length of the rest
+	frameFooter    = 8          // bytes of the checksum, and of the field that holds the length of the frame
+	frameMagic     = 0x184d2a5c // one of the sixteen magic numbers that RFC 8878 allows for such a frame
 )
 
 // maxLines is how many line numbers a summary gives for one reason.
