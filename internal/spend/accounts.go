@@ -38,7 +38,7 @@ type Options struct {
 
 // Opening describes a session before its first call.
 type Opening struct {
-	Session string // its id
+	Session string // the id of the session
 	// Token is the name of the caller's token, or "" if the daemon asks for none.
 	Token string
 	// User is council.Plan.User, or "".
@@ -65,7 +65,7 @@ type Opening struct {
 type Book struct {
 	o Options
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards all fields below
 	sessions map[string]*Account
 	// orphans holds the first ledger line of each session whose process died before it wrote the session's last line.
 	// Replay adds the calls from the ledger to that first line.
@@ -73,9 +73,9 @@ type Book struct {
 	days    map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.
 	recent   []string
-	tokens   map[[2]string]*scope // by day and token
-	over     map[string]overrun   // by model
-	costs    map[[2]string]*costs // by model and stage
+	tokens   map[[2]string]*scope // keyed by day and token
+	over     map[string]overrun   // keyed by model
+	costs    map[[2]string]*costs // keyed by model and stage
 	bills    map[bill]USD         // bills of this process
 	councils map[string]bool      // the councils that bills name
 }
@@ -310,7 +310,7 @@ func (b *Book) refusalLocked(s *Account) *council.Error {
 	return b.tooLittle(s)
 }
 
-// withoutPrices refuses a session under a hard limit if the price of one of its models is not known.
+// withoutPrices returns an error if a session under a hard limit has a model whose price is not known.
 func (b *Book) withoutPrices(s *Account) *council.Error {
 	if !b.o.Hard || s.Limit == nil && !b.HasDayLimit() {
 		return nil
@@ -361,7 +361,7 @@ func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	}
 }
 
-// tooLittle refuses a session if its hard limit is too low for its first calls.
+// tooLittle returns an error if the hard limit of a session is too low for its first calls.
 func (b *Book) tooLittle(s *Account) *council.Error {
 	if !b.o.Hard || s.Limit == nil || s.First == nil {
 		return nil
@@ -469,7 +469,7 @@ type Hold struct {
 	at       Attempt
 	tariff   Tariff
 	priced   bool
-	bounded  bool // bound is known
+	bounded  bool // whether bound is known
 	bound    USD
 	expected USD
 	tokens   int64 // reserved tokens

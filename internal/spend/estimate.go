@@ -56,7 +56,7 @@ type planned struct {
 
 // calls returns the calls of a plan.
 func calls(plan council.Plan) []planned {
-	text, _ := json.Marshal(plan.Conversation) // texts can be encoded
+	text, _ := json.Marshal(plan.Conversation) // texts can always be encoded
 	l := callList{plan: plan, question: int64(len(text)) + overhead}
 	for _, s := range plan.Stages {
 		l.addStage(s)
@@ -161,7 +161,7 @@ func replySize(members []council.Member, sampling council.Sampling) (bytes int64
 // textSize returns the most bytes that texts have together as JSON.
 func textSize(texts map[string]string) (bytes int64) {
 	for _, text := range texts {
-		data, _ := json.Marshal(text) // texts can be encoded
+		data, _ := json.Marshal(text) // texts can always be encoded
 		bytes += int64(len(data))
 	}
 	return bytes

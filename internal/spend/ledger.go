@@ -128,7 +128,7 @@ func (b *Book) Replay(lines Lines, days []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	closed := map[string]bool{}
-	calls := map[string][]Charge{} // of sessions whose last line has not come
+	calls := map[string][]Charge{} // the calls of each session whose last line has not come
 	for line, err := range lines {
 		if _, damaged := errors.AsType[*Damage](err); damaged {
 			continue

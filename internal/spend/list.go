@@ -97,7 +97,8 @@ func readPricing(data json.RawMessage) (t Tariff, err error) {
 	var p struct {
 		pricing
 		Overrides []struct {
-			MinPromptTokens int64 `json:"min_prompt_tokens"` // the number of input tokens from which on these prices hold
+			// MinPromptTokens is the smallest number of input tokens for which these prices hold.
+			MinPromptTokens int64 `json:"min_prompt_tokens"`
 			pricing
 		} `json:"overrides"`
 	}

@@ -10,7 +10,7 @@ import (
 // sums are what the calls of a session consumed, as the JSON of the session reports it. Amounts that count against
 // limits use an upper bound for an unknown figure. sums leave out an unknown figure, and are then partial.
 type sums struct {
-	mu            sync.Mutex // guards all below
+	mu            sync.Mutex // guards all fields below
 	total         council.Usage
 	paid          int // calls that consumed something, or may have
 	costUnknown   bool

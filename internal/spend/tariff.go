@@ -20,7 +20,7 @@ type Price int64
 // plausible request does not overflow USD.
 const maxPrice Price = 1e10
 
-const perMillion = 1e6 // picodollars a token for one dollar per million tokens
+const perMillion = 1e6 // one dollar per million tokens is this many picodollars per token
 
 // ParsePrice reads a price in US dollars per million tokens. The error is worded to follow the quoted text.
 func ParsePrice(text string) (Price, error) {

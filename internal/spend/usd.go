@@ -87,7 +87,7 @@ func ParseUSD(text string) (USD, error) {
 // plainUSD reads an amount in the form that String writes, much faster than number does. ok is false for other
 // forms.
 func plainUSD(text string) (a USD, ok bool) {
-	const digits, most = 12, 6 // digits after the point, and before it
+	const digits, most = 12, 6 // the most digits after the decimal point, and before it
 	before, after, _ := strings.Cut(text, ".")
 	if before == "" || len(before) > most || len(after) > digits || len(before) < len(text) && after == "" {
 		return 0, false
