@@ -39,7 +39,7 @@ import (
 const (
 	// shareOrgs is how many organisations a share needs: one that reads the boards, and two others.
 	shareOrgs = 3
-	// squaredOrgs is how many organisations a share needs before its squares are used.
+	// squaredOrgs is how many organisations a share needs before the boards use the share's sum of squares.
 	squaredOrgs = 5
 	// MinSessions is how many sessions an organisation needs for a row. For another snapshot of the row it needs as
 	// many new sessions.
@@ -55,8 +55,9 @@ func Windows() []int { return []int{7, 30, 90} }
 
 // Board is what is published about the events of all organisations.
 type Board struct {
-	Days             int         `json:"days"`              // the window, one of Windows
-	Day              *string     `json:"day"`               // the day (UTC) on which the events were last counted; null before
+	Days int `json:"days"` // the window, one of Windows
+	// Day is the day (UTC) on which the events were last counted. It is null before the first count.
+	Day              *string     `json:"day"`
 	MinOrganisations int         `json:"min_organisations"` // how many organisations a row needs
 	MinSessions      int         `json:"min_sessions"`      // how many sessions each organisation needs for a row
 	Models           []ModelRow  `json:"models"`            // the best first
@@ -141,7 +142,7 @@ func (e Event) rows() map[string]float64 {
 type share struct {
 	Taken         time.Time                    `json:"taken"`
 	Organisations []string                     `json:"organisations"`
-	Windows       map[int]map[string]shareSums `json:"windows"` // by window in days, and row
+	Windows       map[int]map[string]shareSums `json:"windows"` // keys: window in days, row
 }
 
 // shareSums are the sums of a row over all organisations of a share. Each of these organisations has the row.
@@ -198,7 +199,7 @@ func (i *Intake) Publish(now time.Time) error {
 		next.Taken[name] = maps.Clone(rows)
 	}
 	shared := map[string]bool{}
-	var again []share // shares of which a new snapshot is taken
+	var again []share // the shares that get a new snapshot
 	for _, s := range i.board.Shares {
 		switch {
 		case !slices.ContainsFunc(s.Organisations, func(name string) bool { return !all[name].hasSent }):
@@ -241,7 +242,7 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares of which new snapshots are taken. The argument again has the existing shares among them.
+// regrouped returns the shares that get a new snapshot. The argument again has the existing shares among them.
 // The argument free has organisations that belong to no share, and regrouped makes new shares of them. If free has too
 // few organisations for a share, they join the first share in again. If that share then has enough organisations for
 // two shares, it is divided.

@@ -138,8 +138,8 @@ func indicators(records []council.BiasMetricRecord, thresholds council.AuditThre
 		Order: records[0].OrderDesign, Thresholds: thresholds, Twins: twins(records),
 		Chars: map[string]int{}, Shown: map[string][]string{},
 	}
-	votes := map[string]*ranking.Vote{}         // by reviewer
-	places := map[string]map[float64][]string{} // by reviewer, then by rank
+	votes := map[string]*ranking.Vote{}         // keyed by reviewer
+	places := map[string]map[float64][]string{} // keyed by reviewer, then by rank
 	for _, r := range records {
 		in.Chars[r.ModelID] = r.ResponseLengthChars
 		// The records are in the order of the slate.
@@ -207,7 +207,7 @@ const (
 	MaxBytes = 16 << 10
 	// maxSeats is how many rankings one event may have.
 	maxSeats = 64
-	// maxVariance is the largest variance of scores from 1 to 10: half of them at either end.
+	// maxVariance is the largest variance of scores from 1 to 10: half of the scores are 1, and half are 10.
 	maxVariance = 20.25
 	// KeptDays is how many days an intake keeps events.
 	KeptDays = 90
@@ -268,7 +268,7 @@ func explain(err error) error {
 // keys returns the names of all fields in a valid JSON text, sorted.
 func keys(text []byte) (names []string) {
 	var open []json.Delim // the objects and lists that are open
-	named := false        // a name was read, so that its value follows
+	named := false        // true after a name, when the value of that name follows
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for {
 		token, err := decoder.Token()
@@ -316,7 +316,7 @@ func (e Event) checkHead(now time.Time) error {
 	}
 }
 
-// check returns an error for the first value that no event has.
+// check returns an error for the first value that is not valid in an event.
 func (e Event) check(now time.Time) error {
 	if err := e.checkHead(now); err != nil {
 		return err

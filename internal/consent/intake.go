@@ -47,7 +47,7 @@ type Intake struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards all fields below
 	orgs  map[string]*organisation
 	board boardState
 	taken map[EventStatus]int // events that came in this process, by status

@@ -30,7 +30,7 @@ const (
 // attempts returns the times at which the delivery of an event is tried, counted from when it was added. After the
 // last attempt the outbox gives the event up.
 func attempts() []time.Duration {
-	times := []time.Duration{ // the pauses between them
+	times := []time.Duration{ // first the pauses between the attempts; the loop below adds them up
 		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
 		14 * time.Hour, 20 * time.Hour,
 		24 * time.Hour,
@@ -86,7 +86,7 @@ type Outbox struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu        sync.Mutex           // guards all below
+	mu        sync.Mutex           // guards all fields below
 	waiting   []*delivery          // in the order in which they were added
 	sessions  map[string]time.Time // when the event of a session was added, in the last outboxDays
 	notBefore time.Time            // no delivery begins before this time, after one that failed
