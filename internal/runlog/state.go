@@ -106,7 +106,8 @@ func (s *State) Apply(m Append) error {
 			}
 		case TypeClaimed:
 			at = s.Elapsed
-			if s.Released || m.Node != s.Owner { // otherwise the owner repeats a claim whose reply it did not get
+			// Without a release, a claim by the current owner repeats a claim whose reply the owner did not get.
+			if s.Released || m.Node != s.Owner {
 				s.Owners++
 				s.Crashes = crashesAt(e.Data, s.Crashes)
 			}
@@ -184,7 +185,7 @@ type noted struct {
 // run holds what the entries say about the run.
 type run struct {
 	noted map[noted]bool
-	// done is when a stage was done, from the start of the run.
+	// done holds, for each stage that is done, the time from the start of the run until the stage was done.
 	done map[council.Stage]time.Duration
 	// delivered holds when each answer or review of a stage came without an error, from the start of the run, in the
 	// order of the log.
@@ -275,7 +276,7 @@ func (s *State) take(event council.Event, at time.Duration) {
 func (s *State) addAnswer(a council.Answer) {
 	at := Seat{council.Stage1, a.Model}
 	s.run.over[at] = true
-	if _, known := s.run.landed[Place{at, 1}]; known { // the repair, if any, landed too
+	if _, known := s.run.landed[Place{at, 1}]; known { // If there was a repair, the log has its outcome too.
 		return
 	}
 	s.add(at, 1, s.Plan.ModelOf(a.Model), council.Completion{
@@ -293,7 +294,7 @@ func (s *State) addReview(v council.Review) {
 		delete(s.run.landed, Place{at, 1})
 		delete(s.run.landed, Place{at, 2})
 		s.add(at, 1, model, council.Completion{Spent: v.Spent}, v.Error)
-	case known: // the repair, if any, landed too
+	case known: // If there was a repair, the log has its outcome too.
 	default:
 		reply := council.Completion{
 			Text: text(v.Ranking), Reasoning: text(v.Reasoning), FinishReason: text(v.FinishReason), Spent: v.Spent,
@@ -303,7 +304,7 @@ func (s *State) addReview(v council.Review) {
 			failure = &council.Failure{Code: council.FailEmpty, Message: "the reply was empty"}
 		}
 		s.add(at, 1, model, reply, failure)
-		if v.Repair != nil { // the first call has the time and usage of both
+		if v.Repair != nil { // The first call has the time and usage of both calls.
 			s.add(at, 2, model, council.Completion{Text: *v.Repair, Spent: council.Spent{Usage: council.NoUsage()}}, nil)
 		}
 	}
