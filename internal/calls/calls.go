@@ -56,7 +56,7 @@ type Calls struct {
 	// Last says that the session makes no further call, as in runlog.Log.
 	Last bool
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards all fields below
 	seats    map[runlog.Seat]*seat
 	begun    map[runlog.Place]bool // calls that this process has begun
 	guessed  map[runlog.Seat]bool  // seats for which guess has charged a call of an earlier process

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/text/message"
 )
 
-// maxSchemaBytes is the most bytes of a schema.
+// maxSchemaBytes is the size of the largest schema that is accepted, in bytes.
 const maxSchemaBytes = 64 << 10
 
-// maxReplyBytes is the most bytes of a reply that is validated.
+// maxReplyBytes is the size of the largest reply that is validated, in bytes.
 const maxReplyBytes = 1 << 20
 
 // schemaLocation is the address of the caller's schema. It is never fetched.

@@ -224,7 +224,7 @@ func innerSchemas(object *jsonschema.Schema) []*jsonschema.Schema {
 type allowedValues struct {
 	budget *stepBudget
 	values []any
-	weight int // the steps to compare all values
+	weight int // how many steps it takes to compare all values
 }
 
 func newAllowedValues(b *stepBudget, values []any) *allowedValues {
@@ -251,8 +251,8 @@ func (e *allowedValues) Validate(ctx *jsonschema.ValidatorContext, value any) {
 // all of them together.
 type patterns struct {
 	budget       *stepBudget
-	known        map[string]*pattern // by text
-	instructions int                 // of all patterns so far
+	known        map[string]*pattern // keyed by the text of the pattern
+	instructions int                 // how many instructions all patterns so far have
 }
 
 var errPatterns = fmt.Errorf(
@@ -317,7 +317,7 @@ func foldedRunes(before, after string) int {
 	}
 	high, _ := utf8.DecodeRuneInString(after)
 	if high == '\\' {
-		high = 0o777 // the highest rune that an escape without braces names
+		high = 0o777 // the highest rune that an escape without braces can name
 		if number, ok := strings.CutPrefix(after, `\x{`); ok {
 			number, _, _ = strings.Cut(number, "}")
 			if n, err := strconv.ParseInt(number, 16, 32); err == nil {
