@@ -172,7 +172,7 @@ type Pipeline struct {
 	o       Options
 	allowed map[string]bool
 	rules   council.Rules    // the rules of its plans
-	made    council.Versions // the versions of its plans
+	made    council.Versions // the versions that its plans name
 }
 
 // maxValidations is how many schemas are compiled at once, and how many replies are validated at once.

@@ -120,7 +120,7 @@ func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, creat
 func (r *run) records() (records []council.BiasMetricRecord, members [][2]string) {
 	metadata := r.queryMetadata()
 	lengths := r.lengths()
-	spent := map[string]council.Spent{} // for the answers, by author
+	spent := map[string]council.Spent{} // what each answer consumed, keyed by author
 	for _, a := range r.session.Stage1 {
 		spent[a.Model] = a.Spent
 	}

@@ -33,12 +33,13 @@ type run struct {
 	calls   *calls.Calls
 	session *council.Session
 	log     *slog.Logger
-	authors []string                // members that answered, in configured order
-	answers map[string]string       // by author
-	twins   council.Twins           // seats of one model: the answers of one count as own answers of the others
-	votes   map[string]ranking.Vote // the ballots that count, by reviewer
-	block   *string                 // block_id of the records, nil outside a probe
-	kept    *runlog.Log             // the log of the run, from which another process can continue it, or nil
+	authors []string          // members that answered, in configured order
+	answers map[string]string // the text of each answer, keyed by author
+	// twins are seats of one model. For a seat, the answers of its twins count as its own answers.
+	twins council.Twins
+	votes map[string]ranking.Vote // the ballots that count, keyed by reviewer
+	block *string                 // block_id of the records, nil outside a probe
+	kept  *runlog.Log             // the log of the run, from which another process can continue it, or nil
 	// state is what the run's log held when this process began or continued the run. It is empty if the run has no log.
 	state *runlog.State
 	// left is closed when a run with a log is cancelled. It is nil if the run has no log.

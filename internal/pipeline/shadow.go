@@ -72,7 +72,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	return record
 }
 
-// comparisonShare is the share of a session's time budget that a comparison has, in percent. Stage 2 has the same
+// comparisonShare is how much of a session's time budget a comparison may use, in percent. Stage 2 has the same
 // share.
 const comparisonShare = 40
 
