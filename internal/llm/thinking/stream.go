@@ -16,13 +16,13 @@ const maxScans = 64
 type Stream struct {
 	raw      strings.Builder
 	unopened bool // nothing is shown before a closing mark: see NewStream
-	from     int  // offset in raw; the text before it is thinking and marks
-	leading  int  // how many bytes of blanks there are at this offset
-	searched int  // how many bytes after these blanks hold no end of the thinking
-	scans    int  // searches for the end of the thinking so far
+	from     int  // an offset in raw, up to which all text is thinking and marks
+	leading  int  // the length of the blanks in raw that begin at from, in bytes
+	searched int  // how many bytes after these blanks were searched and hold no end of the thinking
+	scans    int  // how often the end of the thinking was searched for so far
 	marked   bool // thinking or marks were left out
-	shows    bool // the answer has begun, at from
-	shown    int  // offset in raw; the text after it is not shown yet
+	shows    bool // the answer has begun, at the offset from
+	shown    int  // an offset in raw, from which on no text is shown yet
 }
 
 // NewStream returns the stream of a reply. The argument unopened says that the model's thinking is known to have no
@@ -39,7 +39,7 @@ func (s *Stream) Add(piece string) string {
 		return ""
 	}
 	text := s.raw.String()[s.shown:]
-	if s.marked { // a mark may end the answer
+	if s.marked { // A mark may end the answer, and is not shown.
 		if i := strings.LastIndexByte(text, '<'); i >= 0 && len(text)-i < longest && mayEnd(text[i:]) {
 			text = text[:i]
 		}

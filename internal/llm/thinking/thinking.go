@@ -81,7 +81,7 @@ func tokens() []form {
 var pairs = tokens() //nolint:gochecknoglobals // a table that every reply is read with
 
 // forms holds all pairs of marks: first those of the table pairs, then the tags.
-var forms = func() []form { //nolint:gochecknoglobals // as pairs
+var forms = func() []form { //nolint:gochecknoglobals // a table
 	all := slices.Clone(pairs)
 	for _, name := range names() {
 		all = append(all, form{"<" + name + ">", "</" + name + ">", true})
@@ -108,7 +108,7 @@ const (
 // answerBegins holds the marks that begin an answer, and answerEnds those that end one. channelEnds holds the marks
 // that end a channel of the harmony format.
 //
-//nolint:gochecknoglobals // as pairs
+//nolint:gochecknoglobals // a table
 var (
 	answerBegins = []string{"<|START_RESPONSE|>", "<|begin_of_solution|>", turn}
 	answerEnds   = []string{"<|END_RESPONSE|>", "<|end_of_solution|>", "<|return|>", "<|end|>"}
@@ -126,10 +126,10 @@ func hasPrefix(text, mark string, anyCase bool) bool {
 	return text[:len(mark)] == mark || anyCase && strings.EqualFold(text[:len(mark)], mark)
 }
 
-// mark is one place in a text where a mark stands.
+// mark is one occurrence of a mark in a text.
 type mark struct {
 	start, end int
-	form       int // index in forms, or harmony
+	form       int // the index of its form in forms, or the constant harmony
 	closing    bool
 	quoted     bool
 	left       string // the text before the mark on its line
@@ -146,7 +146,7 @@ func markAt(text string) (m mark, ok bool) {
 	switch second := text[1]; {
 	case text[0] == '<' && second != '|' && second != 'c',
 		text[0] == '[' && second != 'T' && second != '/' && second != 'u':
-		return mark{}, false // as most brackets in code
+		return mark{}, false // Most brackets in code are not marks.
 	}
 	for i, f := range pairs {
 		if strings.HasPrefix(text, f.open) {
@@ -173,7 +173,7 @@ func tagAt(text string) (end, form int, closing bool) {
 		return 0, 0, false
 	}
 	name, closing := strings.CutPrefix(inner, "/")
-	for i := len(pairs); i < len(forms); i++ { // the tags follow the pairs
+	for i := len(pairs); i < len(forms); i++ { // In forms, the tags come after the pairs.
 		open := forms[i].open
 		if len(open) == len("<>")+len(name) && strings.EqualFold(open[1:len(name)+1], name) {
 			return len("<>") + len(inner), i, closing
@@ -270,10 +270,11 @@ func enclosed(before, after string) bool {
 	return before != "" && after != "" && strings.ContainsRune(opening, first) && strings.ContainsRune(closing, last)
 }
 
-// begins reports whether nothing stands before a mark on its line. More than three blanks make code.
+// begins reports whether a mark is the first thing on its line, after at most three blanks. A line with more blanks is
+// code.
 func (m mark) begins() bool { return len(m.left) <= 3 && strings.Trim(m.left, " ") == "" }
 
-// ends reports whether nothing follows a mark on its line.
+// ends reports whether a mark is the last thing on its line. The argument after is the text after the mark.
 func ends(after string) bool {
 	after = strings.TrimLeft(after, " \t\r")
 	return after == "" || after[0] == '\n'
@@ -312,10 +313,10 @@ func (m mark) standsAfterThought(text string) bool {
 // unopened returns where the thinking of rule 2 ends, and where its closing mark ends. Both are 0 if there is no such
 // thinking.
 func unopened(text string) (thought, end int) {
-	if !hasClosing(text) { // as in most texts
+	if !hasClosing(text) { // Most texts have no closing mark.
 		return 0, 0
 	}
-	var opened []int // forms
+	var opened []int // the forms of the opening marks so far
 	each(text, 0, func(m mark) bool {
 		switch {
 		case m.quoted || slices.Contains(opened, m.form):
@@ -521,11 +522,12 @@ func Split(reply string) Parts {
 	var thoughts []string
 	rest := reply
 	marked := false
-	nested := 0 // opening marks inside of thinking
+	nested := 0 // how many opening marks the thinking holds
 	for {
 		text := rest[blanks(rest):]
 		l, from, to, end := begin(text, false)
-		if l == thought && end == len(text) && to == end { // only a mark of another form can end it
+		// This block of thinking is not closed, so only a closing mark of another form can end it.
+		if l == thought && end == len(text) && to == end {
 			if to, end := unopened(text); end > 0 {
 				thoughts = append(thoughts, text[from:to])
 				rest = text[end:]
@@ -587,7 +589,7 @@ func withoutEnd(text string) string {
 // its line extends to the end of the text. Use Outside only for texts that are searched and not shown, because a
 // block may be an example that belongs to the answer.
 func Outside(text string) string {
-	last := map[int]int{} // where the last closing mark of a form begins
+	last := map[int]int{} // for each form, where its last closing mark begins
 	marked := false
 	each(text, 0, func(m mark) bool {
 		marked = true
