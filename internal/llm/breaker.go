@@ -75,7 +75,7 @@ const (
 	unclear
 )
 
-// diagnose judges a request that ended with f. f is nil if the request brought a text.
+// diagnose returns the verdict on a request that ended with the failure f. If the request brought a text, f is nil.
 func diagnose(caller context.Context, f *council.Failure) verdict {
 	switch {
 	case f == nil:
@@ -105,11 +105,14 @@ type ticket int
 // of its own time. Every reply of the model is a success. Other results say nothing about the model's health: other
 // statuses come from servers in front of the model, and a caller may have set a short deadline.
 type breaker struct {
-	mu      sync.Mutex    // guards all below
-	number  ticket        // number of the state; grows whenever the breaker opens or closes
-	ended   window        // results of requests while the breaker is closed: well or sick
-	until   time.Duration // end of the open state, half open afterwards; 0 if closed
-	probing bool          // half open, and a request is under way
+	mu sync.Mutex // guards the fields below
+	// number is the number of the current state. It grows by 1 whenever the breaker opens or closes.
+	number ticket
+	// ended counts the results of requests while the breaker is closed: well or sick.
+	ended window
+	// until is when the open breaker becomes half open. It is 0 if the breaker is closed.
+	until   time.Duration
+	probing bool // the breaker is half open, and its one request is under way
 }
 
 func newBreaker() *breaker { return &breaker{ended: window{span: breakerSpan}} }
@@ -132,7 +135,7 @@ func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration)
 	return b.stateLocked(now), max(0, b.until-now)
 }
 
-// admits reports whether a request could be sent at a time.
+// admits reports whether the breaker would admit a request at the time now.
 func (b *breaker) admits(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,12 +158,12 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	return b.number, true
 }
 
-// leave notes the result of an admitted request.
+// leave must be called at the end of an admitted request. It notes the verdict v on the request.
 func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case t != b.number: // of an earlier state
+	case t != b.number: // The request is from an earlier state.
 	case v == unclear:
 		b.probing = false
 	case b.until == 0:

@@ -78,8 +78,10 @@ type Provider struct {
 	APIKey  string // "" sends no Authorization header
 	// Headers and Query are added to each request. Their values are secrets.
 	Headers, Query map[string]string
-	MaxCalls       int           // requests in flight; Options.MaxCallsPerProvider if 0
-	IdleTimeout    time.Duration // Options.IdleTimeout if 0
+	// MaxCalls is the most requests in flight. If it is 0, Options.MaxCallsPerProvider applies.
+	MaxCalls int
+	// If IdleTimeout is 0, Options.IdleTimeout applies.
+	IdleTimeout time.Duration
 }
 
 // secrets returns the values that no message may contain.
@@ -92,15 +94,15 @@ func (p Provider) secrets() []string {
 type Options struct {
 	Providers      []Provider
 	AttemptTimeout time.Duration // for one request, from the first byte sent to the last byte received
-	MaxAttempts    int           // requests of one call, with the first one; 1 if 0
-	// DialTimeout limits connecting, with the TLS handshake. Through a proxy, the handshake has the same time
-	// again.
+	MaxAttempts    int           // the most requests of one call, including the first one; 0 stands for 1
+	// DialTimeout limits the time to connect, including the TLS handshake. Through a proxy, it limits connecting to
+	// the proxy, and separately the TLS handshake.
 	DialTimeout time.Duration
 	// IdleTimeout limits the time between two reads of a reply after its headers. If it is 0, only AttemptTimeout
 	// limits it.
 	IdleTimeout         time.Duration
-	MaxCallsPerProvider int // requests in flight; further ones wait
-	// MaxReplyBytes limits one reply. In a stream it limits its text, and each line.
+	MaxCallsPerProvider int // the most requests in flight to one provider; further requests wait
+	// MaxReplyBytes limits one reply. If the reply is a stream, it limits the text of the reply, and each line.
 	MaxReplyBytes int64
 	// Version is our own version, for the User-Agent of requests. It may be "".
 	Version string
@@ -138,7 +140,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// finish reports to a receipt what a request consumed. The receipt may be nil.
+// finish is called at the end of a request. It reports to the receipt r what the request consumed. r may be nil.
 func finish(ctx context.Context, r council.Receipt, c council.Consumed) (costUSD *float64) {
 	if r == nil {
 		return nil
@@ -166,7 +168,7 @@ type provider struct {
 	transport *transport
 	pool      *http.Transport
 	queue     *queue
-	start     time.Time // zero of the clock that the budget and the breakers use
+	start     time.Time // the budget and the breakers count time from here
 	budget    *budget
 
 	mu     sync.Mutex // guards models
@@ -239,7 +241,7 @@ func userAgent(version string) string {
 	return "councild" + version + " (+https://github.com/councild/councild)"
 }
 
-// hint returns a possible cause of HTTP 404, if the base URL has no version.
+// hint returns a possible cause of HTTP 404 if the base URL has no version, and "" otherwise.
 func hint(base *url.URL) string {
 	if versioned.MatchString(base.Path) {
 		return ""
@@ -422,7 +424,7 @@ func addUsage(total *council.Completion, reply council.Completion) {
 	total.Implausible += reply.Implausible
 }
 
-// deliver makes the last reply the reply of the call.
+// deliver copies the text of the last reply, and what belongs to the text, into the completion of the call.
 func deliver(total *council.Completion, reply council.Completion) {
 	total.Text = reply.Text
 	total.FinishReason = reply.FinishReason
@@ -441,13 +443,13 @@ func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, f
 	return p.budget.claim(ctx, m, wait)
 }
 
-// request is the kind of a request in the retry budget.
+// request says how the retry budget counts a request.
 type request int
 
 const (
 	firstRequest request = iota
-	retry                // the budget has granted it
-	sameAgain            // repeated without an option; the budget does not count it
+	retry                // a retry that the budget has granted
+	sameAgain            // the same request without an option; the budget does not count it
 )
 
 // admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place and
@@ -458,7 +460,7 @@ func (p *provider) admit(
 	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
 ) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
-		return 0, m.breaker.failure(p.now()) // This needs no place in the queue.
+		return 0, m.breaker.failure(p.now()) // A refusal needs no place in the queue.
 	}
 	for {
 		if !p.queue.enter(ctx) {
@@ -506,7 +508,7 @@ func (p *provider) begin(
 	}
 	judged := false
 	defer func() {
-		if !judged || failure != nil { // also if Begin panics
+		if !judged || failure != nil { // This is also true if Begin panics.
 			p.leave(m, t, unclear)
 		}
 	}()
@@ -546,7 +548,7 @@ func (c *Client) attempt(
 	call := x.call
 	begun := time.Now()
 	defer finish(caller, receipt, council.Consumed{}) // has an effect only if OnDelta panics
-	defer func() {                                    // also when OnDelta panics
+	defer func() {                                    // This also runs if OnDelta panics.
 		p.queue.held(time.Since(begun))
 		p.leave(m, t, judgement)
 	}()

@@ -20,16 +20,16 @@ import (
 type complaint struct {
 	message string   // the provider's reason, or ""
 	words   string   // the beginning of message, which is searched
-	status  int      // the HTTP status that it names, or 0
-	names   []string // its codes, types and reasons, as plain returns them
+	status  int      // the HTTP status that the error names, or 0
+	names   []string // the codes, types and reasons of the error, in the form that plain returns
 	quotas  string   // names of the quotas that are used up
 	param   string   // names of the parameters at fault
-	flagged bool     // it lists why the content was refused
+	flagged bool     // the error lists why the content was refused
 	wait    *float64 // seconds until the request may be sent again, or nil
 }
 
 const (
-	// complaintDepth is deeper than any form in use. Deeper levels are not read.
+	// complaintDepth limits how many levels of an error are read. No form in use has that many.
 	complaintDepth = 8
 	// maxWords limits the words of an error that are searched, and the names of its quotas and parameters.
 	maxWords = 4 << 10
@@ -130,7 +130,7 @@ func wordingOf(object map[string]any, depth int) string {
 	add := func(more string) {
 		switch {
 		case more == "" || strings.Contains(text, more):
-		case strings.Contains(more, text): // also if there was no text
+		case strings.Contains(more, text): // This is also true if text is empty.
 			text = more
 		default:
 			text += ": " + more
@@ -156,7 +156,7 @@ func wordingOf(object map[string]any, depth int) string {
 	return text
 }
 
-// isFailing reports whether MiniMax's base_resp reports an error. Its status is 0 if there is none.
+// isFailing reports whether v, MiniMax's base_resp, reports an error. If there is no error, its status_code is 0.
 func isFailing(v any) bool {
 	object, ok := v.(map[string]any)
 	return ok && object["status_code"] != 0.0

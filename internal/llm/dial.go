@@ -55,7 +55,7 @@ func limitOpening(t *http.Transport, timeout time.Duration) {
 	t.DialTLSContext = limited(secure)
 }
 
-// handshake makes a TLS connection of conn, as http.Transport does.
+// handshake turns conn into a TLS connection, as http.Transport does.
 func handshake(ctx context.Context, conn net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	config = config.Clone()
 	if config == nil {

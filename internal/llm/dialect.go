@@ -22,9 +22,9 @@ import (
 
 // dialect is what is known about a provider's options.
 type dialect struct {
-	newName  bool // max_completion_tokens in place of max_tokens
+	newName  bool // the provider takes max_completion_tokens in place of max_tokens
 	effort   effort
-	askCosts bool // it reports the cost of a call only if the request asks for it
+	askCosts bool // the provider reports the cost of a call only if the request asks for it
 	// cacheOptions says that the provider takes prompt_cache_options, for models that charge for cache writes.
 	cacheOptions bool
 }
@@ -72,9 +72,13 @@ const (
 	optFormat
 	optStreamUsage // "stream_options": {"include_usage": true}
 	optStream
-	optTokensName // the dialect's name for the limit of output tokens; the other name is used without it
-	optSystem     // a message of the role system; without it, its text is put before the user's first message
-	optCache      // "prompt_cache_options": {"mode": "explicit"}
+	// optTokensName is the dialect's name for the limit of output tokens. A request without this option uses the other
+	// name.
+	optTokensName
+	// optSystem is a message of the role system. In a request without this option, the text of that message stands
+	// before the user's first message.
+	optSystem
+	optCache // "prompt_cache_options": {"mode": "explicit"}
 )
 
 // memberCache is the member of a request that keeps a model from writing to its cache.

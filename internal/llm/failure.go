@@ -133,7 +133,8 @@ func unusable(r received) *council.Failure {
 	case r.finish == finishBroken:
 		const message = "the provider broke the reply off: it lacks resources, or its network failed"
 		return &council.Failure{Code: council.FailUnavailable, Message: message}
-	case r.finish == finishError: // OpenRouter's word; the text before the error comes with it
+	// OpenRouter uses this word. The reply then also holds the text before the error.
+	case r.finish == finishError:
 		return &council.Failure{
 			Code:    council.FailBadResponse,
 			Message: "the provider broke the reply off with an error",

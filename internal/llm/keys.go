@@ -20,7 +20,7 @@ func keysOf(p Provider) keys {
 	for _, values := range []map[string]string{p.Headers, p.Query} {
 		for name, value := range values {
 			if words := strings.Fields(value); len(words) > 0 && keyed.MatchString(name) {
-				all = append(all, words[len(words)-1]) // without a word such as Bearer
+				all = append(all, words[len(words)-1]) // A word such as Bearer may stand before the key.
 			}
 		}
 	}

@@ -198,7 +198,9 @@ func readDay(v any) time.Time {
 	case map[string]any:
 		return readDay(v["inference"])
 	case float64:
-		const milliseconds = 1e11 // Seconds reach this in the year 5138. Milliseconds reached it in 1973.
+		// This number and all larger ones count as milliseconds. In milliseconds it is a day in 1973, and in seconds a
+		// day in 5138.
+		const milliseconds = 1e11
 		if v >= milliseconds {
 			v /= 1000
 		}

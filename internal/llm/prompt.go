@@ -31,7 +31,9 @@ import (
 // prompt.
 func fewestTokens(text string) (tokens int64) {
 	const (
-		unit  = 84 // the units of a token. It is a multiple of 3, 4, 7 and 14.
+		// A token is counted as 84 units. Then a third, a quarter, a seventh and a fourteenth of a token are all whole
+		// numbers of units.
+		unit  = 84
 		word  = unit
 		short = 7
 	)
@@ -94,7 +96,8 @@ func (f *figures) prompt() int64 {
 			read += part.value
 		}
 	}
-	return int64(min(max(read, f.Total.value-f.Output.value), 1<<40)) // far beyond any plausible number
+	// 1<<40 is far above any plausible number of tokens.
+	return int64(min(max(read, f.Total.value-f.Output.value), 1<<40))
 }
 
 // cutsPrompt reports whether a provider read only a part of the prompt. It returns false if the provider does not

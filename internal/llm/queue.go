@@ -11,11 +11,12 @@ import (
 // queue limits how many requests to one provider are in flight. Further requests wait for a place, first in, first
 // out.
 type queue struct {
-	places chan struct{} // holds one element per request
+	places chan struct{} // holds one element for each request that has a place
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	waiting int
-	mean    time.Duration // how long a request holds its place, on average; 0 until a request has ended
+	// mean is how long a request holds its place on average. It is 0 until a request has ended.
+	mean time.Duration
 	// expected says for each session how many calls it has announced and not begun.
 	expected map[string]int
 	coming   int // sum of expected
@@ -50,8 +51,8 @@ func (q *queue) count(n int) {
 	q.waiting += n
 }
 
-// held notes how long a request held its place, in the mean over all requests so far. Like the mean of round-trip times
-// in TCP (RFC 6298), it gives the newest request a weight of 1/8.
+// held is called when a request has ended. It adds d, the time for which the request held its place, to the mean. The
+// newest request has a weight of 1/8, as in the mean of round-trip times in TCP (RFC 6298).
 func (q *queue) held(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,15 +23,17 @@ type received struct {
 	// void says that the text passed on so far was thinking. All of the field text is still to be passed on.
 	void bool
 	// model is the provider's name for the model that replied. In a stream it is the last name that is not empty.
-	model       json.RawMessage
-	chosen      bool            // the choice with index 0 came; no other was asked for
-	whole       bool            // the field text is a whole message, not a piece
-	fault       json.RawMessage // the error that the reply reports, or nil
-	used        *figures        // the usage as reported, or nil
-	part        bool            // the field used covers only a part of the reply; the usage of the whole is unknown
+	model json.RawMessage
+	// chosen says that the choice with index 0 has come. No other choice was asked for.
+	chosen bool
+	whole  bool            // the field text is a whole message, not a piece
+	fault  json.RawMessage // the error that the reply reports, or nil
+	used   *figures        // the usage as reported, or nil
+	// part says that the field used covers only a part of the reply. The usage of the whole reply is then unknown.
+	part        bool
 	usage       council.Usage
 	kinds       council.TokenKinds
-	implausible int // implausible figures in the usage
+	implausible int // how many figures of the usage are implausible
 }
 
 // count notes the usage of the reply, if there is one.
@@ -241,7 +243,7 @@ var (
 
 // cancellable is a reader of data that ends with ctx.
 type cancellable struct {
-	ctx  context.Context //nolint:containedctx // it is used up by one call
+	ctx  context.Context //nolint:containedctx // the reader exists only during one call
 	data []byte
 }
 

@@ -44,7 +44,7 @@ func retryable(x *exchange, f *council.Failure) bool {
 func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait time.Duration, ok bool) {
 	if after := f.RetryAfterS; after == nil {
 		wait = rand.N(backoffBase << min(n-1, backoffDoublings))
-	} else if *after > c.attemptTimeout.Seconds() { // so the conversion below cannot overflow
+	} else if *after > c.attemptTimeout.Seconds() { // The conversion below could overflow.
 		return 0, false
 	} else {
 		wait = time.Duration(math.Ceil(*after*float64(time.Second))) + rand.N(retryAfterSpread)
@@ -55,8 +55,9 @@ func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait t
 
 const (
 	budgetSpan  = 10 * time.Second
-	budgetFloor = 10 // retries that are always allowed per span
-	budgetShare = 10 // one retry for this many first requests
+	budgetFloor = 10 // this many retries are always allowed in a span
+	// After many first requests in a span, one retry is allowed for every budgetShare of them.
+	budgetShare = 10
 )
 
 // budget limits the retries to one provider, so that failures do not multiply the load on a provider in trouble. A
@@ -64,10 +65,10 @@ const (
 type budget struct {
 	now func() time.Duration
 
-	mu      sync.Mutex // guards all below
-	sent    window     // first requests, and retries
+	mu      sync.Mutex // guards the fields below
+	sent    window     // counts first requests and retries
 	claims  []*claim   // retries that are not sent yet, in the order in which they are due
-	granted int        // claims that were granted and may be sent
+	granted int        // how many of the claims are granted
 	timer   *time.Timer
 }
 
@@ -82,8 +83,8 @@ type claim struct {
 type claimState int
 
 const (
-	claimEarly   claimState = iota // not due
-	claimWaiting                   // due, but the budget has no room
+	claimEarly   claimState = iota // the retry is not due yet
+	claimWaiting                   // the retry is due, but the budget has no room
 	claimGranted
 	claimRefused
 )
@@ -288,7 +289,7 @@ func (w *window) add(now time.Duration, kind int) {
 	slot.counts[kind]++
 }
 
-// at returns the counts of the slot with a number.
+// at returns the counts of the slot with this number.
 func (w *window) at(number int64) [2]int {
 	if number < 0 {
 		return [2]int{}

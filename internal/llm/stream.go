@@ -26,7 +26,7 @@ const (
 	// drainTimeout is how long to wait for the end of a body after the end of the stream in it. A new connection
 	// would take about as long.
 	drainTimeout = 100 * time.Millisecond
-	// maxDrainBytes is how many bytes are read in that time at most.
+	// maxDrainBytes is the most bytes that are read during drainTimeout.
 	maxDrainBytes = 4 << 10
 )
 
@@ -185,7 +185,7 @@ func (a *assembly) note(c *received, failed bool) {
 // add appends the text of a chunk. It returns the text that can be passed on now.
 func (a *assembly) add(c *received, maxBytes int64) (shown string, err error) {
 	text := c.text
-	if c.whole && a.text.Len() > 0 { // The chunk has all of the text once more.
+	if c.whole && a.text.Len() > 0 { // The chunk repeats the whole text.
 		text = ""
 	}
 	a.refused.WriteString(c.refusal)
@@ -252,14 +252,14 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 // counts as a whole event. Some providers leave out the name of the field, and some send a whole reply in place of
 // a stream. So a line that begins with a brace counts as data, too.
 type events struct {
-	paced *paced // the reader under in
+	paced *paced // the reader from which in reads
 	in    *bufio.Reader
 	cut   context.CancelCauseFunc // ends the request
 	max   int64                   // limits the bytes in a line, and in the data of an event
 	cr    bool                    // the previous line ended with a CR, and an LF that follows belongs to it
 	open  bool                    // at least one line was read
 	long  []byte                  // a line that is longer than the buffer of in
-	data  []byte                  // of an event that has several lines of data
+	data  []byte                  // the data of an event that has several lines of data
 	done  bool                    // [DONE] has come
 	bare  bool                    // the data has no field name before it
 	// failing says that the event has the name error.
@@ -375,7 +375,7 @@ const (
 // that the stream has taken so far. So a short reply is hardly late.
 type paced struct {
 	io.Reader
-	ctx    context.Context //nolint:containedctx // that of the request, whose reply this is
+	ctx    context.Context //nolint:containedctx // the context of the request that gets this reply
 	pause  time.Duration   // the longest pause; if 0, each piece is read as it comes
 	begun  time.Time
 	little bool // the last read returned less than fewBytes

@@ -35,11 +35,12 @@ type exchange struct {
 	address  string                  // address of the provider, for messages
 	hint     string                  // possible cause of HTTP 404, or ""
 
-	sending  *bytes.Reader // the body while it is sent
-	unopened bool          // before the reply, the value in model; afterwards, its new value
+	sending *bytes.Reader // the body while it is sent
+	// unopened is a copy of the field unopened of the type model. The reply may change it.
+	unopened bool
 	response
 
-	// The fields below are needed once in each request. As fields they need no allocations of their own.
+	// Each request needs each of these values once. As fields of exchange they need no allocations of their own.
 	trace    httptrace.ClientTrace
 	first    bytes.Reader // the body on the first connection
 	watched  watched
@@ -75,7 +76,7 @@ type exchangeKey struct{}
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
-	idle     time.Duration                      // no limit if 0
+	idle     time.Duration                      // the longest wait for the next bytes of a reply; 0 is no limit
 	agent    string                             // the User-Agent of each request
 	trace    func(context.Context, http.Header) // Options.Trace
 	// headers and query are added to each request.

@@ -44,10 +44,11 @@ func readUsage(raw json.RawMessage) *figures {
 // figures are the usage of a reply, as the provider reports it. The costs are OpenRouter's extension, in US
 // dollars.
 type figures struct {
-	Input       figure `json:"prompt_tokens"`
-	Output      figure `json:"completion_tokens"`
-	Total       figure `json:"total_tokens"`
-	Reasoning   figure `json:"reasoning_tokens"` // if it is not among the details
+	Input  figure `json:"prompt_tokens"`
+	Output figure `json:"completion_tokens"`
+	Total  figure `json:"total_tokens"`
+	// Some providers report the reasoning tokens here, and not in OutputParts.
+	Reasoning   figure `json:"reasoning_tokens"`
 	Cost        figure `json:"cost"`
 	InputParts  parts  `json:"prompt_tokens_details"`
 	OutputParts parts  `json:"completion_tokens_details"`

@@ -184,7 +184,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 
 func (s *scanner) choices(r *received, chunk bool) {
 	if s.null() {
-		s.bad = s.bad || chunk // An error may come with it.
+		s.bad = s.bad || chunk // An error may come with the null.
 		return
 	}
 	content := `"message"`
@@ -233,11 +233,12 @@ func (s *scanner) message(r *received) {
 			r.refusal = s.text()
 		case `"reasoning_content"`, `"reasoning"`, `"thinking"`:
 			text := clip(s.text())
-			s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning // Some send it twice.
+			// Some providers send the same thinking twice, under two names.
+			s.bad = s.bad || r.reasoning != "" && text != "" && text != r.reasoning
 			r.reasoning = cmp.Or(r.reasoning, text)
 		case `"reasoning_details"`:
 			if !s.null() {
-				s.bad = s.bad || r.reasoning == "" // They may hold the thinking.
+				s.bad = s.bad || r.reasoning == "" // The details may hold the thinking.
 				s.skip(3)
 			}
 		default:
