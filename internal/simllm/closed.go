@@ -18,18 +18,19 @@ import (
 // Ability says how well a model handles the questions of Options.Closed. The package comment has the formulas.
 type Ability struct {
 	Accuracy float64 // the probability, 0 to 1, that its answer is right
-	// Common is the part of the variance behind its errors, 0 to 1, that is common to all models.
+	// Common says how much the errors of all models depend on each other. It is the share of the variance behind the
+	// errors of this model, 0 to 1, that is the same for all models.
 	Common float64
-	// Discernment is added to the scores of right answers when it reviews, -10 to 10 points.
+	// Discernment is added to the scores of right answers when the model reviews, -10 to 10 points.
 	Discernment float64
-	// Insight is the probability, 0 to 1, that as chairman it picks a right answer among those shown, whatever the
-	// ranking says.
+	// Insight is the probability, 0 to 1, that the model as chairman picks a right answer if one is shown, whatever
+	// the ranking says.
 	Insight float64
 }
 
-// NewAbility returns an ability with that accuracy and moderate other values. Models share 0.6 of the variance behind
-// their errors. A reviewer adds one point to the scores of right answers. A chairman picks a right answer with a
-// probability of 0.1, whatever the ranking says.
+// NewAbility returns an ability with this accuracy. The other values are moderate. Models share 0.6 of the variance
+// behind their errors. A reviewer adds one point to the scores of right answers. A chairman picks a right answer with
+// a probability of 0.1, whatever the ranking says.
 func NewAbility(accuracy float64) *Ability {
 	return &Ability{Accuracy: accuracy, Common: 0.6, Discernment: 1, Insight: 0.1}
 }
@@ -281,7 +282,7 @@ func (m *model) elect(q *request, c *Closed) string {
 		return c.Right
 	}
 	var best string
-	var most [2]float64 // the support, and a draw
+	var most [2]float64 // of the best claim: its support, and a random number that decides between equals
 	for claim, s := range support {
 		lot := m.draws("tie", c.Query, claim).Float64()
 		if at := [2]float64{math.Round(s * 1e6), lot}; best == "" || slices.Compare(at[:], most[:]) > 0 {

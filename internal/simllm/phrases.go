@@ -7,12 +7,12 @@ import (
 
 // phrases is the bank of sentences from which models write texts.
 type phrases struct {
-	points  [5][]string    // by grade, 0 is the worst
+	points  [5][]string    // the points of each grade; grade 0 is the worst
 	grades  map[string]int // the grade of each point
 	filler  []string
-	style   [][]string // the parts of a signature
-	opinion [][]string // by tier of score, lowest first
-	length  []string   // for shorter than usual, usual, and longer
+	style   [][]string // for each part of a signature, the texts to choose from
+	opinion [][]string // the sentences for each tier of scores, the lowest tier first
+	length  []string   // the sentences for answers shorter than usual, of usual length, and longer
 	closing []string
 	stop    map[string]bool // words that say nothing about the subject of a question
 }

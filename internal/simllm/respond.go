@@ -267,7 +267,7 @@ func rarely(pieces [][]byte) [][]byte {
 	for _, piece := range pieces {
 		var b bytes.Buffer
 		if json.Indent(&b, bytes.TrimPrefix(piece, []byte("data: ")), "data: ", " ") != nil {
-			rare = append(rare, piece) // [DONE]
+			rare = append(rare, piece) // This piece is [DONE].
 			continue
 		}
 		event := slices.Concat([]byte("data: "), bytes.TrimRight(b.Bytes(), "\n"), []byte("\n\n"))

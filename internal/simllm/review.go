@@ -194,7 +194,7 @@ func (m *model) critiques(q *request, verdicts []verdict) []string {
 	pick := func(from []string) string { return from[rng.IntN(len(from))] }
 	critiques := make([]string, len(verdicts))
 	for i, v := range verdicts {
-		tier := min(max((v.score-1)/2-1, 0), 3) // 1-4, 5-6, 7-8, 9-10
+		tier := min(max((v.score-1)/2-1, 0), 3) // The tiers are the scores 1-4, 5-6, 7-8 and 9-10.
 		length := m.phrases.length[1]
 		switch {
 		case len(v.Text) < typicalLength*2/3:

@@ -344,7 +344,7 @@ type Running struct {
 	*Server
 	url  string
 	http *http.Server
-	wg   sync.WaitGroup // the accepting goroutine, connections, requests
+	wg   sync.WaitGroup // counts the accepting goroutine, the connections and the requests
 }
 
 // Start returns a server that listens on a free port of 127.0.0.1. The context limits only the start. The server

@@ -48,7 +48,7 @@ type Answer struct {
 	Text  string
 }
 
-// turn is one message of a conversation, its content as plain text.
+// turn is one message of a conversation. Its content is plain text.
 type turn struct {
 	role, text string
 }

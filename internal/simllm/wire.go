@@ -166,7 +166,7 @@ type details struct {
 	Reasoning int `json:"reasoning_tokens"`
 }
 
-// bytesPerToken is the estimate behind the usage figures.
+// bytesPerToken is how many bytes of text the usage figures count as one token.
 const bytesPerToken = 4
 
 func tokens(n int) int { return (n + bytesPerToken - 1) / bytesPerToken }
