@@ -375,7 +375,7 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 // tie although no other label shares the entry's place, or a label that no entry ranks. The entries are sorted by rank.
 func (s labelSet) notesAdd(entries []entry) bool {
 	ranked := rankedBy(entries)
-	sharing := make(map[int]int) // the number of entries by rank
+	sharing := make(map[int]int) // for each rank, how many entries have it
 	for _, e := range entries {
 		sharing[e.rank]++
 	}
@@ -426,7 +426,7 @@ func ballot(places [][]council.Label, scores map[council.Label]float64, source c
 	b.Source = source
 	b.Ranking = make([]council.Label, 0, len(places))
 	maps.Copy(b.Scores, scores)
-	lowest := math.Inf(1) // the lowest score at better places
+	lowest := math.Inf(1) // the lowest score in all places before this one
 	for _, place := range places {
 		before := len(b.Ranking)
 		for _, l := range place {
@@ -454,7 +454,7 @@ func ballot(places [][]council.Label, scores map[council.Label]float64, source c
 func (s labelSet) scored(scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	var places [][]council.Label
 	for _, score := range slices.Backward(slices.Compact(slices.Sorted(maps.Values(scores)))) {
-		var place []council.Label // in the order of the slate
+		var place []council.Label // the labels with this score, in the order of the slate
 		for _, l := range s.labels {
 			if given, ok := scores[l]; ok && given == score {
 				place = append(place, l)

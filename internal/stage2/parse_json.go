@@ -65,7 +65,7 @@ func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string)
 func (o *ownBallot) replace(b council.Ballot, reason InvalidReason, end int, criterion string) {
 	both := reason == "" && o.reason == ""
 	if both && criterion != "" && o.criterion != "" && !sameOrder(b, o.Ballot) {
-		reason = InvalidUnclear // each criterion has a ballot, and none is over all of them
+		reason = InvalidUnclear // There is a ballot for each criterion, but no ballot over all criteria.
 	}
 	*o = ownBallot{Ballot: b, end: end, reason: reason, criterion: criterion}
 }
@@ -335,7 +335,8 @@ func (s labelSet) mentionedIn(v value) bool {
 		slices.ContainsFunc(v.keys, func(key string) bool { return s.mentions(clean(key)) })
 }
 
-// pair reads one member of a map label -> rank, or rank -> label.
+// pair reads one member of an object. Either the key is a label and the value is its rank, or the key is a rank and the
+// value is its label.
 func (s labelSet) pair(key string, v value, scores map[council.Label]float64) (entry, bool) {
 	e, ok := s.entry(clean(key))
 	if ok && e.rank < 0 {
@@ -509,11 +510,13 @@ func (v value) looksRanked() bool {
 // These are the limits of the scanner. If a value is broken, the scanner reads again from each bracket inside the
 // value. Nested brackets make it read a text at most maxDepth times. Quotes can add to that, up to maxWork times.
 const (
-	maxDepth  = 12
-	maxValues = 4096 // in one value; a ballot over any slate has far fewer
+	maxDepth = 12
+	// maxValues is the most values inside one value. A ballot over any slate has far fewer.
+	maxValues = 4096
 	maxWork   = 2 * maxDepth
 
-	usualValues = 4 // a ballot has four members, and one for each label
+	// usualValues is how many values a new list has room for. A ballot has about as many members.
+	usualValues = 4
 )
 
 // A scanner reads one value of JSON as language models write it. It accepts comments, single and typographic

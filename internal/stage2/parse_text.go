@@ -93,7 +93,7 @@ func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
 	return ballot(places, scores, source), ""
 }
 
-// later reads a complete ballot under a FINAL RANKING line after a ballot in JSON.
+// later is called after a ballot in JSON. It reads a complete ballot under a FINAL RANKING line in the text after it.
 func (s labelSet) later(text string) (council.Ballot, bool) {
 	if !strings.Contains(strings.ToLower(text), "final") {
 		return council.Ballot{}, false
@@ -203,7 +203,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 		switch {
 		case text == "" && plain:
 			return entries, true
-		case text == "", indent(line) > indent(above)+1: // a note on the entry above
+		case text == "", indent(line) > indent(above)+1: // The line is empty, or a note on the entry above.
 		case ok && numbered == (e.rank >= 0):
 			turn := cmp.Compare(e.rank, entries[len(entries)-1].rank)
 			if turn*direction < 0 && repeats(entries, e) { // a second list begins here, with numbers that start again
@@ -305,7 +305,7 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	}
 	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) != len(rows[0]) }) {
 		if slices.ContainsFunc(rows, func(row []string) bool { return s.mentions(strings.Join(row, "|")) }) {
-			return nil, InvalidUnclear // any of the cells may be missing
+			return nil, InvalidUnclear // It is unknown which cell is missing.
 		}
 		return nil, InvalidNoKnownLabel
 	}
