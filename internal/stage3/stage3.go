@@ -155,7 +155,8 @@ func prompt(in Input, markers anonymize.Markers) []council.Message {
 	var b strings.Builder
 	b.Grow(size) // so that long texts are copied only once
 	markers.Append(&b, "QUESTION", "", in.Question)
-	names := make(map[string]string, len(in.Slate)) // by member
+	// names holds the name of each answer in the prompt, by the id of its author.
+	names := make(map[string]string, len(in.Slate))
 	for i, shown := range in.Slate {
 		names[shown.Member] = "Answer " + strconv.Itoa(i+1)
 		markers.Append(&b, "ANSWER", names[shown.Member], in.Answers[shown.Member])
