@@ -196,9 +196,9 @@ type Options struct {
 // API is the HTTP handler.
 type API struct {
 	o           Options
-	callers     atomic.Pointer[[]*caller] // one per token, or one if there are no tokens
+	callers     atomic.Pointer[[]*caller] // one caller per token, or a single caller if there are no tokens
 	places      chan struct{}             // one element per session that runs
-	taken       int                       // places that Idle holds
+	taken       int                       // how many of the places Idle holds
 	bodies      *shares                   // places for bodies that are being read
 	reports     *shares                   // places for reports that are being computed
 	connections *shares                   // places for open requests
@@ -399,7 +399,8 @@ type Readiness struct {
 }
 
 func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
-	readiness := Readiness{Ready: true, Reasons: append([]Reason{}, a.o.Daemon.NotReady()...)} // none is [], not null
+	// In the answer, an empty list of reasons is [], not null.
+	readiness := Readiness{Ready: true, Reasons: append([]Reason{}, a.o.Daemon.NotReady()...)}
 	status := http.StatusOK
 	if slices.ContainsFunc(readiness.Reasons, func(r Reason) bool { return !r.Bearable }) {
 		readiness.Ready = false

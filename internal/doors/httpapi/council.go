@@ -105,7 +105,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	case err != nil:
 		cancel(nil)
 		return nil, err
-	case !added: // The same request came twice at once.
+	case !added: // The same request came twice at the same time.
 		cancel(nil)
 		return s, checkDigest(s, start)
 	}

@@ -21,7 +21,7 @@ import (
 // every three bytes.
 type Problems struct {
 	named []council.FieldError
-	count int               // all problems, also those in named
+	count int               // how many problems there are, including those in named
 	sum   [sha256.Size]byte // the hash of the body, if decode ignored unknown fields
 	// Rename turns the place of a field in council.Request into its place in the body, such as "output_schema" into
 	// "response_format.schema". If it is nil, the places are the same.

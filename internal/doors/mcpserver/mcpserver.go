@@ -165,7 +165,7 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		if c, ok := ctx.Value(callerKey{}).(caller); ok {
 			connected, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
-			end := context.AfterFunc(c.connected, func() { cancel(context.Cause(c.connected)) }) //nolint:contextcheck // that is the point
+			end := context.AfterFunc(c.connected, func() { cancel(context.Cause(c.connected)) }) //nolint:contextcheck // it ends the call
 			defer end()
 			ctx = connected
 		}
@@ -273,7 +273,7 @@ func (s *Server) councils(ctx context.Context) string {
 	switch len(names) {
 	case 0:
 		return ""
-	case 1: // It may have no name.
+	case 1: // The only council may have no name.
 		return "The only one has the members " + strings.Join(list.Councils[0].Members, ", ") + "."
 	default:
 		return "There are: " + strings.Join(names, "; ") + "."

@@ -385,7 +385,7 @@ func noteLine(s *council.Session) string {
 func (c ChatRequest) completion(s *sessions.Session, object string, choices ...ChatChoice) Chat {
 	return Chat{
 		ID: "chatcmpl-" + s.ID, Object: object, Created: s.Created.Unix(), Model: c.Model,
-		Choices: append([]ChatChoice{}, choices...), // none is [], not null
+		Choices: append([]ChatChoice{}, choices...), // An empty list is [] in JSON, not null.
 	}
 }
 
