@@ -35,7 +35,7 @@ type Biller struct {
 	tariff spend.Tariff
 	rng    *rand.Rand // decides which requests fail. If it is nil, none fails.
 	billed spend.USD
-	by     map[string]spend.USD // bills by payer, or by "" if the question names no payer
+	by     map[string]spend.USD // the sum of the bills of each payer; the key is "" if the question names no payer
 	asked  int                  // the number of requests
 }
 
