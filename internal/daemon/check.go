@@ -157,7 +157,7 @@ const (
 	keyUntested = "untested"
 )
 
-// asking calls the function ask with a client for one provider and with the name of that provider.
+// asking is called with a function ask. It calls ask with a client for one provider and with the name of that provider.
 func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) (result T, err error) {
 	client, err := llm.New(llm.Options{
 		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
@@ -479,8 +479,8 @@ func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt s
 	return nil, ""
 }
 
-// alike returns up to three listed models that the user may have meant. The list does not have the name that the user
-// wrote.
+// alike is called if a list does not have the name that the user wrote. It returns up to three listed models that the
+// user may have meant.
 func alike(id string, models []string) []string {
 	const most, longest = 3, 100 // longest is in bytes: no user means a longer name
 	var parts []string

@@ -172,7 +172,7 @@ func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagree
 	return rater, nil
 }
 
-// cancelled returns the error of a request whose caller has left.
+// cancelled is the error of a request whose caller has left.
 func cancelled(ctx context.Context) *council.Error {
 	return &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 }

@@ -324,9 +324,9 @@ func (e *Engine) Run(
 	return e.of(plan).Run(ctx, plan, observer, log)
 }
 
-// of returns a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that
-// roster. If both rosters have the same hash, the plan runs with the new setup. The setups then differ only in files
-// that the roster names, such as a key file.
+// of finds a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that roster.
+// If both rosters have the same hash, the plan runs with the new setup. The setups then differ only in files that the
+// roster names, such as a key file.
 func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	h := e.setup.Load()
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {
@@ -335,8 +335,8 @@ func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	return h.pipelines[h.first]
 }
 
-// Ended runs the shadow comparison of a session that has ended, if its plan asks for one, and stores the result.
-// Errors go to the log.
+// Ended is called when a session has ended. It runs the shadow comparison if the session's plan asks for one, and
+// stores the result. Errors go to the log.
 func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.Session) {
 	record := e.of(plan).Shadow(ctx, plan, session)
 	if record == nil || e.o.Evidence == nil {
@@ -425,7 +425,8 @@ func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
 	return offers, nil
 }
 
-// outOfOrder returns the models whose breaker is open, and whether the other members are still a quorum.
+// outOfOrder is the list of the models whose breaker is open. It also reports whether the other members are still a
+// quorum.
 func (e *Engine) outOfOrder() (models []string, quorum bool) {
 	h := e.setup.Load()
 	for _, b := range h.client.Breakers() {

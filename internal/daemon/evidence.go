@@ -105,7 +105,7 @@ type gathering struct {
 	q       bias.Query
 	shadows []council.ShadowRecord
 	labels  []council.LabelRecord
-	old     int // number of records left out, because there are too many newer ones
+	old     int // how many records were left out because there are too many newer ones
 	skipped map[store.Reason]*bias.Skipped
 }
 
@@ -153,7 +153,7 @@ func (g *gathering) add(e store.Evidence) {
 	case e.Label != nil && wanted(e.Label.Timestamp, e.Label.CouncilConfig, e.Label.QueryMetadata):
 		g.labels = append(g.labels, *e.Label)
 	}
-	if max(len(g.labels), len(g.shadows)) > 2*maxEvidence { // seldom, so that the cost for each record stays small
+	if max(len(g.labels), len(g.shadows)) > 2*maxEvidence { // shed runs seldom, so that each record costs little time
 		g.shed(maxEvidence)
 	}
 }
@@ -200,7 +200,7 @@ func (g *gathering) ofOne() (config string) {
 	return config
 }
 
-// newest drops all but the newest sessions, if the query limits their number.
+// newest applies the query's limit on the number of sessions, if it has one. It drops all but the newest sessions.
 func (g *gathering) newest() {
 	if g.q.Sessions == nil || *g.q.Sessions <= 0 {
 		return

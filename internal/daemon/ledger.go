@@ -31,7 +31,7 @@ type ledger struct {
 	required bool // a daily limit needs the ledger
 	// closed is a channel that Close closes first.
 	closed chan struct{}
-	// writer has the goroutines that write the waiting lines and the end.
+	// writer waits for the goroutines that write the waiting lines and the file of the end.
 	writer sync.WaitGroup
 
 	mu      sync.Mutex // guards waiting, and is held while the store takes lines in their order
@@ -39,14 +39,14 @@ type ledger struct {
 
 	// ended has room for one element. noteSynced sends an element to wake keepEnd.
 	ended   chan struct{}
-	endFile sync.Mutex // held while the end is written
+	endFile sync.Mutex // held while the file of the end is written
 	endMu   sync.Mutex // guards all below
 	synced  [][]byte   // lines on disk that the end does not count yet
-	// direct says that the ledger is being closed. noteSynced then writes the end itself.
+	// direct says that the ledger is being closed. noteSynced then writes the file of the end itself.
 	direct  bool
 	end     spend.End
 	endBad  bool        // the file of the end is damaged
-	endErr  error       // why the last write of the end failed
+	endErr  error       // why the last write to the file of the end failed
 	state   spend.State // state of the ledger when it was last checked
 	damages int64       // the result of store.Damages when the ledger was last checked
 }
@@ -59,8 +59,8 @@ const (
 	// ledgerInterval is the longest time between a write and the sync of the ledger, if no daily limit needs it.
 	ledgerInterval = time.Second
 
-	// endInterval is the shortest time between two writes of the end. If a process is killed, the end may not count the
-	// lines of the last endInterval. A later loss of only these lines goes unnoticed.
+	// endInterval is the shortest time between two writes to the file of the end. If a process is killed, the end may
+	// not count the lines of the last endInterval. A later loss of only these lines goes unnoticed.
 	endInterval = time.Second
 
 	// maxEndFile bounds how much of the end's file is read, in bytes.
@@ -117,7 +117,7 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	return l, nil
 }
 
-// look reads the whole ledger and its end, when the ledger is opened.
+// look is called when the ledger is opened. It reads the whole ledger and its end.
 func (l *ledger) look(ctx context.Context) error {
 	b, err := openBook(l.path)
 	if err != nil {
@@ -210,7 +210,8 @@ func (l *ledger) noteSynced(lines []byte) {
 	}
 }
 
-// keepEnd writes the end when lines have come, at most once in endInterval, until the ledger is closed.
+// keepEnd runs until the ledger is closed. When new lines are on disk, it writes the end to its file, at most once in
+// endInterval.
 func (l *ledger) keepEnd(ctx context.Context) {
 	for {
 		select {
@@ -279,7 +280,7 @@ func (l *ledger) lookAgain(ctx context.Context) {
 	}
 }
 
-// known returns the ledger with its current end.
+// known is called to read the ledger. It returns the ledger as a book with the current end.
 func (l *ledger) known() book {
 	l.endMu.Lock()
 	defer l.endMu.Unlock()
@@ -396,11 +397,11 @@ func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 // endOf returns the path of the file that holds the end of the ledger at path.
 func endOf(path string) string { return store.Resolve(path) + ".end" }
 
-// book is a ledger to read. Its end is read before its lines. In the other order, the end could count lines that
-// were added in between.
+// book is a ledger to read. Its end is read before its lines. In the other order, the end could count lines that were
+// added after the lines were read.
 type book struct {
 	path   string
-	end    *spend.End // nil without a file, or if the file is damaged
+	end    *spend.End // nil if the file of the end is missing or damaged
 	endBad bool       // the file of the end is damaged
 }
 
@@ -428,7 +429,7 @@ func openBook(path string) (book, error) {
 	return b, nil
 }
 
-// all returns the lines of the ledger. A damaged file of the end counts as one unreadable line.
+// all is called to read the lines of the ledger. A damaged file of the end counts as one unreadable line.
 func (b book) all(ctx context.Context) spend.Lines {
 	lines := ledgerLines(ctx, b.path)
 	if !b.endBad {

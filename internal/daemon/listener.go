@@ -27,7 +27,7 @@ func maxCalls(cfg config.Config, limit int) int {
 	return max(limit/4/shares(cfg), 1)
 }
 
-// shares returns how many descriptors one call to each provider needs in total.
+// shares is the sum of the descriptors that one call to each provider needs.
 func shares(cfg config.Config) int {
 	n := 1 + len(cfg.Providers)
 	if usesSim(cfg) {
@@ -53,7 +53,7 @@ func maxConnections(cfg config.Config, limit int) int {
 // Further clients wait in the kernel, where they take neither memory nor descriptors of the daemon.
 type boundedListener struct {
 	net.Listener
-	places chan struct{} // one element per connection
+	places chan struct{} // one element for each open connection
 	evict  func()        // closes idle connections
 	closed chan struct{}
 	close  func()
@@ -96,12 +96,13 @@ func (l *boundedListener) closeMute() {
 	defer l.mu.Unlock()
 	for conn, since := range l.mute {
 		if time.Since(since) > muteTime {
-			_ = conn.Close() // The server notices, and gives the place back.
+			_ = conn.Close() // The server then calls changed, which frees the place of the connection.
 		}
 	}
 }
 
-// changed follows the states of a connection. The server calls it.
+// changed is called by the server when a connection has a new state. It keeps the map mute up to date, and frees the
+// place of a closed connection.
 func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	switch state {
@@ -117,7 +118,7 @@ func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// leave gives the place of a connection back.
+// leave frees the place of one connection.
 func (l *boundedListener) leave() { <-l.places }
 
 // Close closes the listener and ends Accept.

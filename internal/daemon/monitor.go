@@ -21,7 +21,7 @@ type monitor struct {
 	latest []bias.Watched // nil before the first result, and after an error
 }
 
-// current returns the headlines of the last computation.
+// current is the list of the headlines from the last computation.
 func (m *monitor) current() []bias.Watched {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,17 +26,17 @@ const (
 	pricesTimeout = 10 * time.Second
 )
 
-// The codes at /readyz for configured models that their provider does not list, or shuts down soon.
+// /readyz reports these codes for a configured model that its provider does not list, or will shut down soon.
 const (
 	modelMissing = "model_missing"
 	modelEnds    = "model_ends"
 )
 
-// remark is a problem with a configured model that the list of its provider shows.
+// remark is a problem with a configured model. The list of the model's provider shows the problem.
 type remark struct {
 	code  string // modelMissing or modelEnds
 	model string
-	says  string // such as "shuts it down on 2026-12-11"; "" for modelMissing
+	says  string // for modelEnds, such as "shuts it down on 2026-12-11"; "" for modelMissing
 }
 
 // prices knows the prices of models. Prices in the settings take precedence over those that the provider lists.
@@ -147,7 +147,7 @@ func (p *prices) tariff(model string) (spend.Tariff, bool) {
 	return t, ok
 }
 
-// missing returns the names of the providers that have not returned their list of prices yet.
+// missing is the list of the names of the providers that have not returned their list of prices yet.
 func (p *prices) missing() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +219,7 @@ func (h *setup) readModels(provider string, data []byte) {
 	h.prices.remarks[provider] = remarks
 }
 
-// remarked returns the remarks of all providers, in the order of the configured models.
+// remarked is the list of the remarks of all providers, in the order of the configured models.
 func (h *setup) remarked() []remark {
 	var all []remark
 	h.prices.mu.Lock()
@@ -235,7 +235,7 @@ func (h *setup) remarked() []remark {
 	return all
 }
 
-// unpriced returns the configured models without a known price.
+// unpriced is the list of the configured models without a known price.
 func (h *setup) unpriced() []string {
 	var unpriced []string
 	for _, model := range h.cfg.Named() {

@@ -90,8 +90,8 @@ type publisher struct {
 	calls sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
-	waiting int        // bytes of the records that wait
-	records int        // number of the records that wait
+	waiting int        // bytes of the records that wait for the cluster
+	records int        // number of these records
 	closed  bool
 }
 
@@ -208,12 +208,12 @@ type follower struct {
 	file    string // path of the cursor
 	log     *slog.Logger
 
-	at      journal.RecordsPlace // the store has all records before this place
+	at      journal.RecordsPlace // place in the cluster's records; the store has all records before it
 	copied  int                  // sessions since the last write of the cursor
 	checked time.Time            // when check last ran
-	end     store.End            // end of the store when check last ran
+	end     store.End            // where the store ended when check last ran
 	damages int64                // result of store.Damages when check last ran
-	failing bool                 // the last check failed
+	failing bool                 // set if the last check failed
 	// suspect says that an append has failed since the last check. The store may have cut its file and made it a
 	// segment.
 	suspect bool
@@ -246,8 +246,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// follow copies the records after f.at. It returns true if the store has lost records: f.at is then at the
-// beginning again.
+// follow copies the records after f.at. It returns true if the store has lost records: f.at is then at the beginning of
+// the cluster's records again.
 func (f *follower) follow(ctx context.Context) (again bool) {
 	f.begin()
 	following, cancel := context.WithCancel(ctx)

@@ -16,7 +16,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// reached turns a provider of the settings into one for llm.Client, with its secrets in plain text.
+// reached is the form of a provider of the settings that llm.Client takes, with its secrets in plain text.
 func reached(p config.Provider) llm.Provider {
 	texts := func(secrets map[string]config.Secret) map[string]string {
 		if len(secrets) == 0 {
@@ -170,7 +170,7 @@ func sameModel(cfg config.Config) func(name string) string {
 	}
 }
 
-// least returns the lower of two limits. Nil stands for no limit.
+// least is the lower of two limits. Nil stands for no limit.
 func least[T ~int64 | ~float64](a, b *T) *T {
 	if a == nil || b != nil && *b < *a {
 		return b
@@ -283,8 +283,8 @@ func (h *setup) allows(name, token string) bool {
 	return audience == nil || slices.Contains(audience, token)
 }
 
-// unknown returns the error of a request to a council that its token may not ask. The error also names the other
-// problems of the request. It does not tell whether such a council exists.
+// unknown is the error of a request to a council that its token may not ask. The error also names the other problems of
+// the request. It does not tell whether such a council exists.
 func (h *setup) unknown(r council.Request, names []string) error {
 	wrong := council.FieldError{
 		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", "),

@@ -33,7 +33,7 @@ func newVerdicts(report func(context.Context, bias.Query) (bias.Report, error), 
 	return &verdicts{report: report, log: log, asked: make(chan struct{}, 1)}
 }
 
-// current returns the last verdicts by metric, and asks for newer ones.
+// current is the result of the last computation: the verdicts by metric. The call also asks for newer ones.
 func (v *verdicts) current() map[string]string {
 	select {
 	case v.asked <- struct{}{}:
