@@ -234,7 +234,7 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 type questionTexts struct {
 	stdin io.Reader
 	max   config.Bytes // limit for all texts together
-	left  int64        // bytes of max that are still free
+	left  int64        // how many more bytes fit within max
 	all   []string
 }
 
@@ -359,7 +359,8 @@ func (c askCmd) inProcess(
 	return session, billed(session, plan.MaxCostUSD, e.Limits()), nil
 }
 
-// readable turns a council.Error into an error for the user that names every field. Other errors stay as they are.
+// readable is the form of an error that is for the user. For a council.Error, it is an error that names every field.
+// Other errors stay as they are.
 func readable(err error) error {
 	if _, ok := errors.AsType[*client.Error](err); ok {
 		return err // A client.Error explains itself.

@@ -106,7 +106,7 @@ func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	return bill
 }
 
-// billed returns a line about the cost of a session, and what is left of its own limit and of today's limits.
+// billed is a line about the cost of a session, and what is left of its own limit and of today's limits.
 func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	if s == nil {
 		return ""

@@ -87,7 +87,7 @@ type begun struct {
 	held      trial.ResultFile // results of an earlier start of the same command
 	// bound is the most that all questions can cost, in US dollars. It is nil if that is not known.
 	bound   *float64
-	perCall int // most calls of one question
+	perCall int // the largest number of calls that one question can take
 	// over is trial.Options.Over.
 	over     func(session string) error
 	teardown []func(context.Context) error
@@ -206,7 +206,7 @@ func (c batchFlags) council(cfg config.Config) (config.Config, simllm.Provider, 
 	}
 	cfg = simulatedCouncil(cfg, "")
 	cfg.BiasPersistence = false
-	cfg.MaxOutputTokens = new(2048) // gives the questions a bound; some models write long answers
+	cfg.MaxOutputTokens = new(2048) // bounds the cost of a question, because some models write long answers
 	sim.Models = ableCouncil()
 	return cfg, sim, nil
 }
@@ -254,7 +254,7 @@ func ableCouncil() []simllm.Model {
 	return models
 }
 
-// refused returns the error for a file with invalid lines. It names the first twenty.
+// refused is the error for a file with invalid lines. It names the first twenty.
 func (c batchFlags) refused(problems []trial.LineProblem) error {
 	const most = 20
 	var lines []string
@@ -324,7 +324,7 @@ func (b *begun) measure(questions []trial.Question) error {
 	return nil
 }
 
-// asked returns the questions of the run.
+// asked is the list of the questions of the run.
 func (b *begun) asked() []trial.Question {
 	questions := make([]trial.Question, len(b.questions))
 	for i, q := range b.questions {
@@ -436,7 +436,7 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, e
 	return trial.Run(ctx, o)
 }
 
-// stopped returns a stoppedError that says why a run ended early, or nil if it did not.
+// stopped is the error of a run that ended early: a stoppedError that says why. It is nil if the run did not end early.
 func (b *begun) stopped(out trial.Outcome) error {
 	if out.Stopped == nil {
 		return nil
@@ -519,7 +519,8 @@ func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) err
 	return nil
 }
 
-// over appends the records of the last run of a session, unless the store holds the session already.
+// over is called when the question of a session is over. It appends the records of the session's last run, unless the
+// store holds the session already.
 func (o *once) over(ctx context.Context, session string) error {
 	o.mu.Lock()
 	records := o.waiting[session]

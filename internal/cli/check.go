@@ -98,7 +98,7 @@ func checkTable(c daemon.Checked) string {
 	return b.String()
 }
 
-// prefixed returns title + text, or "" if text is empty.
+// prefixed is title + text, or "" if text is empty.
 func prefixed(title, text string) string {
 	if text == "" {
 		return ""

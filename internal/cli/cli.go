@@ -79,8 +79,8 @@ type configCmd struct {
 	Token   tokenCmd      `cmd:"" help:"Make a token for the roster."`
 }
 
-// renamed maps the old names of commands to their new ones. The old names keep working, but help and completion
-// leave them out.
+// renamed is the map from the old names of commands to their new ones. The old names keep working, but help and
+// completion leave them out.
 func renamed() map[string]string {
 	return map[string]string{
 		"bias-report":    "report bias",

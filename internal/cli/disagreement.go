@@ -104,7 +104,7 @@ func (c disagreeCmd) isSession() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// at returns a compare function that asks a daemon.
+// at is the compare function that asks a daemon.
 func at(d *client.Client) compare {
 	return func(ctx context.Context, r council.DisagreementRequest) (report council.DisagreementReport, err error) {
 		return report, d.Post(ctx, "/v1/disagreement", r, &report)
@@ -198,7 +198,7 @@ func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon
 	})
 }
 
-// lines compares the answers on each line of the input.
+// lines is called for an input with a request on each line. It compares the answers on each line.
 func (c disagreeCmd) lines(
 	ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest),
 ) error {

@@ -45,7 +45,7 @@ type probed struct {
 	Questions int                    `json:"questions"`
 	Repeats   int                    `json:"repeats"`
 	Usage     council.Usage          `json:"usage"`
-	Failed    int                    `json:"failed"` // answers and reviews that are missing
+	Failed    int                    `json:"failed"` // how many answers and reviews are missing
 	Reviewers []bias.SelfConsistency `json:"reviewers"`
 }
 

@@ -122,7 +122,8 @@ func (p *progress) draw(data any) {
 	}
 }
 
-// voided says why the text of the final answer so far is void, and who writes the answer again.
+// voided is called for a restart. It returns why the text of the final answer so far is void, and who writes the answer
+// again.
 func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
 		return "the text of the answer was interrupted, and is void", "the chairman"
@@ -142,7 +143,7 @@ func (p *progress) tell(stderr io.Writer, line string) {
 	_, _ = fmt.Fprintln(terminal{stderr}, line)
 }
 
-// reviewed says what a reviewer did.
+// reviewed is a text that says what a reviewer did.
 func reviewed(r council.Review) string {
 	if r.Status == council.OutcomeAbstained {
 		return "declined to rank"
@@ -168,7 +169,7 @@ func (t terminal) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// visible returns a text without control characters, except line breaks and tabs.
+// visible is the text without control characters, except line breaks and tabs.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -198,7 +199,7 @@ type screen struct {
 	mu    sync.Mutex // guards out and all below
 	seats []seat
 	frame int
-	drawn int // lines on the terminal that the next frame replaces
+	drawn int // how many lines on the terminal the next frame replaces
 }
 
 // newScreen returns a screen and starts the goroutine that draws it. The method close ends that goroutine.
