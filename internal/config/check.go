@@ -33,8 +33,8 @@ const (
 	maxPlaces = 1 << 20
 )
 
-// complete brings the values into the form in which they are checked and used. It trims lists, expands ~ in paths, and
-// sets BiasStore.
+// complete is called before the checks. It brings the values into the form in which they are checked and used. It trims
+// lists, expands ~ in paths, and sets BiasStore.
 func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
@@ -239,7 +239,7 @@ func (c *Config) costRules() []rule {
 	}
 }
 
-// within reports whether a value lies in a range that includes its bounds. It is true for nil, which stands for a
+// within is true if a value lies in a range that includes its bounds. It is also true for nil, which stands for a
 // setting without a value. It is false for NaN.
 func within[T cmp.Ordered](value *T, least, most T) bool {
 	return value == nil || (least <= *value && *value <= most)

@@ -40,7 +40,7 @@ type used struct {
 	model                    string // the first named model of the provider
 }
 
-// used returns the providers of the named models, without the simulated provider.
+// used is the list of the providers of the named models, without the simulated provider.
 func (c Config) used() []used {
 	first := map[string]string{} // the first named model, by provider
 	for _, model := range slices.Backward(c.Named()) {

@@ -125,7 +125,7 @@ func takeServiceLinks(vars map[string]string) []string {
 	return links
 }
 
-// quoted returns the sorted names of the variables whose values still have quotes around them.
+// quoted is the list of the sorted names of the variables whose values still have quotes around them.
 func (p *problems) quoted() []string {
 	var variables []string
 	for variable, text := range p.texts {
@@ -203,7 +203,7 @@ func (p *problems) process() (c Config, err error) {
 	}
 }
 
-// without returns the texts, but leaves out each setting of a pointer type whose text is the argument word.
+// without is a copy of the texts that leaves out each setting of a pointer type whose text is the argument word.
 func (p *problems) without(word string) map[string]string {
 	texts := maps.Clone(p.texts)
 	for _, f := range settingFields() {
@@ -225,7 +225,7 @@ func replaceEnviron(vars map[string]string) (err error) {
 	return err
 }
 
-// unparsable returns what is wrong with a text that envconfig could not parse.
+// unparsable is called for a text that envconfig could not parse. It returns what is wrong with the text.
 func unparsable(e *envconfig.ParseError) string {
 	switch strings.TrimPrefix(e.TypeName, "*") {
 	case "bool":
@@ -277,7 +277,7 @@ func (p *problems) settings(providers Providers, given map[string]string) []Sett
 	return rows
 }
 
-// unknown reports every given variable that is no setting.
+// unknown is the check for unknown variables. It reports every given variable that is no setting.
 func (p *problems) unknown(given map[string]string, rows []Setting) {
 	var known []string
 	for _, row := range rows {

@@ -130,7 +130,7 @@ func CouncilHash(order council.Order, answers, reviews council.Sampling, members
 	return short(text)
 }
 
-// short returns 8 hexadecimal digits of a SHA-256.
+// short is a hash of the data: 8 hexadecimal digits of a SHA-256.
 func short(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:4])

@@ -149,7 +149,8 @@ func (r *rosterReader) add(n *yaml.Node, format string, args ...any) {
 // quote quotes at most 64 characters of a text for a message.
 func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 
-// each calls the function read for every key of a mapping. The argument what names the mapping in messages.
+// each is a loop over a mapping. It calls the function read for every key of the mapping. The argument what names the
+// mapping in messages.
 func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.add(n, "%s is no mapping: write it as key: value", what)
@@ -206,8 +207,8 @@ func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*
 	}
 }
 
-// named returns a function that reads a mapping of entries by their names. The argument form matches a valid name, and
-// the argument use says in messages how to write a name.
+// named is for a mapping of entries by their names. It returns the function that reads the mapping. The argument form
+// matches a valid name, and the argument use says in messages how to write a name.
 func (r *rosterReader) named(
 	what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node),
 ) func(*yaml.Node) {
@@ -251,7 +252,8 @@ func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node
 	}
 }
 
-// whole returns a function that reads a whole number. The argument least is the smallest number allowed.
+// whole is for a whole number. It returns the function that reads the number. The argument least is the smallest number
+// allowed.
 func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
@@ -563,7 +565,7 @@ func (r *rosterReader) provider(name string, n *yaml.Node) {
 	}
 }
 
-// visible matches a valid value of a header or query parameter.
+// visible is the pattern of a valid value of a header or query parameter.
 var visible = regexp.MustCompile(`^[!-~]+( [!-~]+)*$`)
 
 // entryName matches a valid name of a header or query parameter.
