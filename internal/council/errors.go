@@ -141,7 +141,7 @@ func AsFailure(err error) *Failure {
 	return &Failure{Code: FailInternal, Message: "internal error: " + err.Error()}
 }
 
-// Panicked returns the Failure of a seat whose code panicked with v.
+// Panicked is the Failure of a seat whose code panicked with v.
 func Panicked(v any) *Failure {
 	return &Failure{Code: FailInternal, Message: fmt.Sprintf("internal error: %v", v)}
 }

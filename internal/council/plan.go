@@ -169,7 +169,9 @@ func (p Plan) Chairmen() []Member {
 // Direct reports whether the answer of the only member is the final one.
 func (p Plan) Direct() bool { return p.Answer == SourceOnly }
 
-// The shares of time and money by which the stages of a council end.
+// answersTime is the share of the session's time, 0 to 1, that is over when the answers must be complete. answersMoney
+// is the share of the cost and token limits that may be spent by then. The other two constants say the same about the
+// reviews.
 const (
 	answersTime, answersMoney = 0.4, 0.5
 	reviewsTime, reviewsMoney = 0.8, 0.8

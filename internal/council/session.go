@@ -256,10 +256,10 @@ type BiasIndicators struct {
 
 // AuditSamples holds the sample size of each figure of a BiasAudit.
 type AuditSamples struct {
-	Answers   int            `json:"answers"`   // scored answers in the length correlation
-	Positions int            `json:"positions"` // positions with a score
-	Scores    int            `json:"scores"`    // all scores
-	Reviewers map[string]int `json:"reviewers"` // scores by reviewer
+	Answers   int            `json:"answers"`   // how many scored answers the length correlation uses
+	Positions int            `json:"positions"` // how many positions have a score
+	Scores    int            `json:"scores"`    // how many scores there are in total
+	Reviewers map[string]int `json:"reviewers"` // how many scores each reviewer gave
 }
 
 // DemographicDisagreement says on which demographic axes the answers of one session differ in coverage. Answers differ

@@ -32,7 +32,7 @@ func (t Twins) Own(reviewer, author string) bool {
 	return cmp.Or(t[reviewer], reviewer) == cmp.Or(t[author], author)
 }
 
-// Once returns only one reviewer for each model. Of twins, it keeps the first.
+// Once is the list of the reviewers with only one for each model. Of twins, it keeps the first.
 func (t Twins) Once(reviewers []Member) []Member {
 	once := make([]Member, 0, len(reviewers))
 	for _, r := range reviewers {
