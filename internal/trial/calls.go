@@ -43,10 +43,10 @@ type calls struct {
 	drawn  map[string]int // how many calls were asked for so far, by stage and seat
 	short  council.Stage  // the stage in which a cost limit prevented a call, or ""
 	cost   float64        // in US dollars, without requests in flight
-	unkept float64        // cost minus the cost in the file, which may be negative
+	unkept float64        // the cost that is not in the file yet; negative if the file has more than cost
 }
 
-// of returns the calls of a session. The caller holds mu.
+// of finds the calls of a session. The caller holds mu.
 func (c *Calls) of(session string) *calls {
 	s := c.sessions[session]
 	if s == nil {
@@ -190,7 +190,7 @@ func (c *Calls) Close() error {
 	return errors.Join(err, c.lock.Close())
 }
 
-// Landed returns the calls of a session that are in the file so far.
+// Landed is the list of the calls of a session that are in the file so far.
 func (c *Calls) Landed(session string) []council.Landed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +322,7 @@ func isOutcome(f *council.Failure) bool {
 	}
 }
 
-// again prepares sessions to be run once more. It counts their calls from the beginning, so that Complete finds the
+// again is called before sessions run once more. It counts their calls from the beginning, so that Complete finds the
 // outcomes in the file.
 func (c *Calls) again(sessions ...string) {
 	c.mu.Lock()

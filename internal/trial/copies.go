@@ -21,7 +21,7 @@ const leastShared = 20
 // numbers.
 func FindCopies(questions []Question) Copies {
 	var c Copies
-	seen := map[string]string{} // by shape: the first id, or "" after that question was counted
+	seen := map[string]string{} // by shape: the id of its first question, or "" after that question was counted
 	for _, q := range questions {
 		shape, shared := shapeOf(q.text())
 		if q.Group != "" || shared < leastShared {

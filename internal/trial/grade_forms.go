@@ -223,8 +223,8 @@ func scaleBehind(rest string, money bool) (factor float64, behind string, ok boo
 // maxScale is the length in bytes of the longest scale word that unspacedScale finds.
 const maxScale = 6
 
-// multiplied multiplies the text of a number by a factor. For a power of ten it changes the text, so that 2.3 million
-// is exactly 2300000.
+// multiplied is the product of a factor and the number in a text. For a power of ten it changes the text, so that 2.3
+// million is exactly 2300000.
 func multiplied(digits string, factor float64) (float64, error) {
 	for power, at := 1e12, 12; at > 0; power, at = power/10, at-1 {
 		if factor == power && !strings.ContainsAny(digits, "eE/") {

@@ -159,7 +159,7 @@ func (t judgementTable) row(cells []string, graded bool, write func(any) error) 
 	return t.record(values, write)
 }
 
-// graded writes a graded row. An empty cell is null.
+// graded is called for a row of a table of graded rows. It writes that row. An empty cell is null.
 func (t judgementTable) graded(values map[string]string, write func(any) error) error {
 	r := GradedRow{
 		ID:      values[columnID],

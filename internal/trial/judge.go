@@ -24,7 +24,7 @@ type Judgement struct {
 	LogLength float64 `json:"log2_length_ratio"`
 }
 
-// judged returns the arms that judges compare with the council. It returns no arms if answers are graded.
+// judged is the list of the arms that judges compare with the council. It is empty if answers are graded.
 func (p Plan) judged() []string {
 	if len(p.Judges) == 0 {
 		return nil

@@ -146,7 +146,7 @@ func (p Plan) Of(question string, session council.Plan) council.Plan {
 	return session
 }
 
-// Ordered returns the questions in the order in which they are asked. A batch keeps the order of the file. In a
+// Ordered is the list of the questions in the order in which they are asked. A batch keeps the order of the file. In a
 // comparison the seed draws the order. If a run ends early, its questions are then a random sample.
 func (p Plan) Ordered(questions []Question) []Question {
 	ordered := slices.Clone(questions)
@@ -180,8 +180,9 @@ func (p Plan) Panel() []pipeline.Arm {
 	return arms
 }
 
-// Held returns the results that the named file holds already. The argument questions is in the order of the plan. Held
-// returns no results if there is no such file. If the file has results of another plan, it returns an error.
+// Held is called at the start of a run. It returns the results that the named file holds already. The argument
+// questions is in the order of the plan. Held returns no results if there is no such file. If the file has results of
+// another plan, it returns an error.
 func (p Plan) Held(name string, questions []Question) (ResultFile, error) {
 	held, err := Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

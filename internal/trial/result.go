@@ -84,8 +84,8 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
-// written returns the arm of a session's final answer. The argument before is the bill of the calls on which the answer
-// is based. The result own is the bill of the answer itself.
+// written is the arm of a session's final answer. The argument before is the bill of the calls on which the answer is
+// based. The result own is the bill of the answer itself.
 func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	own = bill{usage: council.NoUsage()}
 	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
@@ -243,8 +243,8 @@ func Vote(members []Member) *float64 {
 	return new(sum / forms)
 }
 
-// first returns the score of the first answer by Borda count. If several answers share the first place, it returns the
-// mean of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
+// first is the score of the first answer by Borda count. If several answers share the first place, it returns the mean
+// of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
 func first(members []Member, votes []ranking.Vote, policy council.PartialPolicy) *float64 {
 	o := ranking.Options{Votes: votes, Policy: policy}
 	scores := map[string]*float64{}

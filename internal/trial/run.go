@@ -293,7 +293,7 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 	return new(sum.Float64())
 }
 
-// judges returns the most that one comparison by all judges of a plan can cost, or nil if there is no known bound. It
+// judges is the most that one comparison by all judges of a plan can cost, or nil if there is no known bound. It
 // assumes two answers of the longest length that any seat may write.
 func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
 	seats := slices.Concat(session.Members(), session.Chairmen())
@@ -407,8 +407,8 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	}
 }
 
-// again waits until no other question is in flight, and holds all the money that is left for a question whose money was
-// not enough. It reports false if the question must not be asked again.
+// again is called for a question whose money was not enough. It waits until no other question is in flight, and holds
+// all the money that is left for the question. It reports false if the question must not be asked again.
 func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -197,7 +197,8 @@ func scoreWithout(score, with *float64) *float64 {
 	return score
 }
 
-// without removes a seat's ballot from votes, and the seat's answer from all other ballots.
+// without is called with a seat. It returns the votes without the seat's ballot, and without the seat's answer on all
+// other ballots.
 func without(votes []ranking.Vote, seat string) []ranking.Vote {
 	is := func(id string) bool { return id == seat }
 	var rest []ranking.Vote
