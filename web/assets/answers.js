@@ -17,8 +17,8 @@ export function seatList() {
   const seats = new Map();
   return {
     list, seats,
-    // place makes the seats. The argument since says from when the time of the seats counts: "session", or null while
-    // they do not work yet.
+    // place is called with the models. It makes their seats. The argument since says from when the time of the seats
+    // counts: "session", or null while they do not work yet.
     place: (models, since) => {
       seats.clear();
       list.replaceChildren(...models.map((model) => {
@@ -84,7 +84,8 @@ function seat(model, since) {
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
     },
-    // unreached ends a seat without a result. The argument stopped says that the session was cancelled or interrupted.
+    // unreached is called for a seat that will have no result. It ends the seat. The argument stopped says that the
+    // session was cancelled or interrupted.
     unreached: (stopped) => {
       if (s.ended) return;
       state.className = "state unreached";
@@ -135,7 +136,7 @@ function read(r) {
   return taken.get(r);
 }
 
-// ranked returns a reviewer's ranking in one line.
+// ranked is a reviewer's ranking in one line.
 function ranked(r) {
   const names = r.parsed_ranking?.ranking.map((label) => r.label_to_model[label]?.model ?? label) ?? [];
   return names.length ? names.join(" › ") : "";

@@ -109,7 +109,7 @@ export async function ask(question, draft, keep) {
   }
 }
 
-// kept returns the value that this tab stores under a name, or {}.
+// kept is the value that this tab stores under a name, or {}.
 export function kept(name) {
   try {
     return JSON.parse(sessionStorage.getItem(name)) ?? {};

@@ -2,7 +2,7 @@
 
 import { count, el, number, seconds, svg, table, usd } from "./dom.js";
 
-// spent says how much time, how many tokens and what cost a seat's answer or review took.
+// spent is a text that says how much time, how many tokens and what cost a seat's answer or review took.
 export function spent({ attempts, usage, latency_ms: ms }) {
   const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
   return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, costing(usage)].filter(Boolean).join(" · ");
@@ -141,7 +141,7 @@ const judged = (flag, why) => {
   return flag ? "more than the threshold" : "within the threshold";
 };
 
-// within writes a 95 % interval, if it is known.
+// within is the text of a 95 % interval. It is "" if the interval is not known.
 const within = (low, high) => (low == null ? "" : ` (95 % interval ${number(low)} to ${number(high)})`);
 
 // unkept says why the records are not kept.

@@ -24,7 +24,7 @@ function build(node, attributes, children) {
   return node;
 }
 
-const mostMarks = 32; // on one letter; characters without a width count too
+const mostMarks = 32; // marks on one letter; characters without a width count too
 
 // tame cuts long runs of marks that combine with the letter before. A browser lays out such a run as one character,
 // in time that grows with the square of its length.
@@ -131,9 +131,9 @@ export function problem(error) {
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }
 
-// away returns a function that shows, in the element place, that the daemon does not answer, or why it cannot. The
-// arguments of the function are the seconds until the next try, and the error. A screen reader does not read the
-// seconds, because they change each second.
+// away is for a daemon that does not answer. It returns a function that says so in the element place, or says why the
+// daemon cannot answer. The arguments of that function are the seconds until the next try, and the error. A screen
+// reader does not read the seconds, because they change each second.
 export function away(place) {
   const why = el("span"), left = el("span", { "aria-hidden": "true" });
   const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, why, left));

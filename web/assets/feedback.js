@@ -12,7 +12,7 @@ export function preference(id, seen) {
   const trouble = el("div", { role: "alert" });
   const rating = el("select", { id: "rating" }, el("option", { value: "" }, "not rated"),
     ["1, very poor", "2", "3", "4", "5, excellent"].map((words) => el("option", { value: words[0] }, words)));
-  const radios = new Map(); // by the value that is sent
+  const radios = new Map(); // the radio buttons, by the value that is sent
   const radio = (word, words) => {
     if (!radios.has(word)) {
       radios.set(word, el("label", {}, el("input", { type: "radio", name: "preferred", value: word }), ` ${words}`));

@@ -124,8 +124,8 @@ function keep(items, path, signal) {
   }, 1000);
 }
 
-// standing returns the state of one session in the form of the list. If the daemon cannot tell the state now, the
-// session counts as running.
+// standing is the state of one session in the form of the list. If the daemon cannot tell the state now, the session
+// counts as running.
 async function standing(id) {
   try {
     const { status, metadata } = await session(id, { unasked: true });

@@ -38,7 +38,7 @@ export async function home(section, signal) {
   estimateSoon();
 }
 
-// again fills the form with the request of a session.
+// again is called for "ask again". It fills the form with the request of a session.
 export async function again(section, signal, id) {
   const place = $("ask-problem");
   place.replaceChildren();

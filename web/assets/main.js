@@ -8,8 +8,8 @@ import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// late returns a function that loads a view and its style when the view is opened. It first waits for the daemon,
-// because not every browser loads a module again after a failure.
+// late is for a view that is loaded when it is opened. It returns a function that loads the view and its style. The
+// function first waits for the daemon, because not every browser loads a module again after a failure.
 const late = (name, file) => async (section, signal, ...given) => {
   if (!document.getElementById("report-style")) {
     const state = el("div");

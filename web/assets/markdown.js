@@ -36,12 +36,12 @@ function reader(create) {
 }
 
 const mostMarks = 3000; // marks of a paragraph; a paragraph with more is shown unformatted
-const mostMisses = 100; // unclosed formulas of a paragraph; after them, no formula is read
+const mostMisses = 100; // unclosed formulas of a paragraph; after so many, no further formula is read
 
 const longestFormula = 1000; // characters; it also bounds the search for the end of a formula
 const mostLines = 50; // lines of a formula
 
-const deepest = 24; // levels of blocks and items around a block
+const deepest = 24; // how many blocks and list items may be around a block
 
 // inlineMath reads $x$ and \(x\). As in Pandoc, a dollar sign opens a formula only before a character that is not
 // blank. It closes a formula only after such a character and not before a digit. So "$5 and $10" is text.
@@ -114,13 +114,14 @@ function plainly(text) {
     .filter(Boolean);
 }
 
-// growing draws a text that grows into an element. Blocks that cannot change any more are kept. The rest is parsed
-// again, at most once a frame, and less often if parsing takes long. A long text is parsed and built in slices.
+// growing is for a text that grows. It draws the text into an element. Blocks that cannot change any more are kept. The
+// rest is parsed again, at most once a frame, and less often if parsing takes long. A long text is parsed and built in
+// slices.
 export function growing(element) {
   const unread = { at: 0, blocks: 0, level: outermost };
   let text = "", final = false, cost = 0, timer = null, turn = 0;
-  // settled is the end of the blocks that are kept: in characters, in children of the element, and the level of the
-  // last heading.
+  // settled says where the kept blocks end: their number of characters, their number of the element's children, and the
+  // level of the last heading.
   let settled = unread;
   const draw = async () => {
     timer = null;
@@ -186,9 +187,9 @@ function firstLines(text, size) {
   return end > 0 ? text.slice(0, end) : text;
 }
 
-// certain returns how many blocks, and how many characters, of a text cannot change when the text grows. These are all
-// before the last block that follows an empty line and has a complete first line. Any other block can still join the
-// block above: "***" can become bold text of a paragraph, and "2" an item of a list.
+// certain is called for a text that grows. It returns how many blocks, and how many characters, of the text cannot
+// change any more. These are all before the last block that follows an empty line and has a complete first line. Any
+// other block can still join the block above: "***" can become bold text of a paragraph, and "2" an item of a list.
 function certain(text, tokens) {
   const lines = [0];
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) lines.push(at + 1);
@@ -369,7 +370,7 @@ function mathML(node) {
   return [made];
 }
 
-// plain returns the beginning of a text on one line, without its marks. The line has at most "most" characters.
+// plain is the beginning of a text on one line, without its marks. The line has at most "most" characters.
 export function plain(text, most) {
   const line = text.slice(0, 6 * most)
     .replaceAll(/^ {0,3}(```|~~~).*$/gm, "").replaceAll(/^[\s>]*(#{1,6}|[-*+]|\d{1,9}[.)]) +/gm, "").replaceAll(/^ {0,3}[-*_=|: ]{3,}$/gm, "")
@@ -405,8 +406,8 @@ export function withoutBallot(text) {
   return { prose: text, critiques: new Map() };
 }
 
-// about returns the paragraphs of a review's prose about the answer with a label, or "". They begin with the paragraph
-// that starts with the label, and end before a paragraph that starts with another label.
+// about is the part of a review's prose about the answer with a label, or "". It begins with the paragraph that starts
+// with the label, and ends before a paragraph that starts with another label.
 export function about(prose, label) {
   const begins = /^[\s>#*_\d.)-]{0,12}(Response [A-Z]{1,2})\b/;
   let on = false;

@@ -4,11 +4,11 @@ import { el, number, svg } from "./dom.js";
 
 const row = 30, gap = 16; // height of a row and space between columns, in pixels
 const letter = 7.6; // width of a label's letter, in pixels
-const least = 260; // width in pixels; a narrower place shows the plot scaled down
+const least = 260; // width in pixels; in a narrower element, the plot is scaled down
 
-// plot draws estimates with their intervals over one axis, as wide as its place. By default the axis is centred on 0. A
-// band shows the effects that are too small to count. On a wide screen a label is on the row of its dot, and on a phone
-// it is above the dot.
+// plot draws estimates with their intervals over one axis, as wide as the element around the plot. By default the axis
+// is centred on 0. A band shows the effects that are too small to count. On a wide screen a label is on the row of its
+// dot, and on a phone it is above the dot.
 export function plot(title, rows, axis) {
   const drawn = rows.filter((r) => r.estimate != null);
   if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");

@@ -180,7 +180,7 @@ function form(name, asked, query) {
     }, format.toUpperCase()))), failed);
 }
 
-// matched says which members a filter with a part of an id matches.
+// matched is a list that says which members a filter with a part of an id matches.
 function matched(filters) {
   return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.left_out
     ? `${f.field} “${f.asked}” leaves out ${count(f.left_out, "record")}${f.present.length ? `, of ${f.present.join(", ")}` : ""}. `
@@ -238,12 +238,12 @@ const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " 
 
 const name = (m) => m.topic + (m.subject ? ` (${subject(m)})` : "");
 
-// subject names the subject of a figure, such as a member. Places are counted from 1.
+// subject names the subject of a figure, such as a member. A position is named as a place, counted from 1.
 const subject = (m) => (m.metric_name.startsWith("position") && m.unit !== "of pairs" ? place(m.subject) : m.subject);
 
 const place = (subject) => subject.replace(/^\d+(?= of \d+$|$)/, (n) => `place ${Number(n) + 1}`);
 
-// found says whether a metric found an effect.
+// found is true if a metric found an effect.
 const found = (m) => ["favour", "differs", "changed", "association"].includes(m.verdict);
 
 const verdicts = {

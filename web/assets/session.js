@@ -158,7 +158,7 @@ function layout(section, signal, id) {
     compared, choice, further);
 
   let begun = null; // start of the session by the daemon's clock, in ms; null until it is known
-  let reviewed = 0; // ms from the start to the reviews
+  let reviewed = 0; // ms from the start of the session to the start of the reviews
   const tick = () => {
     if (begun === null) return;
     for (const time of section.querySelectorAll("[data-since]")) {
@@ -194,7 +194,8 @@ function layout(section, signal, id) {
   };
 
   let what; // the request; null if the daemon cannot return it, undefined until it is known
-  let ended = null, drawn = false; // the session after its end; whether the actions on it are shown
+  // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
+  let ended = null, drawn = false;
   const view = {
     question: (full) => {
       whole.hidden = full.length <= 240;
@@ -310,7 +311,7 @@ function layout(section, signal, id) {
       over();
       notices.append(problem(error));
     },
-    // further shows the actions on a session that has ended.
+    // further is called when the session has ended. It shows the actions on that session.
     further: () => {
       if (!ended || drawn) return;
       // This runs only once. further is called again with the request, and a button in use must stay.
@@ -349,7 +350,7 @@ function part(name, title, ...content) {
   return el("section", { "aria-labelledby": heading.id, hidden: true }, heading, content);
 }
 
-// usually says how long the latest sessions of this council took.
+// usually is a text that says how long the latest sessions of this council took.
 function usually({ sessions, median_ms: median, p90_ms: most }) {
   const round = (ms) => (ms < 60_000 ? Math.ceil(ms / 5000) * 5000 : Math.round(ms / 30_000) * 30_000);
   const [low, high] = [lasting(round(median)), lasting(round(most))];
@@ -403,7 +404,7 @@ function download(label, name, type, text) {
   return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
 }
 
-// written returns a session as a Markdown document.
+// written is a session as a Markdown document.
 function written(s, what) {
   const lines = [];
   for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {

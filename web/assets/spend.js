@@ -7,11 +7,11 @@ import { away, count, el, problem, table, usd } from "./dom.js";
 
 const whose = { day: "today’s", token: "this token’s daily" };
 
-// left says how much of each limit is left.
+// left is a text that says how much of each limit is left.
 const left = (limits) => limits.map((l) => `${usd(l.left_usd)} of ${whose[l.scope]} ${usd(l.limit_usd)} left`).join(", ");
 
 // estimate shows in the element place what a question would cost. It changes nothing if the signal is aborted. It
-// empties the place if the daemon is too old for estimates.
+// empties the element if the daemon is too old for estimates.
 export async function estimate(place, question, signal) {
   let said;
   try {
@@ -43,7 +43,7 @@ function estimated(e) {
   ];
 }
 
-// bill shows in a place what a session cost, how much of it is uncertain, and what is left of today's limits.
+// bill shows in the element place what a session cost, how much of it is uncertain, and what is left of today's limits.
 export async function bill(place, { metadata: { usage, warnings } }, signal) {
   const sum = usage.cost_usd == null ? "The cost is unknown." : `It cost ${cost(usage.total)}.`;
   const uncertain = warnings.find((w) => w.code === "cost_uncertain");
