@@ -43,21 +43,21 @@ func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
 // alpha is the significance level of the single tests.
 const alpha = 0.05
 
-// rejected counts the metrics whose own test rejects at alpha.
+// rejected is the counter of the metrics whose own test rejects at alpha.
 func rejected(name string) counter {
 	return ofMetrics(name,
 		func(m bias.Metric) bool { return m.PValue != nil },
 		func(m bias.Metric) bool { return *m.PValue < alpha })
 }
 
-// covered counts the metrics whose interval holds the truth about their subject.
+// covered is the counter of the metrics whose interval holds the truth about their subject.
 func covered(name string, truth func(subject string) float64) counter {
 	return ofMetrics(name,
 		func(m bias.Metric) bool { return m.CILower != nil && m.CIUpper != nil },
 		func(m bias.Metric) bool { return *m.CILower <= truth(m.Subject) && truth(m.Subject) <= *m.CIUpper })
 }
 
-// changed counts the change points whose own test rejects at alpha.
+// changed is the counter of the change points whose own test rejects at alpha.
 func changed(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	for _, c := range r.ChangePoints {
 		if c.PValue < alpha {
@@ -67,12 +67,12 @@ func changed(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return hits, len(r.ChangePoints)
 }
 
-// anomalous counts reports with an anomaly that is significant after adjustment over all cells.
+// anomalous is the counter of reports with an anomaly that is significant after adjustment over all cells.
 func anomalous(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return min(1, len(r.Anomalies.Found)), min(1, r.Anomalies.Cells)
 }
 
-// identified counts reports whose records identify the metric of that name.
+// identified is the counter of reports whose records identify the metric of that name.
 func identified(name string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool {
 		m, ok := metrics[name]
@@ -80,7 +80,7 @@ func identified(name string) counter {
 	})
 }
 
-// significant counts reports with a favour that is significant after adjustment, whatever its size.
+// significant is the counter of reports with a favour that is significant after adjustment, whatever its size.
 func significant() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
 		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool {
@@ -97,7 +97,7 @@ func level(r bias.Report) float64 {
 	return r.Levels.High
 }
 
-// favouring counts reports with a verdict of favour.
+// favouring is the counter of reports with a verdict of favour.
 func favouring() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
 		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Is(bias.VerdictFavour) })
@@ -109,7 +109,7 @@ func verdict(headline string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return metrics[headline].Found() })
 }
 
-// changedAt counts reports in which some reviewer changed at some time.
+// changedAt is the counter of reports in which some reviewer changed at some time.
 func changedAt() counter {
 	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
 		return slices.ContainsFunc(r.ChangePoints, bias.ChangePoint.Found)

@@ -7,12 +7,12 @@ import (
 	"github.com/councild/councild/internal/testkit/biassim"
 )
 
-// used returns a list that gives every reviewer of a council this habit.
+// used is a list that gives every reviewer of a council this habit.
 func used(habit biassim.Habit) []biassim.Habit {
 	return slices.Repeat([]biassim.Habit{habit}, len(biassim.Council(12)))
 }
 
-// highOnly returns a world of reviewers that use only 7, 8 and 9.
+// highOnly is a world of reviewers that use only 7, 8 and 9.
 func highOnly() biassim.World { return biassim.World{Base: 8, Habits: used(biassim.NearHighScores)} }
 
 // gradedWorlds returns worlds without a favour. In some, reviewers use their scales in ways that no transformation of

@@ -42,7 +42,7 @@ type Scenario struct {
 	lines   []line
 }
 
-// line is one share of hits among trials, and the bounds between which it must lie.
+// line is one line of a table: a share of hits among trials, and the bounds between which the share must lie.
 type line struct {
 	table, row string
 	column     string
@@ -121,12 +121,12 @@ func scenarios() []Scenario {
 // size is a number of sessions and of members, and a percentage of the usual number of data sets.
 type size struct{ sessions, members, percent int }
 
-// sizes returns the sizes in the table of false verdicts. In windows of 50 sessions, own answers are shown.
+// sizes returns the sizes in the table of false verdicts. With 50 sessions, reviewers also see their own answers.
 func sizes() []size {
 	return []size{{50, 4, 50}, {100, 5, 50}, {400, 5, 20}, {100, 3, 20}, {100, 8, 20}, {100, 12, 20}}
 }
 
-// of returns a scenario of a size.
+// of gives a scenario a size, and returns the scenario.
 func (s Scenario) of(size size) Scenario {
 	s.sessions = size.sessions
 	s.members = size.members
@@ -236,8 +236,8 @@ type planting struct {
 	effects biassim.Effects
 	metric  string
 	truth   func(subject string) float64
-	power   map[int]float64 // by sessions: the power of the single test, or 0 if none is promised
-	scale   []int           // sessions, for reviewers who use the scale differently
+	power   map[int]float64 // the power of the single test, by the number of sessions; 0 if no power is promised
+	scale   []int           // numbers of sessions, for scenarios whose reviewers use the scale differently
 }
 
 func plantings() []planting {
@@ -293,7 +293,7 @@ func plantings() []planting {
 	}
 }
 
-// one returns an effect of the planted reviewer alone.
+// one is an effect of the planted reviewer alone.
 func one(points float64) []float64 {
 	effects := make([]float64, planted+1)
 	effects[planted] = points

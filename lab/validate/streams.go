@@ -31,13 +31,13 @@ const inCommon = "_in_common"
 // streamSessions is how long a stream is.
 const streamSessions = 1000
 
-// looks returns after how many sessions the monitor is looked at.
+// looks is the list of the numbers of sessions after which the monitor is looked at.
 func looks() []int { return []int{bias.MonitorFrom, 150, 200, 300, 400, 500, 600, 800, streamSessions} }
 
 // Stream is a kind of simulated stream of sessions. The monitor looks at it again and again while it grows.
 // [RunStreams] simulates it.
 type Stream struct {
-	data Scenario // has no lines
+	data Scenario // the data of the stream; its lines are not used
 	// shift is the size of the planted effect, in standard deviations of the affected headline's figure for one
 	// session. With 0, the effects of data are planted.
 	shift float64
@@ -48,7 +48,7 @@ type Stream struct {
 	// affected is the headline with the planted effect. In a world without favour, it is a headline that may have
 	// an effect all the same.
 	affected string
-	// stop ends the looks at a stream.
+	// stop is what a monitor must find to end the looks at a stream.
 	stop  finding
 	lines []streamLine
 }
@@ -217,7 +217,7 @@ func evidence(s Stream, m bias.Monitor) bool { return slices.Contains(stand(m), 
 // anyEvidence finds evidence of an effect in any headline, whatever the size of the effect.
 func anyEvidence(_ Stream, m bias.Monitor) bool { return len(stand(m)) > 0 }
 
-// stand returns the headlines whose e values alone are significant.
+// stand is the list of the headlines whose e values alone are significant.
 func stand(m bias.Monitor) (names []string) {
 	for _, kind := range []bias.Kind{bias.KindFavour, bias.KindLevel} {
 		var of []string

@@ -33,7 +33,7 @@ const (
 
 const (
 	margin = 0.05
-	common = 0.6 // share of the variance of errors that all arms share
+	common = 0.6 // how much of the variance of the errors is common to all arms, 0 to 1
 )
 
 // Comparison is a kind of simulated comparison between a council and other arms, with what is counted. [RunWorth]
@@ -133,8 +133,8 @@ func (c Comparison) compare(graded []biassim.GradedQuestion) worth.Report {
 	return worth.Compare(questions, plan)
 }
 
-// shown returns the gain over the first comparator that the questions can show. The share of questions at which the scores
-// differ depends on that gain in turn.
+// shown is the smallest gain over the first comparator that the questions can show. The share of questions at which the
+// scores differ depends on that gain in turn.
 func (c Comparison) shown() float64 {
 	gain := 0.0
 	least := c.world.Accuracy[1]
@@ -202,8 +202,8 @@ func coversSeats(c Comparison, graded []biassim.GradedQuestion) (hit, tried bool
 	return *e.Lower <= truth && truth <= *e.Upper, true
 }
 
-// missing takes away a tenth of the scores of the other arms, at questions where the council is right. It then counts
-// verdicts that the council pays.
+// missing is about missing scores. It takes away a tenth of the scores of the other arms, all at questions where the
+// council is right. It then counts verdicts that the council pays.
 func missing(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) {
 	for i, q := range questions {
 		for a := range q.Score[1:] {
@@ -240,7 +240,7 @@ func (all *kinds) add(c Comparison) {
 	*all = append(*all, c)
 }
 
-// noGain adds councils that are as good as their best member.
+// noGain is called to add councils that are as good as their best member.
 func (all *kinds) noGain() {
 	row := func(accuracy []float64) string {
 		texts := make([]string, len(accuracy))
@@ -260,7 +260,7 @@ func (all *kinds) noGain() {
 	}
 }
 
-// otherWorlds adds worlds that differ from the model.
+// otherWorlds is called to add worlds that differ from the model.
 func (all *kinds) otherWorlds() {
 	equal := []float64{0.7, 0.7}
 	for _, w := range []struct {
@@ -294,10 +294,10 @@ func (all *kinds) otherWorlds() {
 	}
 }
 
-// several returns the accuracies of the arms ranked and ensemble, and of four members.
+// several is the list of the accuracies of the arms ranked and ensemble, and of four members.
 func several() []float64 { return []float64{0.7, 0.7, 0.7, 0.65, 0.65, 0.6} }
 
-// gains adds councils that are better by a number of points.
+// gains is called to add councils that are better by a number of points.
 func (all *kinds) gains() {
 	for _, kind := range []struct {
 		row    string
@@ -332,7 +332,7 @@ func (all *kinds) gains() {
 	}
 }
 
-// shownGains adds councils that are better by the gain that can be shown.
+// shownGains is called to add councils that are better by the gain that can be shown.
 func (all *kinds) shownGains() {
 	for _, kind := range []struct {
 		row    string
@@ -356,7 +356,8 @@ func (all *kinds) shownGains() {
 	}
 }
 
-// losses adds councils that are better by the margin. Few of these councils may get the verdict does_not_pay.
+// losses is called to add councils that are better by the margin. Few of these councils may get the verdict
+// does_not_pay.
 func (all *kinds) losses() {
 	for _, n := range []int{50, 100, 200, 400} {
 		all.add(Comparison{
@@ -374,7 +375,7 @@ func (all *kinds) losses() {
 	}
 }
 
-// intervals adds intervals of differences and of effective seats.
+// intervals is called to add intervals of differences and of effective seats.
 func (all *kinds) intervals() {
 	cover := func(row string, w biassim.Graded) {
 		all.add(Comparison{line: line{table: tableCover, row: row, low: 0.93, high: 0.97}, world: w, count: covers})
@@ -401,7 +402,7 @@ func (all *kinds) intervals() {
 	}
 }
 
-// people adds intervals of what people prefer.
+// people is called to add intervals of what people prefer.
 func (all *kinds) people() {
 	for _, people := range []struct {
 		row       string
