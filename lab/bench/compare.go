@@ -46,7 +46,7 @@ func (b *bencher) dwell(span string) string {
 	return span
 }
 
-// during returns how long an open loop begins sessions. In a quick run, that is a second.
+// during is how long an open loop begins sessions. In a quick run, that is a second.
 func (b *bencher) during(span time.Duration) time.Duration {
 	if b.quick {
 		span = time.Second
@@ -59,10 +59,10 @@ func (b *bencher) during(span time.Duration) time.Duration {
 // some minutes.
 const parts = 3
 
-// each returns how many rounds a part has.
+// each is how many rounds a part has.
 func (b *bencher) each() int { return (b.rounds + parts - 1) / parts }
 
-// often returns how many rounds a part has for figures whose rounds are short. All parts together have twice b.rounds.
+// often is how many rounds a part has for figures whose rounds are short. All parts together have twice b.rounds.
 func (b *bencher) often() int { return (2*b.rounds + parts - 1) / parts }
 
 // measurement measures some figures. The function part measures one part of their rounds. After all parts, the function
@@ -72,8 +72,8 @@ type measurement struct {
 	figures func()
 }
 
-// turns runs each function once. One round runs them in this order and the next round in reverse order, so that a
-// machine that becomes faster or slower favours no function.
+// turns is one round of measurements. It runs each function once. One round runs them in this order and the next round
+// in reverse order, so that a machine that becomes faster or slower favours no function.
 func turns(round int, run ...func() error) error {
 	for i := range run {
 		if round%2 == 1 {
@@ -243,13 +243,13 @@ func processorTimes() (p processors) {
 	return p
 }
 
-// since returns the shares of the time that has passed since earlier was read.
+// since is called with earlier times. It returns the shares of the time that has passed since these were read.
 func (p processors) since(earlier processors) processors {
 	all := p.all - earlier.all
 	return processors{busy: (p.busy - earlier.busy) / all, stolen: (p.stolen - earlier.stolen) / all, all: 1}
 }
 
-// whole returns an error if a session of an outcome did not succeed.
+// whole is the check that all sessions of an outcome succeeded. It returns an error if one did not.
 func whole(o outcome, err error) (outcome, error) {
 	if err == nil && o.Failed+o.Refused > 0 {
 		err = fmt.Errorf("%d of %d sessions failed, %d were refused: %s",
@@ -316,14 +316,15 @@ func (a *arena) load(ctx context.Context, p plan, args ...string) (outcome, erro
 	return o, err
 }
 
-// asked sends sessions to the daemon, and returns how much processor time of the daemon each session takes, in us.
+// asked is called with a plan. It sends sessions to the daemon, and returns how much processor time of the daemon each
+// session takes, in us.
 func (a *arena) asked(ctx context.Context, p plan, args ...string) (o outcome, cpu float64, err error) {
 	before := a.daemon.cpu()
 	o, err = whole(a.load(ctx, p, args...))
 	return o, (a.daemon.cpu() - before) / float64(max(o.Sessions, 1)), err
 }
 
-// warm has R1, R0 and the daemon run sessions that are not measured.
+// warm is called before a measurement. It has R1, R0 and the daemon run sessions that are not measured.
 func (a *arena) warm(ctx context.Context, p plan) error {
 	_, first := a.reference(ctx, p)
 	_, second := a.reference(ctx, p, "-raw")
@@ -342,7 +343,8 @@ func (b *bencher) open(ctx context.Context) measurement {
 	// host took a tenth of the time, for some seconds at a time. There, 54 rounds of 4 s had half the interval of 18
 	// rounds of 12 s.
 	during := b.during(4 * time.Second)
-	type side struct{ cpu, p50, p99 series } // us a session, and two quantiles of the time beyond three dwells, in ms
+	// In side, cpu is in us a session. p50 and p99 are quantiles of the time beyond three dwells, in ms.
+	type side struct{ cpu, p50, p99 series }
 	var ours, r1, r0 side
 	var rates, allocated series
 	var seen stats
@@ -575,7 +577,7 @@ func (b *bencher) inFlight(ctx context.Context) measurement {
 	}}
 }
 
-// kept returns how many KB of the heap a finished session takes while it can still be fetched.
+// kept is how many KB of the heap a finished session takes while it can still be fetched.
 func (b *bencher) kept(ctx context.Context) (float64, error) {
 	a, err := b.arena(ctx, 4, []string{"-dwell", "1ms"}, "LLM_COUNCIL_DATA_DIR=off")
 	if err != nil {
@@ -658,9 +660,9 @@ func (b *bencher) connections(ctx context.Context) measurement {
 	}}
 }
 
-// opening returns how many connections a run opens per 1,000 calls, beyond the connections that it needs. If own is
-// true, the run has a process of its own, which needs 8 * 4 connections: each of 8 clients calls 4 members at once.
-// Otherwise an earlier run has opened the connections that the daemon needs.
+// opening is how many connections a run opens per 1,000 calls, beyond the connections that it needs. If own is true,
+// the run has a process of its own, which needs 8 * 4 connections: each of 8 clients calls 4 members at once. Otherwise
+// an earlier run has opened the connections that the daemon needs.
 func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 	if !own {
 		if _, err := run(); err != nil {
@@ -688,7 +690,7 @@ func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 func (b *bencher) chunks(ctx context.Context) measurement {
 	const few, many = 40, 4000
 	p := plan{Clients: 8, Sessions: b.count(40)}
-	var mine, theirs [2]series // by arena: us a session
+	var mine, theirs [2]series // us a session, by arena
 	return measurement{part: func() error {
 		var arenas []*arena
 		for _, n := range []int{few, many} {
@@ -803,7 +805,7 @@ func (b *bencher) streamed(ctx context.Context) measurement {
 	}}
 }
 
-// simulated returns the name of a file with this number of simulated sessions, of 12 records each.
+// simulated is the name of a file with this number of simulated sessions, of 12 records each.
 func (b *bencher) simulated(ctx context.Context, sessions int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("simulated%d.jsonl", sessions))
 	if _, err := os.Stat(name); err == nil {
@@ -815,7 +817,8 @@ func (b *bencher) simulated(ctx context.Context, sessions int) (string, error) {
 
 // report measures T10.
 func (b *bencher) report(ctx context.Context) measurement {
-	var wall, cpu [4]series // start, report; R2 without records, R2
+	// These are by program: councild's start, councild's report, R2 without records, and R2 with records.
+	var wall, cpu [4]series
 	run := func(i int, program string, args ...string) func() error {
 		return func() error {
 			e, err := spent(ctx, program, args...)

@@ -86,7 +86,7 @@ func (g *grower) upTo(points ...int) []int {
 	return points
 }
 
-// measured runs sessions and returns the outcome and the daemon's CPU in us a session.
+// measured is a run of sessions. It returns the outcome and the daemon's CPU in us a session.
 func (g *grower) measured(ctx context.Context, a *arena, clients, sessions int) (o outcome, cpu float64, err error) {
 	if _, err := whole(a.load(ctx, plan{Clients: clients, Sessions: max(clients, sessions/4)})); err != nil {
 		return o, 0, err
@@ -185,7 +185,7 @@ func (g *grower) answers(ctx context.Context) error {
 	return nil
 }
 
-// with calls f with an arena that has a provider, and a daemon with this number of members.
+// with is a call of f with an arena that has a provider, and a daemon with this number of members.
 func (g *grower) with(ctx context.Context, provider []string, members int, f func(*arena) error) error {
 	a, err := g.arena(ctx, members, provider)
 	if err != nil {

@@ -114,7 +114,8 @@ func (c *chart) svg() string {
 		for n, p := range c.points[name] {
 			fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(n, 1)], px(p.x), py(p.y))
 			above := -7.0
-			if i%2 == 1 { // beside another curve: below
+			// The values of every second curve are below its points.
+			if i%2 == 1 {
 				above = 16
 			}
 			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3"/><text class="value" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n",

@@ -66,7 +66,7 @@ type workplace struct {
 	councild string
 	self     string
 	env      []string // the variables of each daemon, besides its defaults
-	runs     int      // daemons so far
+	runs     int      // how many daemons were started so far
 }
 
 // newWorkplace builds councild from the repository at root.
@@ -228,7 +228,7 @@ type expense struct {
 	peakKB int64
 }
 
-// spent runs a program to its end.
+// spent is a run of a program to its end. It returns how much time and memory the program took.
 func spent(ctx context.Context, program string, args ...string) (expense, error) {
 	cmd := started(ctx, program, args...)
 	var text bytes.Buffer

@@ -129,7 +129,7 @@ func sleepExactly(t time.Time) {
 	}
 }
 
-// wait returns one dwell after arrived, unless ctx ends earlier.
+// wait waits until one dwell after arrived. It returns earlier if ctx ends.
 func (p *pacer) wait(ctx context.Context, arrived time.Time) {
 	done := make(chan struct{})
 	p.queue <- waiting{arrived, done}
@@ -147,8 +147,8 @@ func (p *pacer) wait(ctx context.Context, arrived time.Time) {
 type stats struct {
 	Connections int64   // since the start
 	Calls       int64   // since the start
-	Bytes       []int64 // of the last request of each task
-	DwellP50    float64 // ms
+	Bytes       []int64 // the size of the last request of each task
+	DwellP50    float64 // the median dwell, in ms
 	DwellP99    float64
 }
 

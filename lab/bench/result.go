@@ -43,7 +43,7 @@ func (s series) pseudomedian() float64 {
 // returns their range.
 func (s series) interval() (low, high float64) {
 	averages := s.walsh()
-	ways := make([]float64, len(averages)+1) // by sum: in how many ways some of the ranks 1 to n have this sum
+	ways := make([]float64, len(averages)+1) // by sum: the number of subsets of the ranks 1 to n that have this sum
 	ways[0] = 1
 	for rank := range s {
 		for sum := len(averages); sum > rank; sum-- {
@@ -67,7 +67,7 @@ func (s series) String() string {
 	return fmt.Sprintf("%s (%s to %s)", short(s.pseudomedian()), short(low), short(high))
 }
 
-// over returns the ratio of s to base in each round.
+// over is the ratio of s to base in each round.
 func (s series) over(base series) (ratios series) {
 	for i := range min(len(s), len(base)) {
 		ratios = append(ratios, s[i]/base[i])
@@ -75,7 +75,7 @@ func (s series) over(base series) (ratios series) {
 	return ratios
 }
 
-// less returns the difference between s and part in each round.
+// less is the difference between s and part in each round.
 func (s series) less(part series) (rest series) {
 	for i := range min(len(s), len(part)) {
 		rest = append(rest, s[i]-part[i])
@@ -104,7 +104,7 @@ type figure struct {
 	Local bool `json:"local,omitempty"`
 }
 
-// result is what a run measured, as a file keeps it.
+// result is the content of a result file: what a run measured.
 type result struct {
 	Machine string   `json:"machine"`
 	Figures []figure `json:"figures"`
@@ -128,7 +128,7 @@ func (r *result) print(w io.Writer) {
 	}
 }
 
-// against prints the figures of two results beside each other.
+// against is the command that prints the figures of two results beside each other.
 func against(_ context.Context, args []string) error {
 	if len(args) != 2 {
 		return errors.New("name two files that compare wrote with -out, the older one first")
@@ -147,7 +147,7 @@ func against(_ context.Context, args []string) error {
 	return nil
 }
 
-// beside prints the figures of two results, their quotients, and whether ratios agree within 10 %.
+// beside is called with two results. It prints their figures, their quotients, and whether ratios agree within 10 %.
 func beside(w io.Writer, older, newer result) {
 	fmt.Fprintf(w, "Older: %s\n\nNewer: %s\n\n| # | figure | older | newer | newer / older | within 10 %% |\n|---|---|---|---|---|---|\n",
 		older.Machine, newer.Machine)

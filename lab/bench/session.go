@@ -55,8 +55,8 @@ type outcome struct {
 	Refused  int     // how many sessions were refused with status 503
 	Failed   int     // how many sessions failed in any other way
 	Why      string  // the error of the first session that failed
-	Seconds  float64 // until the last session ended
-	P50, P99 float64 // ms, of the sessions that succeeded
+	Seconds  float64 // from the start until the last session ended
+	P50, P99 float64 // quantiles of the sessions that succeeded, in ms
 	CPU      float64 // us of this process for each session that succeeded
 	PeakKB   int64   // the most memory of this process
 	IdleKB   int64   // memory before the first session
