@@ -64,3 +64,19 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+// Sentences hold together where a part of them is missing, or is a sentence already.
+func TestPartsOfSentences(t *testing.T) {
+	t.Parallel()
+	estimate := 0.6
+	m := Metric{Name: selfName, Subject: "elm", Kind: kindOf(selfName), Verdict: new(VerdictFavour), PointEstimate: &estimate}
+	for got, want := range map[string]string{
+		m.sentence():       "elm scores its own answers 0.6 points higher than the others do.", // no interval
+		ended("It fits."):  "It fits.",
+		ended(capital("")): "",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
