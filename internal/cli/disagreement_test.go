@@ -187,7 +187,7 @@ func TestCalibrateEmbeddings(t *testing.T) {
 	}
 	write(1)
 	code, out, errs = command(t, "report", "disagreement", "--backend", "embedding", file)
-	if code != 0 || !strings.Contains(out, "were not found to cover an axis alike") || !strings.Contains(out, "sim:cedar, embedding-1:\n") ||
+	if code != 0 || !strings.Contains(out, "no axis was found that similar answers cover alike") || !strings.Contains(out, "sim:cedar, embedding-1:\n") ||
 		!strings.Contains(out, "CORRELATION") || !strings.Contains(out, "no answer has a term of it") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}

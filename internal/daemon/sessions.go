@@ -108,7 +108,7 @@ func (d *Daemon) measureKept() {
 		{"councild_kept_limit_bytes", "Size that the store of sessions may have, in bytes.", func() float64 {
 			return float64(d.journal.Stats().MaxBytes)
 		}},
-		{"councild_kept_lag", "Messages of the store that the list of sessions does not include yet.", func() float64 {
+		{"councild_kept_lag", "Messages in the session store that this process has not indexed yet.", func() float64 {
 			return float64(d.journal.Stats().Lag)
 		}},
 		{"councild_records_lag", "Sessions whose records are on the cluster and not yet copied to this node.", func() float64 {

@@ -189,7 +189,7 @@ func ClusterWording(found council.DemographicClustering) string {
 		}
 	}
 	if len(flagged) == 0 {
-		return "answers that lie together were not found to cover an axis alike"
+		return "no axis was found that similar answers cover alike, and unlike the other answers"
 	}
 	return "similar answers cover these axes alike, and unlike the other answers: " + strings.Join(flagged, ", ")
 }

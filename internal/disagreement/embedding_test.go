@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 	if gender := clusterOf(found, "gender"); found.Flagged || *gender.PValue < 0.2 || found.Reason != nil {
 		t.Errorf("answers that lie together otherwise: %+v", gender)
 	}
-	if got := ClusterWording(found); !strings.HasSuffix(got, "were not found to cover an axis alike") {
+	if got := ClusterWording(found); !strings.HasPrefix(got, "no axis was found that similar answers cover alike") {
 		t.Error(got)
 	}
 }

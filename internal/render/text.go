@@ -341,8 +341,8 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 // writeSplits writes the figures of each part into which the query splits the sessions.
 func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	if len(splits) > 0 {
-		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting multiplies the figures, and with them what chance finds among them: "+
-			"none of them is tested.", "") + "\n")
+		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting gives more figures, and so more differences that are only chance. "+
+			"These figures are not tested.", "") + "\n")
 	}
 	for _, s := range splits {
 		title := fmt.Sprintf("\n%s: %d sessions, %d scores\n\n", named(s), s.Sessions, s.Records)

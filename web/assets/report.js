@@ -358,8 +358,8 @@ function modelPositions(rows) {
 // splits describes the sessions of each category or language.
 function splits(rows) {
   return rows?.length ? rows.map((s) => el("section", {}, el("h2", {}, s.value ?? `No ${s.by}`),
-    el("p", { class: "hint" }, `${count(s.sessions, "session")}, ${count(s.records, "score")}. Splitting multiplies the figures, `
-      + "and with them what chance finds among them: none of them is tested."),
+    el("p", { class: "hint" }, `${count(s.sessions, "session")}, ${count(s.records, "score")}. Splitting gives more figures, `
+      + "and so more differences that are only chance. These figures are not tested."),
     plot(`Mean score of each model, ${s.value ?? `no ${s.by}`}`, s.models.map((m) => (
       { label: m.model_id, estimate: m.mean, lower: m.ci_lower, upper: m.ci_upper })), { low: 1, high: 10, parts: 9 }),
     folded(`Mean scores, ${s.value ?? `no ${s.by}`}`, [
