@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Alongside is something else that changed when a reviewer's scores did.
+// Alongside describes another change at the time when a reviewer's scores changed.
 type Alongside struct {
 	What AlongsideKind `json:"what"`
-	// Name is the category, the id of the member, or the version and its member.
+	// Name is a category, a member id, or "VERSION of MEMBER".
 	Name   string `json:"name"`
-	Before string `json:"before"` // the share of the sessions before the change, such as 20 %
+	Before string `json:"before"` // the share of the earlier sessions in which Name occurs, such as "20 %"
 	After  string `json:"after"`
 }
 
@@ -31,11 +31,13 @@ const (
 const (
 	// nearby is the number of sessions before a change that are compared with the same number of sessions after it.
 	nearby = preliminaryFrom
-	// notable is the least reported difference between the share before a change and the share after it.
+	// notable is the smallest difference, between the share before a change and the share after it, that is
+	// reported.
 	notable = 0.5
 )
 
-// alongside returns what differs between an earlier and a later stretch of sessions.
+// alongside compares the sessions before a change with the sessions after it. It returns each category, member and
+// version whose share of the sessions differs by at least notable.
 func (w *window) alongside(before, after stretch) []Alongside {
 	found := []Alongside{}
 	for _, of := range []struct {
@@ -117,8 +119,8 @@ func (part stretch) thirds() (before, after stretch) {
 	return part[:n], part[len(part)-n:]
 }
 
-// keepAlongside keeps AlsoChanged only in metrics with a found change: it clears the field if the verdict on the
-// metric is another one. It does the same for each member of the metric.
+// keepAlongside clears AlsoChanged in a metric and in each of its members, unless the verdict on it is that there
+// is an effect.
 func (m *Metric) keepAlongside() {
 	if !m.Found() {
 		m.AlsoChanged = nil

@@ -7,40 +7,39 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// anchoring is how the quality of the answer shown first moves the scores of the
-// answers shown after it.
+// anchoring is the estimate of how the quality of the answer shown first changes the scores of the later answers.
 type anchoring struct {
 	// Effect is kappa. For each point by which the first answer is better than the slate, the later answers gain
-	// kappa points. The standard error is 0 if kappa cannot be tested. This is so with fewer than two questions,
-	// and if all questions give the same value.
+	// kappa points. The standard error is 0 if kappa cannot be tested, for example with fewer than two questions or
+	// if all questions give the same value.
 	stat.Effect
-	// A lead says how much better than the slate an answer is for the other reviewers. It is A_si(f) in the comment
-	// of anchor. sessions counts the sessions in which the answer shown first to some reviewer has a lead.
-	// questions counts the questions with a session in which some lead is not 0.
+	// sessions counts the sessions in which the answer that some reviewer was shown first has a lead. questions
+	// counts the questions with such a session in which some lead is not 0. The lead of an answer is A_si(f) in the
+	// comment of anchor. It says how much better than the slate the other reviewers find the answer.
 	questions, sessions int
-	// The number of scores that the estimate was computed from.
+	// records counts the scores that the estimate was computed from.
 	records int
 }
 
 // anchor estimates anchoring from the sessions whose reviewers each had a random order. Sessions of a probe are
 // left out, because a probe shows its frozen answers in one order and its reverse. The formulas use
 //
-//	A_si(f)   what the other reviewers of session s gave f on average, less its
-//	          mean over the answers that i was shown,
-//	r_sij     the score without means of candidates in the session, of reviewers
-//	          over the window and of positions,
+//	A_si(f)   the mean score of answer f from the reviewers of session s other than i,
+//	          minus the mean of these means over the answers that i was shown,
+//	r_sij     the score of answer j from reviewer i, minus the means of the candidate
+//	          in the session, of the reviewer over the window, and of the position,
 //	G_s[i,f]  A_si(f) times the sum of r_sij over j other than f,
 //
 // U_s is a sum over reviewers. The term of reviewer i is G_s[i,f] of the answer f that i was shown first, minus the
-// mean of G_s[i,f] over the answers that i was shown. If chance decides which answer stands first, the expectation
-// of U_s is 0, whatever the scores are. So the test is a t test of the mean of U over questions, where U of a
-// question is the sum of U_s over its sessions. A regression of scores on the quality of the first answer would be
-// biased, because that quality is estimated from the same scores.
+// mean of G_s[i,f] over the answers that i was shown. The test is a t test of the mean of U over questions, where U
+// of a question is the sum of U_s over its sessions. This test is valid whatever the scores are, because the
+// expectation of U_s is 0 if chance decides which answer stands first. A regression of scores on the quality of the
+// first answer would be biased, because that quality is estimated from the same scores.
 //
-// Kappa is sum U / sum W. W_s is a sum over reviewers. Each term is a product. Its first factor is A_si(f) of the
-// answer shown first. Its second factor is the sum, over all answers, of the residuals of x_sij. x_sij is what
-// anchoring adds to a score if kappa is 1: A_si(f) for every answer after the first, and 0 for the first. The
-// standard error treats sum W as known.
+// Kappa is the sum of U_s over the sessions, divided by the sum of W_s. W_s is also a sum over reviewers. The term
+// of reviewer i is A_si(f) of the answer shown first, times the sum of the residuals of x_sij over all answers j.
+// x_sij is what anchoring adds to a score if kappa is 1: A_si(f) for every answer after the first, and 0 for the
+// first. The standard error treats the sum of W_s as known.
 func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
@@ -71,7 +70,7 @@ func anchor(w window) anchoring {
 // residual of each score, and the number of scores with a known position.
 func withoutPositions(sessions []*scores, members int) (left [][][]float64, records int) {
 	raw := residuals(sessions, members, func(s, i, j int) float64 { return sessions[s].y[i][j] })
-	// The residuals of the scores, by the position of the scored answer.
+	// places holds the residuals of the scores by the position of the scored answer.
 	places := map[int][]float64{}
 	for s, x := range sessions {
 		for i, row := range raw[s] {
@@ -121,8 +120,8 @@ func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 		return
 	}
 	a.sessions++
-	// If all leads are 0, the session tells nothing about which answer stood first. This is so, for example, if
-	// only one of the answers has a score of another reviewer.
+	// A session whose leads are all 0 does not count for the test, because the order of its answers then makes no
+	// difference. This happens, for example, if only one of the answers has a score from another reviewer.
 	if !varies {
 		return
 	}
@@ -133,8 +132,8 @@ func (a *anchorSums) add(x *scores, leads, left, moved [][]float64) {
 	a.u += sum
 }
 
-// lessMean returns a difference: G of the answer f, minus the mean of G over all answers that the reviewer was shown.
-// The answer f is the one that the reviewer was shown first.
+// lessMean returns G of the answer f, minus the mean of G over all answers that the reviewer was shown. The
+// reviewer was shown the answer f first. The comment of anchor defines G.
 func lessMean(lead, left []float64, f int) float64 {
 	all := stat.NaNSum(left)
 	mean := 0.0
@@ -165,9 +164,9 @@ func (a *anchorSums) estimate() anchoring {
 	return k
 }
 
-// leads returns A_si(f), as the comment of anchor defines it, for each reviewer and answer. The average over the
-// other reviewers includes the author of the answer, if it scored its own answer. A lead is NaN if the answer was
-// not shown, or if no other reviewer scored it.
+// leads returns A_si(f), as the comment of anchor defines it, for each reviewer and answer. If the author of an
+// answer scored it, this score counts in the mean over the other reviewers. A lead is NaN if the answer was not
+// shown, or if no other reviewer scored it.
 func (x *scores) leads() [][]float64 {
 	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {
@@ -199,8 +198,9 @@ func (x *scores) leads() [][]float64 {
 	return leads
 }
 
-// residuals calls the function value for each score with a known position. From these values it subtracts the mean
-// of each candidate in its session, and then the mean of each reviewer over all sessions. All other cells are NaN.
+// residuals returns a residual for each score with a known position, by session, reviewer and answer. It takes the
+// result of the function value for the score. It subtracts the mean of the candidate in the session, and then the
+// mean of the reviewer over all sessions. All other cells are NaN.
 func residuals(sessions []*scores, members int, value func(s, i, j int) float64) [][][]float64 {
 	all := make([][][]float64, len(sessions))
 	sums := make([]float64, members)

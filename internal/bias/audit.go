@@ -19,7 +19,7 @@ const (
 	lengthLevel, positionLevel = 0.01, 0.05
 )
 
-// Score is what one reviewer gave one candidate.
+// Score is the score that one reviewer gave one candidate.
 type Score struct {
 	Reviewer  string // member id
 	Candidate string // member id
@@ -34,17 +34,17 @@ type AuditInput struct {
 	Thresholds council.AuditThresholds
 	Chars      map[string]int // length of each answer in characters (Unicode code points), by member id
 	Scores     []Score        // includes only scores that were given; each is finite
-	// Twins are seats of the same model. A seat that does not see its own answer does not see those of its twins
-	// either.
+	// Twins are seats of the same model. A seat that does not see its own answer does not see the answers of its
+	// twins either.
 	Twins council.Twins
 	// Shown holds the candidates that each reviewer saw, in the order in which the reviewer saw them. If Shown is
 	// nil, each reviewer saw exactly the candidates that it scored.
 	Shown map[string][]string
 }
 
-// Audit computes ADR-015's indicators of one session. It follows that record with these decisions:
+// Audit computes ADR-015's indicators of one session. It follows ADR-015 with these decisions:
 //
-//   - Scores that a reviewer gave to its own answer never enter.
+//   - Scores that a reviewer gave to its own answer are never used.
 //   - The length of an answer is its number of characters, as in the records. ADR-015 counts words between blanks,
 //     but Chinese, Japanese and Thai have none.
 //   - Figures are not rounded.
@@ -169,8 +169,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	if len(means) < 2 {
 		return
 	}
-	// If there are two reviewers, each is exactly one standard deviation away from their median. The slack keeps
-	// rounding errors from listing them.
+	// slack keeps rounding errors from listing a reviewer that is exactly at the limit. This is always so with two
+	// reviewers, because each is exactly one standard deviation away from the median.
 	const slack = 1e-9
 	limit := math.Sqrt(stat.PopVariance(means)) + slack
 	centre := stat.Median(means)
@@ -185,9 +185,9 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 }
 
 // reviewerEffect returns the F test of reviewers in the additive two-way table of scores and answers (Fisher 1925;
-// for incomplete tables Yates 1934). It compares what reviewers explain beyond answers with the residuals of the
-// fit. The result is nil if there are fewer than two reviewers, if no chain of common answers links them, or if the
-// fit has no residuals.
+// for incomplete tables Yates 1934). The test compares two parts of the variation: the part that reviewers explain
+// in addition to answers, and the residuals of the fit. The result is nil if there are fewer than two reviewers, if
+// no chain of common answers links them, or if the fit has no residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
 	reviewers := make([]string, 0, len(given))
 	candidates := make([]string, 0, len(given))
@@ -233,7 +233,7 @@ func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators 
 	return i
 }
 
-// risk returns the risk that the flags give. A flag is nil if it could not be judged.
+// risk returns the risk that follows from the two flags. A flag is nil if it could not be judged.
 func risk(length, position *bool) string {
 	switch {
 	case position != nil && *position:

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// clockTolerance is how far in the future the time of a record may lie. The machine that wrote the record may
-	// have another clock.
+	// clockTolerance is how far in the future the time of a record may be, because the machine that wrote the
+	// record may have another clock.
 	clockTolerance = 5 * time.Minute
 	// usualRows is how many records a new session has memory for. Four members that review each other write 12
 	// records.
@@ -32,12 +32,13 @@ type Options struct {
 	// MinSessions is the number of sessions that a verdict needs. With fewer, figures count as preliminary. 0
 	// stands for ADR-018's 20.
 	MinSessions int
-	// RetentionDays is the age, in days, from which records are deleted. If it is nil, they never are.
+	// RetentionDays is the age, in days, from which records are deleted. If it is nil, records are never deleted.
 	RetentionDays *int
-	// SecretMade is when the secret of question keys was last replaced. It is zero if it never was.
+	// SecretMade is when the secret of question keys was last replaced. It is zero if the secret was never
+	// replaced.
 	SecretMade time.Time
-	// Settings holds the names of the settings. The reasons for missing figures tell the reader which setting to
-	// change.
+	// Settings holds the names of the settings. The reasons for missing figures name the setting that the reader
+	// can change.
 	Settings council.SettingNames
 	Query
 }
@@ -52,16 +53,17 @@ type Query struct {
 	Since         time.Time // keeps only sessions that started at this time or later
 	Until         time.Time // keeps only sessions that started before this time
 	ConfigVersion string    // keeps only records of this council_config_version
-	// Reviewer keeps only the records of one reviewer, and Model only those of one candidate. Both are member ids.
-	// If no member has that id, the value stands for all members whose ids begin with it. A [Filter] in the report
-	// lists these members.
+	// Reviewer keeps only the records of one reviewer, and Model only the records of one candidate. Both are member
+	// ids. If no member has that id, the value stands for all members whose ids begin with the value. A [Filter] in
+	// the report lists these members.
 	Reviewer, Model string
 	// ModelVersion keeps only records whose reviewer or candidate was served as this version.
 	ModelVersion string
 	Category     string // keeps only sessions whose caller named this category
 	// Language keeps only sessions whose caller named this language, by its ISO 639-1 code.
 	Language string
-	// Split is "category" or "language" to describe the sessions of each value separately, or "".
+	// Split is "category" or "language" if the report describes the sessions of each value separately. Otherwise it
+	// is "".
 	Split string
 }
 
@@ -81,11 +83,11 @@ type Collector struct {
 	sessions map[string]*session
 	order    []*session // the values of sessions, in no particular order
 	members  map[string]int32
-	names    []string // the member ids. The values of members are indices into it
+	names    []string // the member ids. The values of the map members are indices into names
 	skipped  map[string]Skipped
 
 	dropped      map[string]Filter // counts what the filters left out, by field
-	versions     []versionPair     // the pairs that occur. The values of versionIndex are indices into it
+	versions     []versionPair     // the pairs that occur. The values of versionIndex are indices into versions
 	versionIndex map[versionPair]int32
 }
 
@@ -94,7 +96,7 @@ type session struct {
 	id       string
 	start    time.Time // the newest time in its records
 	mentions []mention // the mentions in the order of the records
-	// The slice mentions uses this memory as long as all records have the same time.
+	// firstMention is the memory that the slice mentions uses until it has a second element.
 	firstMention [1]mention
 	rows         []row
 	duplicates   int // counts rows that were dropped because an earlier one has the same reviewer and candidate
@@ -109,7 +111,7 @@ type mention struct {
 	facts
 }
 
-// facts are what the records of a session say about the whole session. A string is "" if no record says it.
+// facts holds what the records of a session say about the whole session. A string is "" if no record has this fact.
 type facts struct {
 	query    string // is the same for all sessions of one question
 	key      string // keyMark followed by the question_key
@@ -117,7 +119,7 @@ type facts struct {
 	category string // the caller named it
 	language string // the caller named it
 	order    council.Order
-	embedder string // the model that measured how alike the answers are
+	embedder string // the model that measured how similar the answers are
 	// block identifies frozen answers that are reviewed more than once, from a probe or an import.
 	block string
 	early bool // is true if a record has a schema whose positions are not trusted
@@ -126,7 +128,7 @@ type facts struct {
 // keyMark stands before a question_key, so that a key never equals a query_hash or a block_id.
 const keyMark = "\x00"
 
-// add adds the facts of later records. If records differ, the first that has the fact decides.
+// add adds the facts of later records. A fact that an earlier record has does not change.
 func (f *facts) add(later facts) {
 	f.query = cmp.Or(f.query, later.query)
 	f.key = cmp.Or(f.key, later.key)
@@ -142,8 +144,8 @@ func (f *facts) add(later facts) {
 // row is one record, kept small because a million of them may be held.
 type row struct {
 	score float64 // 1 to 10, or NaN if no score was given
-	// rank is the place on the ballot, counted without the reviewer's own answer. It is NaN if the answer was not
-	// ranked.
+	// rank is the candidate's place on the ballot, counted without the reviewer's own answer. It is NaN if the
+	// answer was not ranked.
 	rank                float64
 	reviewer, candidate int32 // indices into Collector.names
 	length              int32 // length of the answer in code points
@@ -186,9 +188,9 @@ func NewCollector(o Options) *Collector {
 }
 
 // Add takes one record. Records of several sessions may be interleaved and come in any order. A record outside the
-// window or the filters is dropped. A record is counted as skipped if it lies more than five minutes in the future,
-// or if its score is not on its scale. A report also counts repeated records of one session, reviewer and candidate
-// as skipped.
+// window or the filters is dropped. A record is counted as skipped if its time is more than five minutes in the
+// future, or if its score is not on its scale. A report also counts repeated records of one session, reviewer and
+// candidate as skipped.
 func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Timestamp.After(c.o.Now.Add(clockTolerance)) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
@@ -233,8 +235,8 @@ func factsOf(record *council.BiasMetricRecord) facts {
 	if record.BlockID != nil {
 		known.block = *record.BlockID
 	}
-	// If a record of a probe has no query_hash, its block_id stands for the question. All answers of a block answer
-	// the same question.
+	// If a record of a probe has no query_hash, its block_id stands for the question, because all answers of a
+	// block answer the same question.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
 		known.query = *hash
 	}
@@ -308,8 +310,8 @@ func (c *Collector) drops(field, asked string, values ...string) bool {
 	return true
 }
 
-// drop adds f to what its filter has left out so far. Of the values in these records, it keeps the first maxPresent
-// in sorted order, so the result does not depend on the order of the records.
+// drop adds the records in f to the records that the same filter left out before. It keeps only the first
+// maxPresent values in sorted order, so that the result does not depend on the order of the records.
 func (c *Collector) drop(f Filter) {
 	known := c.dropped[f.Field]
 	f.LeftOut += known.LeftOut
@@ -339,8 +341,8 @@ func (c *Collector) leftOut() (all []Filter) {
 	return all
 }
 
-// tell stores what a record says about the session, with the time of the record. It returns an index into
-// s.mentions.
+// tell stores the facts that a record has about the session, with the time of the record. It returns the index of
+// these facts in s.mentions. Consecutive records with the same time share one index.
 func (s *session) tell(at time.Time, f facts) int32 {
 	last := len(s.mentions) - 1
 	if last >= 0 && s.mentions[last].time.Equal(at) {
@@ -351,8 +353,8 @@ func (s *session) tell(at time.Time, f facts) int32 {
 	return int32(last + 1)
 }
 
-// Excludes reports whether records with times from oldest to newest cannot change the report: all are outside the
-// window, and none of them counts as skipped. Readers of the store use it to skip parts of files.
+// Excludes reports whether records with times from oldest to newest cannot change the report. Such records are all
+// outside the window, and none of them counts as skipped. Readers of the store use Excludes to skip parts of files.
 func (c *Collector) Excludes(oldest, newest time.Time) bool {
 	if newest.After(c.o.Now.Add(clockTolerance)) {
 		return false
@@ -409,8 +411,8 @@ func (c *Collector) skip(s Skipped) {
 }
 
 // session returns the session with that id. If there is none, it adds one. If the argument start is later than the
-// start of the session, the session gets that start. A session that trim dropped may come back. It comes back
-// without its earlier records, which are outside the window in any case.
+// start of the session, the session gets that start. A session that trim dropped can be added again. Its earlier
+// records are then missing, but they are outside the window in any case.
 func (c *Collector) session(id string, start time.Time) *session {
 	if s, ok := c.sessions[id]; ok {
 		if start.After(s.start) {
@@ -418,7 +420,7 @@ func (c *Collector) session(id string, start time.Time) *session {
 		}
 		return s
 	}
-	// Trimming only at twice the limit keeps its cost per session small.
+	// Trim only at twice the limit, because each call of trim sorts all sessions.
 	if c.o.WindowSessions > 0 && len(c.order)/2 >= c.o.WindowSessions {
 		c.trim()
 	}

@@ -23,13 +23,13 @@ type SelfConsistency struct {
 	// mean, over the pairs in Repeated, of the share of repeats that gave the most frequent scores.
 	Identical *float64 `json:"identical"`
 	Modal     *float64 `json:"modal_share"`
-	// ICC is the intraclass correlation ICC(1), at most 1. It says how alike the scores are that one answer got in
-	// one order. WithinSD is the standard deviation of these scores, in points of the scale from 1 to 10. Both
-	// intervals treat answers as independent.
+	// ICC is the intraclass correlation ICC(1), at most 1. It says how similar the scores of one answer in one
+	// order are. WithinSD is the standard deviation of the scores of one answer in one order, in points of the
+	// scale from 1 to 10. Both intervals treat answers as independent.
 	ICC      stat.Estimate `json:"icc"`
 	WithinSD stat.Estimate `json:"within_sd"`
-	// TauB is the mean of Kendall's tau-b, -1 to 1, over pairs of repeats. A pair of repeats enters if each of the
-	// two does not give all answers the same score.
+	// TauB is the mean of Kendall's tau-b, -1 to 1, over pairs of repeats. A pair is left out if one of its two
+	// repeats gives all answers the same score.
 	TauB     *float64 `json:"tau_b"`
 	TauPairs int      `json:"tau_pairs"`
 	BothOrders
@@ -53,9 +53,9 @@ type BothOrders struct {
 	RecencyTies  int           `json:"recency_ties"`
 	UnstableRate stat.Estimate `json:"unstable_rate"`
 	// PValue is the p value of an exact two-sided test of whether primacy and recency are equally likely among the
-	// conflicts. It is null if there are no conflicts. All pairs of one question come from the same reviews. So
-	// chance changes primacy into recency for all conflicts of a question together. If no question has more than
-	// one conflict, this is the binomial test.
+	// conflicts. It is null if there are no conflicts. The test exchanges primacy and recency for all conflicts of
+	// a question together, because all pairs of one question come from the same reviews. If no question has more
+	// than one conflict, this is the binomial test.
 	PValue *float64 `json:"p_value"`
 }
 
@@ -99,7 +99,7 @@ type review struct {
 func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 	type sitting struct{ block, session string }
 	reviewers := map[string]map[sitting]*review{}
-	question := map[string]string{} // by block; blocks with the same hash answer one question
+	question := map[string]string{} // the question of each block. Blocks with the same hash have the same question
 	for record := range records {
 		if record.BlockID == nil || record.Position == nil {
 			continue
@@ -147,7 +147,7 @@ func Consistency(records iter.Seq[council.BiasMetricRecord]) []SelfConsistency {
 
 func selfConsistency(id string, blocks map[string][]*review, question map[string]string) SelfConsistency {
 	c := SelfConsistency{ReviewerID: id, Blocks: len(blocks)}
-	var scores [][]float64 // by answer and order
+	var scores [][]float64 // one list of repeated scores for each answer in each order
 	identical := 0
 	modal := 0.0
 	tau := 0.0
@@ -270,8 +270,8 @@ func compareOrders(reviews []*review) (o bothOrders) {
 	return o
 }
 
-// add counts a pair with its verdicts in both orders. A verdict is positive if the answer won that was shown first
-// in the order of that verdict.
+// add counts a pair with its verdicts in both orders. A verdict is positive if the answer that was shown first in
+// its order won.
 func (o *bothOrders) add(forward, backward int) {
 	o.pairs++
 	switch {

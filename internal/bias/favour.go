@@ -13,23 +13,23 @@ import (
 const (
 	// mostPromoted is the largest number of effects that enter the statistical model after its first fit.
 	mostPromoted = 3
-	// A fit with the effect of a pair or slope competes with a fit that has the effects of [stat.Graded.Between].
-	// The fit with the pair or slope is used only if its objective is greater by at least betterBy. In simulations
-	// in which no pair had an effect, the difference was at most 4. With planted effects of pairs it was mostly 8
-	// or more.
+	// betterBy decides between a fit with effects of pairs and slopes and a fit with the effects of
+	// [stat.Graded.Between]. The fit with pairs and slopes is used only if its objective is greater by at least
+	// betterBy. In simulations in which no pair had an effect, the difference was at most 4. With planted effects
+	// of pairs it was mostly 8 or more.
 	betterBy = 5
 	// A figure about a pair or about own answers needs at least leastOutside scores that differ from the commonest
-	// score of the reviewer. At least two other candidates must have as many such scores of the same reviewer.
+	// score of the reviewer. At least two other candidates must have as many such scores from the same reviewer.
 	leastOutside = 10
 	// An answer counts as a refusal if it is shorter than the usual answer of its author by more than stubDoublings
-	// doublings, so less than a quarter as long. Both lengths are relative to the median answer of their session.
-	// Refusals are left out, because they say nothing about favour.
+	// doublings. It is then less than a quarter as long. Each length is measured relative to the median length in
+	// its session. Refusals are left out, because they say nothing about favour.
 	stubDoublings = 2
-	// commonPlaces is the largest number of positions that the statistical model tells apart. Every later
+	// commonPlaces is the largest number of positions that the statistical model distinguishes. Every later
 	// position counts as the last of these.
 	commonPlaces = 16
-	// If the statistical model tells fewer than fewCategories scores of a reviewer apart, an effect must be large
-	// enough in points of that reviewer's own scale too.
+	// If the statistical model distinguishes fewer than fewCategories scores of a reviewer, an effect must also be
+	// large enough in points of that reviewer's own scale.
 	fewCategories = 4
 	// mostFavourScores is the largest number of scores in the statistical model. They come from the newest
 	// sessions. A fit of so many scores takes less than a minute.
@@ -48,8 +48,8 @@ type favours struct {
 	fit     *stat.GradedFit
 	model   *stat.Graded
 	outside []int // see [stat.Graded.Outside]
-	// marginal says, for each member in the statistical model, how many points on its own scale one point of an
-	// effect is.
+	// marginal holds, for each member in the statistical model, how many points on the member's own scale
+	// correspond to one point of an effect.
 	marginal []float64
 	spread   *stat.GradedFit // the fit that also has the effects of [stat.Graded.Spread], or nil
 	reason   string          // says why there is no fit
@@ -95,7 +95,7 @@ func (e *favourEffects) own(member int) int   { return e.ownFirst + e.number[mem
 func (e *favourEffects) first(member int) int { return e.firstFirst + e.number[member] }
 func (e *favourEffects) slope(member int) int { return e.slopeFirst + e.number[member] }
 
-// pair returns the effect of a pair. It returns false if the pair cannot be tested.
+// pair returns the number of the effect of a pair. It returns false if the pair cannot be tested.
 func (e *favourEffects) pair(reviewer, candidate int) (effect int, ok bool) {
 	compare := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
 	k, ok := slices.BinarySearchFunc(e.pairs, [2]int{reviewer, candidate}, compare)
@@ -160,12 +160,13 @@ func (f *favours) estimate(ctx context.Context, scores []stat.Score) (err error)
 	return ctx.Err()
 }
 
-// promote adds the most significant omitted effect to the statistical model, as long as one passes its test. If
-// reviewers share a preference, their scores look like favour for a member of the council.
-// [stat.GradedFit.BetweenP] tests for this. If that test rejects, promote fits the effects of [stat.Graded.Between]
-// without the effects that it added before, because a shared preference may have caused those. It uses this fit
-// unless the fit with the added effects is clearly better. If that one is better, but this step added no effect to
-// it, promote adds the effects of Between to it.
+// promote adds the most significant omitted effect of a pair or slope to the statistical model. It repeats this as
+// long as an effect passes its test. A preference that reviewers share can look like favour for one member of the
+// council. [stat.GradedFit.BetweenP] tests for a shared preference. If that test rejects, promote also makes a fit
+// with the effects of [stat.Graded.Between] and without the effects that it added before, because a shared
+// preference may have caused the added effects. It uses this fit, unless the fit with the added effects is better
+// by at least betterBy. If the fit with the added effects is better, and this step added no effect to it, promote
+// adds the effects of Between to it.
 func (f *favours) promote(ctx context.Context) {
 	first := f.fit
 	for promoted := []int{}; len(promoted) < mostPromoted; {
@@ -211,9 +212,9 @@ func cannotFit(err error) string {
 	}
 }
 
-// ownEffects returns a weighted sum of own effects. A reviewer that separates answers more when its own answer is
-// good looks as if it favoured itself. So there are two fits, with and without the effects of [stat.Graded.Spread].
-// ownEffects returns the estimate with the greater p.
+// ownEffects returns the estimate of a weighted sum of own effects. It computes the estimate from two fits, with
+// and without the effects of [stat.Graded.Spread], and returns the one with the greater p. The second fit is needed
+// because a reviewer that separates answers more when its own answer is good looks as if it favoured itself.
 func (f *favours) ownEffects(of weights) stat.Contrast {
 	own := f.contrast(f.fit, of)
 	if f.spread == nil || !own.Estimable {
@@ -227,8 +228,8 @@ func (f *favours) ownEffects(of weights) stat.Contrast {
 
 func studentP(c stat.Contrast) float64 { return stat.StudentP(c.Estimate/c.SE, c.DF) }
 
-// surest returns the pair or slope effect with the smallest p among those that are significant and large enough to
-// count. It returns -1 if there is none.
+// surest returns the pair or slope effect with the smallest p. The effect must be significant and large enough to
+// count. surest returns -1 if there is no such effect.
 func (f *favours) surest(promoted []int) int {
 	best := -1
 	least := 1.
@@ -335,9 +336,9 @@ func (f *favours) comparable(reviewer, candidate int) string {
 	return ""
 }
 
-// take returns the members that are part of the statistical model, and the index of each member of the council
-// among them (see favourEffects). These are the members that can be tested. If there are more than mostMembers,
-// take returns those with the most scores.
+// take returns two lists. members holds the council members that are part of the statistical model. These are the
+// members that can be tested. If there are more than mostMembers, take keeps the members with the most scores.
+// number holds, for each council member, its index in members. It is -1 for a member that is not in members.
 func (f *favours) take() (members, number []int) {
 	records := func(member int) int { return f.reviewers[member].records + f.answered[member].records }
 	for member := range f.w.names {
@@ -454,8 +455,8 @@ func (f *favours) appendScores(all []stat.Score, k int, usual []float64) []stat.
 	return all
 }
 
-// newest returns the index of the first session to take. From this session on, the window has at most as many
-// scores as the argument most.
+// newest returns the index of the first session that enters the statistical model. The sessions from this one on
+// have together at most as many scores as the argument most says.
 func (w *window) newest(most int) int {
 	scores := 0
 	for k, s := range slices.Backward(w.sessions) {
@@ -507,8 +508,8 @@ func (e *favourEffects) terms(s *scores, i, j int, mean float64) (terms []stat.T
 	return terms
 }
 
-// meanStyle returns how similar other members' answers are to a reviewer's own answer. It is the mean over those
-// that the reviewer scored, and NaN if no similarity is known.
+// meanStyle returns the mean similarity to a reviewer's own answer, over the answers of other members that the
+// reviewer scored. It is NaN if no similarity is known.
 func (x *scores) meanStyle(i int) float64 {
 	var known []float64
 	for j, similarity := range x.style[i] {
@@ -519,7 +520,7 @@ func (x *scores) meanStyle(i int) float64 {
 	return stat.Mean(known)
 }
 
-// lengths returns the binary logarithm of each answer's length in a session. A length that is in no record is NaN.
+// lengths returns the binary logarithm of each answer's length in a session. It is NaN if no record has the length.
 func (x *scores) lengths() []float64 {
 	lengths := slices.Repeat([]float64{math.NaN()}, len(x.candidates))
 	for i := range x.reviewers {

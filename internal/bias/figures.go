@@ -10,8 +10,9 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// set fills in the figure of a metric about these reviewers. The function of returns that figure. If the
-// graded-response model has no fit, or if lacks is not "", set sets the reason for the missing figure instead.
+// set gives a metric about these reviewers the figure that the function argument returns. If the graded-response
+// model has no fit, or if the argument lacks is not "", set gives the metric the reason for the missing figure
+// instead.
 func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewers ...int) {
 	if reason := cmp.Or(f.reason, lacks); reason != "" {
 		m.missing(reason)
@@ -30,8 +31,8 @@ func (f *favours) set(m *Metric, lacks string, of func() stat.Contrast, reviewer
 	m.OwnScale = new(*m.PointEstimate * sum / float64(len(reviewers)))
 }
 
-// inCommon returns the mean effect of the reviewers that have an estimate, as one member metric of the headline
-// `of`. It returns false if fewer than two reviewers have an estimate.
+// inCommon returns the mean effect of the reviewers that have an estimate, as one member of the given headline. It
+// returns false if fewer than two reviewers have an estimate.
 func (h *findings) inCommon(of Metric, t tally, effects, reviewers []int) (Metric, bool) {
 	if len(effects) < 2 {
 		return Metric{}, false

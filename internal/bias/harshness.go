@@ -13,8 +13,9 @@ import (
 // reportSeed seeds the random numbers of a report, so that the same records always give the same report.
 const reportSeed = 18
 
-// From jackknifeFrom reviewers on, the test of a cell uses only what remains of its deviation when any one score is
-// left out. With fewer reviewers, one score has too much weight in a reviewer's harshness.
+// jackknifeFrom is the number of reviewers from which the test of a cell uses only what remains of its deviation
+// when any one score is left out. With fewer reviewers the test uses the whole deviation, because one score has too
+// much weight in a reviewer's harshness.
 const jackknifeFrom = 6
 
 // anomalyLimits says in the report which anomalies it may miss.
@@ -25,8 +26,8 @@ const anomalyLimits = "with five members or more, a shift of 2.5 points in one s
 // stayed the same.
 type ChangePoint struct {
 	ReviewerID string `json:"reviewer_id"`
-	// SessionID is the session with which the change begins. If several sessions asked its question, it is the first of
-	// them.
+	// SessionID is the session with which the change begins. If several sessions asked the same question, it is the
+	// first of these sessions.
 	SessionID string    `json:"session_id"`
 	Start     time.Time `json:"start"`  // when that session started
 	Before    float64   `json:"before"` // mean relative harshness, in points
@@ -40,7 +41,7 @@ type ChangePoint struct {
 	AlsoChanged []Alongside `json:"also_changed"` // what else changed at that time
 	Sentence    string      `json:"sentence"`     // says who changed, and when, or is "" without a change
 	Sessions    int         `json:"sessions"`     // counts the sessions in which the reviewer took part
-	Clusters    int         `json:"clusters"`     // counts these sessions, where those of one question count once
+	Clusters    int         `json:"clusters"`     // counts these sessions, but sessions of one question count once
 	WindowStart time.Time   `json:"window_start"`
 	WindowEnd   time.Time   `json:"window_end"`
 }
@@ -58,8 +59,8 @@ type Anomaly struct {
 	Start      time.Time `json:"start"`      // when that session started
 	Sessions   int       `json:"sessions"`   // the number of sessions that asked the question
 	ReviewerID string    `json:"reviewer_id"`
-	// Value is the reviewer's relative harshness in those sessions, in points. Usual is its mean over all
-	// questions.
+	// Value is the reviewer's relative harshness in the sessions that asked the question, in points. Usual is the
+	// reviewer's mean relative harshness over all questions.
 	Value  float64 `json:"value"`
 	Usual  float64 `json:"usual"`
 	T      float64 `json:"t"` // the externally studentised deviation
@@ -157,9 +158,10 @@ func (x *scores) judged(reviewer int) int {
 type stretch []int
 
 // stretches splits sessions, oldest first, into stretches. All sessions of one council_config_version are together,
-// also if other sessions lie between them. A stretch ends where a member joins or leaves for good, because ADR-018
-// treats scores before and after that as those of two reviewers. A session without a version gets the version of
-// the session before it. If no earlier session has a version, it gets the first version that follows.
+// even if sessions of other versions come between them. A stretch ends where a member joins or leaves for good,
+// because ADR-018 treats the scores before and after that point as scores of two different reviewers. A session
+// without a version gets the version of the session before it. If no earlier session has a version, it gets the
+// first version that follows.
 func stretches(sessions []scores) []stretch {
 	version := ""
 	for _, x := range slices.Backward(sessions) {
@@ -230,9 +232,9 @@ type drift struct {
 // drifts returns the linear trend of relative harshness over the sessions, for each stretch and each reviewer with
 // at least ten sessions. The drift is the slope over session numbers times (S-1), where S is the number of sessions
 // in the stretch. Only sessions of the same category are compared. The standard error comes from leaving out one
-// question at a time. It is raised for what neighbouring questions have in common (see [excesses]). The test is
-// Student's t on at most one degree of freedom less than there are questions. With fewer than ten questions there
-// is no standard error.
+// question at a time. It is then increased, because neighbouring questions are often about one subject (see
+// [excesses]). With fewer than ten questions there is no standard error. The test is Student's t on at most one
+// degree of freedom less than there are questions.
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
@@ -319,15 +321,16 @@ func within(topics []string, values []float64) []float64 {
 	return deviations
 }
 
-// excesses takes series in the order of time, without their trends. For each series, it compares the variance of
-// the slow parts with the variance that they would have if the values were independent. factors holds the
-// quotients, which are at least 1. df holds their degrees of freedom. The slow parts vary more because neighbouring
-// questions are often about one subject, which a reviewer may score higher or lower than the rest.
+// excesses takes series in the order of time, without their trends. It returns a factor for each series. The factor
+// is the variance of the slow parts of the series, divided by the variance that these parts would have if the
+// values were independent. It is at least 1. df holds the degrees of freedom of the factors. The slow parts vary
+// more because neighbouring questions are often about one subject, which a reviewer may score higher or lower than
+// the rest.
 //
 // The slow parts are cosines with periods down to some forty questions (equal-weighted cosine estimate of a
 // long-run variance: Mueller 2007; Lazarus, Lewis, Stock and Watson 2018). The first cosine is left out, because
-// most of it was removed with the trend. There are only a few cosines, so each factor is moved towards those of the
-// other series (see [stat.ModeratedVariances]).
+// most of it was removed with the trend. Each factor is moved towards the factors of the other series (see
+// [stat.ModeratedVariances]), because there are only a few cosines.
 func excesses(all [][]float64) (factors, df []float64) {
 	const (
 		// period is how many questions a series needs for each cosine. A series has at least two cosines.
@@ -361,13 +364,14 @@ func excesses(all [][]float64) (factors, df []float64) {
 	}
 	for i := range factors {
 		factors[i] = max(1, 1+slower*(factors[i]-1))
-		// The harshness of all reviewers sums to 0, so the last reviewer adds no information.
+		// The last reviewer adds no information, because the harshness of all reviewers sums to 0.
 		df[i] = min(df[i], max(known[i], total*(1-1/float64(len(all)))))
 	}
 	return factors, df
 }
 
-// series calls value for 0 to n-1. It returns the values that are not NaN, and their indices.
+// series returns the results of the function argument for 0 to n-1. It leaves out results that are NaN. at holds
+// the indices of the results that are left.
 func series(n int, value func(k int) float64) (at []int, known []float64) {
 	for k := range n {
 		if v := value(k); !math.IsNaN(v) {
@@ -386,9 +390,9 @@ func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 
 // changePoints returns the change point of each stretch and each reviewer with at least ten questions, from the
 // mean relative harshness on each question. The p value is the share of random orders of the questions, the real
-// order included, whose statistic is at least as large (Good, Permutation Tests, 2000). Questions are exchangeable
-// while the council stays the same, but sessions of one question are not. With more than 256 questions, runs of
-// neighbouring questions are moved together.
+// order included, whose statistic is at least as large (Good, Permutation Tests, 2000). The test reorders questions
+// and not sessions, because questions are exchangeable while the council stays the same, but sessions of one
+// question are not. With more than 256 questions, runs of neighbouring questions are moved together.
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	points := []ChangePoint{}
@@ -445,7 +449,7 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			})
 		}
 		factors, df := excesses(residuals)
-		// Widen each factor, because it is known on few degrees of freedom only.
+		// Increase each factor, because its estimate is uncertain on few degrees of freedom.
 		for i := range factors {
 			wider := stat.StudentQuantile(0.975, df[i]) / stat.NormalQuantile(0.975)
 			factors[i] *= wider * wider
@@ -477,11 +481,10 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 // anomaly.
 //
 // The measured harshness of a reviewer has two variances: between questions, and by chance, because each question
-// has few scores. The variance by chance is different for each question, and few residuals estimate it. So
-// testedCells moves it towards that of the other questions (see [stat.ModeratedVariances]). It divides every
-// deviation by the standard deviation that both variances predict. The statistic of the test is the externally
-// studentised value of the result. Its degrees of freedom are those of the moved variance, and at most the number
-// of questions minus two.
+// has few scores. testedCells moves the variance by chance of each question towards that of the other questions
+// (see [stat.ModeratedVariances]), because few residuals estimate it. It divides every deviation by the standard
+// deviation that both variances predict. The statistic of the test is the externally studentised value of the
+// result. Its degrees of freedom are those of the moved variance, and at most the number of questions minus two.
 //
 // If at least six reviewers can be compared, a deviation is reduced to what remains when any one of the reviewer's
 // scores is left out.

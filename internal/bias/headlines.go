@@ -57,11 +57,11 @@ const (
 	shrinks        = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
-// headline turns a metric into the headline of its members. There are two kinds of members: what all reviewers have
-// in common, and single reviewers. The q of a member is its p, adjusted among the members of its kind (Benjamini
-// and Hochberg). It is doubled if there are both kinds. The headline shows the member with the smallest q. If some
-// members have enough sessions for a verdict, members with fewer sessions do not count. If no member has a figure,
-// the headline gets the reason that withoutMembers returns.
+// headline turns a metric into the headline of its members. There are two kinds of members: about what all
+// reviewers have in common, and about single reviewers. The q of a member is its p, adjusted among the members of
+// its kind (Benjamini and Hochberg). If there are members of both kinds, each q is doubled. The headline shows the
+// member with the smallest q. If some members have enough sessions for a verdict, members with fewer sessions do
+// not count. If no member has a figure, the headline gets the reason that withoutMembers returns.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -122,7 +122,7 @@ func (c *Collector) headlines(ctx context.Context, w *window, span Window, fits 
 	)
 	family := slices.Concat([]Metric{length, h.position(), h.slopes(), h.selfPreference(), h.family()}, h.style(),
 		[]Metric{harshness, h.affinity(), anchoring, drift})
-	if reasoned { // if no record has reasoning tokens, the headline must not list it as untested
+	if reasoned { // if no record has reasoning tokens, the headline must not list reasoning as untested
 		family = slices.Insert(family, 1, reasoning)
 	} else {
 		shared = slices.Insert(shared, 0, reasoning)
@@ -150,7 +150,7 @@ func (h *findings) metric(name, unit, method string, t tally, delta float64) Met
 	return m
 }
 
-// member returns a new member of the headline `of`. It has no figure yet.
+// member returns a new member of the given headline. The member has no figure yet.
 func (h *findings) member(of Metric, subject string, t tally) Metric {
 	m := h.metric(of.Name+"|"+subject, of.Unit, of.Method, t, *of.Delta)
 	m.Subject = subject
@@ -205,8 +205,8 @@ func (h *findings) harshness() Metric {
 	return m
 }
 
-// If self-preference has too few sessions for a verdict, askForOwn extends its reason. The reason then says how
-// many sessions show own answers, and which setting shows them more often.
+// askForOwn extends the reason of self-preference if this headline has too few sessions for a verdict. The reason
+// then says how many sessions show own answers, and which setting shows them more often.
 func (h *findings) askForOwn(family []Metric) {
 	for i := range family {
 		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
@@ -382,8 +382,9 @@ func (h *findings) judgeOne(m *Metric) {
 	passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
 		return !member.passes() || *m.QValue >= level(member.Clusters)
 	})
-	// The member with the least q may have an effect that is too small to count, or too few sessions for its level,
-	// while another member passes.
+	// Show the passing member with the largest effect, unless a member in common passes with the least q. The
+	// member that the headline shows so far may have an effect that is too small to count, or too few sessions for
+	// its level.
 	inCommon := slices.ContainsFunc(passing, func(member *Metric) bool {
 		return member.InCommon && *member.QValue <= *m.PValue
 	})
@@ -433,9 +434,9 @@ func (m *Metric) setDetectable(effect float64) {
 	}
 }
 
-// setSingle sets how large the effect of a single reviewer must be so that it is found through the mean of all
-// reviewers. The argument share is the least weight that a reviewer has in the mean. If it is 0, no such effect is
-// found, however large it is.
+// setSingle sets the effect that a single reviewer must have so that the test of the mean of all reviewers finds
+// it. The argument share is the least weight that a reviewer has in the mean. If share is 0, no effect of a single
+// reviewer is found, however large it is.
 func (m *Metric) setSingle(share float64) {
 	if m.MinimumDetectableEffect == nil || share <= 0 {
 		return
@@ -445,8 +446,8 @@ func (m *Metric) setSingle(share float64) {
 	}
 }
 
-// leastShare returns the least share of a reviewer in the records behind a headline. It leaves out reviewers with
-// too few questions for a figure of their own.
+// leastShare compares the reviewers by their share of the records of a headline, and returns the least share. It
+// leaves out reviewers with too few questions for a figure of their own.
 func (h *findings) leastShare(headline string) float64 {
 	enters := map[string]func(cell) bool{
 		anchoringName: func(c cell) bool { return c.position[c.i][c.j] >= 0 },

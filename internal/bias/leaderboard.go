@@ -33,8 +33,8 @@ type Leaderboard struct {
 }
 
 // Board ranks the models of one council. Two models are on one board if a session ranked both, or if a chain of
-// such sessions links them. Otherwise the records cannot compare them. The board with the most sessions comes
-// first.
+// such sessions links them. Otherwise the records cannot compare the two models. The board with the most sessions
+// comes first.
 type Board struct {
 	Sessions int `json:"sessions"`
 	// Note says how much these places may change with other sessions.
@@ -65,13 +65,13 @@ type LeaderboardEntry struct {
 	// always first, and 0 is always last.
 	BordaNormalized float64 `json:"borda_normalized"`
 	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the questions that the model was voted on.
-	// Sessions of the same question are resampled together. They are null below 20 questions, and if the model's
-	// score never varies.
+	// Sessions of the same question are resampled together. CILower and CIUpper are null below 20 questions, and if
+	// the model's score never varies.
 	CILower     *float64 `json:"ci_lower"`
 	CIUpper     *float64 `json:"ci_upper"`
 	Appearances int      `json:"appearances"` // counts sessions that voted on it
 	VoteCount   int      `json:"vote_count"`  // counts ballots that ranked it
-	WinCount    float64  `json:"win_count"`   // counts first places, and a share of each shared one
+	WinCount    float64  `json:"win_count"`   // counts first places, and a shared first place only in part
 	// Confidence is ADR-018's tier for the number of questions that the model was voted on.
 	Confidence Confidence `json:"statistical_confidence"`
 }
@@ -201,8 +201,8 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	if m < 2 || ranked == 0 {
 		return true
 	}
-	// The number of candidates that share the first place. They cover the ranks from 0 to firsts-1, and best is the
-	// mean of these ranks.
+	// firsts is the number of candidates that share the first place. These candidates cover the ranks from 0 to
+	// firsts-1, and best is the mean of these ranks.
 	firsts := 2*best + 1
 	for _, r := range rows {
 		rank := r.rank
@@ -281,7 +281,8 @@ func places(entries []LeaderboardEntry) {
 	}
 }
 
-// boards returns the boards of some sessions. They have only the models in the argument shown, which is sorted.
+// boards returns the boards of some sessions. The boards list only the models in the argument shown, which is
+// sorted.
 func (c *Collector) boards(sessions []standings, shown []string) []Board {
 	councils := stat.Groups{}
 	of := func(s standings) string { // any model of a session stands for its council

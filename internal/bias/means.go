@@ -10,14 +10,14 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// questionSum holds the number and the sum of one reviewer's or model's scores of one question.
+// questionSum holds the number and the sum of the scores on one question that enter one mean.
 type questionSum struct {
 	cluster  int
 	n, total float64
 }
 
-// sums are the scores behind a mean, by question. Scores of one question share its answers, so they are not
-// independent.
+// sums holds the scores that a mean is computed from, by question. Scores on one question are added up, because
+// they share its answers and so are not independent.
 type sums []questionSum
 
 // add adds a score. The caller adds all scores of one question before those of the next.
@@ -65,11 +65,11 @@ func (s sums) within(lowest, highest float64) (low, high *float64) {
 	return new(max(lowest, total/n-half)), new(min(highest, total/n+half))
 }
 
-// zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one question at a time. If
-// the means do not differ, z is undefined, and near that point it varies without bounds. So an interval is nil
-// below three questions, and if leaving out one question leaves a z undefined. It is also nil if it would include
-// every possible z. For R reviewers, |z| is at most (R-1)/sqrt(R). With two reviewers it always has this value, so
-// they have no interval.
+// zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one question at a time. An
+// interval is nil below three questions. It is nil if z is undefined when some question is left out. It is also nil
+// if it would include every possible z. z is undefined if the means do not differ, and varies without bounds if
+// they differ very little. For R reviewers, |z| is at most (R-1)/sqrt(R). With two reviewers |z| always has this
+// value, so there is no interval.
 func zIntervals(reviewers []sums) (low, high []*float64) {
 	low = make([]*float64, len(reviewers))
 	high = make([]*float64, len(reviewers))
@@ -141,8 +141,8 @@ func byQuestion(reviewers []sums) iter.Seq[[]questionSum] {
 		at := make([]int, len(reviewers))
 		question := make([]questionSum, len(reviewers))
 		for {
-			// The loop below sets this to the next question: the first one, of those not yet yielded, that some
-			// reviewer scored.
+			// The loop below sets cluster to the next question. This is the first question that some reviewer
+			// scored and that was not yet yielded.
 			cluster := math.MaxInt
 			for i, s := range reviewers {
 				if at[i] < len(s) {
@@ -177,14 +177,14 @@ type ModelPosition struct {
 	Count   int      `json:"count"`
 }
 
-// Split describes the sessions of one category or language. Splitting multiplies the number of figures, and with it
-// what chance finds among them. So no figure of a Split is tested.
+// Split describes the sessions of one category or language. No figure of a Split is tested, because among so many
+// figures some are large by chance.
 type Split struct {
 	By       string      `json:"by"`    // "category" or "language"
 	Value    *string     `json:"value"` // null for sessions whose caller named none
 	Sessions int         `json:"sessions"`
 	Records  int         `json:"records"` // counts records with a score
-	Models   []SplitMean `json:"models"`  // are sorted by id and leave out own answers
+	Models   []SplitMean `json:"models"`  // are sorted by model id and leave out own answers
 }
 
 // SplitMean is the mean score of one model in a Split.
@@ -294,7 +294,7 @@ func (g totals) describe(r *Report, names []string, split string) {
 	slices.SortFunc(r.Splits, func(a, b Split) int { return cmp.Compare(value(a.Value), value(b.Value)) })
 }
 
-// value returns a key that sorts sessions without a name last.
+// value returns a sort key for the value of a Split. Sessions without a value are sorted last.
 func value(name *string) string {
 	if name == nil {
 		return "\xff"
@@ -302,9 +302,9 @@ func value(name *string) string {
 	return *name
 }
 
-// SeriesPoint describes the sessions of one rolling window (ADR-018). Neighbouring windows share half of their
-// sessions, so their figures are not independent. They show where to look. The tests are those of drift and change
-// points.
+// SeriesPoint describes the sessions of one rolling window (ADR-018). Its figures only show where to look. They are
+// not tested, because neighbouring windows share half of their sessions and so are not independent. The report
+// tests drift and change points instead.
 type SeriesPoint struct {
 	Start     time.Time     `json:"start"` // when its first session started
 	End       time.Time     `json:"end"`   // when its last session started
@@ -318,7 +318,7 @@ type SeriesPoint struct {
 type SeriesValue struct {
 	ReviewerID        string  `json:"reviewer_id"`
 	RelativeHarshness float64 `json:"relative_harshness"`
-	Sessions          int     `json:"sessions"` // counts sessions behind the mean
+	Sessions          int     `json:"sessions"` // counts the sessions that the mean was computed from
 }
 
 const (
@@ -327,7 +327,7 @@ const (
 )
 
 // series returns the rolling windows, oldest first. Each has twenty sessions or more and begins in the middle of
-// the one before. With fewer than twenty sessions there is no window.
+// the window before it. With fewer than twenty sessions there is no window.
 func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
 	n := len(w.sessions)
 	step := max(seriesWindow/2, (n+seriesPoints)/(seriesPoints+1))

@@ -71,21 +71,21 @@ type Metric struct {
 	// AlsoChanged says what else changed at the time of a change that was found.
 	AlsoChanged []Alongside `json:"also_changed,omitempty"`
 
-	// Clusters counts the sessions that the figure rests on, where those of one question count once.
+	// Clusters counts the sessions that the figure is computed from. Sessions of one question count once.
 	Clusters         int      `json:"clusters"`
 	StandardError    *float64 `json:"standard_error"`
 	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered error, for comparison
 	Test             *Test    `json:"test"`
-	// Members are the figures behind a headline, such as one for each reviewer. Alone they prove nothing. The text,
-	// the CSV form and the page list them only if something was found at the headline, or if the metric is not
-	// tested.
+	// Members are the figures that a headline is computed from, such as one for each reviewer. A member alone
+	// proves nothing. The text, the CSV form and the page list members only if something was found at the headline,
+	// or if the metric is not tested.
 	Members []Metric `json:"members"`
 
 	// InCommon is true for a member that shows what all reviewers have in common.
 	InCommon bool `json:"in_common,omitempty"`
 
-	// Coarse is true if the graded-response model tells only few scores of a reviewer apart. The effect must then
-	// be at least Delta on the reviewer's own scale too.
+	// Coarse is true if the graded-response model distinguishes only few scores of a reviewer. The effect must then
+	// also be at least Delta on the reviewer's own scale.
 	Coarse bool `json:"-"`
 	// Among is the number of tested members of the same kind, times the number of kinds. The significance level of a
 	// member is divided by this number.
@@ -148,7 +148,7 @@ func kindOf(name string) Kind {
 	}
 }
 
-// Found returns the verdict for a metric of kind k that is significant and at least delta.
+// Found returns the verdict for a metric of kind k whose effect is significant and at least delta.
 func (k Kind) Found() Verdict {
 	switch k {
 	case KindLevel:
@@ -162,7 +162,8 @@ func (k Kind) Found() Verdict {
 	return VerdictFavour
 }
 
-// none is called for a metric of kind k whose 90 % interval lies inside +-delta. It returns the verdict.
+// none is the counterpart of Found. It returns the verdict for a metric of kind k whose 90 % interval lies inside
+// +-delta.
 func (k Kind) none() Verdict {
 	if k == KindLevel {
 		return VerdictAlike
@@ -314,7 +315,7 @@ func (m *Metric) missing(reason string) {
 }
 
 // tooFew returns a reason that says how many sessions there are and how many are needed. If several sessions asked
-// the same question or tell little about the figure, it says how many they count as.
+// the same question or tell little about the figure, the reason also says how many sessions count.
 func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
 		return fmt.Sprintf("%d sessions count as %d, because sessions that asked one question count once, "+
@@ -390,8 +391,8 @@ func (m *Metric) setContrast(of stat.Contrast) {
 	}
 }
 
-// adjust adjusts the p values of some metrics together and sets their q values. These are the metrics that have a p
-// and for which the function belongs returns true. adjust returns them.
+// adjust selects the metrics that have a p and for which the function belongs returns true. It adjusts their p
+// values together, sets their q values, and returns the selected metrics.
 func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
@@ -407,8 +408,8 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	return tested
 }
 
-// withoutMembers returns why no member has a figure. If the scores of some member do not vary enough, it returns
-// that reason.
+// withoutMembers returns the reason why no member has a figure. If a member has the reason that its scores do not
+// vary enough, withoutMembers returns this reason. If no member has it, withoutMembers returns its last argument.
 func withoutMembers(members []Metric, otherwise string) string {
 	for _, own := range []string{noVariation, nearlyConstant} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
@@ -431,8 +432,8 @@ func (m *Metric) showMember(member *Metric) {
 	m.Confidence = member.Confidence
 }
 
-// takeFigure copies the figure of a member that was chosen from that number of members. It makes the interval
-// wider, so that it holds for all of these members at once (Bonferroni).
+// takeFigure copies the figure of a member. The argument among is the number of members that it was chosen from.
+// takeFigure makes the interval wider, so that it holds for all of these members at once (Bonferroni).
 func (m *Metric) takeFigure(from *Metric, among int) {
 	m.Subject = from.Subject
 	m.PointEstimate = from.PointEstimate
@@ -472,7 +473,8 @@ func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < leve
 // passes reports whether a metric is significant, and large enough to count.
 func (m *Metric) passes() bool { return m.significant() && m.counts() }
 
-// counts reports whether an effect is at least delta, and for coarse scales also on the reviewer's own scale.
+// counts reports whether an effect is at least delta. For a coarse scale, the effect must also be at least delta on
+// the reviewer's own scale.
 func (m *Metric) counts() bool {
 	return math.Abs(*m.PointEstimate) >= *m.Delta && !(m.Coarse && math.Abs(*m.OwnScale) < *m.Delta)
 }
@@ -526,8 +528,8 @@ func (m *Metric) notShown() string {
 		*m.MinimumDetectableEffect, m.Unit)
 }
 
-// negligible reports whether the 90 % interval lies within +-delta. If a headline has tested members, the intervals
-// of all of them must.
+// negligible reports whether the 90 % interval lies within +-delta. If a headline has tested members, the interval
+// of every member must lie within +-delta, and every member must have one.
 func (m *Metric) negligible() bool {
 	if len(m.tested()) == 0 {
 		return m.inside()

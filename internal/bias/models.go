@@ -12,8 +12,8 @@ import (
 // regressor.
 const maxSlate = 64
 
-// tally counts the clusters, sessions and records behind a figure. The caller adds the sessions in the order of
-// their clusters.
+// tally counts the clusters, sessions and records that a figure is computed from. The caller adds the sessions in
+// the order of their clusters.
 type tally struct {
 	clusters, sessions, records int
 	cluster, session            int // the numbers of the last cluster and session, plus 1
@@ -55,13 +55,14 @@ type models struct {
 	shared [maxSlate + 1]tally
 	placed []tally // counts the scores in ordered by reviewer
 
-	// place is the first regressor of the positions in slates of a size, or -1 if there is none.
+	// place holds, for each size of slate, the index of the first regressor of the positions. It is -1 if there is
+	// none.
 	place  [maxSlate + 1]int
 	places int // number of position regressors
 }
 
-// newModels adds every score of the window to all tallies that count it. If enough questions have slates of one
-// size, the positions in such slates get regressors.
+// newModels counts every score of the window in the tallies. If enough questions have slates of one size, the
+// positions in such slates get regressors.
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
@@ -115,14 +116,14 @@ func newModels(w *window) *models {
 }
 
 // slate returns how many answers the reviewer of a cell was shown. It returns false if the position of the cell's
-// answer is not known.
+// answer is not known, or if the slate has only one answer or more than maxSlate answers.
 func (x *scores) slate(i, j int) (int, bool) {
 	size := x.shown[i]
 	return size, x.position[i][j] >= 0 && x.position[i][j] < size && size > 1 && size <= maxSlate
 }
 
 // setPlace sets the regressors of a cell's position, which have mean zero for each size of slate. It leaves them at
-// zero if the position is not known.
+// zero if slate returns false, or if slates of this size have no regressors.
 func (m *models) setPlace(x []float64, s *scores, i, j int) {
 	if size, ok := s.slate(i, j); ok && m.place[size] >= 0 {
 		code(x[m.place[size]:m.place[size]+size-1], s.position[i][j])
@@ -141,8 +142,9 @@ func code(x []float64, level int) {
 	}
 }
 
-// contrast returns the weights of all n coefficients that give a weighted sum of one factor's levels. The argument
-// first is the index of that factor's first coefficient.
+// contrast converts weights of one factor's levels into weights of the model's n coefficients. The last level has
+// no coefficient, because its effect is minus the sum of the others. The argument first is the index of the
+// factor's first coefficient.
 func contrast(n, first int, weights []float64) []float64 {
 	c := make([]float64, n)
 	last := len(weights) - 1
@@ -159,12 +161,12 @@ func only(n, level int) []float64 {
 	return weights
 }
 
-// testable returns the index of each member among the testable members, or -1 for the others, and the number of
-// testable members.
+// testable numbers the testable members. level holds the number of each member, from 0, or -1 for other members.
+// levels is the number of testable members.
 func testable(tallies []tally) (level []int, levels int) { return levelsFrom(preliminaryFrom, tallies) }
 
-// repeated does the same as testable for members with at least two questions. If a member answered one question
-// only, its own coefficient in the linear model leaves nothing for the length to explain.
+// repeated does the same for the members with at least two questions. A member with only one question is left out,
+// because its own coefficient in the linear model leaves nothing for the length to explain.
 func repeated(tallies []tally) (level []int, levels int) { return levelsFrom(2, tallies) }
 
 func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
@@ -180,8 +182,8 @@ func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
 }
 
 // sharedPositionModel returns the linear model of positions for sessions in which all reviewers saw one order. Its
-// other regressors are the candidates that have an index in the argument level. So it assumes that all answers of a
-// candidate have the same quality.
+// other regressors are the candidates that have an index in the argument level. The model assumes that all answers
+// of a candidate have the same quality.
 func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	return design{
 		Design: stat.Design{Regressors: size - 1 + levels - 1},

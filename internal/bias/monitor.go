@@ -19,10 +19,10 @@ const MonitorSchema = "2.0.0"
 const MonitorFrom = 100
 
 const (
-	// monitorLevel is the false discovery rate among the headlines, however often one looks.
+	// monitorLevel is the false discovery rate among the headlines, however often the monitor is computed.
 	monitorLevel = 0.05
-	// monitorTuned is the number of questions for which the mixture is tuned. No other mixture gives narrower
-	// intervals there.
+	// monitorTuned is the number of questions for which the mixture is tuned. For this number, no other mixture
+	// gives narrower intervals.
 	monitorTuned = 500
 )
 
@@ -31,9 +31,9 @@ const shadowPreference = "shadow_preference"
 
 const noEffect = "no effect shown"
 
-// Monitor says whether bias has begun. It may be computed each morning, or after each session. False alarms do not
-// become more likely if one looks often. It takes the sessions of the newest council. These have the same
-// council_config_version as the newest session that has one. If no session has a version, it takes all sessions.
+// Monitor says whether bias has begun. It may be computed each morning, or after each session, because this does
+// not make false alarms more likely. It uses the sessions of the newest council. These have the same
+// council_config_version as the newest session that has one. If no session has a version, it uses all sessions.
 type Monitor struct {
 	SchemaVersion string    `json:"schema_version"`
 	GeneratedAt   time.Time `json:"generated_at"`
@@ -45,8 +45,8 @@ type Monitor struct {
 	Filters       []Filter `json:"filters,omitempty"`
 	// SessionsNeeded is how many sessions are missing before there are figures.
 	SessionsNeeded int `json:"sessions_needed"`
-	// RetentionDays is the age from which records are deleted, or null if they never are. After a deletion the
-	// monitor, and its bound on false alarms, begin again with the oldest records that are left.
+	// RetentionDays is the age from which records are deleted, or null if records are never deleted. After a
+	// deletion the monitor, and its bound on false alarms, begin again with the oldest records that are left.
 	RetentionDays *int      `json:"retention_days"`
 	Headline      string    `json:"headline"` // says in one sentence what was found
 	Level         float64   `json:"level"`    // the share of alarms that may be false
@@ -63,11 +63,12 @@ type Watched struct {
 	Unit string `json:"unit"`
 	// Subject is the member that the figure comes from, or "" if the headline has no members. If no effect was
 	// found, it is the member with the greatest e value. If an effect was found, it is the member with the largest
-	// effect among those that show it. There is one exception: if a member in common shows it and has the greatest
-	// e value, Subject is that member.
+	// effect among the members that show the effect. There is one exception: if a member in common shows the effect
+	// and has the greatest e value, Subject is that member.
 	Subject       string   `json:"subject"`
 	PointEstimate *float64 `json:"point_estimate"`
-	// CILower and CIUpper are a 95 % interval. It holds for all members at once, however often one looks.
+	// CILower and CIUpper are a 95 % interval. It holds for all members at once, however often the monitor is
+	// computed.
 	CILower *float64 `json:"ci_lower"`
 	CIUpper *float64 `json:"ci_upper"`
 	// LogE is the natural logarithm of an e value. The e value is evidence against the hypothesis that there is no
@@ -76,7 +77,7 @@ type Watched struct {
 	// is no figure.
 	LogE    *float64 `json:"log_e"`
 	Members int      `json:"members"` // the number of members in the mean of LogE
-	// Clusters counts the sessions behind the figure, where those of one question count once.
+	// Clusters counts the sessions that the figure is computed from. Sessions of one question count once.
 	Clusters int `json:"clusters"`
 	// Delta is the least effect that counts, in Unit. If it is null, any effect counts.
 	Delta *float64 `json:"delta"`
@@ -174,8 +175,8 @@ type watchedFigure struct {
 	logE float64
 }
 
-// watch returns the estimates behind a headline that rest on enough questions. These are its tested members or, if
-// there are none, its own figure.
+// watch returns the estimates that the monitor uses for a headline. These are its tested members or, if there are
+// none, its own figure. watch leaves out estimates without a p and estimates from too few questions.
 func (m *Metric) watch() []watchedFigure {
 	all := m.tested()
 	if len(all) == 0 {
@@ -192,10 +193,10 @@ func (m *Metric) watch() []watchedFigure {
 	return figures
 }
 
-// mixture returns the distribution behind the e values and the intervals of a monitor.
+// mixture returns the distribution that the e values and the intervals of a monitor are computed from.
 func mixture() stat.Mixture { return stat.TunedMixture(monitorLevel, monitorTuned) }
 
-// newWatched returns a headline without a decision.
+// newWatched returns a headline of the monitor before decide sets whether an effect is found.
 func newWatched(m *Metric, figures []watchedFigure) Watched {
 	w := Watched{Name: m.Name, Kind: m.Kind, Unit: m.Unit, Members: len(figures), Delta: m.Delta, Clusters: m.Clusters}
 	if len(figures) == 0 {
@@ -231,7 +232,7 @@ func (w *Watched) show(m *Metric, among int) {
 	w.CIUpper = new(*m.PointEstimate + half)
 }
 
-// watchShadow returns the preference in shadow sessions without a decision.
+// watchShadow returns the headline of the shadow sessions before decide sets whether an effect is found.
 func watchShadow(shadow []float64) Watched {
 	w := Watched{
 		Name:     shadowPreference,
@@ -253,9 +254,9 @@ func watchShadow(shadow []float64) Watched {
 	return w
 }
 
-// decide says at which headlines an effect is found. The e-BH procedure (see [stat.EBH]) must select the headline
-// among those of its kind. If there is a least effect that counts, the figure must also be at least that large. A
-// headline without an e value counts as one with the e value 0.
+// decide sets for each headline whether an effect is found. The e-BH procedure (see [stat.EBH]) must select the
+// headline among those of its kind. If there is a least effect that counts, the figure must also be at least that
+// large. A headline without an e value counts as one with the e value 0.
 func (m *Monitor) decide(figures [][]watchedFigure) {
 	for _, kind := range []Kind{KindFavour, KindLevel} {
 		var of []int

@@ -13,8 +13,8 @@ import (
 // orderDraws is how many alternative orders of a session are drawn.
 const orderDraws = 399
 
-// After fewDraws draws, the drawing stops if the least possible p is above fewOrders. There are then too few
-// different orders.
+// After fewDraws draws, the drawing stops if the least possible p is above fewOrders, because there are then too
+// few different orders.
 const fewDraws, fewOrders = 50, 1.0 / 7
 
 // orders holds the positions in which reviewers saw candidates in one session, and the residuals of the scores
@@ -25,8 +25,8 @@ type orders struct {
 	at       [][]int
 	residual [][]float64 // is NaN without a score
 	// author holds, for each reviewer, its own answer or, if it wrote none, the first answer of a twin. It is -1 if
-	// there is neither. This answer decides which row of the balanced design the reviewer takes if it does not see
-	// own answers.
+	// there is neither. If reviewers do not see their own answers, this answer decides which row of the balanced
+	// design the reviewer takes.
 	author     []int
 	ownShown   bool
 	candidates int
@@ -174,8 +174,9 @@ func (o orders) test() (p, least float64) {
 
 // draw draws alternative orders by the design of the session. Under a separate order for each reviewer it shuffles
 // the positions of each reviewer. Under balanced orders reviewers exchange their rows of the design, and candidates
-// their columns. An author that does not see its own answer takes the row that belongs to the new column of this
-// answer. The answers of its twins follow.
+// their columns. If an author does not see its own answer, this answer takes the column of another author's answer,
+// and the author takes the row of that other author. The answers of its twins take the columns of the other
+// author's twins.
 func (o orders) draw(random *rand.Rand, into [][]int) {
 	if o.design == council.OrderPerReviewer {
 		for i, row := range o.at {
@@ -222,7 +223,7 @@ func (o orders) draw(random *rand.Rand, into [][]int) {
 // positions.
 type group []int
 
-// shuffle sets to[i], for each i in the group, to a random member of the group. No two members get the same one.
+// shuffle sets to[i], for each i in the group, to a random member of the group. Each member is used once.
 func (g group) shuffle(random *rand.Rand, to []int) {
 	for _, i := range g {
 		to[i] = i

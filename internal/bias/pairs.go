@@ -39,7 +39,7 @@ type Accuracy struct {
 	ShownLast  stat.Estimate `json:"shown_last"`
 }
 
-// pairwise reports whether no session has more than two answers, and some have two.
+// pairwise reports whether no session has more than two answers, and at least one session has two.
 func (w *window) pairwise() bool {
 	two := false
 	for i := range w.sessions {
@@ -53,8 +53,9 @@ func (w *window) pairwise() bool {
 	return two
 }
 
-// judged holds how one reviewer judged pairs, by question. right and reviews count right reviews and all reviews.
-// Their two numbers are for reviews that showed the correct answer first, and last.
+// judged holds how one reviewer judged pairs, by question. right counts the reviews that were right, and reviews
+// counts all reviews. The first of the two numbers is for reviews that showed the correct answer first. The second
+// is for reviews that showed it last.
 type judged struct {
 	orders         map[int]bothOrders
 	right, reviews map[int][2]float64
@@ -118,7 +119,7 @@ func (x *scores) oneCorrect(i int) bool {
 	return min(correct[0], correct[1]) == 0 && max(correct[0], correct[1]) == 1
 }
 
-// grade counts a review of two answers. Exactly one of them is correct.
+// grade adds the review of two answers by one reviewer to the counts. Exactly one of the answers must be correct.
 func (j *judged) grade(x *scores, i int) {
 	if j.reviews == nil {
 		j.right = map[int][2]float64{}

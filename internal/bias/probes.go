@@ -27,10 +27,10 @@ type ProbeChange struct {
 	LaterQuestions   int `json:"later_questions"`
 }
 
-// CompareProbes compares two probes, each of one run or of several pooled runs. It returns the reviewers by id. The
-// two probes have different answers, even if the questions are the same. So CompareProbes compares how a reviewer
-// scores relative to the other reviewers of the same answers. For unpaired questions the interval is Welch's
-// (1947), for paired ones Student's.
+// CompareProbes compares two probes, each of one run or of several pooled runs. It returns the reviewers by id. It
+// compares how a reviewer scores relative to the other reviewers of the same answers, because the two probes have
+// different answers even if the questions are the same. For unpaired questions the interval is Welch's (1947), for
+// paired ones Student's.
 func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
 	before := slices.Collect(earlier)
 	after := slices.Collect(later)
@@ -64,8 +64,8 @@ func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeCha
 	return out
 }
 
-// compare sets the change of the relative harshness from x, the earlier probe, to y, the later one. Both are by
-// question.
+// compare sets the change of the relative harshness between two probes. x holds the relative harshness on each
+// question of the earlier probe, and y on each question of the later probe.
 func (c *ProbeChange) compare(x, y map[string]float64) {
 	var differences []float64
 	for _, question := range slices.Sorted(maps.Keys(x)) {
@@ -111,7 +111,7 @@ func (c *ProbeChange) set(change, se, df float64) {
 
 // harshnessByQuestion returns the relative harshness of each reviewer on each question. This is what the reviewer
 // adds to the mean scores of the same frozen answers, without own answers. Blocks whose keys or hashes belong to
-// one question count once. asked says which keys and hashes these are.
+// one question count once. Each group in asked holds the keys and hashes of one question.
 func harshnessByQuestion(records []council.BiasMetricRecord, asked stat.Groups) map[string]map[string]float64 {
 	blocks := map[string]*scoredBlock{}
 	for i := range records {

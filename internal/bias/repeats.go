@@ -15,8 +15,8 @@ type Repeats struct {
 	Questions int `json:"questions"` // counts the known questions of the window
 	// Unknown counts sessions whose question is not known. Each counts as a separate question.
 	Unknown int `json:"unknown"`
-	// Alike counts unknown sessions that repeat an earlier one of the same category: the candidates are the same
-	// and their answers exactly as long. Most of them ask a question again.
+	// Alike counts sessions with an unknown question that look like an earlier such session. The category, the
+	// candidates and the lengths of their answers are the same. Most of these sessions ask a question again.
 	Alike int `json:"alike"`
 	// SecretMade is when the secret of question keys was last replaced, if the window holds keys of both secrets. A
 	// question that was asked both before and after that time counts as two.
@@ -63,8 +63,8 @@ func (c *Collector) repeats(in []*session) Repeats {
 	return r
 }
 
-// answers returns a text of the category, the candidates and the lengths of their answers. It is "" for fewer than
-// two candidates. The rows must be sorted by reviewer and candidate.
+// answers returns a key that consists of the category, the candidates and the lengths of their answers. It is ""
+// for fewer than two candidates. The rows must be sorted by reviewer and candidate.
 func (s *session) answers() string {
 	lengths := map[int32]int32{}
 	text := []byte(s.category)

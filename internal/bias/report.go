@@ -94,8 +94,8 @@ type Window struct {
 	End      *time.Time `json:"end"`   // when the last session started
 	Sessions int        `json:"sessions"`
 	Records  int        `json:"records"` // counts records with or without a score
-	// Days and Newest are the limits of the window, or 0 for no limit. The window takes the sessions that started
-	// within Days times 24 h before the report, and of these the newest, at most Newest.
+	// Days and Newest are the limits of the window, or 0 for no limit. Sessions enter if they started within Days
+	// times 24 h before the report. If there are more than Newest such sessions, only the newest ones enter.
 	Days   int `json:"limit_days,omitempty"`
 	Newest int `json:"limit_sessions,omitempty"`
 }
@@ -116,7 +116,7 @@ type Profile struct {
 	ReviewerID string  `json:"reviewer_id"`
 	Mean       float64 `json:"mean"` // 1 to 10
 	// MeanLower and MeanUpper are the 95 % interval of the mean over questions. The interval says how far Mean may
-	// lie from the mean over all questions of this kind. They are null below two questions.
+	// lie from the mean over all questions of this kind. MeanLower and MeanUpper are null below two questions.
 	MeanLower *float64 `json:"mean_ci_lower"`
 	MeanUpper *float64 `json:"mean_ci_upper"`
 	Std       *float64 `json:"std"` // with n-1; null for a single score
@@ -150,7 +150,7 @@ type Position struct {
 	Count   int      `json:"count"`
 }
 
-// pairs holds the values behind a correlation.
+// pairs holds the values that a correlation is computed from.
 type pairs struct {
 	tally
 	x, y    []float64
@@ -330,9 +330,9 @@ func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	return m
 }
 
-// runTogether runs the parts of a report concurrently. A panic in one of these goroutines would end the process. So
-// runTogether recovers it, and panics itself when all parts have ended. The caller of the report can recover from
-// that.
+// runTogether runs the parts of a report concurrently. If a part panics, runTogether recovers the panic, waits
+// until all parts have ended, and panics itself. The caller of the report can recover from that panic. Without
+// this, a panic in one of the goroutines would end the process.
 func runTogether(parts ...func()) {
 	var group sync.WaitGroup
 	panics := make([]any, len(parts))

@@ -9,8 +9,8 @@ import (
 
 const (
 	widest = 9 // the largest difference between two scores, in points
-	// An effect has a size in points as if scales had no ends, and one on the reviewers' own scales. The text has
-	// both if they differ by at least notableDifference points.
+	// notableDifference is the least difference between two sizes of an effect for which the text has both, in
+	// points. One size is in points as if scales had no ends. The other is in points on the reviewers' own scales.
 	notableDifference = 0.1
 )
 

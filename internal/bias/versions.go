@@ -14,7 +14,7 @@ type VersionChange struct {
 	Member   string    `json:"member"`
 	From     string    `json:"from"`
 	To       string    `json:"to"`
-	Start    time.Time `json:"start"`    // start of the first session with To after those with From
+	Start    time.Time `json:"start"`    // when the first session with To, after sessions with From, started
 	Sessions int       `json:"sessions"` // counts sessions with the new version since then
 }
 
@@ -73,8 +73,8 @@ func (c *Collector) served(s *session, rank []int, reviewers, candidates span) (
 
 func (s span) holds(member int) bool { return s.from <= member && member < s.to }
 
-// versionChanges returns the changes of version in the window by time, and those of one session by member. A change
-// that occurs again is listed once. This happens if a provider alternates between two versions.
+// versionChanges returns the changes of version in the window, sorted by time. Changes in the same session are
+// sorted by member. If a provider alternates between two versions, each change is listed once.
 func (w *window) versionChanges() []VersionChange {
 	changes := []VersionChange{}
 	last := map[string]string{} // the last version of each member

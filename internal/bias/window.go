@@ -108,7 +108,7 @@ func (c *Collector) window() window {
 		w.records += kept
 		in = append(in, s)
 		w.early = w.early || s.early
-		// Sessions of unknown questions are clusters of their own.
+		// Each session with an unknown question is a separate cluster.
 		known, ok := clusters[s.query]
 		if !ok || s.query == "" {
 			known = w.clusters
@@ -203,8 +203,8 @@ func (c *Collector) uniteQuestions() {
 type span struct{ from, to int }
 
 // matching returns the sorted names that a filter stands for. This is the name equal to the filter or, if there is
-// none, all names that begin with it. An empty filter stands for all. matching appends a filter that is not itself
-// a name to the filters.
+// none, all names that begin with the filter. An empty filter stands for all names. If a filter is not empty and is
+// not itself a name, matching appends it to the filters.
 func matching(filters []Filter, names []string, field, asked string) (span, []Filter) {
 	if asked == "" {
 		return span{0, len(names)}, filters
@@ -327,8 +327,8 @@ func (x *scores) narrow(reviewers, candidates span) {
 	}
 }
 
-// The argument levels is a sorted list of members. among returns the range of its indices whose members are in the
-// span. The range is empty if there are none.
+// among returns the range of indices in levels whose members are in the span. The argument levels is a sorted list
+// of members. The range is empty if no member is in the span.
 func (s span) among(levels []int) (from, to int) {
 	from, _ = slices.BinarySearch(levels, s.from)
 	to, _ = slices.BinarySearch(levels, s.to)
@@ -348,7 +348,7 @@ func (x *scores) records() int {
 	return n
 }
 
-// oneOrder reports whether all reviewers saw the answers in one order. That is so if no two reviewers saw two
+// oneOrder reports whether all reviewers saw the answers in one order. This is true if no two reviewers saw two
 // answers in opposite orders.
 func oneOrder(position [][]int) bool {
 	for i, a := range position {
