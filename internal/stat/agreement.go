@@ -8,10 +8,11 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// perfect is the |r| from which a correlation counts as 1. The difference from 1 is rounding error.
+// perfect is the least |r| that counts as a correlation of 1. A smaller difference from 1 is rounding error.
 const perfect = 1 - 1e-12
 
-// Pearson returns Pearson's r of the pairs (x, y). It returns false below three pairs and if x or y does not vary.
+// Pearson returns Pearson's r of the pairs (x, y). It returns false for fewer than three pairs, and if x or y does
+// not vary.
 func Pearson(x, y []float64) (float64, bool) {
 	if len(x) < 3 || Constant(x) || Constant(y) {
 		return 0, false
@@ -20,7 +21,7 @@ func Pearson(x, y []float64) (float64, bool) {
 }
 
 // PearsonP returns the two-sided p of Pearson's r over n pairs, for the hypothesis that x and y are independent. n
-// must be above 2. t = r sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of freedom. A perfect r has p =
+// must be above 2. t = r sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of freedom. For a perfect r, p is
 // 0.
 func PearsonP(r float64, n int) float64 {
 	if math.Abs(r) >= perfect {
@@ -72,16 +73,16 @@ func KendallTau(x, y []float64) (float64, bool) {
 // for m raters of n items. S is the sum of squared deviations of the items' rank sums from their mean. T is the sum
 // of t^3-t over all groups of t tied values.
 //
-// An item's deviation is half a sum over the other items. Each term is how many raters put the item before the
-// other one, minus how many put it after. If ratings are missing (NaN), each term is divided by the number of
-// raters that compare the two items (Durbin 1951). The correction is then T divided by the sum of k^3-k over the
-// raters, where k is the number of items that a rater rates. W is limited to 1, because ties weigh more in a row
-// with few items and could make W larger.
+// An item's deviation is half a sum over the other items. Each term is the number of raters that put the item before
+// the other item, minus the number that put it after the other item. If ratings are missing (NaN), each term is
+// divided by the number of raters that compare the two items (Durbin 1951). The correction is then T divided by the
+// sum of k^3-k over the raters, where k is the number of items that a rater rates. W is limited to 1, because ties
+// weigh more in a row with few items and could make W larger.
 //
-// Chance alone gives more than 0. Raters that order all items by chance have a mean W of 1/m. n raters that each
-// leave out one item, a different one each, have a mean W of n/((n-2)(n+1)).
+// W is above 0 even if raters order the items by chance. If all raters order all items by chance, the mean of W is
+// 1/m. If each of n raters leaves out one of n items, a different one each, the mean of W is n/((n-2)(n+1)).
 //
-// KendallW returns false if fewer than two raters compare some two items, because one rater only agrees with
+// KendallW returns false if fewer than two raters rate both items of some pair, because one rater only agrees with
 // itself. It also returns false if every rater rates all items the same.
 func KendallW(y [][]float64) (float64, bool) {
 	full := 0
@@ -132,15 +133,18 @@ func KendallW(y [][]float64) (float64, bool) {
 	return min(1, 3*squares/float64(n*n*n-n)*float64(full)/float64(full-ties)), true
 }
 
-// ICC returns the intraclass correlation ICC(1) of repeated values, at least two for each item, and the standard
-// deviation within items. It uses the one-way analysis of variance:
+// ICC returns the intraclass correlation ICC(1) of repeated values, and the standard deviation within items. Each
+// item must have at least two values. Both figures come from the one-way analysis of variance:
 //
 //	ICC(1) = (MSB - MSW) / (MSB + (k-1) MSW),
 //
-// with the F interval of McGraw and Wong (1996) and the chi-square interval of the deviation. k is the number of
-// values of each item. If items differ in this number n, k is (N - sum n^2/N) / (items - 1), where N is the number
-// of all values. The interval is then approximate (Searle, Linear Models, 1971). The ICC is undefined below two
-// items and if no value differs. Its interval is undefined if the values of each item are equal.
+// k is the number of values of each item. If the items have different numbers n of values, k is (N - sum n^2/N) /
+// (items - 1), where N is the number of all values.
+//
+// The interval of ICC(1) is the F interval of McGraw and Wong (1996). It is approximate if the items have different
+// numbers of values (Searle, Linear Models, 1971). The interval of the deviation is the chi-square interval. ICC(1)
+// is undefined for fewer than two items, and if all values are equal. Both intervals are undefined if each item has
+// equal values.
 func ICC(items [][]float64) (icc, withinSD Estimate) {
 	n := 0.0
 	sum := 0.0

@@ -11,16 +11,16 @@ const (
 	unbounded = 40
 	// leastCell is the least probability of a cell, so that its logarithm is finite.
 	leastCell = 1e-12
-	// maxCorrelation is the largest absolute correlation that a binormal takes.
+	// maxCorrelation is the largest absolute correlation that a binormal may have.
 	maxCorrelation = 0.97
-	// maxSeries is the largest absolute correlation for which probabilities are sums of powers. maxTerms is the
-	// largest number of powers.
+	// maxSeries is the largest absolute correlation for which probabilities are computed as sums of powers of the
+	// correlation. maxTerms is the largest number of powers in such a sum.
 	maxSeries = 0.6
 	maxTerms  = 28
 )
 
-// side holds a sign for each bound of an interval. The probability of the interval is a value at the high bound, with
-// the sign +, and a value at the low bound, with the sign -.
+// side holds the sign of each bound of an interval: + for the high bound and - for the low bound. The probability of
+// an interval is the distribution function at the high bound minus the same function at the low bound.
 var side = [2]float64{1, -1} //nolint:gochecknoglobals // it is never written
 
 // interval is an interval of a standard normal variate, from its low bound (excluded) to its high bound (included).
@@ -32,12 +32,12 @@ type interval struct {
 	terms   []hermiteTerm
 }
 
-// hermiteTerm is a coefficient of the tetrachoric series, which is a sum of powers of the correlation. Each term
-// belongs to one interval and one power. The field by holds the derivatives of the coefficient by the bounds of the
-// interval. The probability of a cell is the sum over n of rho^n times the coefficients of both intervals. For n >
-// 0 the coefficient is phi(t) h_(n-1)(t) / sqrt(n) at the high bound minus the same at the low bound. h_n are the
-// normalised Hermite polynomials. For n = 0 the coefficient is the probability of the interval (Pearson 1900;
-// Kendall 1941).
+// hermiteTerm is a coefficient of the tetrachoric series, which is a sum of powers of the correlation. Each
+// coefficient belongs to one interval and one power. The field by holds the derivatives of the coefficient by the
+// bounds of the interval. The probability of a cell is the sum over n of rho^n times the coefficients of both
+// intervals. For n > 0 the coefficient is phi(t) h_(n-1)(t) / sqrt(n) at the high bound minus the same at the low
+// bound. h_n are the normalised Hermite polynomials. For n = 0 the coefficient is the probability of the interval
+// (Pearson 1900; Kendall 1941).
 type hermiteTerm struct {
 	value float64
 	by    [2]float64
@@ -130,9 +130,9 @@ func newBinormal(rho float64) binormal {
 	return d
 }
 
-// cell holds the probability that one variate is in an interval x and the other one in an interval y. It has the
-// derivatives of that probability by the bounds of both intervals, and the second derivatives by a bound of x and a
-// bound of y. Such a second derivative is the density at a corner, with its sign.
+// cell holds the probability that one variate is in an interval x and the other one in an interval y. It also holds
+// the derivatives of that probability by the bounds of both intervals, and the second derivatives by a bound of x and
+// a bound of y. Such a second derivative is the density at a corner, with the sign of the corner.
 type cell struct {
 	p    float64
 	x, y [2]float64
@@ -165,8 +165,8 @@ func (d *binormal) cell(x, y *interval) cell {
 	return c
 }
 
-// integrate sets the cell by an integral instead of the series. The probability is that of independent variates
-// plus, for each corner, the integral of
+// integrate sets the cell by an integral instead of the series. The probability of the cell is its probability for
+// independent variates, plus one term for each corner. The term is, with the sign of the corner, the integral of
 //
 //	exp(-(h^2 + k^2 - 2 h k sin t) / (2 cos^2 t)) / (2 pi)
 //
@@ -196,7 +196,7 @@ func (d *binormal) integrate(x, y *interval, c *cell) {
 }
 
 // binormalLog is the logarithm of the probability of a cell, with its first and second derivatives by the bounds of
-// x, by those of y and by the correlation. Bounds are in the order high, low.
+// x, by the bounds of y and by the correlation. Bounds are in the order high, low.
 type binormalLog struct {
 	log        float64
 	x, y       [2]float64

@@ -49,8 +49,8 @@ func Binomial(n int, p float64, random *rand.PCG) int {
 }
 
 // BenjaminiHochberg returns the q values of a family of p values, in their order. Of m tests, the one with the k-th
-// smallest p has the value p m/k. The q of a test is the least of these values over the test itself and the tests
-// with greater p (Benjamini and Hochberg 1995).
+// smallest p has the value p m/k. The q of a test is the least of the values of this test and of all tests with
+// greater p (Benjamini and Hochberg 1995).
 func BenjaminiHochberg(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, greatest first
 	for i := range order {
@@ -66,8 +66,8 @@ func BenjaminiHochberg(p []float64) []float64 {
 	return q
 }
 
-// Holm returns the adjusted p values of a family, in their order. Reject the hypotheses whose adjusted p is below a
-// level: the probability of any false rejection is then below that level. It is a step-down test (Holm 1979).
+// Holm returns the adjusted p values of a family, in their order. If a caller rejects the hypotheses whose adjusted p
+// is below a level, the probability of any false rejection is below that level. Holm is a step-down test (Holm 1979).
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, least first
 	for i := range order {
@@ -84,9 +84,9 @@ func Holm(p []float64) []float64 {
 }
 
 // McNemar returns exact p values of paired binary outcomes (McNemar 1947). first counts the pairs in which only the
-// first outcome is 1, and second those in which only the second is. twoSided is the p for any difference, better is
-// the one-sided p for the first being better, and mid is the mid-p for any difference (Fagerland, Lydersen and
-// Laake 2013).
+// first outcome is 1, and second counts the pairs in which only the second outcome is 1. twoSided is the p for any
+// difference. better is a one-sided p: if it is small, the first outcome is 1 more often. mid is the mid-p for any
+// difference (Fagerland, Lydersen and Laake 2013).
 func McNemar(first, second int) (twoSided, better, mid float64) {
 	n := first + second
 	if n == 0 {
@@ -114,9 +114,9 @@ func PoissonBinomial(p []float64) []float64 {
 	return chances
 }
 
-// SignTest returns the exact two-sided p of the sum of x, if chance gives each value its sign. p is the probability
-// that the sum with random signs is at least as far from 0 (Fisher 1935). If all values are 1 or -1, it is the
-// binomial test.
+// SignTest returns the exact two-sided p of the sum of x, for the hypothesis that each value has a random sign. p is
+// the probability that the sum with random signs is at least as far from 0 (Fisher 1935). If all values are 1 or -1,
+// it is the binomial test.
 func SignTest(x []int) float64 {
 	sum := 0
 	span := 0
@@ -159,10 +159,10 @@ func score(p, size, z float64) Estimate {
 }
 
 // ClusteredShare returns the share of hits among trials that come in clusters, with its 95 % interval. The interval
-// is Wilson's, with Student's quantile for the clusters. As the number of trials it uses how many independent
-// trials would have the same variance (Kish 1965). This is at least the number of clusters and at most the number
-// of trials. The variance comes from leaving out one cluster at a time. There is no interval below two clusters,
-// and no share without trials.
+// is Wilson's, with Student's quantile for the clusters. In place of the number of trials it uses the effective
+// number, which is the number of independent trials with the same variance (Kish 1965). The effective number is at
+// least the number of clusters and at most the number of trials. The variance comes from leaving out one cluster at a
+// time. For fewer than two clusters there is no interval. Without trials there is no share.
 func ClusteredShare(hits []float64, trials []int) Estimate {
 	k := 0.0
 	n := 0.0
@@ -195,11 +195,12 @@ func ClusteredShare(hits []float64, trials []int) Estimate {
 	return score(p, size, StudentQuantile(0.975, clusters-1))
 }
 
-// AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error. Its
-// arguments are the sum and the number of the differences in each cluster, for at least two clusters. It adds two
-// differences, 1 and -1, each as a cluster (Bonett and Price 2012), and leaves out one cluster at a time. A t
-// interval from this mean and error, on one degree of freedom less than there are clusters, keeps its level even if
-// most differences are 0. The plain t interval does not.
+// AdjustedMean returns the mean of differences from -1 to 1 that come in clusters, and its standard error. The
+// arguments sums and counts have the sum and the number of the differences in each cluster, for at least two
+// clusters. AdjustedMean adds two differences, 1 and -1, each as a cluster (Bonett and Price 2012). The standard
+// error comes from leaving out one cluster at a time. Use the mean and the error for a t interval with one degree of
+// freedom less than there are clusters. This interval keeps its level even if most differences are 0. The plain t
+// interval does not.
 func AdjustedMean(sums, counts []float64) (mean, se float64) {
 	total := 0.0
 	n := 2.0
@@ -232,10 +233,10 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 }
 
 // PosteriorMean returns the posterior mean of the normal distribution that the values x come from, with its 95 %
-// credible interval. The prior of that mean is normal about the argument mean. It weighs as much as a number of
-// observations, which is the argument weight. The prior of the variance is inverse gamma with the arguments shape
-// and scale. This is the conjugate normal-inverse-gamma update, whose marginal is Student's t (Gelman et al.,
-// Bayesian Data Analysis, 3rd ed., section 3.3).
+// credible interval. The prior of that mean is a normal distribution about the argument mean. The prior counts as
+// much as a number of observations, and the argument weight is this number. The prior of the variance is inverse
+// gamma with the arguments shape and scale. This is the conjugate normal-inverse-gamma update, whose marginal is
+// Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
 func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	n := float64(len(x))
 	total := weight + n
@@ -253,9 +254,9 @@ func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 	return Estimate{Value: &mean, Lower: new(mean - half), Upper: new(mean + half)}
 }
 
-// ModeratedVariances returns the variances of groups, with their degrees of freedom. The argument squares has the
-// sum of squared residuals of each group, and residual has the degrees of freedom of these residuals. The variance
-// s^2 of a group with d degrees of freedom is drawn towards the variances of the other groups,
+// ModeratedVariances returns the variances of groups, with their degrees of freedom. The argument squares has the sum
+// of squared residuals of each group, and residual has the degrees of freedom of these residuals. The variance s^2 of
+// a group with d degrees of freedom is moved towards the variances of the other groups,
 //
 //	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom.
 //

@@ -17,9 +17,9 @@ var (
 )
 
 const (
-	// apartWeight is the weight of a pair of scores that share neither ballot nor answer.
+	// apartWeight is the weight of a pair of scores that are not near (see [gradedCell.near]).
 	apartWeight = 0.4
-	apartShare  = 1. / 4 // the share of such pairs that the fit uses
+	apartShare  = 1. / 4 // the fit uses this share of such pairs
 	// fewestInCategory is the least number of a reviewer's scores in a category.
 	fewestInCategory = 4
 	// A category holds at least 1/shareInCategory of a reviewer's scores.
@@ -54,7 +54,7 @@ type Score struct {
 	// Length is l in the model: the binary logarithm of the answer's length, minus the mean of these logarithms in
 	// the session.
 	Length float64
-	Slate  float64 // lbar in the model: that mean, centred
+	Slate  float64 // lbar in the model: the mean of these logarithms in the session, centred
 	Own    bool    // the reviewer gave the answer
 	Terms  []Term  // are the effects on the score
 }
@@ -73,10 +73,10 @@ type Term struct {
 //
 // The u of one session are correlated. The correlation of two scores is r_i if they are on one ballot, lambda_i
 // lambda_k + g_i g_k if they are about one answer, and g_i g_k otherwise. So the thresholds describe how a reviewer
-// uses the scale, lambda_i how much it tells answers apart, and g_i what all answers to a question have in common.
-// c_i turns points into latent units, so effects are in points as if the scale had no ends. nu_j is the quality of
-// the answers of candidate j, and b1 to b3 are the effects of their length. [Graded.Spread] and [Graded.Between]
-// describe further effects.
+// uses the scale. lambda_i says how much reviewer i tells answers apart. g_i describes what all answers to a question
+// have in common. c_i turns points into latent units, so effects are in points as if the scale had no ends. nu_j is
+// the quality of the answers of candidate j, and b1 to b3 are the effects of their length. [Graded.Spread] and
+// [Graded.Between] describe further effects.
 //
 // The model is fitted by the pairwise composite likelihood (Lindsay 1988; Varin, Reid and Firth 2011) with weak
 // priors:
@@ -106,7 +106,8 @@ type Graded struct {
 	ballot    []correlation
 	answer    []correlation // by two reviewers
 	apart     []correlation
-	// The correlation of the two scores that were compared last.
+	// spreading is the buffer that spreadOut overwrites and returns. It holds a correlation to which the spread of a
+	// reviewer has been added.
 	spreading correlation
 	// The largest number of powers that any correlation has.
 	powers int
@@ -364,15 +365,15 @@ func (s *gradedSession) couples() iter.Seq2[*gradedCell, *gradedCell] {
 	}
 }
 
-// near reports whether two scores tell much about each other. They do if they are on one ballot or about one
-// answer, or if one is about the own answer of the other's reviewer.
+// near reports whether two scores are closely related. Such scores are on one ballot or about one answer, or one of
+// them is about the answer of the other score's reviewer.
 func (c *gradedCell) near(other *gradedCell) bool {
 	return c.Ballot == other.Ballot || c.Answer == other.Answer || c.own == other.Answer || other.own == c.Answer
 }
 
-// pair selects pairs of scores in each session: all that are near, and a random share of the others. If the
-// selected pairs are too many, it selects a share of all pairs and raises their weights in proportion. The
-// selection is the same every time.
+// pair selects pairs of scores in each session: all near pairs, and a random share of the other pairs. If the
+// selected pairs are too many, it selects a share of all pairs and raises their weights in proportion. The selection
+// is the same every time.
 func (m *Graded) pair() {
 	chance := func(x, y *gradedCell) float64 {
 		if x.near(y) {
@@ -403,11 +404,11 @@ func (m *Graded) pair() {
 }
 
 // Spread returns the index of a further effect: how much more a reviewer tells answers apart when its own answer is
-// good. The reviewer's lambda is multiplied by 1 + d eta. d is the effect, with the prior N(0, 0.3^2). eta is by
-// how much the reviewer's own answer is better than expected, with the standard deviation 1. To the first order in
-// d, this has two results: d is added to z for the reviewer's own answers, and the reviewer's scores of others are
-// correlated with the score of its own answer. Without the effect, a reviewer that uses the scale in this way looks
-// as if it favoured itself.
+// good. The reviewer's lambda is multiplied by 1 + d eta. d is the effect, with the prior N(0, 0.3^2). eta is how
+// much better the reviewer's own answer is than expected, in units of its standard deviation. To the first order in
+// d, the effect changes two things: d is added to z for the reviewer's own answers, and the reviewer's scores of
+// others are correlated with the score of its own answer. Without the effect, a reviewer that uses the scale in this
+// way looks as if it favoured itself.
 func (m *Graded) Spread(reviewer int) int { return m.given + reviewer }
 
 // Between returns the indices of further effects: how much more reviewers tell language models apart than they tell

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// GradedFit is the fit of a [Graded] model with some of its effects. The other effects are beside the model: the
-// fit holds them at 0. Both kinds have estimates in points, with errors by leaving out one question at a time (CR3
-// of Bell and McCaffrey 2002). To leave out question s, the estimates move by one Newton step. u_s holds the first
-// derivatives of what the question adds to the objective, and A_s the negative second derivatives. A holds the
-// negative second derivatives of the whole objective:
+// GradedFit is the fit of a [Graded] model that includes some of the effects. The other effects are outside the
+// model, and the fit holds them at 0. Each effect has an estimate in points and a standard error. The errors come
+// from leaving out one question at a time (CR3 of Bell and McCaffrey 2002). To leave out question s, the estimates
+// move by one Newton step. u_s holds the first derivatives of what the question adds to the objective, and A_s the
+// negative second derivatives. A holds the negative second derivatives of the whole objective:
 //
 //	theta(-s) - theta = -(A - A_s)^-1 u_s    V = (G-1)/G sum (theta(-s) - theta)(theta(-s) - theta)'
 //
 // The inverse is approximated by the first terms of its series, A^-1 + A^-1 A_s A^-1 and so on. A_s leaves out
 // second derivatives by correlations, because in one question they are mostly noise.
 //
-// The estimate of an effect beside the model is one Newton step from 0. Its test uses its effective score: its
-// score minus what the parameters in the model explain of it.
+// The estimate of an effect outside the model is one Newton step from 0. The test of the effect uses its effective
+// score: its score minus the part that the parameters in the model explain.
 type GradedFit struct {
 	// Effects holds the effects by index. The effects of [Graded.Spread] and [Graded.Between] come last. See
 	// [GradedFit.Contrast].
@@ -49,13 +49,14 @@ const (
 	// leastUnexplained is the least share of the information about an effect that the parameters in the model must
 	// leave unexplained.
 	leastUnexplained = 1e-3
-	// fewQuestions is the largest number of questions for which the error of an effect beside the model includes
-	// its leverage. Leverage is the share of each question in the information about the effect.
+	// If at most fewQuestions questions are informative about an effect outside the model, the error of the effect
+	// includes leverage. Leverage is the share of each question in the information about the effect.
 	fewQuestions = 200
 )
 
-// Fit fits the model with those effects. It makes a rough fit without kappa first. It returns [ErrNotConverged] if
-// it finds no maximum of the likelihood, or an error of the context. Fits made before must not be used afterwards.
+// Fit fits the model with the given effects. It first makes a rough fit without kappa. It returns [ErrNotConverged]
+// if it finds no maximum of the likelihood, or an error of the context. Callers must not use earlier fits of the same
+// model after that.
 func (m *Graded) Fit(ctx context.Context, effects ...int) (*GradedFit, error) {
 	n := m.enter(effects)
 	m.start()
@@ -183,8 +184,8 @@ func (f *GradedFit) leaveOut(ctx context.Context) error {
 }
 
 // Contrast returns the estimate of a weighted sum of effects. The sum is estimable if all its effects are in the
-// model and the scores tell more about the sum than its prior does. Each effect of the sum occurs in a number of
-// questions. Informative is the least of these numbers, and the degrees of freedom are one less.
+// model and the scores contain more information about the sum than its prior does. Each effect of the sum occurs in a
+// number of questions. Informative is the least of these numbers, and the degrees of freedom are one less.
 func (f *GradedFit) Contrast(weights []float64) Contrast {
 	m := f.of
 	c := make([]float64, f.n)
@@ -219,7 +220,7 @@ func (f *GradedFit) Contrast(weights []float64) Contrast {
 	return k
 }
 
-// omitted is an effect beside the model. score and information are the parts of the effect's own score and
+// omitted is an effect outside the model. score and information are the parts of the effect's own score and
 // information that the parameters in the model do not explain.
 type omitted struct {
 	effect, row int
@@ -234,16 +235,15 @@ type omitted struct {
 	*Contrast
 }
 
-// derivatives returns empty derivatives by all parameters, those in the model and those beside it.
+// derivatives returns empty derivatives by all parameters, those in the model and those outside the model.
 func (f *GradedFit) derivatives(how bending) *derivatives {
 	d := newDerivatives(f.n + len(f.Effects) - len(f.in))
 	d.bending = how
 	return d
 }
 
-// setOmitted sets the effects beside the model about which the scores are informative. It uses products for the
-// second derivatives by correlations. If the model lacks a large effect, the observed second derivatives would hide
-// that effect.
+// setOmitted sets the effects outside the model about which the scores are informative. For the second derivatives by
+// correlations it uses products, because the observed ones would hide a large effect that the model lacks.
 func (f *GradedFit) setOmitted() {
 	total := f.derivatives(products)
 	f.of.differentiate(total, 1)
@@ -309,8 +309,8 @@ func (x *omitted) leaveOut(part *derivatives, a, move []float64, touched []int) 
 }
 
 // BetweenP returns p for the hypothesis that reviewers tell language models apart as much as they tell answers of one
-// language model apart. It uses Hotelling's T^2 on the scores of the effects in [Graded.Between]. It is 1 if the fit
-// already has these effects, or if the scores tell nothing about them.
+// language model apart. It uses Hotelling's T^2 on the scores of the effects in [Graded.Between]. p is 1 if the fit
+// already has these effects, or if the scores contain no information about these effects.
 func (f *GradedFit) BetweenP() float64 {
 	var of []*omitted
 	between := f.of.Between()
@@ -341,8 +341,8 @@ func (f *GradedFit) BetweenP() float64 {
 	return FisherP(t2*float64(g-n)/float64(n*(g-1)), float64(n), float64(g-n))
 }
 
-// Marginal returns by how many points on a reviewer's own scale an effect of one point moves its scores on average.
-// It is 0 if the reviewer is not in the model.
+// Marginal returns how much an effect of one point changes a reviewer's scores on average, in points on the
+// reviewer's own scale. It is 0 if the reviewer is not in the model.
 func (f *GradedFit) Marginal(reviewer int) float64 {
 	m := f.of
 	if m.Categories(reviewer) == 0 {

@@ -118,12 +118,12 @@ func (m *Graded) setKappa() {
 	}
 }
 
-// bending says what replaces the second derivatives by correlations, which are noisy.
+// bending says how to compute second derivatives by correlations. The observed ones are noisy.
 type bending int
 
 const (
 	observed bending = iota
-	// Replace them by the negative products of first derivatives. Their mean is the same.
+	// Use the negative products of first derivatives, which have the same mean.
 	products
 	// Leave out these second derivatives.
 	left
@@ -136,7 +136,7 @@ type derivatives struct {
 	bending  bending
 	value    float64
 	gradient []float64
-	half     []float64 // n x n; the sum with its transpose is the matrix of second derivatives
+	half     []float64 // an n x n matrix, which gives the second derivatives when its transpose is added
 	log      binormalLog
 }
 
@@ -365,7 +365,7 @@ func (m *Graded) correlate() {
 	}
 	m.powers = 1
 	if !zero(m.theta[m.spread:m.between]) {
-		m.powers = maxTerms // correlations with a spread are not in the matrices below
+		m.powers = maxTerms // correlations with a spread are not in the slices below
 	}
 	for _, all := range [][]correlation{m.ballot, m.answer, m.apart} {
 		for _, c := range all {
@@ -394,8 +394,8 @@ func (m *Graded) correlation(x, y *gradedCell, n int) *correlation {
 	return c
 }
 
-// spreadOut returns the correlation of two scores if y is about the own answer of x's reviewer. That reviewer's
-// spread adds lambda_i lambda_k d times x.deviation to the correlation.
+// spreadOut returns the correlation of two scores for the case that y is about the own answer of x's reviewer. That
+// reviewer's spread adds lambda_i lambda_k d times x.deviation to the correlation.
 func (m *Graded) spreadOut(c *correlation, x, y *gradedCell, n int) *correlation {
 	i := m.lambda + x.Reviewer
 	k := m.lambda + y.Reviewer
@@ -489,11 +489,11 @@ func (m *Graded) maximise(ctx context.Context, n, stride int, enough float64) (f
 	return nil, 0, ErrNotConverged
 }
 
-// ascend replaces a gradient by a step if the information is not definite. The step is Newton's with the absolute
-// eigenvalues. At a saddle, that step would gain less than the argument enough. In this case the step goes some way
-// along the eigenvector of the least eigenvalue.
+// ascend replaces a gradient by a step. It is for an information that is not definite. The step is Newton's step with
+// the absolute values of the eigenvalues. At a saddle, that step would gain less than the argument enough. The step
+// then goes a fixed length along the eigenvector of the least eigenvalue.
 func ascend(information []float64, n int, gradient []float64, enough float64) bool {
-	// least is the least eigenvalue that counts, away the length of the step away from a saddle, and most the
+	// least is the least eigenvalue that counts. away is the length of the step away from a saddle. most is the
 	// largest change of a parameter.
 	const least, away, most = 0.1, 0.3, 0.5
 	var e mat.EigenSym
@@ -529,8 +529,8 @@ func ascend(information []float64, n int, gradient []float64, enough float64) bo
 	return true
 }
 
-// advance takes the whole step. If that lowers the objective, it tries half of the step, a quarter and so on. It
-// sets the derivatives at the new parameters. It returns false if each part of the step lowers the objective.
+// advance takes the whole step. If that lowers the objective, it tries half of the step, a quarter and so on. It sets
+// the derivatives at the new parameters. It returns false if every part of the step lowers the objective.
 func (m *Graded) advance(d *derivatives, stride int, step []float64) bool {
 	from := slices.Clone(m.theta)
 	value := d.value

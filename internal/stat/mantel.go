@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// exactObjects is the largest number of objects for which all orders are compared. Six objects have 720 orders,
-// fewer than are drawn for more objects.
+// exactObjects is the largest number of objects for which all orders are compared. Six objects have 720 orders, and
+// for more objects 1999 orders are drawn.
 const exactObjects = 6
 
 // Mantel returns the correlation of two symmetric matrices of distances between the same objects, over all pairs of

@@ -95,8 +95,8 @@ func (r *Regression) EndBlock(cluster, rows, columns int) {
 	}
 }
 
-// explained bounds what rounding may leave of a column that consists only of absorbed effects, as a share of its
-// sum of squares.
+// explained is a limit for rounding errors in a column that consists only of absorbed effects. If the rest of a
+// column has a sum of squares of at most this share of the original sum, the rest is rounding error.
 const explained = 1e-18
 
 // absorb subtracts from each regressor and the response what the dummies explain. If only rounding errors remain,
@@ -297,12 +297,12 @@ func (t *informative) clusters() int {
 }
 
 // Informative returns how many clusters are informative about an estimable contrast. The part of a cluster is h_s =
-// c'A^-1 A_s A^-1 c. This is what it adds to the variance of the contrast if all observations vary equally.
-// Clusters without a part do not count: absorbing effects removes all of their observations, or all that the
-// contrast compares. The effective number of clusters is (sum h)^2 / sum h^2 (Carter, Schnepel and Steigerwald
-// 2017). If the parts are so unequal that the effective number is less than a fifth of the remaining clusters, the
-// effective number counts instead. Above that, CV3 is sufficient, because it errs on the safe side if clusters are
-// unequal.
+// c'A^-1 A_s A^-1 c. The part is what the cluster adds to the variance of the contrast if all observations vary
+// equally. A cluster without a part does not count. It has no part if absorbing effects removes all of its
+// observations, or all that the contrast compares. The effective number of clusters is (sum h)^2 / sum h^2 (Carter,
+// Schnepel and Steigerwald 2017). If the effective number is less than a fifth of the clusters with a part,
+// Informative returns the effective number. Otherwise it returns the number of clusters with a part. That is
+// sufficient, because CV3 errs on the safe side if clusters are unequal.
 func (f *Fit) Informative(c []float64) int {
 	w := slices.Clone(c)
 	Solve(f.factor, f.N, w)

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// draws is the number of resamples behind a bootstrap interval.
+	// draws is the number of resamples from which a bootstrap interval is computed.
 	draws = 2000
-	// permutations is the number of random orders of the data that the observed order is compared with. The least p is
-	// 1/2000.
+	// permutations is the number of random orders of the data that the observed order is compared with. The least
+	// possible p is therefore 1/2000.
 	permutations = 1999
 	// maxUnits is the largest number of units that are resampled or permuted.
 	maxUnits = 256
@@ -72,9 +72,9 @@ func pool(terms [][]float64) [][]float64 {
 }
 
 // bca returns the 95 % bias-corrected and accelerated interval of an estimate (Efron 1987). jackknife holds the
-// estimates without each observation, and replicates the estimates of the bootstrap. bca returns false if one of
-// these is NaN, if the jackknife values are equal except for rounding, or if all replicates are on one side of the
-// estimate.
+// estimates with one observation left out at a time. replicates holds the estimates of the bootstrap. bca returns
+// false if one of these is NaN, if the jackknife values are equal except for rounding, or if all replicates are on
+// one side of the estimate.
 func bca(estimate float64, jackknife, replicates []float64) (low, high float64, ok bool) {
 	if Constant(jackknife) {
 		return 0, 0, false
@@ -127,8 +127,8 @@ func CUSUM(y []float64) (statistic float64, at int) {
 
 // PermuteCUSUM returns a p value for each of the first len(factors) columns of deviations. The mean of each column
 // must be 0. The statistic of a column is its largest absolute partial sum. It is compared with the same statistic
-// after random permutations of the rows. The factor of a column says how many times larger the variance of sums of
-// neighbours is than it would be for independent values.
+// after random permutations of the rows. The factor of a column is a ratio of two variances of sums of neighbours:
+// the variance in this column, divided by the variance if its values were independent.
 func PermuteCUSUM(deviations [][]float64, factors []float64, random *rand.PCG) []float64 {
 	n := len(factors)
 	order := slices.Clone(pool(deviations))

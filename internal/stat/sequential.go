@@ -108,8 +108,8 @@ func (b Betting) Interval() (low, high float64) {
 	return low, high
 }
 
-// edge returns the number between 0 and 1 at which the function holds becomes true. The function must be false
-// below that number and true above it.
+// edge returns the number between 0 and 1 at which a condition becomes true. The argument holds reports whether the
+// condition is true for a number. It must return false below that number and true above it.
 func edge(holds func(float64) bool) float64 {
 	const precision = 1e-12
 	low := 0.

@@ -143,9 +143,9 @@ func MeanTwoWay(fits []TwoWay) TwoWay {
 	return mean
 }
 
-// leaveOneOut sets Low and High from the residuals of the values and the inverse of the rows' normal equations. If
-// a value has residual e and leverage l, leaving it out moves the effect of its row by d e / (1-l). d is the change
-// of the effect for one unit of that value (Cook and Weisberg, Residuals and Influence in Regression, 1982). If no
+// leaveOneOut sets Low and High from the residuals of the values and the inverse of the rows' normal equations. If a
+// value has residual e and leverage l, leaving it out moves the effect of its row by d e / (1-l). d is the change of
+// the effect if that value rises by one unit (Cook and Weisberg, Residuals and Influence in Regression, 1982). If no
 // other value determines the effect, it may be anything from -Inf to +Inf.
 func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
 	for a, i := range present {
