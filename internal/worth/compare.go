@@ -15,8 +15,8 @@ import (
 type Question struct {
 	ID      string
 	Cluster string // the question's group, or its id
-	// Score is the score of an arm, from 0 to 1. A score is missing if the arm failed or cannot be graded. It then
-	// counts as 0, and the verdict must be the same without it.
+	// Score is the score of an arm, from 0 to 1. A score is missing if the arm failed or cannot be graded. A missing
+	// score counts as 0. The verdict must stay the same if missing scores are left out.
 	Score map[string]float64
 	// CostUSD is what the arm costs alone. A missing cost is unknown, never 0.
 	CostUSD map[string]float64
@@ -73,7 +73,7 @@ type Comparison struct {
 	// subtracted. Interval is null below two clusters, and if a cost that it needs is unknown.
 	Interval *Interval `json:"interval"`
 	// P is the p value for any difference. It is McNemar's exact p for binary scores without groups, and otherwise
-	// that of a t test. PAdjusted is P with Holm's adjustment over all comparisons of the report.
+	// the p of a t test. PAdjusted is P with Holm's adjustment over all comparisons of the report.
 	P         *float64 `json:"p"`
 	PAdjusted *float64 `json:"p_adjusted"`
 	// PShort is a one-sided p value. A small PShort is evidence that the treatment's advantage over the arm is
@@ -120,8 +120,8 @@ type Best struct {
 	// unknown.
 	Picked [][]string `json:"picked"`
 	// Size is the difference to the picked members. It is null in the same cases as the interval of a [Comparison].
-	// It estimates the size of the advantage and is no test. For a council that is exactly as good as its best
-	// member, such a test would find an advantage too often.
+	// It estimates the size of the advantage. It must not be used as a test, because for a council that is exactly as
+	// good as its best member, such a test would find an advantage too often.
 	Size *Interval `json:"size"`
 }
 

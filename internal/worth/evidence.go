@@ -10,7 +10,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The least numbers for a figure. ShadowFrom counts clusters of shadow sessions. The others count sessions with a
+// The least numbers for a figure. ShadowFrom counts clusters of shadow sessions. The other two count sessions with a
 // label: PeopleFrom for a sentence about people, and AgreementFrom for an interval of agreement.
 const (
 	ShadowFrom    = 30
@@ -18,8 +18,8 @@ const (
 	AgreementFrom = 20
 )
 
-// EqualWithin decides when people or reviewers prefer neither text. The 90 % interval of the share that prefers the
-// synthesis must then lie within EqualWithin of one half.
+// EqualWithin says when people or reviewers prefer neither text: if the 90 % interval of the share that prefers the
+// synthesis lies within EqualWithin of one half.
 const EqualWithin = 0.05
 
 // GainFrom is the least [PPI.Gain] at which the reviewers add something to the labels of people.
@@ -38,8 +38,8 @@ const (
 	TooFewSessions     Preference = "insufficient" // too few sessions
 )
 
-// Share is a mean over sessions, such as the mean share of reviewers that prefer the synthesis. It has the interval
-// of [Paired], limited to 0 to 1.
+// Share is a mean over sessions, such as the mean share of reviewers that prefer the synthesis. Its interval comes
+// from [Paired], and is limited to the range from 0 to 1.
 type Share struct {
 	Clusters int     `json:"clusters"` // counts sessions, where those of one question count once
 	Estimate float64 `json:"estimate"` // 0 to 1
@@ -180,11 +180,11 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 	return Evidence{Shadow: ofShadows(shadows), People: ofPeople(shadows, labels)}
 }
 
-// Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to
-// 1, that preferred the synthesis. Ties count half. It leaves out sessions without a choice. Of the sessions of one
-// question, by question_key or query_hash, it takes only the first. Later sessions of the question are no further
-// evidence. The monitor may already have used the share of the first session, and a mean over all sessions of the
-// question would change it.
+// Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1,
+// that preferred the synthesis. Ties count half. It leaves out sessions without a choice. Of the sessions of one
+// question, by question_key or query_hash, it takes only the first. It leaves out later sessions of the question for
+// two reasons. They are no further evidence. A mean over all sessions of the question would change a share that the
+// monitor may already have used.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
 	asked := map[string]bool{}
@@ -317,8 +317,9 @@ func ofShadows(records []council.ShadowRecord) Shadow {
 	return s
 }
 
-// preference returns the preference that a 95 % interval from low to high and a 90 % interval from lower to upper
-// show. A difference that is certainly too small to count is equal.
+// preference returns the preference that two intervals of one share show. The 95 % interval is from low to high, and
+// the 90 % interval from lower to upper. If the share certainly differs from one half by too little to count, the
+// preference is [EqualPreference].
 func preference(low, high, lower, upper float64) Preference {
 	switch {
 	case lower >= 0.5-EqualWithin && upper <= 0.5+EqualWithin:
@@ -376,7 +377,7 @@ func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) Peop
 			main = Share{Lower: p.Powered.Lower, Upper: p.Powered.Upper, CI95: p.Powered.CI95}
 		}
 	}
-	// The verdict must be true whatever the people without a label prefer.
+	// The verdict must be true for every preference that people could have in the sessions without a label.
 	p.Verdict = preference(min(main.CI95[0], p.Lowest.CI95[0]), max(main.CI95[1], p.Highest.CI95[1]),
 		min(main.Lower, p.Lowest.Lower), max(main.Upper, p.Highest.Upper))
 	return p
@@ -476,8 +477,8 @@ func (a *askedAbout) judgedToo() (said, judged []float64) {
 	return said, judged
 }
 
-// agreement returns how often the council and each reviewer order two answers as people do. An interval needs at
-// least as many sessions as the argument from.
+// agreement returns how often the council and each reviewer order two answers as people do. The argument from is the
+// least number of sessions for an interval.
 func agreement(labels []council.LabelRecord, from int) Agreements {
 	var borda []Pair
 	reviewers := map[string][]Pair{}

@@ -45,8 +45,8 @@ type EqualLength struct {
 	Upper       float64 `json:"upper_one_sided"`
 }
 
-// AtEqualLength returns what the mean difference of the pairs would be at equal length. The argument ratios has the
-// log2 of the ratio of lengths of each pair. The result is nil if it is undefined.
+// AtEqualLength returns what the mean difference of the pairs would be at equal length. The argument ratios has, for
+// each pair, log2 of the ratio of the lengths of its two texts. The result is nil if it is undefined.
 func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	type sums struct{ n, x, xx, y, xy float64 }
 	minus := func(a, b sums) sums { return sums{a.n - b.n, a.x - b.x, a.xx - b.xx, a.y - b.y, a.xy - b.xy} }
@@ -94,10 +94,10 @@ func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
 	return e
 }
 
-// CompareJudged compares the treatment with each comparator by the verdicts of judges. The result is the judgement
-// of these judges, not what is right. The comparison is decided only if the verdict is the same with all missing
-// judgements for the treatment, and with all of them against it. The plan must have no members, because the judges
-// do not compare the treatment with each of them.
+// CompareJudged compares the treatment with each comparator by the verdicts of judges. The result is the judgement of
+// these judges, not what is right. The comparison is decided only if two more comparisons give the same verdict. In
+// one of them all missing judgements are for the treatment, and in the other all of them are against it. The plan
+// must have no members, because the judges do not compare the treatment with each of them.
 func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 	r := judgedReport(questions, plan, nil)
 	if r.Verdict == Undecided {

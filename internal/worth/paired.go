@@ -1,6 +1,6 @@
-// Package worth says whether a council is worth its money, from the scores and costs of the arms of a comparison.
-// It computes paired differences with intervals, a verdict, and the effect that the comparison could have found. It
-// also says what the errors of the seats have in common, and what reviewers and people prefer.
+// Package worth says whether a council is worth its money, from the scores and costs of the arms of a comparison. It
+// computes paired differences with intervals, a verdict, and the effect that the comparison could have found. It also
+// reports the errors that seats share, and what reviewers and people prefer.
 //
 // It takes values and returns values. Its callers read the scores and show the results. Undefined figures are null.
 package worth
@@ -21,7 +21,7 @@ type Pair struct {
 	D       float64
 }
 
-// Interval is a mean paired difference with its uncertainty. Two questions are added, each a cluster, with
+// Interval is a mean paired difference with its uncertainty. [Paired] adds two questions, each a cluster, with
 // differences of 1 and -1 (Bonett and Price 2012). The standard error comes from leaving out one cluster at a time.
 // The interval and its tests use the t distribution with one degree of freedom less than there are clusters. Unlike
 // the plain t interval, this keeps its level for binary scores even if most pairs are equal.
@@ -110,8 +110,7 @@ type Power struct {
 }
 
 // Powers returns what a number of questions can show. It has four elements: for scores that differ at .1, .2, .3 and
-// .4 of the questions.
-// [Design.Rivals] counts the rivals. The margin must be above 0.
+// .4 of the questions. The argument rivals is the result of [Design.Rivals]. The margin must be above 0.
 func Powers(questions int, margin float64, rivals int) []Power {
 	all := make([]Power, 4)
 	for i := range all {
@@ -130,15 +129,16 @@ func PowerAt(psi float64, questions int, margin float64, rivals int) Power {
 	return p
 }
 
-// MDE80 returns the least true difference, the same to every rival, that gives the verdict [Pays] with a
-// probability of 80 %.
+// MDE80 returns the least true difference, the same to every rival, that gives the verdict [Pays] with a probability
+// of 80 %. The argument psi is the share of questions at which the scores differ.
 func MDE80(psi float64, questions int, margin float64, rivals int) float64 {
 	se := math.Sqrt(psi / float64(questions))
 	return bisect(margin, margin+8*se, func(gain float64) bool { return chance(se, gain, margin, rivals) >= 0.8 })
 }
 
-// Needed returns how many questions give the verdict [Pays] with a probability of 80 %. gain is the true
-// difference, above the margin and the same to every rival.
+// Needed returns how many questions give the verdict [Pays] with a probability of 80 %. The argument psi is the share
+// of questions at which the scores differ. The argument gain is the true difference. It must be above the margin, and
+// it is the same to every rival.
 func Needed(psi, gain, margin float64, rivals int) int {
 	root := bisect(0, math.Sqrt(psi)*8/(gain-margin), func(root float64) bool {
 		return chance(math.Sqrt(psi)/root, gain, margin, rivals) >= 0.8

@@ -18,13 +18,13 @@ type SeatQuestion struct {
 	VoteWithout, RankedWithout []*float64
 }
 
-// SeatsReport says what the errors of the seats have in common.
+// SeatsReport reports the errors that the seats of a council share, and what these errors cost.
 type SeatsReport struct {
 	Questions int          `json:"questions"`
 	Clusters  int          `json:"clusters"`
 	Seats     []SeatFigure `json:"seats"`
-	// Phi holds the error correlation of each two seats. It is null on the diagonal, and if one of the two seats is
-	// always right or always wrong. MeanPhi is the mean over pairs of seats.
+	// Phi holds the correlation of the errors for each pair of seats. It is null on the diagonal, and if one of the
+	// two seats is always right or always wrong. MeanPhi is the mean over pairs of seats.
 	Phi     [][]*float64 `json:"phi"`
 	MeanPhi *float64     `json:"mean_phi"`
 	// Varying counts the seats that were sometimes right and sometimes wrong. Effective is how many independent
@@ -32,8 +32,8 @@ type SeatsReport struct {
 	// 1e-9 or less. The interval needs 15 errors and 15 right answers of each seat.
 	Varying   int           `json:"seats_that_vary"`
 	Effective stat.Estimate `json:"effective_seats"`
-	// AllWrong is the share of questions at which every seat is wrong. Ceiling is the rest, which is the most that
-	// a vote or a ranking can reach. A synthesis can do better.
+	// AllWrong is the share of questions at which every seat is wrong. Ceiling is 1 minus AllWrong. It is the highest
+	// score that a vote or a ranking can reach. A synthesis can do better.
 	AllWrong *float64 `json:"all_wrong"`
 	Ceiling  *float64 `json:"ceiling"`
 	// Majority is the share of questions at which most seats are right. Ties count half. Independent is what this
@@ -64,7 +64,7 @@ type SeatEffect struct {
 	PAdjusted float64 `json:"p_adjusted"`
 }
 
-// Seats returns what the errors of that number of seats have in common.
+// Seats returns the report on the errors that seats share. The argument seats is the number of seats.
 func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	r := SeatsReport{
 		Questions: len(questions),
@@ -251,7 +251,8 @@ func (e *errorCounts) plus(other *errorCounts, times float64) {
 
 func (e *errorCounts) varies(i int) bool { return e.wrong[i] > 0 && e.wrong[i] < e.n }
 
-// phi returns the error correlation of two seats. It returns false if one of them is always right or always wrong.
+// phi returns the correlation of the errors of two seats. It returns false if one of them is always right or always
+// wrong.
 func (e *errorCounts) phi(i, j int) (float64, bool) {
 	if !e.varies(i) || !e.varies(j) {
 		return 0, false
@@ -288,9 +289,9 @@ func kish(k int, mean float64) float64 {
 	return math.NaN()
 }
 
-// effective returns how many independent seats the seats are worth. The interval is computed for atanh(mean phi)
-// and then transformed. It comes from leaving out one cluster at a time, and Student's t on one degree of freedom
-// less than there are clusters.
+// effective returns how many independent seats the seats are worth. The interval is computed for atanh(mean phi) and
+// then transformed. The interval uses the error from leaving out one cluster at a time, and Student's t on one degree
+// of freedom less than there are clusters.
 func effective(all *errorCounts, parts []*errorCounts, mean float64, varying int) (e stat.Estimate) {
 	if value := kish(varying, mean); !math.IsNaN(value) {
 		e.Value = &value
