@@ -8,8 +8,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Agree says how far the counted votes agree, and how certain the standings are. The seed draws the shuffles behind
-// P and the resamples behind WinnerSupport. Without a counted vote, the result has no figures.
+// Agree reports how much the counted votes agree, and how certain the standings are. The seed fixes the random
+// shuffles for P and the random resamples for WinnerSupport. Without a counted vote, the result has no figures.
 func Agree(o Options, seed int64) council.Agreement {
 	c := newCount(o, o.Policy)
 	available := c // has the complete ballots for kendallW
@@ -31,9 +31,9 @@ func Agree(o Options, seed int64) council.Agreement {
 // KendallW returns the W of [Agree] alone. It needs no random draws.
 func KendallW(o Options) *float64 { return newCount(o, council.PolicyAvailable).kendallW() }
 
-// comparePairs fills in how the votes compare each two candidates (Copeland 1951). A vote may leave out candidates.
-// Under PolicyTiedLast these count as placed behind the others. Under PolicyAvailable the vote compares them with
-// no candidate. A pair that no vote compares is a draw.
+// comparePairs fills in, for each pair of candidates, how the votes compare the two (Copeland 1951). A vote may leave
+// out candidates. Under PolicyTiedLast, a candidate that is left out counts as tied for the last place. Under
+// PolicyAvailable, the vote compares such a candidate with no other one. A pair that no vote compares is a draw.
 func (c count) comparePairs(a *council.Agreement) {
 	for i, candidate := range c.candidates {
 		a.Pairwise[candidate] = map[string]int{}

@@ -20,9 +20,9 @@ const (
 
 // chance fills in the level of an agreement and its p. p is the share of random shuffles after which the ballots
 // agree at least as much. A shuffle exchanges the places of the candidates within one ballot. The ballot keeps its
-// ties and the candidates that it leaves out, so agreement that comes only from these is not surprising. This is a
-// permutation test of W with Monte Carlo. The ballots as the reviewers gave them count as one of the draws (Phipson
-// and Smyth 2010).
+// ties and the candidates that it leaves out, so agreement that comes only from ties and omissions is not surprising.
+// This is a permutation test of W with Monte Carlo. The ballots as the reviewers gave them count as one of the draws
+// (Phipson and Smyth 2010).
 func (c count) chance(a *council.Agreement, seed int64) {
 	a.Level = council.AgreementUnknown
 	defer func() { a.Sentence = a.Level.Sentence() }()
@@ -54,8 +54,8 @@ func share(draws []float64, value float64) float64 {
 	return float64(1+len(draws)-below) / float64(1+len(draws))
 }
 
-// deviations computes, from complete ballots, the sum that Kendall's W grows with: the squared deviations of the
-// candidates.
+// deviations computes the sum of the squared deviations of the candidates, from complete ballots. The permutation
+// test uses this sum in place of Kendall's W, because the two increase together.
 type deviations struct {
 	n      int     // the number of candidates
 	places [][]int // by ballot and candidate: twice its mean place, or -1
@@ -103,8 +103,8 @@ func (d deviations) of(places [][]int) float64 {
 
 // add adds the deviations of one ballot.
 func (d deviations) add(deviation []float64, row []int) {
-	// With equal weights, a ballot adds to the deviation of a candidate the number of candidates behind it, minus
-	// the number before it.
+	// With equal weights, the term of a ballot for a candidate is the number of candidates that the ballot ranks
+	// below it, minus the number that the ballot ranks above it.
 	if d.same {
 		ranked := 0
 		for _, p := range row {
@@ -132,8 +132,8 @@ func (d deviations) add(deviation []float64, row []int) {
 	}
 }
 
-// alike returns the ballots as they would be if all reviewers agreed as far as their ties, and the candidates that
-// they leave out, allow.
+// alike returns the ballots as they would be if all reviewers agreed as much as possible. Each ballot keeps its ties,
+// and the candidates that it leaves out.
 func (d deviations) alike() [][]int {
 	rows := make([][]int, len(d.places))
 	for i, row := range d.places {
@@ -167,7 +167,8 @@ func (d deviations) draws(seed int64) []float64 {
 	return drawn
 }
 
-// usualForm returns ballots of the usual form. Their draws do not depend on which session comes first.
+// usualForm returns ballots of the usual form. All sessions share the draws from these ballots, so the draws must not
+// depend on the ballots of the first session.
 func usualForm(candidates int) deviations {
 	d := deviations{n: candidates, same: true}
 	for left := range candidates {
@@ -203,8 +204,8 @@ func (d deviations) usual() bool {
 	return len(d.places) > 0
 }
 
-// permuted is called with the number of shuffles to make. It returns the value of the ballots after each shuffle,
-// sorted.
+// permuted shuffles the ballots as many times as the argument times says. It returns the value of the ballots after
+// each shuffle, sorted.
 func (d deviations) permuted(seed int64, times int) []float64 {
 	random := rand.NewPCG(uint64(seed), 1)
 	given := make([][]int, len(d.places))

@@ -1,4 +1,4 @@
-// Package ranking counts ballots by Borda's rule as defined in ADR-007. It returns the standings, how far the
+// Package ranking counts ballots by Borda's rule as defined in ADR-007. It returns the standings, how much the
 // ballots agree, and how certain the result is. The results do not depend on the order of the ballots or of the
 // candidates.
 //
@@ -6,8 +6,8 @@
 //
 // # Decisions
 //
-// Sums of votes are exact, so a tie is a tie. Points and wins are whole multiples of a unit fraction. They are
-// compared exactly and rounded only for output.
+// Sums of votes are exact, so rounding never makes or breaks a tie. Points and wins are whole multiples of a unit
+// fraction. They are compared exactly and rounded only for output.
 //
 // Kendall's W is computed over the ballots that rank all candidates that their reviewer could rank. If own answers
 // are hidden, the differences between two candidates are divided by the number of ballots that compare the two. For
@@ -21,12 +21,12 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Vote is one reviewer's ballot. It names members, where the reviewer's reply had labels.
+// Vote is one reviewer's ballot. It holds the names of members in place of the labels in the reviewer's reply.
 type Vote struct {
 	Reviewer string   `json:"reviewer"`
 	Shown    []string `json:"shown"` // the candidates on its slate
-	// Places holds the members that the reviewer ranked, best first. Members at one place are tied. Members that
-	// were not shown, the reviewer itself and repetitions do not count, and the places behind them move up.
+	// Places holds the members that the reviewer ranked, best first. Members at one place are tied. Members that were
+	// not shown, the reviewer itself and repetitions do not count, and the places after them move up.
 	Places [][]string `json:"places"`
 }
 
@@ -64,8 +64,8 @@ func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice 
 		}
 	}
 	tied := make([]int, 0, len(index))
-	// rankTied ranks the candidates of one place, behind those ranked before. It skips candidates that are already
-	// ranked.
+	// rankTied ranks the candidates of one place, below the candidates that are already ranked. It skips candidates
+	// that are already ranked.
 	rankTied := func(place []string) {
 		tied = tied[:0]
 		for _, candidate := range place {
@@ -163,9 +163,9 @@ func (b ballot) firsts() int64 {
 // mark holds the points, the wins and the number of votes that one or several ballots give to a candidate.
 type mark struct{ points, wins, votes int64 }
 
-// newCount returns the votes that count under a policy. A slate holds all candidates except those of its reviewer's
-// model. So m has few different values, and the units stay small. Sums over hundreds of ballots fit in 64 bits for
-// 40 candidates, whatever the ties and twins.
+// newCount returns the votes that count under a policy. The units stay small, because m has few different values: a
+// slate holds all candidates except those of its reviewer's model. For 40 candidates, sums over hundreds of ballots
+// fit in 64 bits, even with ties and twins.
 func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
 	slices.Sort(c.candidates)
@@ -292,7 +292,8 @@ func (c count) standings(asked map[string]int) []council.Standing {
 	return standings
 }
 
-// coverage says how many of the asked reviewers a score rests on.
+// coverage returns the VoteCoverage (see [Tally]) of a candidate. The argument votes is the number of votes on the
+// candidate, and asked is the number of reviewers that were asked to review it.
 func (c count) coverage(votes, asked int) string {
 	switch {
 	case votes < 2:
