@@ -16,7 +16,7 @@
 // measure self-preference. Scores and ranks of own answers are never counted.
 //
 // The balanced orders come from experimental designs and not from shuffles. If own answers are hidden, all authors
-// review and each has another model, every answer is shown exactly once in every position, and no ordered pair of
+// review and no two have the same model, every answer is shown exactly once in every position, and no ordered pair of
 // neighbours occurs twice. For odd N from 29 on, only the positions are balanced. With balanced orders, measuring the
 // effect of position needs several times fewer sessions, and the position does not change the expected rank of an
 // answer.

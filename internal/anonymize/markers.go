@@ -23,9 +23,9 @@ func NewMarkers() Markers {
 	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
-// MarkersFrom returns a function that returns the markers of the next prompt of a seat each time it is called. With
-// the same key the markers are the same in each process, and they are secret as long as the key is. With an empty key
-// all markers are drawn at random. The returned function may be called concurrently.
+// MarkersFrom returns a function that makes markers. Each call of this function returns the markers of the next
+// prompt of a seat. With the same key the markers are the same in each process, and they are secret as long as the
+// key is secret. With an empty key all markers are drawn at random. The returned function may be called concurrently.
 func MarkersFrom(key string) func(seat string) Markers {
 	if key == "" {
 		return func(string) Markers { return NewMarkers() }

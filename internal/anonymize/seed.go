@@ -22,23 +22,24 @@ func SeedFor(randomSeed int64, question string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[sha256.Size-8:]) & council.MaxSeed)
 }
 
-// ShowOwn reports whether reviewers see their own answers in the session with this seed. Over all seeds they do in
-// the given share of sessions, 0 to 1.
+// ShowOwn reports whether reviewers see their own answers in the session with this seed. The rate, 0 to 1, is the
+// share of all seeds for which it returns true.
 func ShowOwn(seed int64, rate float64) bool { return chance(seed, "own answers", rate) }
 
-// Shadowed reports whether reviewers compare the synthesis with the top-ranked answer in the session with this
-// seed. Over all seeds they do in the given share of sessions, 0 to 1.
+// Shadowed reports whether reviewers compare the synthesis with the top-ranked answer in the session with this seed.
+// The rate, 0 to 1, is the share of all seeds for which it returns true.
 func Shadowed(seed int64, rate float64) bool { return chance(seed, "shadow", rate) }
 
-// LabelWanted reports whether people are asked which answer they prefer in the session with this seed. Over all
-// seeds, people are asked in the given share of sessions, 0 to 1.
+// LabelWanted reports whether people are asked which answer they prefer in the session with this seed. The rate, 0 to
+// 1, is the share of all seeds for which it returns true.
 func LabelWanted(seed int64, rate float64) bool { return chance(seed, "label wanted", rate) }
 
-// SynthesisFirst reports whether the first reader that compares the synthesis with another answer sees the
-// synthesis first. It is a fair coin for each session.
+// SynthesisFirst reports whether the first reader that compares the synthesis with another answer sees the synthesis
+// first. It returns true for half of all seeds.
 func SynthesisFirst(seed int64) bool { return chance(seed, "synthesis first", 0.5) }
 
-// chance returns true with a probability of rate, independently for different purposes.
+// chance returns true for a share of all seeds. The rate, 0 to 1, is this share. The results for different purposes
+// are independent.
 func chance(seed int64, purpose string, rate float64) bool {
 	u := newStream(seed, purpose, "").chacha.Uint64() >> 11
 	return float64(u)/(1<<53) < rate

@@ -52,9 +52,9 @@ type Slates struct {
 //     candidate takes every position of the design exactly once. With at most 28 answers, and with any even number,
 //     no candidate comes directly after the same other one twice.
 //   - Any other reviewer takes a row of a Williams design over all answers. These reviewers take, in random order,
-//     one row after another from a random start. So any two positions show a candidate equally often, or one of
-//     them shows it once more than the other. The row does not depend on the reviewer's own answer. Otherwise the
-//     design would show each author its own answer in the same position, and self-preference could not be told from
+//     one row after another from a random start. So any two positions show a candidate equally often, or one of them
+//     shows it once more than the other. The row does not depend on the reviewer's own answer. If it did, the design
+//     would show each author its own answer in the same position, and self-preference could not be told from
 //     position.
 //
 // If own answers are hidden, a reviewer with twins takes the row of its own answer, or of the first of its twins'
