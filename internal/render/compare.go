@@ -52,7 +52,8 @@ const (
 // ComparisonText returns a comparison in at most 80 columns.
 func ComparisonText(c Comparison) []byte { return c.document().text() }
 
-// ComparisonHTML returns a comparison as one HTML page without other files. It panics as [HTML] does.
+// ComparisonHTML returns a comparison as one self-contained HTML page. Like [HTML], it panics if the template does
+// not fit.
 func ComparisonHTML(c Comparison) []byte { return c.document().html() }
 
 func (c Comparison) document() document {
@@ -513,8 +514,8 @@ func planOf(settings [][2]string, hash string) section {
 	return plan
 }
 
-// PlanText returns the plan of a comparison and what its questions can show, before they are asked. The argument
-// questions counts several questions of one source as one.
+// PlanText returns the plan of a comparison, and the differences that its questions can detect. It is for a plan
+// whose questions have not been asked yet. The argument questions counts several questions of one source as one.
 func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {

@@ -159,8 +159,8 @@ func number(x *float64) string {
 	return strconv.FormatFloat(*x, 'g', -1, 64)
 }
 
-// cells returns a metric as a row. If the metric is a member of another metric, headline is the name of that one, else
-// "".
+// cells returns a metric as a row. If the metric is a member of another metric, headline is the name of the other
+// metric. Otherwise headline is "".
 func cells(m bias.Metric, headline string) []string {
 	instant := func(t *time.Time) string {
 		if t == nil {

@@ -125,7 +125,7 @@ var documentPage = func() *template.Template {
 	return t
 }()
 
-// html returns the document as one HTML page without other files. It panics if the template does not fit.
+// html returns the document as one self-contained HTML page. It panics if the template does not fit.
 func (d document) html() []byte {
 	var b bytes.Buffer
 	if err := documentPage.Execute(&b, d); err != nil {

@@ -9,18 +9,20 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// FullReport is a bias report, with the evidence of reviewers and people on whether the council pays.
+// FullReport is a bias report with further evidence. This evidence comes from reviewers and people, and says whether
+// the council pays.
 type FullReport struct {
 	bias.Report
 	// Evidence is nil if there is none, or if the request did not ask for it.
 	Evidence *CouncilEvidence `json:"evidence,omitempty"`
 }
 
-// CouncilEvidence says what reviewers and people prefer in the sessions of one council, which is the council of the
+// CouncilEvidence says what reviewers and people prefer in the sessions of one council. This is the council of the
 // newest record.
 type CouncilEvidence struct {
 	CouncilConfig string `json:"council_config_version"`
-	// LeftOut counts records of other councils, and the oldest ones if there are very many.
+	// LeftOut counts the records that the evidence does not use: the records of other councils, and the oldest
+	// records if there are very many.
 	LeftOut int            `json:"left_out"`
 	Skipped []bias.Skipped `json:"skipped"`
 	worth.Evidence
@@ -70,7 +72,7 @@ func preferences(e *CouncilEvidence) []preferenceRow {
 	return rows
 }
 
-// agreementRow is one agreement with people.
+// agreementRow is a row of a table: how often the council or one reviewer orders answers as people do.
 type agreementRow struct {
 	Name, Agrees, Interval string
 	Pairs, Sessions        int

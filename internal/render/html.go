@@ -61,7 +61,8 @@ func functions() template.FuncMap {
 	}
 }
 
-// LeaderboardHTML returns a leaderboard as one HTML page without other files. It panics as [HTML] does.
+// LeaderboardHTML returns a leaderboard as one self-contained HTML page. Like [HTML], it panics if the template does
+// not fit.
 func LeaderboardHTML(l bias.Leaderboard) []byte {
 	var b bytes.Buffer
 	if err := leaderboardPage.Execute(&b, l); err != nil {
@@ -70,9 +71,9 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 	return b.Bytes()
 }
 
-// HTML returns a report as one HTML page without other files. Each group of metrics has a plot of intervals, and
-// below it a table with the same figures. HTML panics if the page's template does not fit the report, which is a
-// bug in this package.
+// HTML returns a report as one self-contained HTML page. Each group of metrics has a plot of intervals, and below it
+// a table with the same figures. HTML panics if the page's template does not fit the report, which is a bug in this
+// package.
 func HTML(r FullReport) []byte {
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {

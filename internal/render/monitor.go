@@ -67,7 +67,7 @@ func MonitorCSV(m bias.Monitor) []byte {
 	return table(rows)
 }
 
-// MonitorHTML returns a monitor as one HTML page without other files. It panics as [HTML] does.
+// MonitorHTML returns a monitor as one self-contained HTML page. Like [HTML], it panics if the template does not fit.
 func MonitorHTML(m bias.Monitor) []byte {
 	var b bytes.Buffer
 	if err := monitorPage.Execute(&b, m); err != nil {

@@ -1,6 +1,6 @@
 // Package render turns figures into documents for people: text for a terminal, CSV for a spreadsheet and one HTML
 // page. The figures are a bias report, a monitor, a leaderboard, a comparison of the council with simpler ways to
-// answer, the errors that its seats have in common, and what sessions cost.
+// answer, the errors that its seats share, and the cost of sessions.
 //
 // Names of members, files and sessions come from files, which anyone may have written. Every form makes these names
 // harmless: it replaces control characters and escapes HTML, and no cell of a table begins like a formula.
@@ -107,7 +107,7 @@ func windowNote(w bias.Window) string {
 // words makes a name readable: "length_slope" becomes "length slope".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// only calls keep for each item. It returns the items for which keep returns true, in their order.
+// only returns the items for which keep returns true, in their order.
 func only[T any](items []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(items), func(item T) bool { return !keep(item) })
 }

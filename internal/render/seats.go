@@ -16,11 +16,11 @@ type Seats struct {
 	Source  string   `json:"source"`  // the file that they come from
 }
 
-// SeatsText returns what the errors of seats have in common, in at most 80 columns.
+// SeatsText returns the report on shared errors of seats as text in at most 80 columns.
 func SeatsText(s Seats) []byte { return s.document().text() }
 
-// SeatsHTML returns what the errors of seats have in common as one HTML page without other files. It panics as
-// [HTML] does.
+// SeatsHTML returns the report on shared errors of seats as one self-contained HTML page. Like [HTML], it panics if
+// the template does not fit.
 func SeatsHTML(s Seats) []byte { return s.document().html() }
 
 func (s Seats) document() document {
@@ -115,7 +115,7 @@ func (s Seats) name(i int) string {
 // inRow is the number of correlations that fit into one line of a text, after the name of a seat.
 const inRow = 8
 
-// correlations returns phi of each pair of seats. A table has at most eight columns of seats.
+// correlations returns tables with phi of each pair of seats. Each table has at most eight columns of seats.
 func (s Seats) correlations() (all []grid) {
 	for from := 0; from < len(s.Seats); from += inRow {
 		g := grid{Columns: []column{{"Seat", "SEAT", true}}}
@@ -137,7 +137,7 @@ func (s Seats) correlations() (all []grid) {
 	return all
 }
 
-// shade returns the class of a cell with a correlation: the stronger, the darker.
+// shade returns the class of a table cell with a correlation. A stronger correlation gets a darker class.
 func shade(phi *float64) string {
 	if phi == nil {
 		return ""
@@ -184,7 +184,8 @@ func (s Seats) seats() grid {
 	return g
 }
 
-// effects returns what each seat adds.
+// effects returns a plot and a table of what each seat adds to a score. The argument of returns the effect of a seat,
+// or nil if there is none.
 func (s Seats) effects(of func(worth.SeatFigure) *worth.SeatEffect) (*plot, []grid) {
 	g := grid{Columns: []column{
 		{"Seat", "SEAT", true},
@@ -209,8 +210,9 @@ func (s Seats) effects(of func(worth.SeatFigure) *worth.SeatEffect) (*plot, []gr
 	return p, []grid{g}
 }
 
-// SeatsCSV returns what the errors of seats have in common as one table (RFC 4180). A row is a figure of all seats, of
-// one, or of two. Differences are shares, not points. An undefined figure is an empty cell.
+// SeatsCSV returns the report on shared errors of seats as one CSV table (RFC 4180). Each row is one figure. It
+// describes all seats, one seat or a pair of seats. Differences are shares, not points. An undefined figure is an
+// empty cell.
 func SeatsCSV(s Seats) []byte {
 	columns := []string{
 		"figure", "seat", "other", "estimate", "ci95_lower", "ci95_upper", "lower_one_sided",

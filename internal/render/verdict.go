@@ -89,7 +89,7 @@ func (c Comparison) undecided() string {
 			names[i] = a.Arm
 		}
 		why = "the verdict is in money, and the cost of these is unknown: " + list(clipped(names)) + "."
-	case worth.TooFew: // couldShow says it
+	case worth.TooFew: // couldShow gives the reason
 	default:
 		why = "no reason is known."
 	}

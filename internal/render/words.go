@@ -18,7 +18,7 @@ func points(x float64) string {
 	return unit(strconv.FormatFloat(math.Round(1e4*x)/100, 'f', -1, 64))
 }
 
-// about is called with a share. It returns the share as a text in points, as rough writes numbers.
+// about returns a share as a text in points. It writes the number of points as rough does.
 func about(x float64) string { return unit(rough(100 * x)) }
 
 func unit(number string) string {
