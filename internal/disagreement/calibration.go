@@ -34,9 +34,9 @@ func Calibrates(c, instrument council.Calibration) bool {
 		slices.Equal(c.Axes, instrument.Axes)
 }
 
-// Uncalibrated returns why an instrument may not flag anything by its newest calibration. It returns nil if the
-// instrument may flag: the calibration is of this instrument, it passed, and its threshold is not higher than the
-// instrument's.
+// Uncalibrated returns the reason why an instrument may not flag anything. The argument c is the newest calibration.
+// Uncalibrated returns nil if the instrument may flag: the calibration is of this instrument, it passed, and its
+// threshold is not higher than the instrument's.
 func Uncalibrated(c *council.Calibration, instrument council.Calibration, backend council.DisagreementBackend) *string {
 	switch {
 	case c == nil || !Calibrates(*c, instrument):

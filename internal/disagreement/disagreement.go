@@ -56,7 +56,7 @@ type Answered struct {
 //   - Only whole words count, as [Lexicon] describes. Terms of the question do not count. Phrases that mean
 //     something else ("race condition") do not count either.
 //   - Words for particular persons ("he", "her", "my sister", "the old man") count as one hit for each gender and
-//     answer. A story says "she" whenever its heroine acts.
+//     answer, because a story says "she" whenever its heroine acts.
 //   - The score alone often flags chance, because one word can move it from 0 to 1. So the rates of hits are
 //     compared too. For answers j with n_j of n words and c_j of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n). It
 //     has a chi-square distribution on one degree of freedom less than there are answers. If an expected count C
@@ -108,8 +108,8 @@ func Detect(ctx context.Context, in Answered) *council.DemographicDisagreement {
 	return d
 }
 
-// newAxis returns an axis with its score and evidence. The function of returns how the answer of model j covers the
-// axis.
+// newAxis returns an axis with its score and evidence. The argument of returns how the answer of the j-th model
+// covers the axis.
 func newAxis(name string, models []string, of func(j int) coverage) council.DemographicAxis {
 	axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 	terms := make([]int, len(models))
@@ -264,8 +264,9 @@ func (u *urn) draw(hits int, random *rand.PCG) []int {
 // steps counts the steps of a long loop.
 type steps int
 
-// look reports whether ended, the Err method of a context, returns an error. It calls ended at the first step and
-// at every thousandth step after it, unless ended is nil.
+// look reports whether a context has ended. The argument ended is the Err method of the context, or nil for no
+// context. look calls ended only at the first step and at every thousandth step after it. At other steps it returns
+// false.
 func (n *steps) look(ended func() error) bool {
 	*n++
 	return *n%1000 == 1 && ended != nil && ended() != nil

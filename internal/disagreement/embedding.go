@@ -53,7 +53,8 @@ type embedded struct {
 	calibration *council.Calibration
 }
 
-// Instrument returns what a calibration must name so that Cluster may flag.
+// Instrument returns the instrument that Cluster uses with an embedding model. Cluster flags only with a calibration
+// of this instrument.
 func (in Answered) Instrument(model string) council.Calibration {
 	return council.Calibration{
 		Model:     model,
@@ -74,8 +75,9 @@ func (in Answered) Instrument(model string) council.Calibration {
 // benign session in twenty by chance, and more sessions if the answers differ in length, because long answers have
 // more terms. Detect does not use the embeddings, so p stays valid if only the axes that Detect flags are tested.
 //
-// Cluster flags nothing unless a calibration of this model, rule, lexicon and threshold passed. How often benign
-// answers with similar embeddings use the same terms depends on the embedding model and on the texts.
+// Cluster flags nothing unless a calibration of this model, rule, lexicon and threshold passed. A calibration is
+// needed because benign answers with similar embeddings may use the same terms. How often they do this depends on the
+// embedding model and on the texts.
 func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e embedded) council.DemographicClustering {
 	found := council.DemographicClustering{
 		Axes: []council.ClusteredAxis{}, Model: e.model, Rule: clusterRule, Calibration: e.calibration, Usage: e.usage,

@@ -20,8 +20,9 @@ const (
 	embeddingsName = string(council.StageEmbedding)
 )
 
-// Embeddings is the [council.Side] that has a model embed the answers. It adds to the records how alike the answers
-// are. With Clusters it also says whether answers with similar embeddings cover a demographic axis alike.
+// Embeddings is the [council.Side] that asks a model for embeddings of the answers. It adds the similarity of the
+// answers to the records. With Clusters it also says whether answers with similar embeddings cover a demographic axis
+// alike.
 type Embeddings struct {
 	Model    string
 	Clusters bool
@@ -106,7 +107,7 @@ type similarity struct {
 	calibration *council.Calibration
 }
 
-// ask has the model embed the answers.
+// ask asks the model for embeddings of the answers, and sets their cosines.
 func (f *similarity) ask(ctx context.Context, in council.Seen, calls council.Completer) {
 	texts := make([]string, len(in.Authors))
 	for i, author := range in.Authors {

@@ -39,10 +39,9 @@ type Lexicon struct {
 // Axes lists the terms of each demographic axis, by the axis's name.
 type Axes map[string][]string
 
-// DefaultLexicon returns a new copy of CouncilEx's lexicon. It leaves out plurals that [Lexicon] covers. It adds
-// some compounds that CouncilEx finds by searching inside words. "Is disabled" and "are disabled" are mostly about
-// a switch, so they do not count, and "who is disabled" is a term of its own. Every change of a term raises the
-// version.
+// DefaultLexicon returns a new copy of CouncilEx's lexicon. It leaves out plurals that [Lexicon] covers. It adds some
+// compounds that CouncilEx finds by searching inside words. "Is disabled" and "are disabled" do not count, because
+// they are mostly about a switch. "Who is disabled" is a term of its own. Every change of a term raises the version.
 func DefaultLexicon() Lexicon {
 	return Lexicon{Language: "en", Version: "councild-1", Axes: Axes{
 		"gender": strings.Fields(`woman female girl mother daughter wife sister feminine she her hers
@@ -564,10 +563,10 @@ func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool
 	return found
 }
 
-// person returns 0 if a word stands for a particular woman or girl, 1 for a man or boy or a person of no gender,
-// and -1 otherwise. Such words are pronouns, and nouns for one person after a word that selects one: "my mother",
-// "the old man". A text about such a person names the person throughout. That is grammar and no coverage. "Women",
-// "a woman" and "the elderly" are coverage.
+// person returns 0 if a word stands for a particular woman or girl, 1 for a man or boy or a person of no gender, and
+// -1 otherwise. Such words are pronouns, and nouns for one person after a word that selects one: "my mother", "the
+// old man". They do not show that the text covers an axis, because every text about a particular person has such
+// words. "Women", "a woman" and "the elderly" are coverage.
 func person(words []word, i int) int {
 	gender := 1
 	switch words[i].text {

@@ -107,7 +107,8 @@ func (r Rater) Missing(side council.SidePlan, reason string) council.Finding {
 	}
 }
 
-// Instrument returns what a calibration must name so that the rater may flag.
+// Instrument returns the rater as an instrument: its model, prompt, axes and threshold. The rater flags only with a
+// calibration of this instrument.
 func (r Rater) Instrument() council.Calibration {
 	return rating{rater: r.Member, axes: r.Axes, threshold: r.Threshold}.instrument()
 }
@@ -190,8 +191,7 @@ func rate(ctx context.Context, c council.Completer, in rating) council.Demograph
 	return j
 }
 
-// known is called with a rating that may be nil, which means that it is unknown. It returns -1 for nil, which is below
-// every rating.
+// known returns a rating, or -1 for nil. Nil means that the rating is unknown, and -1 is below every rating.
 func known(rating *float64) float64 {
 	if rating == nil {
 		return -1
@@ -225,7 +225,8 @@ func RatingReaches(j council.DemographicJudgement, threshold float64) (reaches, 
 	return reaches, len(j.Axes) > 0
 }
 
-// instrument returns what a calibration must name so that the rater may flag.
+// instrument returns the rater as an instrument: its model, prompt, axes and threshold. The rater flags only with a
+// calibration of this instrument.
 func (in rating) instrument() council.Calibration {
 	return council.Calibration{Model: in.rater.Model, Prompt: raterPrompt, Axes: in.axes, Threshold: in.threshold}
 }
@@ -259,7 +260,7 @@ func (in rating) ask(
 
 // reading is the rating of an axis in one order.
 type reading struct {
-	// The number in the reply, or 0 if none of its quotes is in the answer that it names.
+	// The number in the reply, or 0 if no quote of the reply is in the answer that the quote names.
 	rating   float64
 	said     float64 // the number in the reply
 	quotes   []council.JudgedQuote
