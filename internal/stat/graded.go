@@ -96,7 +96,7 @@ type Graded struct {
 	occurs    []int // the number of questions in which each effect occurs
 	layout
 	priors []float64 // 1/sd^2 of each parameter
-	theta  []float64 // the values of the parameters with which method place last placed the scores
+	theta  []float64 // the current values of the parameters
 	// at is the row of each parameter in the matrix of second derivatives, or -1 for none.
 	at        []int
 	rows      int // the number of parameters that are in every model

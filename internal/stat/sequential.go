@@ -27,10 +27,11 @@ func EBH(e []float64, alpha float64) []bool {
 	return stand
 }
 
-// Mixture is the normal mixture martingale (Robbins 1970). It gives an e value for the hypothesis that an estimate
-// is 0, and an interval of the estimate. Both are valid however often one looks. They are asymptotic, so the
-// estimate from n observations must be about normal (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, theorem
-// 2.2). The value of a Mixture is the variance of the mixture divided by the variance of one observation.
+// Mixture is the normal mixture martingale (Robbins 1970). It gives an e value for the hypothesis that an estimate is
+// 0, and an interval of the estimate. Both stay valid if they are computed again after each observation. They are
+// asymptotic, so the estimate from n observations must be about normal (Waudby-Smith, Arbour, Sinha, Kennedy and
+// Ramdas 2024, theorem 2.2). The value of a Mixture is the variance of the mixture divided by the variance of one
+// observation.
 type Mixture float64
 
 // TunedMixture returns the best mixture for about n observations. At that number, its 1-alpha interval is narrower
@@ -54,9 +55,9 @@ func (m Mixture) Factor(n, alpha float64) float64 {
 	return math.Sqrt((1 + 1/r) * math.Log((1+r)/(alpha*alpha)))
 }
 
-// Betting gives the 1-alpha interval of the mean of values from 0 to 1, in the order in which they came. The
-// interval is valid however often one looks and for any distribution. It is the hedged capital with predictable
-// bets, with theta and c of one half (Waudby-Smith and Ramdas 2024, section 4.2).
+// Betting gives the 1-alpha interval of the mean of values from 0 to 1, in the order in which they came. The interval
+// is valid for any distribution, and stays valid if it is computed again after each value. It is the hedged capital
+// with predictable bets, with theta and c of one half (Waudby-Smith and Ramdas 2024, section 4.2).
 type Betting struct {
 	x, bets []float64 // the bets before they are limited
 	alpha   float64
