@@ -46,7 +46,7 @@ func writeSpent(b *bytes.Buffer, r spend.Costs) {
 	b.WriteString(spent(r) + "\n")
 }
 
-// spent says the total cost in a sentence.
+// spent returns a sentence with the total cost.
 func spent(r spend.Costs) string {
 	var b strings.Builder
 	switch {
@@ -68,7 +68,7 @@ func spent(r spend.Costs) string {
 	return b.String() + "."
 }
 
-// Ledger returns as text how much of a ledger can be read, and what is lost. The report is about all days.
+// Ledger returns a text that says how much of a ledger can be read, and what is lost. The report is about all days.
 func Ledger(r spend.Costs) []byte {
 	var b bytes.Buffer
 	l := r.Ledger

@@ -9,7 +9,8 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// headline says the verdict in plain words, with what the comparison showed and what it could have shown.
+// headline returns the verdict in plain words, with the result of the comparison and the differences that it could
+// have detected.
 func (c Comparison) headline() string {
 	by := ""
 	if c.Judged {
@@ -69,7 +70,7 @@ func (c Comparison) doesNotPay() string {
 	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
 }
 
-// undecided says why there is no verdict, and what the questions could have shown.
+// undecided says why there is no verdict, and which differences the questions could have detected.
 func (c Comparison) undecided() string {
 	var why string
 	switch c.Reason {
