@@ -25,13 +25,13 @@ const (
 	codeNoStorage  jetstream.ErrorCode = 10047 // the servers lack storage
 )
 
-// describedFull is the description of codeNotStored where the stream is full.
+// describedFull is the description in an answer with codeNotStored if the stream is full.
 const describedFull = "maximum bytes exceeded"
 
 // Moved is the error of an append if the last message of the log is not the one that the append expected.
 type Moved struct {
-	// Last is the last message of the log, or nil when the log is gone. It has no Entries if it is damaged or has
-	// several parts. Its Count is 0 if its last part is missing, and then none of its entries can be read.
+	// Last is the last message of the log, or nil if the log is gone. If the message is damaged or has several parts,
+	// its Entries are nil. If its last part is missing, its Count is 0, because none of its entries can be read.
 	Last *Stored
 }
 
@@ -44,7 +44,7 @@ func (m *Moved) Error() string {
 }
 
 // subject returns the subject for a session. kind is "session" for the log, or "delta" for text that is still being
-// written. The error is ErrGone if the ID cannot be part of a subject.
+// written. If the ID cannot be part of a subject, the error is ErrGone.
 func (j *Journal) subject(kind string, id ID) (string, error) {
 	owner := id.Owner
 	if owner == "" {
@@ -56,17 +56,18 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 	return j.o.Prefix + "." + kind + "." + owner + "." + id.Session, nil
 }
 
-// Append stores m directly after the message whose sequence number is the argument after (0 for a new log), and returns
-// the sequence number of m. A process must not append twice to the same log at the same time.
+// Append stores the message m in a log, and returns the sequence number of m. The argument after is the sequence number
+// of the message that Append expects to be the last one of the log. It is 0 for a new log. A process must not append
+// twice to the same log at the same time.
 //
 // If the append is refused or not answered, Append reads the last message of the log from the leader of the stream.
 // There are four cases. (1) The last message is still the expected one: Append tries again, for a bounded time. (2) It
-// is part of an incomplete message that begins with the same entry: Append writes after that part, and the next part of
-// the incomplete message is refused. (3) It has the node, epoch and numbers of m: m was stored, and only the reply was
-// lost. (4) Anything else: the error is a *Moved, and m was not stored.
+// is a part of an incomplete message whose first entry has the same number: Append stores m after that part. The engine
+// then refuses the next part of the incomplete message. (3) It has the node, epoch and numbers of m: m was stored, and
+// only the reply was lost. (4) Anything else: the error is a *Moved, and m was not stored.
 //
-// If the id cannot have a log, the error is ErrGone. All other errors are ErrUnavailable, and m may be stored. If the
-// error is ErrFull too, m is not stored. The index has m before Append returns.
+// If the id cannot have a log, the error is ErrGone. Any error except ErrGone and *Moved is ErrUnavailable. m may then
+// be stored. If that error is also ErrFull, m is not stored. The index has m before Append returns without an error.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -99,7 +100,8 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
-// refused returns a final error if the engine would refuse the part again. For any other failure it returns nil.
+// refused decides whether an append that failed can be tried again. If the engine would refuse the part again, refused
+// returns a final error. Otherwise it returns nil.
 func (j *Journal) refused(failed error) error {
 	reason := refusal(failed)
 	if reason == "" {
@@ -112,7 +114,8 @@ func (j *Journal) refused(failed error) error {
 	return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 }
 
-// put stores one part of a message, after the part with the sequence number that the argument after holds.
+// put stores one part of a message. The argument after is the sequence number of the part that put expects to be the
+// last one of the log. It is 0 for a new log.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
 	timeout := j.maxWait
 	if j.Cluster() {
@@ -136,7 +139,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		timeout *= 2
 		last, err := l.last(try, subject)
 		switch {
-		case err != nil: // This got no answer either.
+		case err != nil: // The request for the last message got no answer either.
 			return errors.Join(failed, err)
 		// The last message is still the expected one, so try again.
 		case last == nil && after == 0, last != nil && last.seq == after:
@@ -156,7 +159,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 	return seq, err
 }
 
-// refusal returns a reason, in words for people, if the append would fail again. Otherwise it returns "".
+// refusal returns why an append would fail again, as a text for users. It returns "" if another try may succeed.
 func refusal(err error) string {
 	var api *jetstream.APIError
 	switch {
@@ -171,19 +174,20 @@ func refusal(err error) string {
 	}
 }
 
-// full tells whether the error says that the stream has no room.
+// full reports whether the error says that the stream has no room.
 func full(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == codeNotStored && api.Description == describedFull
 }
 
-// notLast tells whether the error says that the expected message is not the last one.
+// notLast reports whether the error says that the expected message is not the last one.
 func notLast(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == codeNotLast || api.ErrorCode == codeNotLast2)
 }
 
-// publish sends a part once. If the engine inside fails, publish reports this to the Journal.
+// publish sends a part to the engine once. If the error shows that the engine inside has failed, publish reports the
+// failure to the Journal.
 func (l *link) publish(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
 	msg, err := p.message(subject)
 	if err != nil {
@@ -202,7 +206,7 @@ func (l *link) publish(ctx context.Context, subject string, after uint64, p part
 	return 0, err
 }
 
-// last returns the last part of a subject from the stream's leader, or nil if there is none.
+// last reads the last part of a subject from the stream's leader. It returns nil if the subject has no part.
 func (l *link) last(ctx context.Context, subject string) (*part, error) {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -217,7 +221,7 @@ func (l *link) last(ctx context.Context, subject string) (*part, error) {
 	return &p, err
 }
 
-// stored returns the message of a part. It has the entries if the message has one part.
+// stored returns the message to which a part belongs. Its Entries are set only if the message has a single part.
 func (p part) stored() *Stored {
 	s := &Stored{Message: Message{Head: p.Head, First: p.First}, Count: p.Count, Seq: p.seq, At: p.at}
 	if p.Parts == 1 {

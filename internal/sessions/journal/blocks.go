@@ -24,7 +24,7 @@ const (
 	sector      = 512          // a disk writes this many bytes as a whole
 )
 
-// The time of a record is between earliest and latest, which are 2020 and 2200, in nanoseconds.
+// The scan accepts a record only if its time is between earliest (2020) and latest (2200), in nanoseconds since 1970.
 const (
 	earliest = int64(1577836800e9)
 	latest   = int64(7258118400e9)
@@ -37,7 +37,8 @@ type block struct {
 	sum  [recordSum]byte
 }
 
-// newBlock returns a block of a stream. number is in the name of its file, and is part of the key of the checksums.
+// newBlock returns a block of a stream. number is the number in the name of the block file. The key of the checksums
+// contains this number.
 func newBlock(stream string, number int, data []byte) (*block, error) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, number))
 	hash, err := highwayhash.NewDigest64(key[:])
@@ -53,8 +54,9 @@ type record struct {
 	header   []byte
 }
 
-// frame reads the lengths of the record at the offset at. The record must not end after the offset behind. text is the
-// offset of the body within the record. ok is false if the lengths cannot be right.
+// frame finds the parts of a record from the lengths in the record. The record begins at the offset at. It must not end
+// after the offset behind. text is the offset of the body within the record. ok is false if the lengths cannot be
+// right.
 func (b *block) frame(at, behind int) (r record, text int, ok bool) {
 	if at < 0 || behind > len(b.data) || behind-at < recordHead+recordSum {
 		return r, 0, false
@@ -92,7 +94,7 @@ func isHeader(text []byte) bool {
 	return bytes.HasPrefix(text, []byte(headerBegin)) && bytes.HasSuffix(text, []byte(headerEnd))
 }
 
-// record returns the record at an offset. ok is false if it is not whole.
+// record returns the record at an offset. ok is false if the record is not whole.
 func (b *block) record(at int) (r record, ok bool) {
 	r, text, ok := b.frame(at, len(b.data))
 	if !ok || !b.summed(r, text) {
@@ -126,10 +128,11 @@ type scanned struct {
 	last     uint64 // the highest sequence number in this block and the blocks before it
 }
 
-// scan reads a block. It calls see for each whole record and lost for each hole, in their order. last is the last
-// sequence of the blocks before this one. tail says that this is the last block of the stream. Its last record may be
-// incomplete because the machine lost its power. scan does not call lost for such a record. scan corrects wrong
-// lengths in the data of the block if a checksum confirms the correction.
+// scan reads a block. It passes each whole record to the function see and each hole to the function lost, in their
+// order in the block. last is the highest sequence number in the blocks before this one. tail says that this is the
+// last block of the stream. Its last record may be incomplete because the machine lost its power. scan does not pass
+// such a record to the function lost. If a record has wrong lengths, scan corrects them in the data of the block, but
+// only if a checksum confirms the correction.
 func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) scanned {
 	s := scanned{end: len(b.data), last: last}
 	budget := 64 * len(b.data)
@@ -157,8 +160,9 @@ func (b *block) scan(last uint64, tail bool, see func(record), lost func(hole)) 
 	return s
 }
 
-// next returns the offset of the next whole record behind a damaged one, or the end of the block. It first tries the
-// length of the damaged record, and then every byte. budget limits over how many bytes next may compute checksums.
+// next returns the offset of the first whole record after a damaged one, or the end of the block if there is none. at
+// is the offset of the damaged record. next first tries the length in the damaged record, and then every later offset.
+// budget is the number of bytes over which next may still compute checksums.
 func (b *block) next(at int, last uint64, budget *int) int {
 	if r, _, _ := b.frame(at, len(b.data)); r.to > at+recordHead {
 		if r.to == len(b.data) {
@@ -183,8 +187,8 @@ func (b *block) next(at int, last uint64, budget *int) int {
 	return len(b.data)
 }
 
-// mend corrects the lengths of a damaged record that ends at next. It does so only if the checksum confirms that
-// nothing else is wrong.
+// mend corrects the lengths in a damaged record. The record is between the offsets at and next. If the checksum does
+// not confirm that only the lengths were wrong, mend changes nothing and returns false.
 func (b *block) mend(at, next int) bool {
 	size := next - at
 	if size < recordHead+recordSum || size > longest {
@@ -216,8 +220,8 @@ func (b *block) mend(at, next int) bool {
 	return false
 }
 
-// subjects returns the subjects of the damaged records between two offsets. It returns nil if their lengths do not
-// lead from one offset to the other.
+// subjects returns the subjects of the damaged records between two offsets. It returns nil if the lengths in these
+// records do not lead exactly from the first offset to the second.
 func (b *block) subjects(from, to int) (list []string) {
 	for from < to {
 		if to-from < recordHead+recordSum {
@@ -235,8 +239,9 @@ func (b *block) subjects(from, to int) (list []string) {
 	return list
 }
 
-// torn reports whether the damaged record at the offset at, the last one of the block, was not completely written.
-// Such a record is too short, or its checksum or a whole sector holds only zeros.
+// torn reports whether the last record of the block was not completely written. at is the offset of this damaged
+// record. A record was not completely written if it is too short, or if its checksum or a whole sector holds only
+// zeros.
 func (b *block) torn(at int) bool {
 	rest := b.data[at:]
 	if len(rest) < recordHead+recordSum || int(binary.LittleEndian.Uint32(rest)&^hasHeader) > len(rest) {

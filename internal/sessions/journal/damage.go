@@ -19,9 +19,9 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The engine truncates a block file at the first record that is not whole, and does not report that. Therefore a
-// Journal reads the block files before it opens the engine. It copies damaged files to a new directory, with a report,
-// and leaves only their whole records to the engine.
+// A Journal reads the block files before it opens the engine, because the engine truncates a block file at the first
+// record that is not whole, and does not report that. The Journal copies damaged files to a new directory, with a
+// report, and leaves only the whole records to the engine.
 
 const (
 	damagedDir   = "damaged-" // begins the name of a directory; a time follows it
@@ -34,14 +34,14 @@ const (
 	stateRunning = `"status":"` // the status follows this text in a header
 )
 
-// Damage is the damage that one start found.
+// Damage is a report on the damage that one start of the engine found.
 type Damage struct {
 	At    time.Time     `json:"at"`
 	Files []DamagedFile `json:"files,omitempty"`
-	// Interrupted are the sessions whose logs have lost a part, or may have lost one, and do not say that the session
-	// has ended. These sessions are not run again.
+	// Interrupted lists the sessions that are not run again. The log of each one has lost a part, or may have lost one,
+	// and does not say that the session has ended.
 	Interrupted []ID `json:"interrupted,omitempty"`
-	// Lost are the sessions that had ended, and whose logs are gone.
+	// Lost lists the ended sessions whose logs are gone.
 	Lost []ID `json:"lost,omitempty"`
 
 	dir string
@@ -84,7 +84,7 @@ func (d Damage) Problem() string {
 	return strings.Join(said, ", ")
 }
 
-// Damages returns the damage that no operator has accepted, the oldest first. Callers must not change it.
+// Damages returns the reports that no operator has accepted, the oldest first. Callers must not change the slice.
 func (j *Journal) Damages() []Damage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -106,8 +106,8 @@ func (j *Journal) LosesParts() bool {
 	return len(j.lost) > 0
 }
 
-// Accept notes in the directory of an engine that an operator accepts all damage found there, and returns that
-// damage. The daemon may be running.
+// Accept accepts all reported damage in the directory of an engine, on behalf of an operator. It notes this next to
+// each report, and returns the damage that it has accepted. The daemon may be running.
 func Accept(dir string) ([]Damage, error) {
 	all, err := reports(dir)
 	if err != nil {
@@ -128,14 +128,14 @@ func (d Damage) accepted() bool {
 	return err == nil
 }
 
-// reports returns all damage that was found, the oldest first.
+// reports reads all reports of damage in a directory, the oldest first.
 func reports(dir string) ([]Damage, error) {
 	names, err := filepath.Glob(filepath.Join(dir, damagedDir+"*", reportFile))
 	if err != nil {
 		return nil, err
 	}
 	var all []Damage
-	for _, name := range names { // Their names begin with the time, so they are in order.
+	for _, name := range names { // The names are in order, because they hold the time.
 		d := Damage{dir: filepath.Dir(name)}
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +215,7 @@ func (s stream) file(number int) string {
 	return filepath.Join(s.dir, messagesDir, strconv.Itoa(number)+blockSuffix)
 }
 
-// blockNumber returns the number of a block file, 0 for another file.
+// blockNumber returns the number of a block file, or 0 for any other file.
 func blockNumber(name string) int {
 	digits, ok := strings.CutSuffix(filepath.Base(name), blockSuffix)
 	number, err := strconv.Atoi(digits)
@@ -225,7 +225,7 @@ func blockNumber(name string) int {
 	return number
 }
 
-// removeState removes the state of a stream that the engine can rebuild from the blocks.
+// removeState removes the file with the state of a stream. The engine can rebuild this state from the blocks.
 func (s stream) removeState() error {
 	if err := os.Remove(filepath.Join(s.dir, messagesDir, engineState)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -233,7 +233,7 @@ func (s stream) removeState() error {
 	return nil
 }
 
-// streams returns the streams in a directory. It leaves out blocks that are encrypted, because they cannot be read.
+// streams returns the streams in a directory. It leaves out encrypted blocks, because scan cannot read them.
 func streams(dir string) (list []stream, err error) {
 	root := streamDir(dir, "")
 	dirs, err := os.ReadDir(root)
@@ -277,16 +277,16 @@ func (s stream) scan() (found, error) {
 	ends := map[string]logEnd{} // maps a subject to its last whole message
 	var holes []hole
 	var last uint64
-	pending := 0 // index of the first hole without a message behind it
+	pending := 0 // index of the first hole after which no message was found yet
 	for i, number := range s.blocks {
 		data, err := os.ReadFile(s.file(number))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // The engine may be open, and has removed the block.
+			continue // The engine, which may be open, has removed the block.
 		}
 		if err != nil {
 			return f, err
 		}
-		// The block is compressed. We never enable compression, so scan cannot read it and stops.
+		// Stop at a compressed block, because scan cannot read it. councild never enables compression.
 		if bytes.HasPrefix(data, []byte("cmp")) {
 			return f, nil
 		}
@@ -341,7 +341,7 @@ type logEnd struct {
 	runs bool
 }
 
-// suspects returns the subjects of running sessions from which a hole may have taken a message.
+// suspects returns the subjects of the running sessions that may have lost a message in a hole.
 func suspects(holes []hole, ends map[string]logEnd) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range holes {
@@ -376,8 +376,8 @@ func runs(header []byte) bool {
 	return bytes.Contains(header, []byte(stateRunning+string(council.StatusRunning)+`"`))
 }
 
-// repair reads all block files. It sets the damaged ones aside, and replaces each by its whole records. The engine
-// must not be open.
+// repair reads all block files. It copies each damaged file to the directory of a report, and then replaces the file by
+// its whole records. The engine must not be open.
 func (j *Journal) repair() error {
 	list, err := streams(j.o.Dir)
 	if err != nil {
@@ -452,11 +452,11 @@ func (s stream) replace(f found) error {
 	return nil
 }
 
-// verify checks in the background whether the block files are whole. It is for an engine that was closed cleanly,
-// because repair has then not read them. If a block is damaged, verify reports that the engine failed. The engine is
-// then opened again, and repair repairs the block.
+// verify checks in the background whether the block files are whole. It runs only if the last engine was closed
+// cleanly, because then repair has not read the files. If a block is damaged, verify reports that the engine failed.
+// The journal then opens the engine again, and repair repairs the block.
 func (j *Journal) verify(log *engineLog) {
-	for range 2 { // A block that is being written looks damaged in the first look, but not in both.
+	for range 2 { // A block that the engine is writing can look damaged once, but not twice.
 		damaged := false
 		list, err := streams(j.o.Dir)
 		for _, s := range list {

@@ -13,14 +13,14 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// endsFile lists the sessions that have ended. compareEnds compares it with the index. If a listed session is missing
-// there, the stream has lost its log. If the index says that it still runs, its log has lost its end, and the session
-// must not run again. renew also lists running sessions whose logs have lost a part. A line "- ..." says that a session
-// was deleted. The file is not synced: a killed process loses no lines, but a crash of the machine can lose some. If a
-// line cannot be written, note clears the file.
+// endsFile is the name of the file that lists the ended sessions. compareEnds compares this list with the index. If a
+// listed session is not in the index, the stream has lost the log of the session. If the index says that a listed
+// session still runs, the log has lost its end, and the session must not run again. renew also lists running sessions
+// whose logs have lost a part. A line "- ..." says that a session was deleted. The file is not synced: a killed process
+// loses no lines, but a crash of the machine can lose some. If a line cannot be written, note clears the file.
 const endsFile = "ended"
 
-// maxEnds is a size in bytes. When the file is larger and most of its lines are out of date, it is written again.
+// maxEnds is a size of the file, in bytes. A larger file is written again if most of its lines are out of date.
 const maxEnds = 1 << 20
 
 // ends is the open endsFile.
@@ -62,8 +62,8 @@ func readEnds(dir string) (map[ID]bool, error) {
 	return list, nil
 }
 
-// note adds a line. If that fails, note clears the file. Otherwise a deleted session whose line is missing could later
-// count as lost.
+// note adds a line to the file. If that fails, note clears the file, because a deleted session whose line is missing
+// could later count as lost.
 func (e *ends) note(line string) {
 	if e.file == nil {
 		return
@@ -120,8 +120,8 @@ func (e *ends) renew(dir string, x *index, lost func(ID) bool) error {
 	return err
 }
 
-// large reports whether the file is large, and most of its lines are out of date. sessions is how many sessions
-// there are.
+// large reports whether the file is large, and most of its lines are out of date. The argument sessions is the number
+// of sessions in the index.
 func (e *ends) large(sessions int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,9 +142,9 @@ func (e *ends) closeLocked() {
 	}
 }
 
-// compareEnds compares the index with the sessions in the file. If a session of the file has no row in the index, its
-// log is lost. If its row says that it runs, its log has lost its end. compareEnds reports both as damage, but does not
-// report a lost end again if LostPart is already true. It then writes the file again.
+// compareEnds compares the index with the sessions in the file, and reports lost logs and lost ends as damage. If a
+// session of the file has no row in the index, its log is lost. If the row says that the session runs, the log has lost
+// its end. compareEnds does not report a lost end again if LostPart is already true. Then it writes the file again.
 func (j *Journal) compareEnds() error {
 	had, err := readEnds(j.o.Dir)
 	if err != nil {

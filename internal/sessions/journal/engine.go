@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// storeDir is the directory of the engine's streams, in the directory of a journal.
+// storeDir is the name of the directory that holds the engine's streams. It is in the directory of the journal.
 const storeDir = "jetstream"
 
 // unlimited is a limit in bytes that no disk reaches. The streams have limits of their own.
@@ -29,15 +29,15 @@ const startTimeout = 60 * time.Second
 // streamDir returns the directory of a stream's files.
 func streamDir(dir, name string) string { return filepath.Join(dir, storeDir, "$G", "streams", name) }
 
-// hasStream tells whether a directory has files of a stream.
+// hasStream reports whether a directory holds files of a stream.
 func hasStream(dir, name string) bool {
 	_, err := os.Stat(streamDir(dir, name))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// setAside renames the two files with the settings of a stream, if the engine logged that one of them is damaged or
-// missing, and if the stream is not encrypted. A new stream with the same name then has the old messages. setAside
-// returns true if it renamed the files.
+// setAside renames the two files with the settings of a stream. A new stream with the same name then has the old
+// messages. setAside does so only if the engine logged that one of the files is damaged or missing, and if the stream
+// is not encrypted. It returns true if it renamed the files.
 func setAside(o Options, name string, said []string) bool {
 	dir := streamDir(o.Dir, name)
 	meta := filepath.Join(dir, "meta.")
@@ -95,8 +95,8 @@ func stopEngine(engine *server.Server) {
 	engine.WaitForShutdown()
 }
 
-// engineLog writes what the engine logs to the log of the daemon. If the engine, once it is open, logs that it cannot
-// write, engineLog calls failed.
+// engineLog writes the messages of the engine to the log of the daemon. When the engine is open and logs that it cannot
+// write, engineLog calls the function failed.
 type engineLog struct {
 	log    *slog.Logger
 	failed func(error) // called for each failure after the engine was opened
@@ -110,7 +110,8 @@ type engineLog struct {
 // maxSaid is how many warnings are remembered while an engine is being opened.
 const maxSaid = 20
 
-// opened is called when the engine is open. It returns the warnings and errors so far. From now on, say calls failed.
+// opened is called when the engine is open. It returns the warnings and errors so far. After this call, say passes each
+// failure to the function failed.
 func (l *engineLog) opened() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,8 +120,8 @@ func (l *engineLog) opened() []string {
 }
 
 // say writes a warning or an error to the log of the daemon. While the engine is being opened, say also keeps the text
-// in said, because the text may explain why the engine does not open. Later, say calls failed if the text reports a
-// failure.
+// in said, because the text may explain why the engine does not open. Later, if the text reports a failure, say passes
+// it to the function failed.
 func (l *engineLog) say(level slog.Level, format string, v []any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.mu.Lock()
@@ -138,7 +139,7 @@ func (l *engineLog) say(level slog.Level, format string, v []any) {
 	}
 }
 
-// warn logs what the engine said while it was being opened, without harmless lines.
+// warn logs the warnings and errors that the engine logged while it was being opened. It leaves out harmless texts.
 func (l *engineLog) warn() {
 	for _, text := range l.opened() {
 		if !harmless.MatchString(text) {
@@ -147,12 +148,12 @@ func (l *engineLog) warn() {
 	}
 }
 
-// failure matches what the engine says when it cannot write. After other errors, such as a file that it cannot read,
-// the engine continues, and opening it again would not help.
+// failure matches the texts that the engine logs when it cannot write. It does not match other errors, such as a file
+// that cannot be read. After such an error the engine continues, and opening it again would not help.
 var failure = regexp.MustCompile(`write error|failed to store|DISABLED|disabling JetStream|permission denied`)
 
-// harmless matches what the engine says after its process was killed: its state is older than the messages. The engine
-// then rebuilds the state from the messages.
+// harmless matches a text that the engine logs after its process was killed. The text says that the stored state is
+// older than the messages. The engine then rebuilds the state from the messages.
 var harmless = regexp.MustCompile(`state (is )?outdated`)
 
 // Noticef implements server.Logger.

@@ -19,7 +19,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// IndexRow is a row of the index: what the last message of a log says of its session.
+// IndexRow is a row of the index. It holds what the last message of a log says about the session.
 type IndexRow struct {
 	ID
 	Head
@@ -44,8 +44,8 @@ type index struct {
 	filling *table // the new rows while the index is built again
 	build   int    // number of the consumer that feeds the index, from 1
 	seen    uint64 // sequence of the last part that the consumer brought
-	// gone holds, for a log that was purged, the sequence of the last message that was removed. A log stays in gone
-	// while the consumer may still bring messages up to that sequence.
+	// gone maps each purged log to the sequence number of the last message that was removed. A log stays in gone while
+	// the consumer may still bring messages up to that sequence number.
 	gone    map[ID]uint64
 	marks   []time.Time          // the times at which the marks in the stream were seen
 	waits   map[ID]chan struct{} // the channel of a session is closed when the session's row changes
@@ -56,8 +56,8 @@ func newIndex() *index {
 	return &index{rows: newTable(), gone: map[ID]uint64{}, waits: map[ID]chan struct{}{}}
 }
 
-// table holds rows, which do not change. Callers ask for the rows that run, for the row with a key, and for the oldest
-// row that ended. Finding these takes the same time however many rows there are.
+// table holds the rows of the index. A row in a table is never changed, but can be replaced. Three lookups take the
+// same time for any number of rows: the running rows, the row with a key, and the oldest ended row.
 type table struct {
 	rows    map[ID]*IndexRow
 	running map[ID]*IndexRow
@@ -86,7 +86,7 @@ func (t *table) put(row *IndexRow) bool {
 		return true
 	}
 	t.bytes += row.Bytes
-	// Ends come in order, except those that this process appended itself.
+	// Ends come in order, except the ends that this process appended itself.
 	at, ok := slices.BinarySearchFunc(t.ended, row.Seq, func(r *IndexRow, seq uint64) int { return cmp.Compare(r.Seq, seq) })
 	if ok {
 		t.ended[at] = row
@@ -96,7 +96,7 @@ func (t *table) put(row *IndexRow) bool {
 	return true
 }
 
-// drop forgets the row of a log, unless it is newer than seq.
+// drop forgets the row of a log, unless the row is newer than seq.
 func (t *table) drop(id ID, seq uint64) {
 	row := t.rows[id]
 	if row == nil || row.Seq > seq {
@@ -112,7 +112,7 @@ func (t *table) drop(id ID, seq uint64) {
 	}
 }
 
-// has reports whether a row of ended has not been dropped.
+// has reports whether the table still holds a row. It is false for a row of ended that was dropped.
 func (t *table) has(row *IndexRow) bool { return t.rows[row.ID] == row }
 
 // put adds a part to the index. build is the number of the consumer that brought the part, or 0 for an append.
@@ -184,7 +184,7 @@ func (x *index) begin() int {
 	return x.build
 }
 
-// filled is called when the new rows are complete. It replaces the old rows by them.
+// filled replaces the old rows by the new ones. It is called when the new rows are complete.
 func (x *index) filled(build int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -204,7 +204,8 @@ func (x *index) get(id ID) (IndexRow, bool) {
 	return x.rows.rows[id].there()
 }
 
-// changes returns a channel that is closed when the row of a session changes. It is nil if the session has no row.
+// changes returns a channel that is closed when the row of a session changes. The channel is nil if the session has no
+// row.
 func (x *index) changes(id ID) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -217,7 +218,7 @@ func (x *index) changes(id ID) <-chan struct{} {
 	return x.waits[id]
 }
 
-// logs returns how many subjects the stream holds, according to the index. It includes the marks.
+// logs returns how many subjects the stream holds, according to the index. The number includes the marks.
 func (x *index) logs() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -262,8 +263,8 @@ func (x *index) sequences() map[ID]uint64 {
 	return all
 }
 
-// Rows returns the sessions of an owner. Those that run come first. The others follow, the one that ended last
-// first. Callers must not change the rows.
+// Rows returns the sessions of an owner. The running sessions come first. The ended sessions follow, the one that ended
+// last first. Callers must not change the rows.
 func (j *Journal) Rows(owner string) (rows []*IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -287,8 +288,8 @@ func (j *Journal) Keyed(key string) (row IndexRow, ok bool) {
 	return j.index.rows.keys[key].there()
 }
 
-// Oldest returns the session that ended first and was not purged. It also returns the number of ended sessions and
-// the sum of their bytes.
+// Oldest returns the row of the ended session that ended first, without those that were purged. It also returns the
+// number of ended sessions and the sum of their bytes.
 func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -301,8 +302,8 @@ func (j *Journal) Oldest() (row IndexRow, sessions int, bytes int64) {
 	return IndexRow{}, 0, 0
 }
 
-// Newest returns at most n ended sessions for which the function wanted returns true, the one that ended last first.
-// wanted must not call the Journal, and must not change or keep a row.
+// Newest returns the rows of at most n ended sessions, the one that ended last first. It returns only rows for which
+// the function wanted returns true. That function must not call the Journal, and must not change or keep a row.
 func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -317,7 +318,7 @@ func (j *Journal) Newest(n int, wanted func(*IndexRow) bool) (rows []IndexRow) {
 	return rows
 }
 
-// Unended returns the sessions whose last message says that they run, in the order of their creation.
+// Unended returns the sessions that run according to the last messages of their logs, in the order of their creation.
 func (j *Journal) Unended() (rows []IndexRow) {
 	j.index.mu.Lock()
 	for _, row := range j.index.rows.running {
@@ -332,7 +333,7 @@ func (j *Journal) Unended() (rows []IndexRow) {
 
 func (r *IndexRow) runs() bool { return r.Status == council.StatusRunning }
 
-// Row returns the row of a session. ok is false if there is none.
+// Row returns the row of a session. The second result is false if the session has no row.
 func (j *Journal) Row(id ID) (IndexRow, bool) { return j.index.get(id) }
 
 // Changed returns a channel that is closed with the next change of any row.
@@ -345,7 +346,7 @@ func (j *Journal) Changed() <-chan struct{} {
 	return j.index.changed
 }
 
-// session returns the session that has a subject.
+// session returns the ID of the session to which a subject belongs. It returns false if the subject has another form.
 func session(subject string) (ID, bool) {
 	parts := strings.Split(subject, ".")
 	if len(parts) != 4 {
@@ -358,13 +359,13 @@ func session(subject string) (ID, bool) {
 	return id, true
 }
 
-// purged is the message with which a process tells the others of a purge.
+// purged is the message that a process sends to the others after a purge.
 type purged struct {
 	ID  ID
 	Seq uint64 // the messages up to this sequence were purged
 }
 
-// followPurges drops the rows of the logs that any node purges.
+// followPurges subscribes to the purges of all nodes, and drops the row of each purged log.
 func (j *Journal) followPurges(l *link) (err error) {
 	if l.purges != nil {
 		return nil
@@ -378,7 +379,8 @@ func (j *Journal) followPurges(l *link) (err error) {
 	return err
 }
 
-// fill reads the last header of each log into the index. Later, the consumer adds the headers of new messages.
+// fill reads the last header of each log into the index. It also starts the consumer that adds the headers of new
+// messages later.
 func (j *Journal) fill(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -414,7 +416,8 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 		return err
 	}
 	l.feed(feed)
-	// If the last messages are purged before the consumer brings them, only its Info shows that no more will come.
+	// Also ask for the Info of the consumer. If the last messages are purged before the consumer brings them, only the
+	// Info shows that no more messages will come.
 	info := consumer.CachedInfo()
 	for info == nil || info.NumPending > 0 {
 		select {
@@ -458,7 +461,7 @@ func (j *Journal) sweep(ctx context.Context, l *link) error {
 	return nil
 }
 
-// Purge removes the log of a session and its reservation. It is no error if there is no log.
+// Purge removes the log of a session and its reservation. If there is no log, it returns nil.
 func (j *Journal) Purge(ctx context.Context, id ID) error {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -488,7 +491,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	return err
 }
 
-// purge removes the messages of a log up to a sequence, and tells all processes.
+// purge removes the messages of a log up to a sequence number, and sends a message about the purge to all processes.
 func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq uint64) error {
 	try, cancel := l.within(ctx)
 	defer cancel()
@@ -503,14 +506,14 @@ func (j *Journal) purge(ctx context.Context, l *link, id ID, subject string, seq
 	return l.conn.Publish(j.o.Prefix+".purged", note)
 }
 
-// Remove removes a log if the function ours returns true for its last message. If key is not "", Remove also frees the
-// key of the session. gone is false if ours returned false, and then nothing was removed. If there is no log, Remove
-// makes sure that none appears.
+// Remove removes a log if the function ours returns true for the last message of the log. If the argument key is not
+// "", Remove also frees that key. If ours returns false, gone is false, and nothing was removed. If there is no log,
+// Remove makes sure that no late append creates one.
 //
 // Remove replaces the log by a mark in one step. The engine accepts the mark only if the last message is still the one
-// that Remove read. If another process has appended meanwhile, Remove reads again. While the mark is there, the engine
-// refuses appends and removals that arrive late. If the stream has no room for a mark, Remove purges the messages that
-// it saw.
+// that Remove read. If another process has appended meanwhile, Remove reads again. While the mark is in the stream, the
+// engine refuses appends and removals that arrive late. If the stream has no room for a mark, Remove purges the
+// messages that it saw.
 func (j *Journal) Remove(ctx context.Context, id ID, key string, ours func(last *Stored) bool) (gone bool, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrUnavailable is the error of an operation that could not store or read. Its text says why.
+// ErrUnavailable is the error of an operation that could not store or read. The text of the error says why.
 var ErrUnavailable = errors.New("kept sessions are not available")
 
 // ErrFull is the error of an append for which the stream has no room. An error that matches ErrFull also matches
@@ -27,16 +27,17 @@ var ErrGone = errors.New("the session has no log")
 
 // Options say where logs are kept. All times must be more than 0, except RecordsFor.
 type Options struct {
-	// Dir is the directory of the engine inside this process. It is made if it is missing, and locked.
+	// Dir is the directory of the engine inside this process. Open creates it if it is missing, and locks it.
 	Dir string
 	// Key is the key with which the engine encrypts its files, or "".
 	Key string
-	// MaxBytes is how many bytes all logs may hold, at least 1. The stream gets a reserve above it.
+	// MaxBytes is how many bytes all logs together may hold, at least 1. The stream may hold more, as a reserve (see
+	// streamBytes).
 	MaxBytes int64
 	// URL is a list of addresses of a cluster, separated by commas. If it is not "", Dir and Key are not used.
 	URL   string
 	Creds string // content of a credentials file, or ""
-	// CA is the path of a PEM file with the CAs of the servers, or "" for those of the system.
+	// CA is the path of a PEM file with the CAs of the servers, or "" for the CAs of the system.
 	CA string
 	// Prefix begins all names of streams and subjects. It may hold a to z, 0 to 9, - and _.
 	Prefix   string
@@ -52,7 +53,7 @@ type Options struct {
 
 var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 
-// Journal is a place where logs are kept. It is safe for concurrent use.
+// Journal stores the logs of sessions in an engine. It is safe for concurrent use.
 type Journal struct {
 	o       Options
 	maxWait time.Duration
@@ -80,7 +81,7 @@ type Journal struct {
 	closed bool
 }
 
-// engine is the connection to what stores the logs, and why it fails.
+// engine holds the connection to the engine. If the engine has failed, it also holds the reason.
 type engine struct {
 	// With the engine inside, link is nil before anything is kept, and while the engine is opened again.
 	link       *link
@@ -90,7 +91,7 @@ type engine struct {
 	reopened   time.Time  // when the engine was last opened again
 }
 
-// checked holds the results of the checks, and what has changed since.
+// checked holds what is known about the stream and the nodes. Checks, appends and renewals of the lease update it.
 type checked struct {
 	doubt    error         // the error of the last check
 	bytes    int64         // size of the stream at the last check, plus what was appended since
@@ -105,9 +106,9 @@ type checked struct {
 	held       time.Time // the result of Held
 }
 
-// Open opens a journal. It starts the engine inside if the directory holds something. Otherwise the first write starts
-// it. Open waits for a cluster that is starting or electing a leader, for at most Lease and 10 s. An error says what to
-// do about it. After an error nothing was deleted, and no stream was created.
+// Open opens a journal. If the directory of the engine inside holds something, Open starts the engine. Otherwise the
+// first write starts it. If a cluster is starting or electing a leader, Open waits for at most the sum of Lease and 10
+// s. The text of an error says what a user can do. If Open returns an error, it has deleted nothing.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
 		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - "+
@@ -203,8 +204,8 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// prepare opens the streams of a link and reads the list of sessions. It waits for a
-// cluster that is starting or electing a leader.
+// prepare opens the streams of a link and reads the list of sessions. If a cluster is starting or electing a leader,
+// prepare waits.
 func (j *Journal) prepare(ctx context.Context, l *link) error {
 	begun := time.Now()
 	for said := false; ; said = true {
@@ -257,7 +258,7 @@ var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
 // waits until the engine is open.
 var errOpening = fmt.Errorf("%w: the engine is being opened again", ErrUnavailable)
 
-// reading returns the link for reading. There can be a link while nothing can be written.
+// reading returns the link for reading. It can return a link even if nothing can be written.
 func (j *Journal) reading(context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -304,8 +305,9 @@ func (j *Journal) writing(ctx context.Context) (*link, error) {
 // final is an error that every further try would return too. retry returns it at once.
 type final struct{ error }
 
-// retry calls the function do with a link until it returns nil or a final error, for a bounded time. After that time
-// the error is ErrUnavailable.
+// retry calls the function do with a link until do returns nil or a final error. It gets the link from the function
+// open. After a bounded time, retry gives up, and the error is ErrUnavailable. If open returns an error other than
+// errOpening, retry returns that error at once.
 func (j *Journal) retry(
 	ctx context.Context, open func(context.Context) (*link, error), do func(context.Context, *link) error,
 ) error {
@@ -333,7 +335,7 @@ func (j *Journal) retry(
 	}
 }
 
-// failed calls fail for the engine that is open now.
+// failed reports an error of the engine that is open now (see fail).
 func (j *Journal) failed(err error) {
 	j.mu.Lock()
 	log := j.engineLog
@@ -341,12 +343,13 @@ func (j *Journal) failed(err error) {
 	j.fail(log, err)
 }
 
-// fail notes that the engine inside failed, so that mend opens it again.
+// fail notes that the engine inside failed, so that mend opens the engine again. The argument log is the log of the
+// engine that failed.
 func (j *Journal) fail(log *engineLog, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.engineLog != log || j.closed {
-		return // The failure is of an earlier engine.
+		return // An earlier engine failed, or the journal is closed.
 	}
 	if j.fault == nil {
 		j.fault = err
@@ -422,7 +425,7 @@ func (j *Journal) reopen(ctx context.Context) bool {
 	return true
 }
 
-// probe writes as many bytes as two parts of messages, and removes them.
+// probe checks that the disk has room. It writes a file of the size of two parts of messages, and removes the file.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, "probe")
 	if err != nil {
@@ -435,8 +438,8 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// Close ends everything that the Journal began. The engine inside writes its state. If ctx ends first, Close returns
-// the error of ctx.
+// Close ends the goroutines of the Journal and closes the link. The engine inside then writes its state. If ctx ends
+// first, Close returns the error of ctx.
 func (j *Journal) Close(ctx context.Context) error {
 	j.starting.Lock()
 	j.mu.Lock()
@@ -475,7 +478,7 @@ func (j *Journal) Close(ctx context.Context) error {
 	}
 }
 
-// checkAll checks at intervals, and when asked, that the index agrees with the stream.
+// checkAll checks that the index agrees with the stream. It checks at intervals, and when wake asks for a check.
 func (j *Journal) checkAll(ctx context.Context) {
 	tick := time.NewTicker(j.o.Waits.Check)
 	defer tick.Stop()
@@ -537,7 +540,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	return j.sweep(try, l)
 }
 
-// Healthy returns why nothing can be kept now, or nil if all is well.
+// Healthy returns nil if sessions can be kept now. Otherwise the error says why they cannot be kept.
 func (j *Journal) Healthy() error {
 	confirmed := j.Confirmed()
 	j.mu.Lock()
@@ -558,15 +561,15 @@ func (j *Journal) Healthy() error {
 	return nil
 }
 
-// Now returns the time by the engine's clock, which also sets IndexRow.At. On a cluster it is the clock of the
-// server that answered the last check.
+// Now returns the current time by the engine's clock. The times in IndexRow.At come from the same clock. On a cluster,
+// it is the clock of the server that answered the last check.
 func (j *Journal) Now() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return time.Now().Add(j.ahead)
 }
 
-// Full tells whether the stream is 90 % full. Callers should then keep no new session.
+// Full reports whether the stream is 90 % full. Callers should then keep no new session.
 func (j *Journal) Full() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -24,15 +24,16 @@ type reservation struct {
 	Digest  []byte `json:"digest"`
 }
 
-// Reserve gives a key to a session if no session has it. If several calls with different sessions compete, mine is
-// true for one of them. held is the reservation that holds the key afterwards. key is a hash of the owner and the
-// owner's key. Errors are ErrUnavailable.
+// Reserve gives a key to the session in v if no session has the key. The argument key is a hash of the owner and the
+// owner's key. held is the reservation that has the key afterwards. mine is true if that reservation is for the session
+// in v. If several calls with different sessions compete, mine is true for one of them. Errors are ErrUnavailable.
 func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held Reservation, mine bool, err error) {
 	return j.swap(ctx, key, v, 0)
 }
 
-// TakeOver gives a key to the session in v if the reservation held still has the key. A node does so if the log of the
-// session in held never appeared, or to reserve the key of its own session once more. The results are those of Reserve.
+// TakeOver gives a key to the session in v if the key still has the reservation held. There are two uses: the log of
+// the session in held never appeared, or a node reserves the key of its own session once more. The results are those of
+// Reserve.
 func (j *Journal) TakeOver(
 	ctx context.Context, key string, held, v Reservation,
 ) (now Reservation, mine bool, err error) {
@@ -69,7 +70,7 @@ func (j *Journal) swap(
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			revision = 0
 			return failed
-		case err != nil: // This got no answer either.
+		case err != nil: // The request for the reservation got no answer either.
 			if ctx.Err() == nil {
 				l.failed(fmt.Errorf("reserving a key: %w", failed))
 			}
@@ -85,7 +86,7 @@ func (j *Journal) swap(
 	return held, mine, err
 }
 
-// Holds tells whether a session has a key. Errors are ErrUnavailable.
+// Holds reports whether a session has a key. Errors are ErrUnavailable.
 func (j *Journal) Holds(ctx context.Context, key, session string) (holds bool, err error) {
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		held, err := l.held(ctx, key)
@@ -138,9 +139,9 @@ func (j *Journal) release(ctx context.Context, l *link, key, session string) err
 	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
 }
 
-// Agree returns the value that all nodes of a cluster share under a name. That is the value of the first node that
-// passed one as mine. If no node has passed a value yet, and mine is nil, the result is nil. The name must not be the
-// name of a reservation. Errors are ErrUnavailable.
+// Agree returns the value that all nodes of a cluster share under a name. The first node that calls Agree with a value
+// sets the shared value: the argument mine. If no node has set a value yet, and mine is nil, Agree returns nil. The
+// name must not be the name of a reservation. Errors are ErrUnavailable.
 func (j *Journal) Agree(ctx context.Context, name string, mine []byte) (agreed []byte, err error) {
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)

@@ -22,7 +22,7 @@ import (
 // keysBytes is the size of the stream of reservations, in bytes. A reservation takes about 300 bytes.
 const keysBytes = 64 << 20
 
-// markerLife is how long a deleted reservation leaves a mark in its stream.
+// markerLife is how long the mark of a deleted reservation stays in the stream of reservations.
 const markerLife = time.Minute
 
 // link is a connection to the engine, with its streams.
@@ -83,18 +83,18 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 	l.index = index
 }
 
-// streamBytes is the size of the stream of logs. It exceeds the limit at which sessions are purged by a quarter and 16
-// MiB. This leaves room for the sessions that run at that time.
+// streamBytes is the size of the stream of logs. It is MaxBytes, plus a quarter of MaxBytes, plus 16 MiB. Sessions are
+// purged at MaxBytes, and the rest leaves room for the sessions that run at that time.
 func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20 }
 
 // sessionsName is the name of the stream of logs, after the prefix.
 const sessionsName = "SESSIONS"
 
-// stream and bucket return the names of streams and of buckets that begin with the prefix.
+// stream and bucket return the full name of a stream and of a bucket. Both names begin with the prefix.
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 
-// connect opens a link without its streams. After an error nothing stays open, and nothing was deleted.
+// connect opens a link, but not its streams. If connect returns an error, nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -169,7 +169,7 @@ func mendConnection(err error) string {
 	}
 }
 
-// redacted returns a list of URLs without their passwords. Its error does not hold them either.
+// redacted returns a list of URLs without their passwords. The error does not contain passwords either.
 func redacted(urls string) (string, error) {
 	list := strings.Split(urls, ",")
 	for i, one := range list {
@@ -247,8 +247,8 @@ func mismatch(has, want jetstream.StreamConfig) error {
 	}
 }
 
-// stream opens a stream, or creates it if it is missing. It changes the settings of a stream if they differ from
-// want and can be changed.
+// stream opens a stream, or creates it if it is missing. If the settings of a stream differ from the argument want and
+// can be changed, stream changes the settings.
 func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	want.Storage = jetstream.FileStorage
 	want.MaxMsgs = -1
@@ -295,8 +295,8 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	return s, nil
 }
 
-// forbidden returns an error if the servers said that the user lacks a permission. They do not answer a request
-// that is not permitted.
+// forbidden returns an error if the servers said that the user lacks a permission. Servers do not answer a request that
+// is not permitted.
 func (l *link) forbidden() error {
 	if err := l.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; allow the user what JetStream needs", err)
@@ -304,9 +304,9 @@ func (l *link) forbidden() error {
 	return nil
 }
 
-// notReady tells whether the error comes from a cluster whose servers are starting or electing a leader. Such servers
-// refuse requests, do not answer, or know too few other servers to place a stream. If no stream can be placed because
-// the servers lack room or a tag, waiting does not help.
+// notReady reports whether the error comes from a cluster whose servers are starting or electing a leader. Such servers
+// refuse requests, do not answer, or know too few other servers to place a stream. If the servers lack room or a tag
+// for a stream, notReady returns false, because waiting does not help then.
 func (l *link) notReady(err error) bool {
 	if l.engine != nil || l.forbidden() != nil {
 		return false
@@ -322,8 +322,8 @@ func (l *link) notReady(err error) bool {
 		errors.Is(err, jetstream.ErrBucketNotFound) // the stream of a bucket is not found
 }
 
-// mendStream says what a user can do about a stream that does not open. The text begins with a semicolon. It is ""
-// if there is no advice.
+// mendStream says what a user can do about a stream that does not open. The text begins with a semicolon, or is "" if
+// there is no advice.
 func mendStream(err error) string {
 	var api *jetstream.APIError
 	switch {

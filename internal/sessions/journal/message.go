@@ -56,7 +56,7 @@ type Head struct {
 // statusGone is the status of a mark, the message that Remove leaves in place of a log.
 const statusGone council.Status = "gone"
 
-// goneFor is how long a mark stays. While it is there, the engine refuses every append to the log that arrives late.
+// goneFor is how long a mark stays in the stream. During this time, the engine refuses every late append to the log.
 const goneFor = 10 * time.Minute
 
 // Message is one append to a log.
@@ -69,7 +69,7 @@ type Message struct {
 // Stored is a message as it is in a log.
 type Stored struct {
 	Message
-	// Count is the number of its entries. It is set even if Entries is not.
+	// Count is the number of entries in the message. It is set even if Entries is not.
 	Count int
 	Seq   uint64    // the sequence of its last part
 	At    time.Time // when it was stored, by the engine's clock, in UTC
@@ -84,10 +84,10 @@ type header struct {
 	Parts int `json:"parts"`
 }
 
-// gone tells whether the part is a mark.
+// gone reports whether the part is a mark.
 func (h header) gone() bool { return h.Status == statusGone }
 
-// sameAs tells whether both headers belong to the same part of the same append.
+// sameAs reports whether both headers belong to the same part of the same append.
 func (h header) sameAs(other header) bool {
 	return h.Node == other.Node && h.Epoch == other.Epoch && h.First == other.First && h.Count == other.Count &&
 		h.Part == other.Part && h.Parts == other.Parts
@@ -186,7 +186,8 @@ type reader struct {
 	body []byte // the parts so far of an incomplete message
 }
 
-// add takes the next part. whole is true if the part completes a message. After damage, the caller can add more parts.
+// add adds the next part of the log. If the part completes a message, add returns the message, and whole is true. If
+// damaged is not nil, the caller can still add more parts.
 func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 	if p.Part == 1 {
 		r.body = nil // The old body belongs to a message that was given up.

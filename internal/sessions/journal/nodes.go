@@ -16,8 +16,8 @@ type node struct {
 	at       time.Time // when its key last changed, by this process's clock
 }
 
-// Beat renews the lease of this node once. The Journal does so itself every third of the lease. Inside, Beat does
-// nothing. Errors are ErrUnavailable.
+// Beat renews the lease of this node once. The Journal itself calls Beat three times in the time of a lease. With the
+// engine inside, Beat does nothing. Errors are ErrUnavailable.
 func (j *Journal) Beat(ctx context.Context) error {
 	if j.o.URL == "" {
 		return nil
@@ -26,7 +26,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/6) // then live tries the next server
+	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/6) // After this time, live tries the next server.
 	defer cancel()
 	sent := time.Now()
 	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(j.o.Says)); err != nil {
@@ -63,8 +63,9 @@ func (j *Journal) Confirmed() time.Time {
 	return j.confirmed
 }
 
-// Nodes returns when the key of each node last changed, or was first seen, by the clock of this process. A node
-// that called Close is missing. A node that fell silent is included for four leases. Inside there are no nodes.
+// Nodes returns when the key of each node last changed, or was first seen, by the clock of this process. A node that
+// called Close is missing. A node that fell silent is included for four leases. With the engine inside, the map is
+// empty.
 func (j *Journal) Nodes() map[string]time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -95,8 +96,8 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node, until ctx ends. If a renewal fails, live tries again soon. The reason may be an
-// election that is soon over, and without a lease this node begins no calls.
+// live renews the lease of this node, until ctx ends. If a renewal fails, live tries again soon, because without a
+// lease this node begins no calls. The reason of the failure may be an election that is soon over.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
@@ -110,8 +111,9 @@ func (j *Journal) live(ctx context.Context) {
 				j.o.Log.Warn("the lease of this node was not renewed", "error", err)
 			}
 			again = time.After(j.o.Lease / 20)
-			// The server of this connection may be cut off from the others, so try the next one. Do not do this after
-			// every error: without a leader, the error comes at once, and during an election all servers return it.
+			// Try the next server, because the server of this connection may be cut off from the others. Do not change
+			// the server after every error: without a leader, the error comes at once, and during an election all
+			// servers return it.
 			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() &&
 				(due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
@@ -192,7 +194,7 @@ func (j *Journal) look(ctx context.Context) {
 	}
 }
 
-// leave removes the key of this node, so that the others do not wait for the node.
+// leave removes the key of this node, so that the other nodes do not wait for this node.
 func (j *Journal) leave(ctx context.Context, l *link) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()

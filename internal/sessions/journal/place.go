@@ -27,7 +27,7 @@ type held struct {
 	info fs.FileInfo
 }
 
-// lockDir makes and locks the directory. holds says whether an engine has kept something there.
+// lockDir makes and locks the directory. holds says whether an engine has kept something in the directory.
 func (j *Journal) lockDir() (holds bool, err error) {
 	dir := j.o.Dir
 	err = os.MkdirAll(dir, 0o700)
@@ -52,7 +52,7 @@ func (j *Journal) lockDir() (holds bool, err error) {
 	j.o.Dir = dir
 	var p dirHeld
 	if p.lock, err = disk.TryLock(filepath.Join(dir, lockFile)); err == nil {
-		// With this second lock, a user who removes the lock file cannot let a second process in.
+		// Lock the directory too, so that a second process cannot start after a user has removed the lock file.
 		if p.dir, err = disk.TryLockDir(dir); err != nil {
 			err = errors.Join(err, p.lock.Close())
 		}
@@ -89,7 +89,7 @@ func (j *Journal) leaveDir() (err error) {
 	return err
 }
 
-// used tells whether an engine has kept something in a directory. It is true even if the engine's own files were
+// used reports whether an engine has kept something in a directory. It returns true even if the engine's own files were
 // removed.
 func used(dir string) (bool, error) {
 	if _, err := os.Stat(filepath.Join(dir, endsFile)); err == nil {
@@ -118,7 +118,9 @@ func (j *Journal) enter() (unread bool, err error) {
 			return false, err
 		}
 		list, err := streams(j.o.Dir)
-		for _, s := range list { // The old engine wrote its state there when it ended.
+		// When the old engine stopped, it wrote its state to this path, which is now another directory. This state may
+		// not match the blocks in that directory. The new engine rebuilds the state from the blocks.
+		for _, s := range list {
 			err = errors.Join(err, s.removeState())
 		}
 		if err != nil {
@@ -172,8 +174,8 @@ func (j *Journal) reconcile() error {
 
 var errNoDir = errors.New("their directory could not be opened again")
 
-// inPlace returns nil while the files that the engine has open are still at their paths. Otherwise the next process
-// would not find what the engine stores.
+// inPlace checks that the files that the engine has open are still at their paths. If a file is not, inPlace returns an
+// error, because the next process would not find what the engine stores.
 func (j *Journal) inPlace() error {
 	if j.o.URL != "" {
 		return nil
@@ -227,7 +229,8 @@ func (j *Journal) lookAfter(sessions int) error {
 	return nil
 }
 
-// noteClosed notes that no engine has the files open. Without this note, the next start reads all of them.
+// noteClosed notes that no engine has the files open. Without this note, the next start reads all block files before it
+// opens the engine.
 func (j *Journal) noteClosed() {
 	if j.inPlace() == nil {
 		_ = os.WriteFile(filepath.Join(j.o.Dir, closedFile), nil, 0o600)

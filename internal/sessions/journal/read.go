@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// next returns the first part of a subject from the stream's leader. It skips parts with a lower sequence than the
-// argument from. It returns nil if there is no such part.
+// next returns the first part of a subject from the stream's leader. It ignores parts with a lower sequence number than
+// the argument from. It returns nil if there is no other part.
 func (l *link) next(
 	ctx context.Context, stream jetstream.Stream, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -23,8 +23,8 @@ func (l *link) next(
 	return raw, err
 }
 
-// Last returns the last message of a session's log from the stream's leader, or nil if there is no log. The message
-// has no entries if it has several parts.
+// Last returns the last message of a session's log from the stream's leader, or nil if there is no log. If the message
+// has several parts, its Entries are nil.
 func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -40,8 +40,8 @@ func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
 	return last, err
 }
 
-// Read returns the whole log of a session in order, from the stream's leader. If the log has lost a part, Read
-// returns what can be read, and a *Damaged error. If it has no whole message, the error is ErrGone.
+// Read returns the whole log of a session in order, from the stream's leader. If the log has lost a part, Read returns
+// what can be read, and a *Damaged error. If the log has no whole message and is not damaged, the error is ErrGone.
 func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -73,8 +73,8 @@ func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 	return log, damaged
 }
 
-// read reads the first part of a log, without the parts with a lower sequence than the argument from. seq is 0 if
-// there is no such part. m is nil if the part does not complete a message.
+// read reads one part of a log, and adds the part to r. It is the first part whose sequence number is not below the
+// argument from. seq is 0 if there is no such part. m is nil if the part does not complete a message.
 func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
 	var raw *jetstream.RawStreamMsg
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
@@ -101,7 +101,7 @@ func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint
 	return &whole, raw.Sequence, err
 }
 
-// gone tells whether the stream's leader has no log for a subject.
+// gone reports whether the stream's leader says that a subject has no log.
 func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
@@ -111,9 +111,9 @@ func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	return err == nil && none
 }
 
-// Follow returns the messages of a log that hold entries with numbers above the argument behind, without the earlier
-// entries. It returns the stored messages, and then new ones, until ctx or the Journal ends. The sequence ends with an
-// error if the log is gone (ErrGone) or damaged (*Damaged). While the log cannot be read, Follow waits.
+// Follow returns the messages of a log, but only the entries with numbers above the argument behind. It returns the
+// stored messages first, and then new ones, until ctx or the Journal ends. If the log is gone or damaged, the sequence
+// ends with the error ErrGone or a *Damaged. While the log cannot be read, Follow waits.
 func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		subject, err := j.subject("session", id)

@@ -22,15 +22,14 @@ type Records struct {
 	Earlier bool
 }
 
-// RecordsPlace is a place in a stream of records. The zero value stands before all
-// records of any stream.
+// RecordsPlace is a place in a stream of records. The zero value is the place before all records of any stream.
 type RecordsPlace struct {
 	Stream time.Time `json:"stream"` // when the stream was made
 	// Seq is the sequence of the last message before the place.
 	Seq uint64 `json:"seq"`
 }
 
-// Cluster tells whether logs are kept on a cluster. Only a cluster has records.
+// Cluster reports whether logs are kept on a cluster. Only a cluster has records.
 func (j *Journal) Cluster() bool { return j.o.URL != "" }
 
 // PublishRecords stores the records of a session on the cluster, only once. If they are already stored, PublishRecords
@@ -72,10 +71,10 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	return added && err == nil, err
 }
 
-// FollowRecords returns the records of all sessions after a place in the stream. It returns the stored records, and
-// then new ones, until ctx or the Journal ends. If the place belongs to another stream, or lies after the end of this
-// one, the old stream was lost or replaced. FollowRecords then begins with the first records of the stream. While the
-// records cannot be read, it waits.
+// FollowRecords returns the records after a place in the stream, for all sessions. It returns the stored records first,
+// and then new ones, until ctx or the Journal ends. If the old stream was lost or replaced, FollowRecords begins with
+// the first records of the new stream. This is the case if the place belongs to another stream, or is after the end of
+// this one. While the records cannot be read, FollowRecords waits.
 func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
 		subject := j.o.Prefix + ".records."
@@ -125,9 +124,9 @@ func (j *Journal) behind(n uint64) {
 	j.recordsLag = n
 }
 
-// sameRecords checks that a place lies in the stream of records. If it does not, sameRecords moves the place to the
-// beginning of the stream. last is the sequence of the last message of the stream. If the place was moved, or if this
-// is the first check, sameRecords also stores that sequence in end.
+// sameRecords checks that a place is in the stream of records. If it is not, sameRecords moves the place to the
+// beginning of the stream. last is the sequence number of the last message of the stream. If the place was moved, or if
+// this is the first check, sameRecords also stores that sequence number in end.
 func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) (last uint64, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()

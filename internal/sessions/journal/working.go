@@ -14,9 +14,10 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// workingFile names the sessions that work. It also names a session that waits for replies of providers, or for its
-// turn to run, until flush removes it. After a crash, each session in the file may have caused the crash. All others
-// waited and ran no code. The file has a slot of workingSize bytes for each session. It is not synced.
+// workingFile is the name of the file that lists the sessions that work. After a crash, each session in the file may
+// have caused the crash. All other sessions waited and ran no code. A session that begins to wait, for replies of
+// providers or for its turn to run, stays in the file until flush removes it. The file has a slot of workingSize bytes
+// for each session. It is not synced.
 const (
 	workingFile = "working"
 	workingSize = 160
@@ -114,7 +115,7 @@ func (w *working) writeLocked(text [workingSize]byte, place int) error {
 	return err
 }
 
-// flush removes the sessions that wait from the file. If a write fails, the session stays in the file. If the process
+// flush removes the waiting sessions from the file. If a write fails, the session stays in the file. If the process
 // then dies, the session counts as a possible cause of the crash, although it only waited.
 func (w *working) flush() {
 	w.mu.Lock()
@@ -143,8 +144,8 @@ func (w *working) closeLocked() {
 	}
 }
 
-// Working notes that a session works, or that it waits for replies or for its turn to run. On a cluster, Working does
-// nothing.
+// Working notes that a session works, if the argument works is true. Otherwise it notes that the session waits for
+// replies or for its turn to run. On a cluster, Working does nothing.
 func (j *Journal) Working(id ID, works bool) {
 	if err := j.working.set(id, works); err != nil {
 		j.o.Log.Debug("noting which sessions work", "error", err)
