@@ -11,12 +11,13 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
-// relayed is a piece of a text that a model is still writing. The node that runs the session sends it to the other
-// nodes. Older versions know only one text at a time. They ignore a relayed piece, because it has no field "epoch".
+// relayed is a message to the other nodes. It holds a piece of a text that a model is still writing. The node that runs
+// the session sends it. Older versions of the daemon, which know only one text at a time, ignore the message because it
+// has no field "epoch".
 type relayed struct {
 	Owner int `json:"owner"` // the epoch of the node that runs the session
-	// Number is the number of the entry before the piece. Characters is how many characters of the same text come
-	// before the piece. Writer is the index of that text, as in piece.
+	// Number is the number of the last entry before the piece. Writer is the index of the text, in the order in which
+	// the texts began. Characters is how many characters of that text come before the piece.
 	Number     int               `json:"number"`
 	Writer     int               `json:"writer"`
 	Characters int               `json:"characters"`
@@ -24,10 +25,11 @@ type relayed struct {
 	Data       json.RawMessage   `json:"data"`
 }
 
-// maxAhead is how many pieces a follower holds until the entry before them comes.
+// maxAhead is how many early pieces a follower holds at most. A piece is early if the entry before it has not come yet.
 const maxAhead = 1024
 
-// follower shows the watchers of this process what another node stores and relays of one session.
+// follower follows one session that another node runs. It shows the stored entries and the relayed text to the watchers
+// in this process.
 type follower struct {
 	s        *Session
 	id       journal.ID
@@ -40,8 +42,8 @@ type follower struct {
 	ahead  []relayed
 }
 
-// follow returns the session of a log that another node writes. Several watchers share the session. The log is followed
-// until the contexts of all watchers have ended.
+// follow returns the session of a log that another node writes. All watchers in this process share one Session and one
+// follower. The follower runs until the contexts of all these watchers have ended.
 //
 //nolint:contextcheck // the follower is shared, so it outlives a single watcher
 func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, error) {
@@ -66,7 +68,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	return st.joinLocked(ctx, f), nil
 }
 
-// joinLocked counts a watcher, which watches until ctx ends.
+// joinLocked adds a watcher to a follower until ctx ends. When the last watcher leaves, the follower stops.
 func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	f.watchers++
 	context.AfterFunc(ctx, func() {
@@ -82,8 +84,8 @@ func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
 	return f.s
 }
 
-// run follows the log until the log or ctx ends. The argument behind is the number of the last entry that the follower
-// already shows.
+// run shows what is new in the log, until the session ends, the log cannot be followed, or ctx ends. The argument
+// behind is the number of the last entry that the follower has already shown.
 func (f *follower) run(ctx context.Context, behind int) {
 	st := f.s.store
 	defer f.s.leave()
@@ -120,7 +122,8 @@ func (f *follower) run(ctx context.Context, behind int) {
 	}
 }
 
-// take shows the entries of a message, and reports whether the log ends with them.
+// take shows the entries of a message. ended is true if one of these entries ends the session, even if the end cannot
+// be read.
 func (f *follower) take(m journal.Stored) (ended bool) {
 	s := f.s
 	s.mu.Lock()
@@ -169,8 +172,8 @@ func (f *follower) hear(data []byte) {
 	f.writeLocked(p)
 }
 
-// writeLocked shows a piece of text that directly continues the shown text. It holds a piece that came too early, and
-// drops any other piece, because the next entries bring the whole text.
+// writeLocked shows a piece of text that directly continues the shown text. It holds a piece that comes too early. It
+// drops every other piece, because a later entry brings the whole text.
 func (f *follower) writeLocked(p relayed) {
 	v := &f.s.view
 	switch {
@@ -186,7 +189,7 @@ func (f *follower) writeLocked(p relayed) {
 	}
 }
 
-// leave ends the session for the watchers of this process, although it continues on another node.
+// leave ends the session for the watchers in this process. On another node, the session continues.
 func (s *Session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,16 +203,17 @@ func (s *Session) leave() {
 	s.closeLocked()
 }
 
-// closeLocked notes that nothing more follows in this process.
+// closeLocked notes that no more entries follow in this process.
 func (s *Session) closeLocked() {
 	s.over = true
 	s.wakeLocked()
 	close(s.done)
 }
 
-// demote ends the run of a session that another node now owns, and follows the log of that node instead. If the session
-// continued without its log, it may have shown more than the log holds, so its watchers must ask again. demote returns
-// false and does nothing if there are no other nodes, or if this node has handed the session over.
+// demote ends the run in this process, because another node now owns the session. It then follows the log that the
+// other node writes. If the session continued without its log, its watchers must ask again, because they may have seen
+// more than the log holds. demote returns false and does nothing in two cases: there are no other nodes, or this node
+// has handed the session over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s := k.s
 	st := k.s.store
@@ -242,11 +246,12 @@ func (k *keeper) demote(ctx context.Context) bool {
 	return true
 }
 
-// stopAttempts is how often Stop tries to append. A try fails if the owner of the session appends at the same time.
+// stopAttempts is how often Stop tries to append a request to cancel. A try fails if the owner of the session appends
+// at the same time.
 const stopAttempts = 20
 
-// Stop cancels the run of a session that has not ended, on whichever node it runs. If Stop returns an error for a
-// session of this process, the run has ended, but the next process may continue the session.
+// Stop cancels the run of a session that has not ended, even if the session runs on another node. If Stop returns an
+// error for a session of this process, the run has ended, but the next process may continue the session.
 func (st *Store) Stop(ctx context.Context, s *Session) error {
 	if s.keeper == nil {
 		s.Cancel(ErrDeleted)
@@ -297,8 +302,8 @@ func (st *Store) background(do func()) {
 	}
 }
 
-// insist ends a session if no node obeys the request to cancel it within Waits.Obey. seq is the sequence number of the
-// message with the request, which is the last message of the log.
+// insist waits until a node obeys the request to cancel a session. If no node does so within Waits.Obey, insist ends
+// the session. seq is the sequence number of the message with the request, which is the last message of the log.
 func (st *Store) insist(ctx context.Context, id journal.ID, seq uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -32,7 +32,7 @@ var (
 )
 
 // keeper stores the log of one session, one message at a time. Entries that come while a message is being stored go
-// into the next one.
+// into the next message.
 type keeper struct {
 	s    *Session
 	id   journal.ID
@@ -45,8 +45,8 @@ type keeper struct {
 	// seq is the sequence number of the last message of the log. Only the goroutine that stores uses seq.
 	seq uint64
 
-	// whole says that the log must stay in the journal, although the session continued without it: the log was
-	// completed later, or another node now owns it. The mutex of the Store guards whole.
+	// whole says that the log must stay in the journal, although the session continued without the log. Either the log
+	// was completed later, or another node now owns the session. The mutex of the Store guards whole.
 	whole bool
 
 	// The mutex of the session guards all fields below.
@@ -103,8 +103,8 @@ func (k *keeper) begin() {
 	k.noteWorkLocked()
 }
 
-// calling is runlog.Log.Calling. It notes that a call begins. The caller calls the returned function when the call has
-// ended.
+// calling notes that a call begins. The run calls it as runlog.Log.Calling. The run calls the returned function when
+// the call has ended.
 func (k *keeper) calling() (landed func()) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -161,7 +161,8 @@ func awaitsCalls(t council.EventType) bool {
 	return t == council.EventStarted || t == council.EventStage1 || t == council.EventStage2
 }
 
-// writeLocked takes a piece of text. The piece is shown once all entries before it are stored.
+// writeLocked adds a piece to a text that a model is still writing. The piece is shown once all entries before it are
+// stored.
 func (k *keeper) writeLocked(t written, entry council.Entry) {
 	if len(k.text.texts) == 0 {
 		k.text.since = time.Now()
@@ -310,8 +311,8 @@ func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 }
 
 // giveUpLocked lets the session continue without its log, and shows the entries and texts that waited for the log. The
-// keeper still tries to store them. Otherwise a later process would find a log without an end, and run the session
-// again.
+// keeper still tries to store them, because otherwise a later process would find a log without an end, and run the
+// session again.
 func (k *keeper) giveUpLocked() {
 	if k.open {
 		return
@@ -343,8 +344,8 @@ func (k *keeper) drainedLocked() {
 	}
 }
 
-// stored is runlog.Log.Stored. It waits until everything that was observed is stored, until the session continues
-// without its log, or until ctx ends.
+// stored waits until all events observed so far are stored, until the session continues without its log, or until ctx
+// ends. The run calls it as runlog.Log.Stored.
 func (k *keeper) stored(ctx context.Context) {
 	k.s.mu.Lock()
 	if len(k.queue) == 0 || k.open {
@@ -371,7 +372,7 @@ func (k *keeper) wakeUp() {
 }
 
 // run stores messages until the last entry is stored or ctx ends. It ends earlier if another process owns the session,
-// if the log is gone, or if it deletes the log of an ended session because the journal is full.
+// or if the log is gone. It also ends earlier if the journal is full and run deletes the log of an ended session.
 func (k *keeper) run(ctx context.Context) {
 	defer k.finish()
 	pause := minPause
@@ -558,8 +559,8 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	return nil
 }
 
-// advance shows the entries at the front of the queue that are now stored. Their number is the argument stored. seq is
-// the sequence number of the last message of the log.
+// advance shows the entries that are now stored, and removes them from the front of the queue. The argument stored is
+// the number of these entries. seq is the sequence number of the last message of the log.
 func (k *keeper) advance(stored int, seq uint64) {
 	k.seq = seq
 	k.s.mu.Lock()
@@ -586,12 +587,12 @@ func (k *keeper) advance(stored int, seq uint64) {
 	}
 }
 
-// resolve is called when the log does not end with the message that this node expected. From the last message, it finds
-// out how many entries at the front of the queue are stored. The argument entries is the largest possible number. There
-// are three cases. (1) This node appended the last message in an earlier try that got no answer. That try may have held
-// fewer entries. (2) Another node appended the last message to ask this node to cancel the session. Entries from an
-// earlier try of this node may be stored before it. resolve then cancels the run. (3) Otherwise another process owns
-// the log, and ok is false.
+// resolve is called when the log does not end with the message that this node expected. From the message at the end of
+// the log, resolve finds out how many entries at the front of the queue are stored. The argument entries is the largest
+// possible number. There are three cases. (1) This node appended the last message in an earlier try that got no answer.
+// That try may have held fewer entries. (2) Another node appended the last message to ask this node to cancel the
+// session. Entries from an earlier try of this node may be stored before that message. resolve then cancels the run.
+// (3) Otherwise another process owns the log, and ok is false.
 func (k *keeper) resolve(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last.Epoch != k.head.Epoch {
 		return 0, false

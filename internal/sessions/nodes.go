@@ -27,10 +27,10 @@ func (st *Store) fresh() bool {
 	return st.o.Lease == 0 || time.Since(st.o.Journal.Confirmed()) < st.o.Lease*2/3
 }
 
-// mayCall is runlog.Log.MayCall. It waits until the lease of this node is confirmed, until ctx ends, or until the
-// session continues without its log. If the lease was not confirmed for some time, another node may own the session.
-// mayCall then also waits until the log confirms that this node still owns the session. If another node owns the
-// session, the keeper ends the run.
+// mayCall waits until the run may begin a call. The run calls it as runlog.Log.MayCall. mayCall waits until the lease
+// of this node is confirmed, until ctx ends, or until the session continues without its log. If the lease was not
+// confirmed for some time, mayCall also waits until the log confirms that this node still owns the session. If another
+// node owns the session, the keeper ends the run.
 func (k *keeper) mayCall(ctx context.Context) error {
 	for {
 		fresh := k.s.store.fresh()
@@ -136,7 +136,8 @@ type deaths struct {
 	absent map[string]time.Time // for each node without a key, the time at which that was first seen
 }
 
-// unchanged is the sequence number of the last message of a log, and when this node first saw that message.
+// unchanged says since when a log has not changed. seq is the sequence number of its last message. since is the time at
+// which this node first saw that message.
 type unchanged struct {
 	seq   uint64
 	since time.Time
@@ -155,8 +156,8 @@ func (d *deaths) note(rows []journal.IndexRow) {
 	}
 }
 
-// quiet returns how long a session has appended nothing. Time in which this node's own lease was not confirmed does
-// not count.
+// quiet returns how long the log of a session has not changed. Time in which this node's own lease was not confirmed
+// does not count.
 func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 	u, ok := d.rows[row.ID]
 	if !ok || u.seq != row.Seq || d.since.IsZero() {
@@ -169,8 +170,8 @@ func (d *deaths) quiet(row journal.IndexRow) time.Duration {
 }
 
 // look records the time of this look at the other nodes. It is called about once a second. fresh says that this node's
-// own lease is confirmed. If it is not, or if the last look was too long ago because the process slept, this node may
-// have missed signs of life. look then discards how long other nodes have been silent.
+// own lease is confirmed. look forgets how long other nodes have been silent if the lease is not confirmed, or if the
+// last look was too long ago because the process slept. This node may then have missed signs of life.
 func (d *deaths) look(now time.Time, fresh bool) {
 	if !fresh || now.Sub(d.looked) > d.lease/3+d.every {
 		d.since = time.Time{}
@@ -203,8 +204,8 @@ func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
 	return d.looked.Sub(last) >= d.lease
 }
 
-// takeOver looks once a second for sessions without a run, such as those of dead nodes. It runs them while places
-// are free, until ctx ends.
+// takeOver looks once a second for sessions without a run, such as the sessions of dead nodes. It runs these sessions
+// while places are free, until ctx ends.
 func (st *Store) takeOver(ctx context.Context, r Runner) {
 	d := deaths{lease: st.o.Lease, every: st.o.Waits.Look, absent: map[string]time.Time{}}
 	tick := time.NewTicker(st.o.Waits.Look)
@@ -214,8 +215,8 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 		rows := st.o.Journal.Unended()
 		d.note(rows)
 		if orphans := st.orphans(&d, rows); len(orphans) > 0 {
-			// All nodes see the orphans at the same time. A random pause and a random order spread them over the
-			// nodes.
+			// A random pause and a random order spread the orphans over the nodes, because all nodes see the orphans at
+			// the same time.
 			select {
 			case <-time.After(time.Duration(rand.Int64N(int64(st.o.Waits.Look)))): //nolint:gosec // no secret
 			case <-ctx.Done():
@@ -271,7 +272,7 @@ func (st *Store) has(id journal.ID) bool {
 	return refused || st.sessions[id.Session] != nil
 }
 
-// rescue takes a session over. It reports false if no place is free for another session.
+// rescue takes a session over. It returns false if no place is free for the session.
 func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r Runner) bool {
 	now, ok := st.o.Journal.Row(row.ID)
 	if !ok || now.Seq != row.Seq || st.has(row.ID) || !st.fresh() {
@@ -301,7 +302,8 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.IndexRow, r 
 }
 
 // suits reports whether this node may continue a session. Either it has the prompts that the session needs, or no live
-// node has them. A node knows which other nodes are alive only after it has watched them for a lease.
+// node has them. If this node lacks prompts, suits returns false until this node has watched the other nodes for a
+// lease, because only then does it know which nodes are alive.
 func (st *Store) suits(p *past, d *deaths) bool {
 	if p.Cancelled || st.reads(p, st.o.Prompts) {
 		return true
@@ -325,7 +327,8 @@ func (st *Store) reads(p *past, prompts []string) bool {
 	})
 }
 
-// storeLast stores the ends of sessions in memory, so that every node can show them. It runs until ctx ends.
+// storeLast stores the ends of sessions that are only in memory, so that every node can show these ends. It runs until
+// ctx ends.
 func (st *Store) storeLast(ctx context.Context) {
 	for {
 		select {
@@ -346,7 +349,7 @@ func (st *Store) storeLast(ctx context.Context) {
 // stored, and only the node that ran those sessions shows them.
 const maxPlain = 64
 
-// plain is a session in memory that has ended.
+// plain is an ended session that is only in memory. It waits in a queue until storeLast stores its end.
 type plain struct {
 	id   journal.ID
 	plan *council.Plan
@@ -357,7 +360,7 @@ type plain struct {
 	stored chan struct{}
 }
 
-// storedLast waits until the ends of all sessions in memory are stored, or until ctx ends.
+// storedLast waits until storeLast has handled all ends that were queued before this call, or until ctx ends.
 func (st *Store) storedLast(ctx context.Context) error {
 	stored := make(chan struct{})
 	select {
@@ -402,7 +405,8 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 	return err
 }
 
-// tellLocked queues the end of a session in memory, to be stored for other nodes. It does not wait.
+// tellLocked queues the end of a session that is only in memory. storeLast then stores the end for the other nodes.
+// tellLocked does not wait: if the queue or the journal is full, the end is not stored.
 func (st *Store) tellLocked(s *Session, end ending) {
 	if s.plan == nil || st.o.Journal.Full() {
 		return

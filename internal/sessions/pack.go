@@ -12,8 +12,8 @@ import (
 // review.
 type seat string
 
-// pack drops the decoded form of an ended session, because its JSON holds the same texts. It also saves the garbage
-// collector the visit of many small structs. Most sessions are not read again.
+// pack frees memory. It drops the decoded form of an ended session, because the JSON of the session holds the same
+// texts. The garbage collector then also has fewer small structs to visit. Most sessions are not read again.
 func (s *Session) pack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Session) pack() {
 	s.packed = true
 }
 
-// unpackLocked decodes a packed session. It is packed again later.
+// unpackLocked decodes a packed session. A timer packs the session again later.
 func (s *Session) unpackLocked() {
 	if !s.packed {
 		return
@@ -65,8 +65,8 @@ func (s *Session) unpackLocked() {
 	time.AfterFunc(s.store.o.Waits.Pack, s.pack)
 }
 
-// unpack returns the events with the data that pack dropped, which it takes from the session. The data is nil if the
-// session does not hold it.
+// unpack returns the events, with the data that pack dropped. It takes this data from the session. If the session does
+// not hold the data of an event, the data is nil.
 func unpack(events []council.Event, session *council.Session) []council.Event {
 	events = slices.Clone(events)
 	for i := range events {

@@ -18,7 +18,7 @@ const (
 	// results that it has, because the session itself may crash the processes.
 	maxCrashes = 3
 	// maxOwners is how many processes in a row may own a session without releasing it, whether the session works or
-	// waits. Each of them that died may have paid for the same calls again.
+	// waits. There is a limit because each owner that died may have paid for the same calls again.
 	maxOwners = 30
 )
 
@@ -234,7 +234,8 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 	}
 }
 
-// anybody is an argument of claim. With it, this process becomes the owner whoever owned the session before.
+// anybody is an argument of claim. It returns true for every session, so this process becomes the owner, no matter
+// which process owned the session before.
 func anybody(*past) bool { return true }
 
 // claimLeft tries at intervals to become the owner of the sessions in left and to run them, until it owns all of them
@@ -271,8 +272,8 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*p
 	return true, nil
 }
 
-// claim makes this process the owner of a session, if the function free returns true for its past. claim returns nil
-// if there is nothing to continue.
+// claim makes this process the owner of a session, if the function free returns true for the state of the session. If
+// there is nothing to continue, claim returns nil.
 func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
 	st.claiming.Lock()
 	defer st.claiming.Unlock()
@@ -322,8 +323,8 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool
 	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.Cancelled}, nil
 }
 
-// holdsKey reports whether a session that has not begun still has its key. If its node gave the key up, another
-// session may have the key by now. holdsKey then removes the log.
+// holdsKey reports whether a session that has not begun still has its key. If the session no longer has the key,
+// because its node gave the key up, holdsKey removes the log.
 func (st *Store) holdsKey(ctx context.Context, id journal.ID, p *past) (bool, error) {
 	if st.o.Lease <= 0 || p.head.Key == "" || p.begun() {
 		return true, nil
@@ -365,8 +366,8 @@ func (s *Session) Begin(cancel context.CancelCauseFunc) {
 	s.cancel = cancel
 }
 
-// release appends an entry to the log which says that no node owns the session, so that another process can continue
-// the session. For the clients of this process, the session ends without a result.
+// release hands a session over to another process. It appends an entry to the log which says that no node owns the
+// session. For the clients of this process, the session ends without a result.
 func (s *Session) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 	maxReplays = 1024
 )
 
-// replay is the session that answers a repeated request, in place of a new one.
+// replay is the session that answers a repeated request, in place of a new session.
 type replay struct {
 	key string // Start.Repeat
 	// s is a session that still runs although its client has left, or one that has ended.

@@ -18,8 +18,8 @@ type Start struct {
 	// Key is the owner's idempotency key, or "". Digest identifies the request that came with the key.
 	Key    string
 	Digest [32]byte
-	// Repeat identifies the request if a repetition of it must not be paid for again, and is "" otherwise. It is only
-	// for sessions in memory. See Store.Repeated.
+	// Repeat identifies the request if a repetition of the request must not be paid for again. Otherwise it is "". It
+	// is only for sessions in memory. See Store.Repeated.
 	Repeat string
 	// Background says that the session continues without its client. A session with a Key also continues, because its
 	// owner may send the request again.
@@ -72,8 +72,8 @@ type Session struct {
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Log returns the connection of the run to the log of the session, or nil if the session is in memory alone. The run
-// calls Log when it begins, so Log also notes in the keeper that the run has begun.
+// Log returns the object through which the run uses the log of the session, or nil if the session is in memory alone.
+// The run calls Log when it begins, so Log also notes in the keeper that the run has begun.
 func (s *Session) Log() *runlog.Log {
 	if s.keeper == nil {
 		return nil
@@ -82,7 +82,7 @@ func (s *Session) Log() *runlog.Log {
 	return s.keeper.log
 }
 
-// Observe appends an event to the log. The last event comes from Finish.
+// Observe appends an event to the log. It does not append the last event, because Finish does so.
 func (s *Session) Observe(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,9 +253,8 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// Last returns the position after all entries and texts that this node has shown. If there are other nodes, they may
-// have shown more. Last then waits until this node has shown the entry with the given number, but no longer than
-// Waits.Lag.
+// Last returns the position after all entries and texts that this node has shown. In a cluster, another node may have
+// shown more. Last then waits until this node has shown the entry with the given number, but no longer than Waits.Lag.
 func (s *Session) Last(ctx context.Context, number int) Position {
 	ctx, cancel := context.WithTimeout(ctx, s.store.o.Waits.Lag)
 	defer cancel()
@@ -314,7 +313,7 @@ func (s *Session) moreLocked() <-chan struct{} {
 	return s.more
 }
 
-// JSON returns the session with what is known so far, and a line break at the end.
+// JSON returns the session as JSON, with the results that are known so far and a line break at the end.
 func (s *Session) JSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,7 +362,7 @@ func (s *Session) Cancel(cause error) {
 	}
 }
 
-// Found reports whether the store keeps the session after it ends with an answer, as long as there is room.
+// Found reports whether the store keeps the session, as long as there is room, after the session ends with an answer.
 func (s *Session) Found() bool {
 	o := s.store.o
 	return !s.side && o.Retention > 0 && o.Kept > 0 && o.KeptBytes > 0

@@ -60,7 +60,7 @@ var ErrDeleted = errors.New("cancelled by DELETE")
 type Owner string
 
 // Options limit which finished sessions are kept. The oldest are deleted first. The limits hold for the sessions in the
-// journal, and once more for those in memory.
+// journal, and separately for the sessions in memory.
 type Options struct {
 	// Retention is how long a session is kept after its end.
 	Retention time.Duration
@@ -371,8 +371,8 @@ func (k *keeper) refusal() refusal { return refusal{k.id, k.head.Key, k.head.Epo
 // maxRefused is how many refused sessions may wait for their removal.
 const maxRefused = 1024
 
-// refuse removes a session that could not begin. The head of its log may be stored nevertheless, or still be on its
-// way to the journal.
+// refuse removes from the journal a session that could not begin. The head of its log may be stored nevertheless, or
+// still be on its way to the journal.
 func (st *Store) refuse(ctx context.Context, r refusal) {
 	st.mu.Lock()
 	st.forgetLaterLocked(r)
@@ -506,7 +506,7 @@ func (st *Store) awaitChange(atMost time.Duration) {
 	}
 }
 
-// takeKey gives a session its key in place of a reservation whose session was never stored.
+// takeKey gives an idempotency key to the session s. The key was reserved for another session, which was never stored.
 func (st *Store) takeKey(ctx context.Context, s *Session, held, mine journal.Reservation) (journal.Reservation, error) {
 	held, ok, err := st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
 	if !ok && err == nil {
@@ -754,7 +754,7 @@ func (st *Store) forgetStored(s *Session) {
 }
 
 // Close forgets the finished sessions. Sessions that end later are forgotten at once. Close waits until the queued
-// entries are stored, but no longer than ctx.
+// entries are stored, or until ctx ends.
 func (st *Store) Close(ctx context.Context) {
 	st.mu.Lock()
 	again := st.closed

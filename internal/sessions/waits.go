@@ -7,8 +7,8 @@ type Waits struct {
 	// Text is how long a text may be shown before the part that is written so far is stored.
 	Text time.Duration
 	// Append is how long a session waits for a log that cannot be written. The session then tries once more, for at
-	// most LastTry. If that fails, it continues without its log. This process may have been suspended during the wait.
-	// The last try then shows whether another process owns the session now.
+	// most LastTry. If that fails, it continues without its log. The last try shows whether another process owns the
+	// session now, because this process may have been suspended during the wait.
 	Append  time.Duration
 	LastTry time.Duration
 	// MaxPause is the longest pause between two attempts to append.
