@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// A breaker opens when half of the requests in the last 30 s failed. Fewer than 10 requests are too few, because
-	// two bad sessions must not exclude a model.
+	// A breaker opens when at least breakerRequests requests ended within the last breakerSpan and at least half of
+	// them failed. Fewer requests are too few, because two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
 	// breakerPause is how long a breaker stays open before a request tries the model again. The pause may be short,
@@ -39,9 +39,9 @@ func (c *Client) Breakers() []council.Breaker {
 	return all
 }
 
-// attempts counts the requests to a model that ended in the last 30 s (breakerSpan). It counts failures after which a
-// retry may help, and separately all other results. Unlike the breaker, it also counts refusals of the provider, such
-// as HTTP 429.
+// attempts keeps two counts of the requests to a model that ended in the last 30 s (breakerSpan). One count is of the
+// failures after which a retry may help. The other count is of all other results. Unlike the breaker, attempts also
+// counts requests that the provider refused, for example with HTTP 429.
 type attempts struct {
 	mu    sync.Mutex
 	ended window
@@ -57,8 +57,8 @@ func (a *attempts) add(now time.Duration, failed bool) {
 	a.ended.add(now, kind)
 }
 
-// mostFail reports whether ten or more requests ended and at least half of them failed. A breaker opens at the same
-// numbers, but does not count refusals: see attempts.
+// mostFail reports whether ten or more requests ended in the last 30 s and at least half of them failed. A breaker
+// opens at the same numbers, but a breaker does not count refused requests: see attempts.
 func (a *attempts) mostFail(now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +75,8 @@ const (
 	unclear
 )
 
-// diagnose returns the verdict on a request that ended with the failure f. If the request brought a text, f is nil.
+// diagnose returns the verdict on a request that ended with the failure f. f is nil if the request returned a usable
+// text.
 func diagnose(caller context.Context, f *council.Failure) verdict {
 	switch {
 	case f == nil:
@@ -93,22 +94,22 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 	}
 }
 
-// ticket admits one request. It is the number of the breaker's state at that time. The result of a request from an
-// earlier state does not count.
+// ticket is what a breaker gives to a request that it admits: the number of the breaker's state at that time. If the
+// state has changed when the request ends, the result of the request does not count.
 type ticket int
 
 // breaker is the circuit breaker of one model. It opens when at least 10 of its requests ended within 30 s and at
 // least half of them failed. After 10 s it is half open, and one request at a time is sent. If that request is
 // answered, the breaker closes. If it fails, the breaker opens again.
 //
-// A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off, or a request that ran out
-// of its own time. Every reply of the model is a success. Other results say nothing about the model's health: other
-// statuses come from servers in front of the model, and a caller may have set a short deadline.
+// A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off, or a request that took longer
+// than one attempt may take. Every complete reply of the model is a success. All other results say nothing about the
+// model's health: servers in front of the model send other HTTP statuses, and a caller may have set a short deadline.
 type breaker struct {
 	mu sync.Mutex // guards the fields below
 	// number is the number of the current state. It grows by 1 whenever the breaker opens or closes.
 	number ticket
-	// ended counts the results of requests while the breaker is closed: well or sick.
+	// ended counts requests with the verdicts well and sick that end while the breaker is closed.
 	ended window
 	// until is when the open breaker becomes half open. It is 0 if the breaker is closed.
 	until   time.Duration
@@ -128,7 +129,7 @@ func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 	}
 }
 
-// state returns the state, and how long the breaker stays open.
+// state returns the state of the breaker, and how long it stays open. If it is not open, the time is 0.
 func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +148,8 @@ func (b *breaker) admitsLocked(now time.Duration) bool {
 	return state == council.BreakerClosed || (state == council.BreakerHalfOpen && !b.probing)
 }
 
-// enter admits a request. If ok is true, the caller must call leave.
+// enter admits a request if the breaker allows it. If the second result is true, the caller must call leave when the
+// request has ended.
 func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +160,7 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	return b.number, true
 }
 
-// leave must be called at the end of an admitted request. It notes the verdict v on the request.
+// leave notes the verdict v on an admitted request that has ended. t is the ticket of the request.
 func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,8 +189,9 @@ func (b *breaker) turnLocked(until time.Duration) {
 	b.ended = window{span: breakerSpan}
 }
 
-// failure returns why the breaker refuses a request. It says when to try again only while the breaker is open. While
-// another request tries the model, it is unknown when the next one may be sent.
+// failure returns the failure of a request that the breaker refuses. While the breaker is open, the failure says when
+// to try again. While the breaker is half open, the failure names no time, because the request that tries the model now
+// may take any time.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
 	if state, wait := b.state(now); state == council.BreakerOpen {

@@ -1,5 +1,5 @@
-// Package llm performs calls for completions and embeddings against OpenAI-compatible providers. It returns the
-// result of each as text, usage and cost, or as a council.Failure.
+// Package llm performs calls for completions and embeddings against OpenAI-compatible providers. It returns each result
+// as text, usage and cost, or as a council.Failure.
 //
 // It is the only importer of go-openai, which sends the requests and opens the streams. A RoundTripper does what
 // that library does not do: it limits the size of bodies, finds errors inside HTTP 200, keeps headers, and notices
@@ -33,19 +33,27 @@
 //
 // The retries of all calls to one provider share a budget. In any 10 s there are at most 10 retries, or 10 % of the
 // calls begun in that time if that is more. A retry that is due while the budget has no room waits in a queue, first
-// in, first out. The call ends at once with the provider's own error in three cases: if its turn would come after the
-// caller's deadline, if the breaker of the model opens, or if ten or more requests to the model ended within 30 s and
-// at least half of them failed, HTTP 429 included. Every model of a provider has a circuit breaker (Nygard, "Release
-// It!", 2007), which refuses calls while the model is out of order: see breaker.
+// in, first out. The call ends at once with the provider's own error in three cases:
 //
-// Retries and breakers are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to F04 of
-// docs/faults.md. Its retry budget is a share of the calls in flight: when a provider refused every call, the budget
-// let all retries pass. A retry that does not fit waits until the deadline. Its breaker becomes half open only when a
-// request asks to be sent. That request is the probe, which tries the model. If a request from before the breaker
-// opened ends late, the breaker takes its result as the result of the probe. A probe that was cancelled closes the
-// breaker, or blocks it for ever.
+//   - The turn of the retry would come after the caller's deadline.
+//   - The breaker of the model opens.
+//   - Ten or more requests to the model ended within 30 s and at least half of them failed. HTTP 429 is a failure here.
 //
-// Callers decide what to ask, what a reply means, and whether another model is asked instead.
+// Every model of a provider has a circuit breaker (Nygard, "Release It!", 2007). It refuses calls while the model is
+// out of order: see breaker.
+//
+// This package has its own retries and breakers, because the library failsafe-go (v0.9.8) cannot keep the promises F01
+// to F04 of docs/faults.md:
+//
+//   - Its retry budget is a share of the calls in flight. When a provider refused every call, this budget let all
+//     retries pass.
+//   - A retry that does not fit into its budget waits until the deadline.
+//   - Its breaker becomes half open only when a request asks to be sent. This request is the probe, which tries the
+//     model. A request that was sent before the breaker opened may end late, and the breaker then takes its result as
+//     the result of the probe.
+//   - A probe that was cancelled closes the breaker, or blocks it for ever.
+//
+// The callers of this package decide what to ask, what a reply means, and whether to ask another model instead.
 package llm
 
 import (
@@ -72,7 +80,7 @@ import (
 // Provider is one OpenAI-compatible endpoint.
 type Provider struct {
 	// Name is the prefix that sends a model to this provider, as in "name:model". The provider with the empty name
-	// takes every model that names no other provider.
+	// takes every model whose name does not begin with the name of another provider.
 	Name    string
 	BaseURL string // such as https://api.openai.com/v1
 	APIKey  string // "" sends no Authorization header
@@ -89,8 +97,8 @@ func (p Provider) secrets() []string {
 	return append(slices.Concat(slices.Collect(maps.Values(p.Headers)), slices.Collect(maps.Values(p.Query))), p.APIKey)
 }
 
-// Options configure a Client. All fields must be positive, except Providers and those whose zero value is
-// explained.
+// Options configure a Client. All numbers and durations must be positive, unless the comment on a field says what 0
+// means.
 type Options struct {
 	Providers      []Provider
 	AttemptTimeout time.Duration // for one request, from the first byte sent to the last byte received
@@ -102,12 +110,11 @@ type Options struct {
 	// limits it.
 	IdleTimeout         time.Duration
 	MaxCallsPerProvider int // the most requests in flight to one provider; further requests wait
-	// MaxReplyBytes limits one reply. If the reply is a stream, it limits the text of the reply, and each line.
+	// MaxReplyBytes limits the bytes of one reply. In a stream, it limits the text of the reply, and also each line.
 	MaxReplyBytes int64
 	// Version is our own version, for the User-Agent of requests. It may be "".
 	Version string
-	// Trace adds the headers that name the trace span of a request. It finds the span in the context. Trace may be
-	// nil.
+	// Trace adds the headers that name the trace span of a request. The context contains the span. Trace may be nil.
 	Trace func(context.Context, http.Header)
 	// Dial connects to a provider, as http.Transport.DialContext does. If it is nil, a Client connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -140,7 +147,8 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// finish is called at the end of a request. It reports to the receipt r what the request consumed. r may be nil.
+// finish reports to the receipt r what a request consumed, when the request has ended. It returns the cost of the
+// request in US dollars, or nil if the cost is not known or r is nil.
 func finish(ctx context.Context, r council.Receipt, c council.Consumed) (costUSD *float64) {
 	if r == nil {
 		return nil
@@ -181,7 +189,7 @@ type model struct {
 	breaker  *breaker
 	attempts attempts
 	refuses  refusals
-	// unopened says that the last reply had thinking without an opening mark. No text of the next stream is then
+	// unopened says that the last reply had thinking without an opening mark. In the next stream, no text is then
 	// passed on before the thinking has ended.
 	unopened atomic.Bool
 }
@@ -209,7 +217,7 @@ func New(o Options) (*Client, error) {
 		config.BaseURL = p.BaseURL
 		over := &http.Client{
 			Transport: t,
-			// A redirected POST would lose its body, and its key could go to a stranger.
+			// Follow no redirect, because a redirected POST would lose its body, and its key could go to a stranger.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		config.HTTPClient = over
@@ -254,9 +262,9 @@ func hint(base *url.URL) string {
 // versioned matches paths such as /v1 and /v1beta/openai.
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
-// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
-// reply to the ping may take. Without pings, later calls would be sent over a connection that no longer works, and
-// fail.
+// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the reply
+// to the ping may take. Without pings, the client would send later calls over a connection that no longer works, and
+// these calls would fail.
 const pingAfter = 15 * time.Second
 
 // newPool returns a transport that keeps idle connections open between the stages of a session.
@@ -282,8 +290,8 @@ func newPool(o Options, calls int) *http.Transport {
 	return t
 }
 
-// Close closes the idle connections. Calls in flight continue, and more may come. Their connections close soon
-// after the last call.
+// Close closes the idle connections. Calls in flight continue, and new calls may begin. The connections of these calls
+// close soon after the last call.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.closeIdle()
@@ -298,14 +306,15 @@ func (c *Client) closeIdle() {
 // idleOnceClosed is how long a closed client keeps a connection for the next call.
 const idleOnceClosed = time.Second
 
-// ended is called at the end of each call. If the client is closed, it closes the idle connections a little later.
+// ended must be called at the end of each call. If the client is closed, ended closes the idle connections after
+// idleOnceClosed.
 func (c *Client) ended() {
 	if c.closed.Load() {
 		time.AfterFunc(idleOnceClosed, c.closeIdle)
 	}
 }
 
-// Bytes returns the size of the body of a call's first request. It is 0 if no provider takes the model.
+// Bytes returns the size of the body of a call's first request, or 0 if no provider takes the model.
 func (c *Client) Bytes(call council.Call) int64 {
 	p, m := c.route(call.Model)
 	if p == nil {
@@ -317,10 +326,10 @@ func (c *Client) Bytes(call council.Call) int64 {
 }
 
 // Complete performs a call, with retries as described in the package comment. If a model refuses an option, Complete
-// sends the request again without that option, and later calls leave it out too: see options. For a temperature or an
-// effort, they leave out only the refused value. If a model refuses to stream, its text comes in one piece. The
-// result counts all requests and adds up their usage. The usage of a request without a reply is unknown. Complete
-// implements council.Completer. An error is a *council.Failure.
+// sends the request again without that option, and later calls leave the option out too. If the option is a temperature
+// or an effort, later calls leave it out only if it has the refused value. If a model refuses to stream, its text comes
+// in one piece. The result counts all requests and adds up their usage. If a request was sent and has no reply, its
+// usage is unknown. Complete implements council.Completer. An error is a *council.Failure.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	defer c.ended()
 	start := time.Now()
@@ -414,7 +423,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 }
 
-// addUsage counts one more request and its usage.
+// addUsage adds one more request and its usage to the completion of the call.
 func addUsage(total *council.Completion, reply council.Completion) {
 	if total.Attempts++; total.Attempts == 1 {
 		total.Usage = reply.Usage
@@ -424,7 +433,7 @@ func addUsage(total *council.Completion, reply council.Completion) {
 	total.Implausible += reply.Implausible
 }
 
-// deliver copies the text of the last reply, and what belongs to the text, into the completion of the call.
+// deliver copies the text of the last reply into the completion of the call, together with the facts about this text.
 func deliver(total *council.Completion, reply council.Completion) {
 	total.Text = reply.Text
 	total.FinishReason = reply.FinishReason
@@ -433,7 +442,7 @@ func deliver(total *council.Completion, reply council.Completion) {
 	total.ModelVersion = reply.ModelVersion
 }
 
-// claimRetry takes a place in the queue of the retry budget for retry n of a call. It returns nil if another request
+// claimRetry takes a place for retry n of a call, in the queue of the retry budget. It returns nil if another request
 // is pointless.
 func (c *Client) claimRetry(ctx context.Context, p *provider, m *model, n int, failure *council.Failure) *claim {
 	wait, ok := c.backoff(ctx, n, failure)
@@ -452,10 +461,13 @@ const (
 	sameAgain            // the same request without an option; the budget does not count it
 )
 
-// admit waits for a place in the provider's queue, and asks the breaker and the budget. leave gives back the place and
-// the ticket. If the request may not be sent, admit returns the failure of the call's previous request. If there is no
-// previous request, the failure is that of the breaker or of the context. If the call was cancelled while it waited,
-// the failure says so.
+// admit waits until the request r of a call may be sent. The request needs a place in the provider's queue and a ticket
+// of the model's breaker. A retry also needs room in the retry budget. The method leave gives back the place and the
+// ticket. If the request may not be sent, admit returns a failure:
+//
+//   - If the call was cancelled while it waited, the failure says so.
+//   - Otherwise it is the failure of the call's previous request, which is the argument last.
+//   - If there is no previous request, it is the failure of the breaker or of the context.
 func (p *provider) admit(
 	ctx context.Context, m *model, r request, place *claim, last *council.Failure,
 ) (ticket, *council.Failure) {
@@ -481,8 +493,8 @@ func (p *provider) admit(
 	}
 }
 
-// gaveUp returns the failure of a call that ended while it waited. This is the failure of its last request. If the call
-// has sent no request, or was cancelled, the failure says instead how ctx ended.
+// gaveUp returns the failure of a call that ended while it waited. This is the failure of the call's last request. If
+// the call has sent no request, or was cancelled, the failure says instead how ctx ended.
 func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	if last == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return ended(ctx)
@@ -490,7 +502,7 @@ func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
 	return last
 }
 
-// leave gives back what admit took.
+// leave gives back the place and the ticket that admit took. v is the verdict on the request.
 func (p *provider) leave(m *model, t ticket, v verdict) {
 	m.breaker.leave(p.now(), t, v)
 	p.queue.leave()
@@ -499,7 +511,8 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 // now returns the time for the budget and the breakers. It is monotonic, so it does not depend on the wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
-// begin waits until call.Begin allows an admitted request. If it does not, begin gives back what admit took.
+// begin asks call.Begin whether an admitted request may be sent, and waits for its answer. If the request may not be
+// sent, begin gives back the place and the ticket that admit took.
 func (p *provider) begin(
 	ctx context.Context, m *model, x *exchange, number int, t ticket,
 ) (receipt council.Receipt, failure *council.Failure) {
@@ -526,7 +539,7 @@ func (p *provider) begin(
 	return receipt, failure
 }
 
-// send performs a request of any kind.
+// send performs a request: for embeddings, for a stream, or for a completion in one piece.
 func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, error) {
 	switch {
 	case x.call.Texts != nil:
@@ -540,7 +553,7 @@ func (p *provider) send(ctx context.Context, m *model, x *exchange) (received, e
 	return p.reply(ctx, x)
 }
 
-// attempt sends one request. again says that another request may succeed.
+// attempt sends one request. The result again says whether another request may succeed.
 func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, x *exchange, receipt council.Receipt, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
@@ -595,7 +608,8 @@ func (c *Client) attempt(
 	return completion, false, nil
 }
 
-// route returns the provider that a model's name selects, and the model under the name that the provider uses.
+// route returns the provider that takes a model with this name, and what the client remembers about the model. Both are
+// nil if no provider takes the model.
 func (c *Client) route(name string) (*provider, *model) {
 	prefix, id := council.SplitModel(name, c.names)
 	p := c.providers[prefix]

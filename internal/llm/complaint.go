@@ -14,9 +14,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// complaint is what the body of an error says. Providers use many forms: OpenAI's {"error": {"message", "type",
-// "code", "param"}}, texts and lists of it, and its members at the top level. Gateways wrap the error of a
-// provider, sometimes as JSON inside a text.
+// complaint is what the body of an error says. Providers use many forms. OpenAI sends {"error": {"message", "type",
+// "code", "param"}}. Other providers send a text, a list of such objects, or these members without "error" around them.
+// Gateways wrap the error of a provider, sometimes as JSON inside a text.
 type complaint struct {
 	message string   // the provider's reason, or ""
 	words   string   // the beginning of message, which is searched
@@ -73,7 +73,7 @@ func unframed(body []byte) []byte {
 	return body
 }
 
-// unwrap returns the JSON inside a text. It returns other values as they are.
+// If v is a text that holds a JSON object or a JSON list, unwrap returns that object or list. Otherwise it returns v.
 func unwrap(v any) any {
 	text, ok := v.(string)
 	if !ok {
@@ -162,8 +162,8 @@ func isFailing(v any) bool {
 	return ok && object["status_code"] != 0.0
 }
 
-// collect reads the data of an error. Outer members come first, because the first status that an error names
-// counts.
+// collect reads the data of an error into c. It reads outer objects before inner ones, because only the first status
+// that it finds counts.
 func (c *complaint) collect(v any, depth int) {
 	v = unwrap(v)
 	if list, ok := v.([]any); ok && depth > 0 {
@@ -185,7 +185,7 @@ func (c *complaint) collect(v any, depth int) {
 	}
 }
 
-// note records what an object says, without the objects inside it.
+// note records what an object says. It does not look into the objects inside this object.
 func (c *complaint) note(object map[string]any) {
 	for _, name := range []string{
 		"code", "statuscode", "httpcode", "httpstatus", "status", "errorcode", "type", "errortype", "reason", "object",
@@ -240,7 +240,7 @@ func (c *complaint) name(v any) {
 	}
 }
 
-// flat returns the texts of a list, or a text, separated by blanks.
+// flat returns a text as it is. It joins the texts in a list with blanks. For any other value it returns "".
 func flat(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -258,8 +258,8 @@ func flat(v any) string {
 	}
 }
 
-// plain returns the letters and digits of a name in lower case. So rate_limit_error, RateLimitError and "Rate limit
-// error" are one name.
+// plain returns the letters and digits of a name in lower case. For example, it returns the same for rate_limit_error,
+// RateLimitError and "Rate limit error".
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -335,8 +335,8 @@ func ofMiniMax(code any) string {
 
 var leadingStatus = regexp.MustCompile(`(?i)^\W*(?:(?:http|api|upstream|status|error|code|request failed with)\W*)*([45]\d\d)\b`)
 
-// statusInWords returns the HTTP status at the beginning of a text, or the one that the text names: "429 Too Many
-// Requests", "Error code: 503", "Rate limit exceeded".
+// statusInWords returns the HTTP status at the beginning of a text, or the one that the whole text names, as in "429
+// Too Many Requests", "Error code: 503" and "Rate limit exceeded". It returns 0 if there is none.
 func statusInWords(words string) int {
 	if match := leadingStatus.FindStringSubmatch(words); match != nil {
 		status, _ := strconv.Atoi(match[1]) // It has three digits.
@@ -361,7 +361,8 @@ var (
 	number = regexp.MustCompile(`^[\d.]+$`)
 )
 
-// waitInWords returns how many seconds a text asks to wait: "in 20s", "in 7m12.5s", "after 30 seconds".
+// waitInWords returns how many seconds a text asks the caller to wait, as in "in 20s", "in 7m12.5s" and "after 30
+// seconds". It returns nil if the text names no time.
 func waitInWords(words string) *float64 {
 	match := waitPart.FindStringSubmatch(words)
 	if match == nil {
@@ -401,8 +402,9 @@ func (c *complaint) has(words ...string) bool {
 	})
 }
 
-// code returns the failure code for an error with an HTTP status, which is 0 if the provider gave none. The names
-// and words of the error take precedence over its status, because providers use several statuses for one thing.
+// code returns the failure code for an error. The argument status is the HTTP status, or 0 if the provider gave none.
+// The names and words of the error take precedence over the status, because providers use several statuses for the same
+// problem.
 func (c *complaint) code(status int) council.FailureCode {
 	switch {
 	case c.outOfQuota(status):
@@ -455,9 +457,9 @@ var (
 	noneAtAll = regexp.MustCompile(`(?i)\blimit: 0\b`)
 )
 
-// outOfQuota reports whether a request was refused because a quota or the money is used up, which does not change
-// while a session waits. Gemini uses the same status and the same words for limits per minute. So if the error names
-// quotas, their names decide.
+// outOfQuota reports whether a request was refused because a quota or the money of the account is used up. A retry in
+// the same session would then fail too. If the error names quotas, their names decide whether a limit is per day or per
+// minute, because Gemini uses the same status and the same words for both.
 func (c *complaint) outOfQuota(status int) bool {
 	text := c.words
 	if c.quotas != "" {
@@ -513,8 +515,8 @@ var (
 	aboutOther = regexp.MustCompile(`(?i)\bmodels?\b|region|country|territory|location|\bpolic(y|ies)\b`)
 )
 
-// blamesKey reports whether an error says that the key is wrong. HTTP 403 may also be about what the key may do, or
-// from where.
+// blamesKey reports whether an error says that the key is wrong. An error with HTTP 403 may instead be about the models
+// or the countries for which the key is not allowed.
 func (c *complaint) blamesKey() bool {
 	return c.has("invalidauth", "authentication", "unauthenticated", "apikey") ||
 		aboutKey.MatchString(c.words) && !aboutOther.MatchString(c.words)

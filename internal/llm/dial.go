@@ -10,19 +10,21 @@ import (
 )
 
 const (
-	// maxOpening is how many connections to one provider are opened at the same time. Many servers queue 128 new
-	// connections (net.core.somaxconn before Linux 5.4), and lose further ones. The sessions of a daemon can begin
-	// hundreds of calls at once.
+	// maxOpening limits how many connections to one provider are opened at the same time, because the sessions of a
+	// daemon can begin hundreds of calls at once. Many servers queue 128 new connections (net.core.somaxconn before
+	// Linux 5.4), and drop further ones.
 	maxOpening = 64
-	// A connection that is being opened may keep others waiting for the dial timeout divided by openingShare. So with
-	// a timeout of 5 s, 64 stalled handshakes delay the next ones by half a second.
+	// openingShare limits how long a connection that is being opened may keep others waiting: for the dial timeout
+	// divided by openingShare. With a timeout of 5 s, 64 stalled handshakes delay the next connections by half a
+	// second.
 	openingShare = 10
 )
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// limitOpening lets t open only a limited number of connections at the same time, each within the timeout, which
-// includes the wait. A connection through a proxy counts until it has reached the proxy.
+// limitOpening changes t so that it opens at most maxOpening connections at the same time. The timeout limits how long
+// it takes to open one connection, including the wait for others. A connection through a proxy counts only until the
+// proxy is reached.
 func limitOpening(t *http.Transport, timeout time.Duration) {
 	places := make(chan struct{}, maxOpening)
 	limited := func(dial dialFunc) dialFunc {

@@ -17,8 +17,8 @@ import (
 // Providers that call themselves OpenAI-compatible take different options. dialectOf has what their documentation says.
 // A client learns the rest from refusals: it repeats the request without the refused option, and never asks the model
 // for that option again. For a temperature or an effort, it learns each value separately, because the model may take
-// another value. For a format, it learns only from reviews, because another call may have a schema of its own that the
-// model refuses.
+// another value. For a format, it learns only from refused reviews. In any other call, the model may have refused only
+// the schema of this call.
 
 // dialect is what is known about a provider's options.
 type dialect struct {
@@ -72,8 +72,8 @@ const (
 	optFormat
 	optStreamUsage // "stream_options": {"include_usage": true}
 	optStream
-	// optTokensName is the dialect's name for the limit of output tokens. A request without this option uses the other
-	// name.
+	// optTokensName is the limit of output tokens under the name that the dialect uses: max_tokens or
+	// max_completion_tokens. A request without this option has the limit under the other name.
 	optTokensName
 	// optSystem is a message of the role system. In a request without this option, the text of that message stands
 	// before the user's first message.
@@ -85,9 +85,9 @@ const (
 const memberCache = "prompt_cache_options"
 
 // paysForCache reports whether a model charges for what it writes to its cache. The argument model is the provider's
-// name for the model. GPT-5.6 and later models charge, and so do the names that always mean the newest GPT. A price
-// for cache writes in the provider's list would prove nothing: Claude has one, but writes only what a request asks
-// for.
+// name for the model. GPT-5.6 and later models charge. So do models whose name always means the newest GPT, such as
+// gpt-latest. paysForCache does not use the provider's list of prices, because a price for cache writes proves nothing:
+// Claude has such a price, but writes only what a request asks it to write.
 func paysForCache(model string) bool {
 	model = strings.TrimPrefix(strings.TrimPrefix(model, "~"), "ft:")
 	model, _, _ = strings.Cut(strings.TrimPrefix(model, "openai/"), ":")
@@ -106,8 +106,7 @@ func paysForCache(model string) bool {
 	return m > 5 && m != azures35 || m == 5 && n >= 6
 }
 
-// setsCache reports whether the members that the roster adds to a model's requests set a cache option. If they do,
-// councild sets none.
+// setsCache reports whether the roster adds a cache option to the requests of a model. If it does, councild adds none.
 func setsCache(p *council.Profile) bool {
 	if p == nil {
 		return false
@@ -120,7 +119,8 @@ func setsCache(p *council.Profile) bool {
 	return false
 }
 
-// optionNames are the names of options in requests and in the errors of providers.
+// optionNames returns the names of an option in requests and in the errors of providers. It returns nil for an option
+// without a name.
 func optionNames(o options) []string {
 	switch o {
 	case optTemperature:
@@ -148,13 +148,14 @@ type refusals struct {
 	known map[refused]bool // at most one for each option and value in the settings
 }
 
-// refused is an option that a model has refused. It has the refused value if the model may take another value.
+// refused is an option that a model has refused. The field value is the refused value, or "" if the model refuses every
+// value of the option.
 type refused struct {
 	option options
 	value  string
 }
 
-// in returns the option with the value that a call gives it.
+// in returns the option o with the value that a call gives to it. Only a temperature and an effort have a value here.
 func (o options) in(call *council.Call) refused {
 	switch {
 	case o == optTemperature && call.Temperature != nil:
@@ -166,7 +167,7 @@ func (o options) in(call *council.Call) refused {
 	}
 }
 
-// of returns those options of the call that the model has refused.
+// of returns the options of a call that the model has refused. The argument asked holds all options of the call.
 func (r *refusals) of(call *council.Call, asked options) options {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +226,7 @@ func (d dialect) asked(call *council.Call, model string) options {
 	return o
 }
 
-// known returns the options that have no effect, according to the provider's documentation.
+// known returns the options that have no effect at the provider, according to its documentation.
 func (d dialect) known() options {
 	if d.effort == effortNone {
 		return optEffort
@@ -233,7 +234,8 @@ func (d dialect) known() options {
 	return 0
 }
 
-// leftOut returns the names of the options that a request was sent without, if they change what a model answers.
+// leftOut returns the names of options that the call asked for and that the request was sent without. It returns only
+// those that change what a model answers.
 func leftOut(asked, without options) []string {
 	var names []string
 	for _, o := range []options{optTemperature, optEffort} {
@@ -245,8 +247,9 @@ func leftOut(asked, without options) []string {
 }
 
 // refusal returns the sent option that the provider may have refused, or 0. If the error names a sent option, refusal
-// returns that option. Otherwise it returns optFormat if that was sent and may be refused with this status, because
-// providers word the refusal of a format in too many ways to recognise.
+// returns this option. Otherwise it returns optFormat if the request had a format and the status may mean that the
+// format was refused. The words of the error cannot decide this, because providers word the refusal of a format in too
+// many ways.
 func refusal(x *exchange, f *council.Failure, sent options) options {
 	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
 		return 0
@@ -361,11 +364,12 @@ func (x *exchange) appendOptions(b []byte) []byte {
 	return b
 }
 
-// bytesPerToken is more bytes of text than a token has on average. A prompt that does not fit even with this many bytes
-// in each token never fits.
+// bytesPerToken is larger than the average number of bytes of text in one token. A prompt that does not fit even with
+// this many bytes in each token never fits.
 const bytesPerToken = 6
 
-// tooLong returns why the prompt and the reply of a call cannot fit into the context of its model, or nil.
+// tooLong returns the failure of a call whose prompt and reply cannot fit into the context of its model. It returns nil
+// if they may fit.
 func tooLong(call *council.Call) *council.Failure {
 	if call.Profile == nil || call.Profile.ContextTokens == 0 {
 		return nil

@@ -78,7 +78,7 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	return r, nil
 }
 
-// readVectors reads the embeddings of n texts. If it cannot, fault says why.
+// readVectors reads the embeddings of n texts. If the reply cannot be used, fault says why.
 func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]float64, fault string) {
 	type element struct {
 		Index     *int      `json:"index"`
@@ -118,8 +118,8 @@ func readVectors(ctx context.Context, data json.RawMessage, n int) (vectors [][]
 	return vectors, ""
 }
 
-// cosines returns the cosines of all pairs of vectors as JSON. They are the text that a call for embeddings returns:
-// see council.Call. Embeddings reveal much of their texts, so they are not kept (ADR-018).
+// cosines returns the cosines of all pairs of vectors as JSON. A call for embeddings returns this JSON as its text: see
+// council.Call. The call does not return the embeddings, because embeddings reveal much of their texts (ADR-018).
 func cosines(vectors [][]float64) string {
 	const digits = 1e4
 	rows := stat.Matrix(len(vectors), len(vectors), 0.)
@@ -137,7 +137,8 @@ var (
 	errZero  = errors.New("an embedding has no direction")
 )
 
-// noEmbeddings returns why a reply cannot be used. If ctx ended while it was read, that is the reason.
+// noEmbeddings returns the error for a reply that cannot be used. If ctx has ended, this is the error of ctx. Otherwise
+// it is a *council.Failure with the message.
 func noEmbeddings(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

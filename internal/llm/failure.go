@@ -18,7 +18,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// maxMessageBytes is the size of a Failure's message, at most.
+// maxMessageBytes limits the size of a Failure's message.
 const maxMessageBytes = 1 << 10
 
 // These errors end one request, but not the call.
@@ -28,7 +28,7 @@ var (
 	errDrained        = errors.New("the reply is complete")
 )
 
-// judge returns why a request brought no text, or nil if it did.
+// judge returns the Failure of a request that returned no usable text. It returns nil if the request returned one.
 func judge(ctx context.Context, x *exchange, r received, err error) *council.Failure {
 	if x.proxy != nil {
 		return &council.Failure{
@@ -75,8 +75,8 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	return unusable(r)
 }
 
-// reported returns the Failure for an error inside a reply with HTTP 200. If the error names a status, it is the
-// Failure for a response with that status.
+// reported returns the Failure for an error inside a reply with HTTP 200. If the error names a status, the code of the
+// Failure is that of a response with this status.
 func reported(x *exchange, body []byte) *council.Failure {
 	c := readComplaint(body)
 	x.complaint = &c
@@ -133,7 +133,7 @@ func unusable(r received) *council.Failure {
 	case r.finish == finishBroken:
 		const message = "the provider broke the reply off: it lacks resources, or its network failed"
 		return &council.Failure{Code: council.FailUnavailable, Message: message}
-	// OpenRouter uses this word. The reply then also holds the text before the error.
+	// OpenRouter uses this finish reason. The reply then also holds the text that came before the error.
 	case r.finish == finishError:
 		return &council.Failure{
 			Code:    council.FailBadResponse,
@@ -168,7 +168,7 @@ func refusedBy(x *exchange) *council.Failure {
 	return failure
 }
 
-// said returns what a response with an error status says about the error, in its body and headers.
+// said returns what the body and the headers of a response with an error status say about the error.
 func (x *exchange) said() *complaint {
 	if x.complaint == nil {
 		c := readComplaint(x.body)
@@ -200,7 +200,7 @@ func retryAfter(h http.Header, now time.Time) *float64 {
 	return &seconds
 }
 
-// ended returns the Failure of a call or a request whose context has ended.
+// ended returns the Failure of a call or of a request, after its context has ended.
 func ended(ctx context.Context) *council.Failure {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) ||
@@ -230,16 +230,16 @@ func (e *proxyError) Error() string {
 		e.proxy.Host, e.variable, e.proxy.Scheme)
 }
 
-// isMistrusted reports whether the other side was reached, but has no trusted certificate or does not speak TLS.
-// Another attempt would fail too.
+// isMistrusted reports whether the client reached the other side, but the other side has no trusted certificate or does
+// not speak TLS. Another attempt would fail too.
 func isMistrusted(err error) bool {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// reason says why there was no connection. The errors of the library contain addresses of this machine and of its
-// resolver, and reason leaves these out.
+// reason says why there was no connection. It leaves out the addresses of this machine and of its resolver, which the
+// errors of the library contain.
 func reason(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -265,12 +265,12 @@ func reason(err error) string {
 	}
 }
 
-// A key of minKeyBytes or more counts as a secret. Shorter keys are placeholders for servers without keys, and may
-// occur inside words of a message.
+// minKeyBytes is the smallest length of a key that counts as a secret. Shorter keys are placeholders for servers
+// without keys, and may occur inside words of a message.
 const minKeyBytes = 8
 
-// redact removes secrets from a message, because the provider may have repeated them. It cuts the message to its
-// limit.
+// redact removes secrets from a message, because the provider may have repeated them in its error. It also cuts the
+// message to maxMessageBytes.
 func redact(message string, secrets ...string) string {
 	for _, secret := range secrets {
 		if len(secret) >= minKeyBytes {

@@ -10,11 +10,11 @@ import (
 // name of the caller, may occur in an answer.
 var keyed = regexp.MustCompile(`(?i)auth|key|token|secret`)
 
-// keys are the secrets that must not occur in any text of a model: the keys with which its provider is called, if
-// they are long enough to be secrets.
+// keys are the secrets that must not occur in any text of a model. They are the keys in the requests to the model's
+// provider. A key that is too short to be a secret is left out.
 type keys []string
 
-// keysOf returns the keys of a provider, the longest first, because a key may begin with another one.
+// keysOf returns the keys of a provider. The longest key comes first, because a long key may begin with a shorter one.
 func keysOf(p Provider) keys {
 	all := []string{p.APIKey}
 	for _, values := range []map[string]string{p.Headers, p.Query} {
@@ -37,13 +37,15 @@ func (k keys) removed(text string) string {
 	return text
 }
 
-// keyFilter removes keys from a text that comes in parts. It holds back the end of a part if a key may begin there.
+// keyFilter removes keys from a text that comes in parts. It holds back the end of a part if this end may be the
+// beginning of a key.
 type keyFilter struct {
 	keys keys
 	held string
 }
 
-// next returns the text that can be shown after a part has come. last says that no more parts come.
+// next takes the next part of the text, and returns the text that can be shown now. The argument last says that no more
+// parts come.
 func (f *keyFilter) next(part string, last bool) string {
 	if len(f.keys) == 0 {
 		return part

@@ -18,7 +18,7 @@ type ListedModel struct {
 	// ID and Aliases come from the provider, and may hold any character.
 	ID      string
 	Aliases []string
-	// Ends is the day on which the provider shuts the model down. It is zero if the list does not say.
+	// Ends is the day on which the provider shuts the model down. It is zero if the list names no day.
 	Ends time.Time
 }
 
@@ -29,7 +29,7 @@ type ModelList struct {
 }
 
 // Find returns the model that has the id as its ID or as one of its Aliases. For an alias, Ends is zero, because an
-// alias does not end with its model: the provider then lets it stand for another model.
+// alias does not end together with its model: the provider then uses the alias for another model.
 func (l ModelList) Find(id string) (ListedModel, bool) {
 	if i := slices.IndexFunc(l.Models, func(m ListedModel) bool { return m.ID == id }); i >= 0 {
 		return l.Models[i], true
@@ -65,9 +65,10 @@ type Key struct {
 // ErrNoKeyTest says that a provider has no address at which a key can be tested.
 var ErrNoKeyTest = errors.New("the provider has no address at which a key can be tested")
 
-// TestKey asks a provider whether it knows the key. It sends a request to OpenRouter's address for this, /key below the
-// base URL, which costs nothing. If the provider answers 401, the error is a *council.Failure. After any other failure,
-// or a reply that does not describe a key, the error is ErrNoKeyTest, because there may be no such address.
+// TestKey asks a provider whether it knows the key. It sends one request to /key below the base URL, the address that
+// OpenRouter has for this purpose. The request costs nothing. If the provider answers 401, the error is a
+// *council.Failure. After any other failure, or a reply that does not describe a key, the error is ErrNoKeyTest,
+// because the provider may have no such address.
 func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	body, err := c.get(ctx, name, "/key")
 	if err != nil {
@@ -90,7 +91,7 @@ func (c *Client) TestKey(ctx context.Context, name string) (Key, error) {
 	return key, nil
 }
 
-// get returns the body at a path below the base URL of a provider.
+// get sends a GET request to a path below the base URL of a provider, and returns the body of the reply.
 func (c *Client) get(ctx context.Context, name, path string) ([]byte, error) {
 	p := c.providers[name]
 	if p == nil {
@@ -190,8 +191,8 @@ func ReadModels(body []byte) (ModelList, error) {
 	return read, nil
 }
 
-// readDay reads a day, written as a date, as a time, or in Unix seconds or milliseconds. For any other value it
-// returns the zero time.
+// readDay reads a day from a date, from a time, or from Unix seconds or milliseconds. From an object it reads the
+// member inference. For any other value it returns the zero time.
 func readDay(v any) time.Time {
 	var at time.Time
 	switch v := v.(type) {

@@ -7,28 +7,29 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Some local servers cut a prompt that is longer than their window, and do not say so. With Ollama's default, the
-// model sees only the last 4,096 tokens. Such servers still report how many tokens the model read. If the text has
-// more tokens than that with every tokeniser, the prompt was cut.
+// fewestTokens returns a lower bound for the number of tokens in a text, whichever tokeniser a model uses. cutsPrompt
+// uses it to notice prompts that a server has cut. Some local servers cut a prompt that is longer than their context
+// window, and do not report this. With Ollama's default, the model sees only the last 4,096 tokens. Such servers still
+// report how many tokens the model read. If this number is below the bound, the prompt was cut.
 //
-// fewestTokens returns a lower bound for the number of tokens in a text. It counts letters, marks on them, and digits.
-// Every vocabulary in use makes at least this many tokens of such characters:
+// fewestTokens counts letters, marks on letters, and digits. Every vocabulary in use makes at least this many tokens of
+// such characters:
 //
 //   - In a word of up to 6 characters, each character counts as a seventh of a token, and so does the blank before the
 //     word. Longer words count as one token, and from 14 characters on as one token for each 14 characters. Tokenisers
 //     split at words, so a word has at least one token. With the largest vocabularies (o200k of OpenAI, 200,000
-//     tokens), English prose has 4.5 to 5 characters per token. Even tokens of several words (SuperBPE) come to only
-//     6.6 characters. German, Finnish and all other scripts with blanks have fewer characters per token. In scripts
+//     tokens), English prose has 4.5 to 5 characters per token. Even tokens of several words (SuperBPE) have only
+//     6.6 characters. German, Finnish and all other languages with blanks have fewer characters per token. In scripts
 //     without blanks, such as Thai, a sentence counts as one word.
 //   - A Chinese character counts as a third of a token. The vendors of Chinese models name 1.5 to 1.8 characters per
 //     token (DeepSeek: 0.6 tokens per character).
-//   - A syllable of Kana or Hangul counts as a quarter of a token. Tokenisers made for Japanese come to 2.2 characters
-//     per token, and those made for Korean to 2.5.
+//   - A syllable of Kana or Hangul counts as a quarter of a token. Tokenisers made for Japanese have 2.2 characters
+//     per token, and tokenisers made for Korean have 2.5.
 //
 // All other characters count as nothing, because a run of 80 blanks, or of "=", can be one token. A character that
-// repeats the one before it counts as nothing too. Base64, numbers and emoji have more tokens than counted here, so
-// a cut in them may pass unnoticed. In English, a cut is noticed if the model read less than about 60 % of the
-// prompt.
+// repeats the character before it counts as nothing too. Base64, numbers and emoji have more tokens than fewestTokens
+// counts, so cutsPrompt may not notice a cut in them. In English, it notices a cut if the model read less than about
+// 60 % of the prompt.
 func fewestTokens(text string) (tokens int64) {
 	const (
 		// A token is counted as 84 units. Then a third, a quarter, a seventh and a fourteenth of a token are all whole
@@ -78,16 +79,17 @@ func fewestTokens(text string) (tokens int64) {
 	return units / unit
 }
 
-// minCut is the smallest result of fewestTokens from which cutsPrompt infers a cut. The smallest context windows in
-// use have some thousand tokens. In a shorter text, a few odd words count too much.
+// minCut is the smallest result of fewestTokens for which cutsPrompt reports a cut. Shorter texts are not tested,
+// because a few unusual words change their result too much. The smallest context windows in use have some thousand
+// tokens.
 const minCut = 1024
 
-// minWindow is smaller than any context window in use, in tokens. A smaller number of tokens does not count as a cut,
-// because some servers count only tokens that are not in their cache.
+// minWindow is smaller than any context window in use, in tokens. If a provider reports fewer tokens, cutsPrompt
+// reports no cut, because some servers count only tokens that are not in their cache.
 const minWindow = 512
 
 // prompt returns the largest number of tokens that the model may have read, according to the figures of a reply. It
-// counts cached tokens under any name, because some providers leave them out of the prompt's tokens, as Anthropic's
+// adds the cached tokens, under all names, because some providers leave them out of the prompt's tokens, as Anthropic's
 // own interface does. If the total is larger than its parts, the difference may be cached tokens too.
 func (f *figures) prompt() int64 {
 	read := 0.

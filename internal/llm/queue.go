@@ -17,7 +17,7 @@ type queue struct {
 	waiting int
 	// mean is how long a request holds its place on average. It is 0 until a request has ended.
 	mean time.Duration
-	// expected says for each session how many calls it has announced and not begun.
+	// expected holds, for each session, the number of calls that the session has announced and not begun.
 	expected map[string]int
 	coming   int // sum of expected
 }
@@ -26,7 +26,8 @@ func newQueue(places int) *queue {
 	return &queue{places: make(chan struct{}, places), expected: map[string]int{}}
 }
 
-// enter waits for a place. leave gives it back. enter returns false if ctx ends first.
+// enter waits for a place, and returns true when the request has one. leave gives the place back. enter returns false
+// if ctx ends first.
 func (q *queue) enter(ctx context.Context) bool {
 	select {
 	case q.places <- struct{}{}:
@@ -51,8 +52,8 @@ func (q *queue) count(n int) {
 	q.waiting += n
 }
 
-// held is called when a request has ended. It adds d, the time for which the request held its place, to the mean. The
-// newest request has a weight of 1/8, as in the mean of round-trip times in TCP (RFC 6298).
+// held must be called when a request has ended. It adds d, the time for which the request held its place, to the mean.
+// The newest request has a weight of 1/8, as in the mean of round-trip times in TCP (RFC 6298).
 func (q *queue) held(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,9 +64,9 @@ func (q *queue) held(d time.Duration) {
 	}
 }
 
-// expect announces calls that a session is about to begin. It announces nothing if the last of these calls would take
-// longer than the duration within to end. The result end is the time until that call would end. It is 0 if the calls
-// need not wait, or if no request has ended yet.
+// expect announces calls that a session is about to begin. The result end is the time until the last of these calls
+// would end. It is 0 if the calls need not wait, or if no request has ended yet. The argument within limits this time:
+// if end is not shorter, expect announces nothing, and ok is false.
 func (q *queue) expect(session string, calls int, within time.Duration) (end time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,7 +82,7 @@ func (q *queue) expect(session string, calls int, within time.Duration) (end tim
 	return end, true
 }
 
-// begun notes that a call of a session has begun. The call may have been announced.
+// begun notes that a call of a session has begun. If the session has announced calls, one call fewer is now expected.
 func (q *queue) begun(session string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,10 +99,10 @@ func (q *queue) forgetLocked(session string) {
 	delete(q.expected, session)
 }
 
-// Expect announces that a session is about to call each of the models. It announces nothing if calls to a provider
-// must wait and the last of them would take longer than the duration within to end. It then returns the name of that
-// provider and the time until the last call would end. It estimates this time from the calls in flight, the calls that
-// wait, and how long earlier calls took.
+// Expect announces that a session is about to call each of the models. The argument within limits the time until the
+// last of these calls would end. If the calls to a provider would take longer, Expect announces nothing. It then
+// returns the name of this provider, and the time until the last call to it would end. It estimates this time from the
+// calls in flight, the calls that wait, and how long earlier calls took.
 func (c *Client) Expect(
 	session string, models []string, within time.Duration,
 ) (provider string, end time.Duration, ok bool) {

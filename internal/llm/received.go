@@ -16,11 +16,12 @@ import (
 // received holds what was read of a completion, or of one chunk of a stream.
 type received struct {
 	text, refusal, finish string
-	// reasoning is the thinking that the provider sends apart from the text. In a whole reply it also has the
-	// thinking that was in the text.
+	// reasoning is the thinking that the provider sends apart from the text. In a whole reply it also has the thinking
+	// that was found in the text.
 	reasoning string
 	divided   bool // thinking was taken out of text
-	// void says that the text passed on so far was thinking. All of the field text is still to be passed on.
+	// void says that the text that was passed on so far was thinking. The field text then holds the whole answer, which
+	// still must be passed on.
 	void bool
 	// model is the provider's name for the model that replied. In a stream it is the last name that is not empty.
 	model json.RawMessage
@@ -46,7 +47,8 @@ func (r *received) count(f *figures) {
 // maxVersion is how many bytes the name of a model in a reply may have.
 const maxVersion = 200
 
-// version returns the name of the model in the reply, or nil if there is none that can be shown.
+// version returns the name of the model in the reply. It returns nil if the reply has no name, or one that cannot be
+// shown.
 func (r *received) version(hidden keys) *string {
 	var name string
 	if !isNamed(r.model) || json.Unmarshal(r.model, &name) != nil {
@@ -78,7 +80,7 @@ type message struct {
 	aside
 }
 
-// aside holds a model's thinking under the names that providers use. Some send it under two names.
+// aside holds a model's thinking under the names that providers use. Some providers send it under two names.
 type aside struct {
 	ReasoningContent json.RawMessage `json:"reasoning_content"` // from DeepSeek and vLLM
 	Reasoning        json.RawMessage `json:"reasoning"`         // from OpenRouter, Ollama and Groq
@@ -86,7 +88,7 @@ type aside struct {
 	Details          json.RawMessage `json:"reasoning_details"` // from OpenRouter: a list of parts
 }
 
-// read returns the thinking. It ignores what it cannot read, because the text is what counts.
+// read returns the thinking. It ignores a field that it cannot read, because a reply is usable without its thinking.
 func (a aside) read(ctx context.Context) string {
 	for _, raw := range []json.RawMessage{a.ReasoningContent, a.Reasoning, a.Thinking, a.Details} {
 		if text, more, err := readContent(ctx, raw); err == nil && text+more != "" {
@@ -96,8 +98,8 @@ func (a aside) read(ctx context.Context) string {
 	return ""
 }
 
-// maxElements limits the lists of a reply, which usually have a few elements. A million empty objects must not take
-// the memory and the time of a million structs.
+// maxElements is the most elements that a list in a reply may have. Usual lists have a few elements. Without this
+// limit, a list of a million empty objects would take the memory and the time of a million structs.
 const maxElements = 10_000
 
 // readReply reads a completion, or a chunk of a stream. It stops soon after ctx has ended.
@@ -108,7 +110,7 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 	return anyReply(ctx, data, chunk)
 }
 
-// anyReply is readReply for replies in any form.
+// anyReply does what readReply does, for replies in any form.
 func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	var body struct {
 		Model   json.RawMessage `json:"model"`
@@ -192,8 +194,8 @@ const (
 	finishBroken = "insufficient_system_resource"
 )
 
-// finishReason returns OpenAI's name for why a model stopped. It returns a reason that has no such name unchanged. If
-// the word says that there is no reason yet, finishReason returns "". A partial reply would otherwise count as
+// finishReason returns OpenAI's name for why a model stopped. If OpenAI has no name for the reason, it returns the word
+// unchanged. If the word says that there is no reason yet, it returns "". Otherwise a partial reply would count as
 // complete.
 func finishReason(word string) string {
 	switch word {
@@ -223,8 +225,8 @@ func finishReason(word string) string {
 	}
 }
 
-// decode is json.Unmarshal that stops when ctx has ended. With megabytes of JSON, most of the time is spent in
-// finding its end, which a Decoder does piece by piece.
+// decode does what json.Unmarshal does, but stops when ctx has ended. It uses a Decoder, which looks for the end of the
+// JSON piece by piece. With megabytes of JSON, this search takes most of the time.
 func decode(ctx context.Context, data []byte, v any) error {
 	d := json.NewDecoder(&cancellable{ctx, data})
 	if err := d.Decode(v); err != nil {
@@ -241,7 +243,7 @@ var (
 	errPiece  = errors.New("the reply is a piece of a stream")
 )
 
-// cancellable is a reader of data that ends with ctx.
+// cancellable is a reader of the field data. It returns an error once ctx has ended.
 type cancellable struct {
 	ctx  context.Context //nolint:containedctx // the reader exists only during one call
 	data []byte
@@ -263,7 +265,7 @@ func (c *cancellable) Read(p []byte) (int, error) {
 // given reports whether a field holds a value that is not null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// each calls f with every element of a JSON list.
+// each calls the argument f with every element of a JSON list. It returns an error if there are more than maxElements.
 func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) error {
 	if !given(list) {
 		return nil
@@ -287,7 +289,7 @@ func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) err
 	return errors.New("too long a list")
 }
 
-// readContent returns the text of a message, and the thinking in it. Some providers send a message in parts.
+// readContent returns the text of a message, and the thinking in that message. Some providers send a message in parts.
 func readContent(ctx context.Context, raw json.RawMessage) (text, reasoning string, err error) {
 	if !bytes.HasPrefix(raw, []byte("[")) {
 		if given(raw) {

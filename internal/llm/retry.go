@@ -18,11 +18,12 @@ const (
 	// own clients.
 	backoffBase      = 500 * time.Millisecond
 	backoffDoublings = 4
-	// retryAfterSpread spreads the retries of calls that were refused at the same time.
+	// retryAfterSpread is the longest random time that is added to a wait that the provider asks for. It spreads the
+	// retries of calls that were refused at the same time.
 	retryAfterSpread = 250 * time.Millisecond
 )
 
-// retryable reports whether another request may succeed after one that failed with f.
+// retryable reports whether another request may succeed after a request that failed with f.
 func retryable(x *exchange, f *council.Failure) bool {
 	if x.permanent {
 		return false
@@ -39,8 +40,8 @@ func retryable(x *exchange, f *council.Failure) bool {
 	}
 }
 
-// backoff returns how long to wait before the nth retry, counted from 1. ok is false if the wait is too long to
-// begin.
+// backoff returns how long to wait before the nth retry, counted from 1. ok is false if the provider asks for a longer
+// wait than one attempt may take, or if the wait would end after the deadline of ctx.
 func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait time.Duration, ok bool) {
 	if after := f.RetryAfterS; after == nil {
 		wait = rand.N(backoffBase << min(n-1, backoffDoublings))
@@ -56,7 +57,8 @@ func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait t
 const (
 	budgetSpan  = 10 * time.Second
 	budgetFloor = 10 // this many retries are always allowed in a span
-	// After many first requests in a span, one retry is allowed for every budgetShare of them.
+	// If a span has more than budgetFloor*budgetShare first requests, one retry is allowed for every budgetShare of
+	// these requests.
 	budgetShare = 10
 )
 
@@ -93,9 +95,11 @@ func newBudget(now func() time.Duration) *budget {
 	return &budget{now: now, sent: window{span: budgetSpan}}
 }
 
-// claim takes a place in the queue for a retry that is due after a wait. It returns nil if waiting for room in the
-// budget is pointless. That is so if ctx would end before there is room, assuming that the provider gets as many calls
-// as now. It is also so if there is no room and most requests of the model fail. The caller must call drop in the end.
+// claim takes a place in the queue for a retry that is due after a wait. The caller must call drop in the end. claim
+// returns nil in two cases, because waiting for room in the budget is then pointless:
+//
+//   - ctx would end before there is room, if the provider continues to get as many calls as now.
+//   - There is no room now, and most requests of the model fail.
 func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,10 +121,10 @@ func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim
 	return c
 }
 
-// roomLocked returns when the budget has room for a retry. The argument ahead is the number of retries that go before
-// it. roomLocked assumes that the provider gets as many calls as now. The window forgets whole slots, so first
-// requests count for at most budgetSpan, and retries for at least budgetSpan. The budget may therefore be too small,
-// but never too large.
+// roomLocked returns the time at which the budget has room for a retry. The argument ahead is the number of retries
+// that go before this retry. roomLocked assumes that the provider continues to get as many calls as now. The window
+// forgets whole slots, so first requests count for at most budgetSpan, and retries for at least budgetSpan. The budget
+// may therefore be too small, but never too large.
 func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	first, _ := b.sent.sum(now, windowSlots)
 	_, retries := b.sent.sum(now, windowSlots+1)
@@ -164,7 +168,7 @@ func (b *budget) await(ctx context.Context, c *claim) bool {
 	return c.state == claimGranted
 }
 
-// grantLocked grants the waiting claims, the first one first, while the budget has room. It sets a timer that calls
+// grantLocked grants the waiting claims in their order, while the budget has room. It sets a timer that calls
 // grantLocked again when there is more room.
 func (b *budget) grantLocked() {
 	if b.timer != nil {
@@ -190,9 +194,9 @@ func (b *budget) grantLocked() {
 	}
 }
 
-// refuse removes retries of a model from the queue. These are the retries that its circuit breaker will not admit
-// when they are due, and those that wait for room while most requests of the model fail. Retries that are already
-// granted stay.
+// refuse removes retries of a model from the queue. It removes retries that the model's breaker will not admit when
+// they are due. It also removes retries that wait for room while most requests of the model fail. Retries that are
+// already granted stay.
 func (b *budget) refuse(m *model) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,8 +241,8 @@ func (b *budget) removeLocked(at int) {
 	b.claims = slices.Delete(b.claims, at, at+1)
 }
 
-// spend counts a request that is about to be sent. For a retry, c is its granted claim. If the budget has shrunk since
-// the grant, spend returns false, and the retry is again the first to wait.
+// spend counts a request that is about to be sent. For a retry, c is the granted claim of the retry. If the budget has
+// shrunk since the claim was granted, spend returns false, and the retry waits again, as the first in the queue.
 func (b *budget) spend(r request, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,8 +270,8 @@ func (b *budget) spend(r request, c *claim) bool {
 // windowSlots is how many slots make up the span of a window.
 const windowSlots = 10
 
-// window counts two kinds of events over the latest span of time. It counts in slots, which are forgotten as a
-// whole. There is one slot more than the span needs, because the newest slot is not complete.
+// window counts two kinds of events over the latest span of time. It divides the time into slots, and forgets only
+// whole slots. There is one slot more than the span needs, because the newest slot is not complete.
 type window struct {
 	span  time.Duration
 	slots [windowSlots + 1]struct {

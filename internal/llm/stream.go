@@ -21,10 +21,10 @@ import (
 const (
 	// deltaPause is the shortest time between two deltas, unless the call asks for a longer one. Text that arrives
 	// sooner is passed on together with the text after it. Otherwise a provider that sends single characters would
-	// cause one event for each. The pause is too short to be noticed.
+	// cause one event for each character. The pause is too short to be noticed.
 	deltaPause = 20 * time.Millisecond
-	// drainTimeout is how long to wait for the end of a body after the end of the stream in it. A new connection
-	// would take about as long.
+	// drainTimeout is how long to wait for the end of the body after the stream in the body has ended. If the body ends
+	// in this time, the connection can be used again. A new connection would take about as long.
 	drainTimeout = 100 * time.Millisecond
 	// maxDrainBytes is the most bytes that are read during drainTimeout.
 	maxDrainBytes = 4 << 10
@@ -62,7 +62,7 @@ func (p *provider) stream(ctx context.Context, x *exchange) (r received, err err
 	return r, err
 }
 
-// inlet holds text that was read and is not passed on yet.
+// inlet holds text that was read and that is not passed on yet.
 type inlet struct {
 	arrived chan struct{} // holds one element if there is text
 	ended   chan struct{} // closed when no more text comes
@@ -165,7 +165,8 @@ func (p *provider) assemble(ctx context.Context, x *exchange, in *inlet, a *asse
 	}
 }
 
-// note records what a chunk says besides its text. failed says that the chunk ends the stream with an error.
+// note records what a chunk says, except its text. The argument failed says that the chunk ends the stream with an
+// error.
 func (a *assembly) note(c *received, failed bool) {
 	a.whole = a.whole || c.whole
 	a.finish = cmp.Or(c.finish, a.finish)
@@ -219,7 +220,7 @@ func (a *assembly) finishText(x *exchange, in *inlet) {
 	}
 }
 
-// chunk reads a chunk. data is the first line of its event.
+// chunk reads a chunk. The argument data is the first line of the chunk's event.
 func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	c, err := readReply(ctx, data, true)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -247,21 +248,24 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	return c, nil
 }
 
-// events reads a stream of server-sent events (WHATWG HTML, section 9.2). It uses only their data. Most providers
-// send one line of data for each event, and some forget the blank line after it, so a line that is complete JSON
-// counts as a whole event. Some providers leave out the name of the field, and some send a whole reply in place of
-// a stream. So a line that begins with a brace counts as data, too.
+// events reads a stream of server-sent events (WHATWG HTML, section 9.2). It uses only the data of the events. It
+// accepts three deviations from the standard:
+//
+//   - A line that is complete JSON counts as a whole event, because some providers forget the blank line after an
+//     event. Most providers send one line of data for each event.
+//   - A line that begins with a brace counts as data, because some providers leave out the name of the field.
+//   - The stream may be one whole reply, because some providers do not stream.
 type events struct {
-	paced *paced // the reader from which in reads
+	paced *paced // the reader under the bufio.Reader in the field in
 	in    *bufio.Reader
 	cut   context.CancelCauseFunc // ends the request
 	max   int64                   // limits the bytes in a line, and in the data of an event
 	cr    bool                    // the previous line ended with a CR, and an LF that follows belongs to it
 	open  bool                    // at least one line was read
-	long  []byte                  // a line that is longer than the buffer of in
+	long  []byte                  // a line that is longer than the buffer of the bufio.Reader
 	data  []byte                  // the data of an event that has several lines of data
 	done  bool                    // [DONE] has come
-	bare  bool                    // the data has no field name before it
+	bare  bool                    // the line of data has no field name
 	// failing says that the event has the name error.
 	failing bool
 }
@@ -290,7 +294,8 @@ func (e *events) next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// rest reads an event to its end, and returns all of its data. first is the first line of the data.
+// rest reads an event to its end, and returns all of the event's data. The argument first is the first line of the
+// data.
 func (e *events) rest(first []byte) ([]byte, error) {
 	e.data = append(e.data[:0], first...)
 	for {
@@ -347,7 +352,7 @@ func (e *events) dataOf(line []byte) (data []byte, ok bool) {
 	return line, e.bare
 }
 
-// beforeEnd returns the text before the end mark of a stream, in the same line.
+// beforeEnd returns the text before the mark that ends a stream, if both are in the same line. Otherwise ok is false.
 func beforeEnd(line []byte) (before []byte, ok bool) {
 	if before, ok = bytes.CutSuffix(line, []byte(endMark)); !ok {
 		return line, false
@@ -363,16 +368,16 @@ func isFramed(text []byte) bool {
 }
 
 const (
-	// maxReadPause is the longest time for which a stream is not read. It is also how much later the end of a reply
-	// may be noticed.
+	// maxReadPause is the longest time for which a stream is not read. The end of a reply may be noticed this much
+	// later.
 	maxReadPause = 100 * time.Millisecond
-	// A read that returns fewer bytes than fewBytes has returned all that has arrived.
+	// fewBytes is a number of bytes. A read that returns fewer bytes has returned all bytes that have arrived.
 	fewBytes = 1 << 10
 )
 
-// paced reads a stream of small pieces about ten times a second, and not once for each piece, because most of the
-// cost of a piece is the wake-up. After a read that returned little it pauses, for at most a quarter of the time
-// that the stream has taken so far. So a short reply is hardly late.
+// paced reads a stream of small pieces about ten times a second, and not once for each piece, because waking up is most
+// of the cost of a piece. After a read that returned little, it pauses. The pause is at most a quarter of the time that
+// the stream has taken so far, so a short reply is hardly delayed.
 type paced struct {
 	io.Reader
 	ctx    context.Context //nolint:containedctx // the context of the request that gets this reply
@@ -439,8 +444,8 @@ func (e *events) line() ([]byte, error) {
 	}
 }
 
-// drain reads to the end of the body, so that the connection can be used again. It does not wait long, because the
-// answer is complete.
+// drain reads to the end of the body, so that the connection can be used again. It waits only for drainTimeout, because
+// the answer is already complete.
 func (e *events) drain() {
 	if e.cut == nil { // The whole body is here.
 		return

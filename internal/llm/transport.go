@@ -36,11 +36,12 @@ type exchange struct {
 	hint     string                  // possible cause of HTTP 404, or ""
 
 	sending *bytes.Reader // the body while it is sent
-	// unopened is a copy of the field unopened of the type model. The reply may change it.
+	// unopened is a copy of the field unopened of the type model. The reply may change this copy.
 	unopened bool
 	response
 
-	// Each request needs each of these values once. As fields of exchange they need no allocations of their own.
+	// These values are fields of exchange, so that they need no allocations of their own. Each request needs each of
+	// them once.
 	trace    httptrace.ClientTrace
 	first    bytes.Reader // the body on the first connection
 	watched  watched
@@ -53,7 +54,7 @@ type response struct {
 	permanent bool        // there was no connection, and another attempt would fail too
 	proxy     *proxyError // set if a proxy asked for credentials
 	status    int
-	named     int         // the status that an error behind HTTP 200 names, or 0
+	named     int         // the status that an error in a reply with HTTP 200 names, or 0
 	complaint *complaint  // what the provider says about an error; nil until it is read
 	header    http.Header // nil if no response came
 	body      []byte      // empty if the reply is a stream
@@ -162,8 +163,8 @@ func (t *transport) addOptions(req *http.Request) {
 	req.URL.RawQuery = values.Encode()
 }
 
-// readBody reads a body to its end. If the body is longer than the limit, it returns one byte more than the limit.
-// length is the length in the response's headers, or negative if there is none.
+// readBody reads a body to its end. If the body is longer than the limit, readBody returns one byte more than the
+// limit. The argument length is the length in the response's headers, or negative if there is none.
 func readBody(body io.Reader, length, limit int64) ([]byte, error) {
 	if length <= 0 || length > limit {
 		return io.ReadAll(io.LimitReader(body, limit+1))
@@ -194,7 +195,8 @@ func isEventStream(h http.Header) bool {
 	return mediaType == "text/event-stream" && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
-// peek reports whether a body is a stream of events. If its type does not say so, its first bytes may.
+// peek reports whether a body is a stream of events. The argument typed says that the Content-Type of the response says
+// so. If typed is false, the first bytes of the body decide. The returned body still contains these bytes.
 func peek(body io.ReadCloser, typed bool) (io.ReadCloser, bool) {
 	if typed {
 		return body, true
@@ -223,9 +225,9 @@ func (p *provider) reply(ctx context.Context, x *exchange) (received, error) {
 	return p.reframed(ctx, x, r, err)
 }
 
-// reframed reads a reply that came in another form than was asked for. It may end in the end mark of a stream, be
-// the events of a stream, or have one object in each line. A reply that breaks off is an error. r and err are the
-// result of reading it as the JSON of a completion.
+// reframed reads a reply that has another form than the request asked for. The reply may end in the end mark of a
+// stream, be the events of a stream, or have one object in each line. If the reply is cut off, reframed returns an
+// error. The arguments r and err are the result of reading the reply as the JSON of a completion.
 func (p *provider) reframed(ctx context.Context, x *exchange, r received, err error) (received, error) {
 	body := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(x.body), []byte(byteOrderMark)))
 	if whole, _ := beforeEnd(body); len(whole) < len(x.body) {
@@ -247,8 +249,8 @@ func (p *provider) reframed(ctx context.Context, x *exchange, r received, err er
 
 // divide sets the text and the thinking of a reply.
 func (x *exchange) divide(r *received, p thinking.Parts) {
-	// A model may mark its thinking in answers, and not in reviews. Reviews are never streamed, so only a streamed
-	// reply resets unopened.
+	// Only a streamed reply resets unopened. A model may mark its thinking in answers and not in reviews, and reviews
+	// are never streamed.
 	x.unopened = p.Unopened || x.unopened && !x.streams()
 	r.text = p.Answer
 	r.divided = true

@@ -56,11 +56,11 @@ type figures struct {
 	CacheMade   figure `json:"cache_creation_input_tokens"` // from gateways to Anthropic
 	CacheHit    figure `json:"prompt_cache_hit_tokens"`     // from DeepSeek
 	CostParts   parts  `json:"cost_details"`
-	// OwnKey says that another provider charges the caller's own key, in addition to the cost here.
+	// OwnKey says that another provider charges the caller's own key. This charge comes in addition to the cost here.
 	OwnKey flag `json:"is_byok"`
 }
 
-// parts are the kinds of tokens that have their own prices, and the cost at the provider behind a gateway.
+// parts are the kinds of tokens that have their own prices, and the cost at the provider that a gateway has called.
 type parts struct {
 	Cached    figure `json:"cached_tokens"`
 	Written   figure `json:"cache_write_tokens"` // from OpenRouter, and since GPT-5.6 from OpenAI
@@ -97,8 +97,8 @@ func (f *figures) all() [15]*figure {
 	}
 }
 
-// merge combines the figures with those of an earlier chunk of the stream. Figures grow along a stream, and some
-// providers report input and output in different chunks. So merge keeps the greater value of each figure.
+// merge combines the figures with the figures of an earlier chunk of the stream. It keeps the greater value of each
+// figure, because figures grow along a stream, and some providers report input and output in different chunks.
 func (f *figures) merge(earlier *figures) {
 	before := earlier.all()
 	for i, now := range f.all() {
@@ -127,16 +127,16 @@ func (f *figures) reasons() bool {
 	return false
 }
 
-// read returns what the request consumed. implausible is how many figures are implausible. A completion has at
-// least one token of input and of output, so a 0 stands for a figure that was not given.
+// read returns what the request consumed. The result implausible is the number of figures that are implausible. A 0
+// counts as a figure that was not given, because a completion has at least one token of input and one of output.
 //
-// OpenAI includes all tokens in prompt and completion. Gemini includes its thoughts only in the total. xAI reports
-// its thoughts as reasoning tokens in addition to the completion. Some gateways leave cached tokens out of the
-// prompt. Every token that a provider may charge for must be counted, so read chooses the meaning with the most
-// tokens:
+// read chooses the meaning with the most tokens, because every token that a provider may charge for must be counted.
+// Providers differ: OpenAI includes all tokens in prompt and completion. Gemini includes its thoughts only in the
+// total. xAI reports its thoughts as reasoning tokens in addition to the completion. Some gateways leave cached tokens
+// out of the prompt. The rules are:
 //
-//   - if there are more cached and written tokens than prompt tokens, they are added to the prompt;
-//   - if there are more reasoning tokens than completion tokens, they are added to the output;
+//   - if there are more cached and written tokens than prompt tokens, these are added to the prompt;
+//   - if there are more reasoning tokens than completion tokens, the reasoning tokens are added to the output;
 //   - the output is at least the total without the input. The difference may be cached tokens that the prompt leaves
 //     out. Even then it counts as output, which costs more.
 //
@@ -191,9 +191,9 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 // cost returns what the request cost in US dollars, or nil if the provider does not say. ok is false if the figure
 // is implausible.
 //
-// A gateway may report two amounts: what it charges, and what the provider behind it charges. If the request used the
-// caller's own key at that provider, the caller pays both, and cost adds them. Otherwise both are the price of the same
-// request, and cost returns the greater one.
+// A gateway may report two amounts: what it charges itself, and what the provider that it calls charges. If the request
+// used the caller's own key at that provider, the caller pays both amounts, and cost adds them. Otherwise both are the
+// price of the same request, and cost returns the greater one.
 func (f *figures) cost() (usd *float64, ok bool) {
 	cost := f.Cost
 	upstream := f.CostParts.Upstream
@@ -212,8 +212,8 @@ func (f *figures) cost() (usd *float64, ok bool) {
 	}
 }
 
-// quoteNaN returns data with quotes around every NaN and Infinity outside strings. Some servers write these words in
-// place of a number, which is not JSON.
+// quoteNaN returns data with quotes around every NaN and Infinity outside strings. Some servers write these words where
+// a number belongs, which is not JSON.
 func quoteNaN(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data

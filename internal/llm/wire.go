@@ -14,10 +14,10 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// This file writes requests, and reads replies in their usual form. anyReply reads all other replies. go-openai
-// would take three times as long. It would also drop or refuse parts of a request, such as a temperature of 0 or
-// the sampling parameters of models that it knows by name. And it would lose a reply because of one malformed
-// figure next to its text.
+// This file writes requests, and reads replies in their usual form. anyReply reads all other replies. This file does
+// not use go-openai for this, because go-openai would take three times as long. It would also drop or refuse parts of a
+// request, such as a temperature of 0 or the sampling parameters of models that it knows by name. And it would lose a
+// whole reply if one figure in it is malformed.
 
 // request returns the JSON of the request, for a completion or for embeddings.
 func (x *exchange) request() []byte {
@@ -70,7 +70,7 @@ func (x *exchange) request() []byte {
 	}
 }
 
-// format returns the form of the reply that the request asks for, or nil.
+// format returns the form of reply that the request asks for, or nil.
 func (x *exchange) format() *council.Format {
 	if x.without&optFormat != 0 {
 		return nil
@@ -81,7 +81,7 @@ func (x *exchange) format() *council.Format {
 // streams reports whether the reply is wanted as a stream.
 func (x *exchange) streams() bool { return x.call.OnDelta != nil && x.without&optStream == 0 }
 
-// requestSize returns the approximate size of the request, so that a prompt is copied only once.
+// requestSize returns the approximate size of the request. With a buffer of this size, a prompt is copied only once.
 func (x *exchange) requestSize() int {
 	n := 512
 	for _, m := range x.call.Messages {
@@ -124,8 +124,8 @@ const (
 )
 
 // fill sets the body of req. To send the request again on another connection, net/http makes a new body with GetBody.
-// The body is a bytes.Reader, because net/http sends such a body together with the headers if its buffer has room.
-// For any other type it sends the headers first.
+// The body is a bytes.Reader, because net/http sends a bytes.Reader together with the headers if its buffer has room.
+// It sends the headers before a body of any other type.
 func (x *exchange) fill(req *http.Request) {
 	b := x.prepared
 	if x.prepared = nil; b == nil {
@@ -141,15 +141,15 @@ func (x *exchange) fill(req *http.Request) {
 	}
 }
 
-// wrote releases the body when all of it is sent, because the reply may take minutes. The goroutine that sends the
-// request calls wrote.
+// wrote releases the memory of the body when the whole body is sent, because the reply may take minutes. The goroutine
+// that sends the request calls wrote.
 func (x *exchange) wrote(httptrace.WroteRequestInfo) {
 	if x.sending != nil && x.sending.Len() == 0 {
 		x.sending.Reset(nil)
 	}
 }
 
-// quickReply reads a completion, or a chunk of a stream, in one pass. It returns the same as anyReply. If anything is
+// quickReply reads a completion, or a chunk of a stream, in one pass. It returns the same as anyReply. If the reply is
 // not in the usual form, ok is false.
 func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	s := scanner{data: data}
@@ -346,7 +346,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take steps over c, if c comes next.
+// take steps over the byte c if it comes next, and reports whether it did.
 func (s *scanner) take(c byte) bool {
 	if s.next() != c || s.at == len(s.data) {
 		return false
@@ -357,8 +357,8 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) must(c byte) { s.bad = !s.take(c) || s.bad }
 
-// object steps over an object. It calls the function member with each key, which is still in quotes. The function
-// must step over the value. A key that is escaped or needs case folding sets bad.
+// object steps over an object. It calls the argument member with each key, which is still in quotes. This function must
+// step over the value. A key with an escape or a capital letter sets bad.
 func (s *scanner) object(member func(key []byte)) {
 	s.must('{')
 	s.list('}', func() {
@@ -385,7 +385,7 @@ func (s *scanner) list(end byte, element func()) {
 	}
 }
 
-// maxDepth is how deep skip descends.
+// maxDepth limits how many objects and lists may contain each other in a value that skip steps over.
 const maxDepth = 64
 
 // skip steps over a value. The argument depth says how many objects and lists the value is in.
@@ -410,7 +410,7 @@ func (s *scanner) skip(depth int) {
 	}
 }
 
-// word steps over w, if w comes next.
+// word steps over the word w if it comes next, and reports whether it did.
 func (s *scanner) word(w string) bool {
 	s.next()
 	if !bytes.HasPrefix(s.data[s.at:], []byte(w)) {
