@@ -7,8 +7,8 @@ import (
 )
 
 // maxScans limits how often a stream searches for the end of the thinking. The thinking may hold closing marks that do
-// not end it, and each may cause a search. After maxScans searches, the answer is shown only when the whole reply
-// has arrived.
+// not end it, and each of these marks may cause a search. After maxScans searches, the answer is shown only when the
+// whole reply has arrived.
 const maxScans = 64
 
 // Stream finds the answer in a reply that arrives in pieces. A reply that does not begin like thinking can be shown
@@ -16,13 +16,13 @@ const maxScans = 64
 type Stream struct {
 	raw      strings.Builder
 	unopened bool // nothing is shown before a closing mark: see NewStream
-	from     int  // an offset in raw, up to which all text is thinking and marks
-	leading  int  // the length of the blanks in raw that begin at from, in bytes
+	from     int  // an offset in raw: all text before this offset is thinking and marks
+	leading  int  // how many bytes of blanks follow in raw after the offset above
 	searched int  // how many bytes after these blanks were searched and hold no end of the thinking
 	scans    int  // how often the end of the thinking was searched for so far
 	marked   bool // thinking or marks were left out
-	shows    bool // the answer has begun, at the offset from
-	shown    int  // an offset in raw, from which on no text is shown yet
+	shows    bool // the answer has begun, at the offset that the field from holds
+	shown    int  // an offset in raw: no text after this offset is shown yet
 }
 
 // NewStream returns the stream of a reply. The argument unopened says that the model's thinking is known to have no
@@ -94,8 +94,8 @@ func (s *Stream) decide() bool {
 	}
 }
 
-// End returns the parts of the whole reply, and the rest of the answer, which is not shown yet. If void is true, the
-// text that was shown is not the beginning of the answer, and rest is all of the answer.
+// End returns the parts of the whole reply. The result rest is the part of the answer that is not shown yet. If void is
+// true, the text that was shown is not the beginning of the answer, and rest is the whole answer.
 func (s *Stream) End() (p Parts, rest string, void bool) {
 	p = Split(s.raw.String())
 	if !s.shows {
@@ -108,8 +108,8 @@ func (s *Stream) End() (p Parts, rest string, void bool) {
 	return p, rest, false
 }
 
-// Keep replaces the result of End for a caller that cannot take back what was shown. Thinking that was shown is then
-// a part of the answer.
+// Keep is for a caller that cannot take back what was shown. Its results replace those of End. Thinking that was shown
+// is then a part of the answer.
 func (s *Stream) Keep() (answer, rest string) {
 	whole := s.raw.String()
 	return whole[s.from:], whole[s.shown:]

@@ -12,7 +12,7 @@
 // # The rule
 //
 // A text about such marks must stay whole. To lose an answer is worse than to show thinking, so text that is in doubt
-// is answer. Only this is thinking:
+// counts as answer. Only this is thinking:
 //
 //  1. A block at the very beginning of the reply, and blocks that follow it directly. A block ends at the first closing
 //     mark of its form that is not quoted. If all such marks are quoted, it ends at the first one that begins or ends
@@ -32,12 +32,12 @@
 //   - The opening mark is part of the sentence too: "<think> and </think> are tags".
 //   - The block holds only a word: "<think>...</think> is".
 //
-// An opening mark that is never closed does not make the whole reply thinking if it is part of a sentence and the
-// reply ends as a sentence does. A reply that is cut off inside its thinking seldom ends so.
+// If an opening mark is never closed, the reply is still an answer if the mark is part of a sentence and the reply ends
+// as a sentence does. A reply that is cut off inside its thinking seldom ends like a sentence.
 //
-// Blanks after thinking are removed with it. The rest is the answer. A mark that begins it is removed
-// (<|START_RESPONSE|>). If thinking or such a mark was removed, the mark that ends the answer is removed too
-// (<|return|>). Otherwise the answer is unchanged.
+// Blanks after thinking are removed together with the thinking. The rest is the answer. A mark at the beginning of the
+// answer is removed (<|START_RESPONSE|>). If thinking or such a mark was removed, the mark that ends the answer is
+// removed too (<|return|>). Otherwise the answer is unchanged.
 package thinking
 
 import (
@@ -96,7 +96,7 @@ const (
 	turn    = "<|start|>assistant"
 	// maxHeader limits the length of the header of a channel, in bytes.
 	maxHeader = 128
-	// dropped and droppedEnd are the words that are left of harmony's marks if a server drops the tokens.
+	// dropped and droppedEnd are the words that remain of harmony's marks if a server drops the tokens.
 	dropped, droppedEnd = "analysis", "assistantfinal"
 	// maxTag is the length of the longest tag.
 	maxTag = len("</longcat_think>")
@@ -202,7 +202,8 @@ func header(text string) (name string, end int) {
 	return name, len(channel) + len(inner) + len(message)
 }
 
-// each calls the function yield with each mark of text after an offset, until the function returns false.
+// each finds the marks of a text after an offset. It calls the argument yield with each mark, until yield returns
+// false.
 func each(text string, from int, yield func(mark) bool) {
 	if strings.IndexByte(text, '<') < 0 && strings.IndexByte(text, '[') < 0 && strings.IndexByte(text, "◁"[0]) < 0 {
 		// Most texts are like this.
@@ -364,8 +365,8 @@ const (
 )
 
 // begin says what a text begins with. The argument more says that more text may arrive. If the text begins with
-// thinking, text[from:to] is the thinking, and the text after it begins at end. If the result l is undecided,
-// text[:end] does not hold the end of the thinking, and need not be searched again.
+// thinking, text[from:to] is the thinking, and text[end:] is the text after it. If the result l is undecided, the end
+// of the thinking is not in text[:end], so this part need not be searched again.
 func begin(text string, more bool) (l lead, from, to, end int) {
 	if text == "" && more {
 		return undecided, 0, 0, 0
@@ -396,7 +397,7 @@ func begin(text string, more bool) (l lead, from, to, end int) {
 // harmony format's first marks if a server drops its tokens. Any other text counts as an answer.
 func droppedOf(text string, more bool) (l lead, from, to, end int) {
 	rest, ok := strings.CutPrefix(text, dropped)
-	switch { // Other words begin like this, too. So only a mark that arrives in one piece counts.
+	switch { // Only a mark that arrives in one piece counts, because other words begin like this, too.
 	case !ok:
 		return answer, 0, 0, 0
 	case rest == "" && more:
@@ -492,8 +493,9 @@ func block(text string, of int, more bool) (l lead, from, to, end int) {
 	return thought, from, closing.start, closing.end
 }
 
-// closingMarks looks for closing marks of one form from an offset on. unquoted is the first mark that is not quoted.
-// atEdge is the first quoted mark before unquoted that begins or ends its line. A mark that is not found is zero.
+// closingMarks looks for closing marks of one form after an offset. The argument of is the index of the form. The
+// result unquoted is the first mark that is not quoted. The result atEdge is the first quoted mark before unquoted that
+// begins or ends its line. A mark that is not found is zero.
 func closingMarks(text string, of, from int) (unquoted, atEdge mark) {
 	each(text, from, func(m mark) bool {
 		if m.form != of || !m.closing {
@@ -517,7 +519,7 @@ func blanks(text string) int {
 	}))
 }
 
-// Split returns the parts of a reply. It takes time in proportion to the reply.
+// Split returns the parts of a reply. The time that Split takes grows in proportion to the length of the reply.
 func Split(reply string) Parts {
 	var thoughts []string
 	rest := reply
@@ -575,7 +577,7 @@ func inner(text string) (n int) {
 	return n
 }
 
-// withoutEnd returns an answer without the marks that end it.
+// withoutEnd returns an answer without the mark that ends it.
 func withoutEnd(text string) string {
 	for _, end := range answerEnds {
 		if short, ok := strings.CutSuffix(strings.TrimRight(text, " \t\r\n"), end); ok {
