@@ -18,19 +18,20 @@ import (
 // Ability says how well a model handles the questions of Options.Closed. The package comment has the formulas.
 type Ability struct {
 	Accuracy float64 // the probability, 0 to 1, that its answer is right
-	// Common says how much the errors of all models depend on each other. It is the share of the variance behind the
-	// errors of this model, 0 to 1, that is the same for all models.
+	// Common is the share, 0 to 1, that the difficulty of a question has in this model's errors. The difficulty is the
+	// same for all models, so a larger share makes the errors of models depend more on each other. The rest is the
+	// model's own luck.
 	Common float64
-	// Discernment is added to the scores of right answers when the model reviews, -10 to 10 points.
+	// Discernment is the number of points, -10 to 10, that the model as reviewer adds to the scores of right answers.
 	Discernment float64
 	// Insight is the probability, 0 to 1, that the model as chairman picks a right answer if one is shown, whatever
 	// the ranking says.
 	Insight float64
 }
 
-// NewAbility returns an ability with this accuracy. The other values are moderate. Models share 0.6 of the variance
-// behind their errors. A reviewer adds one point to the scores of right answers. A chairman picks a right answer with
-// a probability of 0.1, whatever the ranking says.
+// NewAbility returns an ability with this accuracy and moderate other values. The difficulty of the question has a
+// share of 0.6 in the model's errors. A reviewer adds one point to the scores of right answers. A chairman picks a
+// right answer that is shown with a probability of 0.1, whatever the ranking says.
 func NewAbility(accuracy float64) *Ability {
 	return &Ability{Accuracy: accuracy, Common: 0.6, Discernment: 1, Insight: 0.1}
 }
@@ -51,9 +52,9 @@ type abilityBound struct {
 	low, high float64
 }
 
-// Find returns the model with a name. Settings of its ability may follow the name, as in
+// Find returns the model with a name. Settings of the model's ability may follow the name, as in
 // "amber?accuracy=.7&discernment=2". The setting accuracy is required. If common, discernment or insight is not set,
-// its value is that of [NewAbility]. In everything else, the model is like the one without settings. Find returns
+// its value is that of [NewAbility]. In everything else, the model equals the model without settings. Find returns
 // false if there is no such model, and an error if the settings are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
@@ -101,11 +102,11 @@ type Closed struct {
 	Wrong []string
 }
 
-// ReadClosed reads questions from JSON, one object on each line, with their query, reference and grader as in a file
-// of questions. The wrong answers to a choice are its other options. The wrong answers to a number are numbers near
-// it. The labels sim_right and sim_wrong replace the right and the wrong answers. In sim_wrong, vertical bars separate
-// the answers. ReadClosed leaves out a question without a query, a certainly right answer, or a certainly wrong
-// answer.
+// ReadClosed reads questions from JSON. Each line is one object with a query, a reference and a grader, as in a file of
+// questions. For a choice, the wrong answers are the options that are not right. For a number, the wrong answers are
+// numbers near the right number. The label sim_right replaces the right answer, and the label sim_wrong replaces the
+// wrong answers. In sim_wrong, vertical bars separate the answers. ReadClosed leaves out a question that has no query,
+// no certainly right answer, or no certainly wrong answer.
 func ReadClosed(lines []byte) ([]Closed, error) {
 	var all []Closed
 	number := 0
@@ -186,8 +187,8 @@ func texts(reference json.RawMessage) []string {
 	return all
 }
 
-// off returns numbers that are a tenth above, a tenth below and a fifth above a number. They are whole if the
-// number is whole. off returns nil if the text is not a number.
+// off returns three numbers near a number: about a tenth above it, a tenth below it and a fifth above it. They are
+// whole if the number is whole. off returns nil if the text is not a number.
 func off(text string) []string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -207,8 +208,8 @@ func off(text string) []string {
 // answerLabel begins the line in which a prompt may ask for the answer.
 const answerLabel = "ANSWER:"
 
-// closed returns the known question with which the text of a question begins, or the longest if there are several.
-// It returns nil for a model without an ability.
+// closed returns the known question whose Query is the beginning of a question. If there are several, it returns the
+// one with the longest Query. It returns nil for a model without an ability, or if there is no such question.
 func (m *model) closed(question string) *Closed {
 	if m.Ability == nil {
 		return nil
@@ -222,16 +223,17 @@ func (m *model) closed(question string) *Closed {
 	return found
 }
 
-// succeeds reports whether the model, with a probability p, gets a closed question right. purpose says at which task:
-// its own answer, or the choice of the chairman. A hard question is hard for all models, to the degree that Common
-// says.
+// succeeds draws whether the model gets a closed question right, with the probability p. The argument purpose is "own"
+// for the model's own answer, and "insight" for the choice of the chairman. A hard question is hard for all models, to
+// the degree that Common says.
 func (m *model) succeeds(c *Closed, p float64, purpose string, content ...string) bool {
 	hard := draws(m.seed, "common", c.Query).NormFloat64()
 	own := m.draws(purpose, append(content, c.Query)...).NormFloat64()
 	return math.Sqrt(m.Ability.Common)*hard+math.Sqrt(1-m.Ability.Common)*own < stat.NormalQuantile(p)
 }
 
-// claim returns the model's own answer to a closed question. The argument sample tells repeated requests apart.
+// claim returns the model's own answer to a closed question. With another value of the argument sample, the answer is
+// drawn again.
 func (m *model) claim(c *Closed, sample string) string {
 	if m.succeeds(c, m.Ability.Accuracy, "own", sample) {
 		return c.Right
@@ -261,10 +263,13 @@ func (c *Closed) claimed(text string) string {
 	return ""
 }
 
-// elect returns the answer that the model gives as chairman to a closed question. If any author gave the right answer
-// and the model has insight, elect returns the right answer. Otherwise it returns the answer with the most support.
-// The support of an answer is the sum of its authors' shares of the Borda points. Without a ranking, the support is
-// the number of its authors. A draw breaks ties. If no author gave an answer, the chairman gives its own.
+// elect returns the answer that the model gives as chairman to a closed question:
+//
+//   - If any author gave the right answer and the model has insight, it is the right answer.
+//   - Otherwise it is the answer with the most support. With a ranking, the support of an answer is the sum of its
+//     authors' shares of the Borda points. Without a ranking, it is the number of authors. Between equals, a random
+//     draw decides.
+//   - If no author gave an answer, it is the chairman's own answer.
 func (m *model) elect(q *request, c *Closed) string {
 	shares := standings(q.task.instructions)
 	support := map[string]float64{}
@@ -293,8 +298,8 @@ func (m *model) elect(q *request, c *Closed) string {
 	return best
 }
 
-// standings reads the shares of Borda points, by label, from a ranking with lines of the form "1. Answer 2: 83%;
-// 3". It is empty if there is no ranking.
+// standings reads the shares of Borda points, by label, from a ranking with lines of the form "1. Answer 2: 83%; 3".
+// The result is empty if the text has no ranking.
 func standings(text string) map[string]float64 {
 	shares := map[string]float64{}
 	for line := range strings.Lines(text) {

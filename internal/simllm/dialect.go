@@ -57,8 +57,8 @@ func common() []string {
 	}
 }
 
-// refuse returns the body with which a provider refuses a request, or nil. members are the members of the request's
-// JSON.
+// refuse returns the body with which a provider refuses a request. It returns nil if the provider accepts the request.
+// The argument members holds the members of the request's JSON.
 func (d Dialect) refuse(r *http.Request, members map[string]json.RawMessage) any {
 	switch d {
 	case DialectReasoning:
@@ -96,7 +96,7 @@ func unsupported(param, code, message string) errorBody {
 	return e
 }
 
-// unknownMembers returns the members that are neither common nor in known, sorted.
+// unknownMembers returns, in sorted order, the names of members that are neither in common() nor in the argument known.
 func unknownMembers(members map[string]json.RawMessage, known ...string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(members)), func(name string) bool {
 		return slices.Contains(common(), name) || slices.Contains(known, name)
@@ -144,7 +144,7 @@ func (d Dialect) adapt(body *chatRequest) {
 	}
 }
 
-// tellsCosts reports whether the usage of a reply includes its cost.
+// tellsCosts reports whether the usage in the reply to a request includes the cost.
 func (d Dialect) tellsCosts(members map[string]json.RawMessage) bool {
 	switch d {
 	case DialectOwn:

@@ -47,9 +47,9 @@
 //
 // # Closed questions
 //
-// A model may have an ability, and a provider questions whose right answer is known. Such a model ends its answer to
-// such a question with a line that holds its answer. If the prompt has the word "ANSWER:", the line begins with that
-// word. Model i is right at question q if
+// A model may have an ability, and a provider may have questions whose right answer is known. To such a question, a
+// model with an ability ends its text with a line that holds its answer. If the prompt has the word "ANSWER:", the line
+// begins with that word. Model i is right at question q if
 //
 //	sqrt(Common_i) * u_q + sqrt(1 - Common_i) * w_iq
 //
@@ -58,24 +58,24 @@
 // model that is wrong gives one of a few wrong answers, with equal probabilities.
 //
 // As a reviewer, the model adds Discernment to the latent score of right answers. As chairman, it gives the right
-// answer if it has insight and is shown that answer. It has insight if the sum above, with the same u and another w,
-// is below the normal quantile of Insight. Otherwise the chairman gives the answer with the most support in the
-// ranking that it is shown, or without a ranking the most frequent one.
+// answer if it has insight and the right answer is among those shown. It has insight if the sum above, with the same u
+// and another w, is below the normal quantile of Insight. Otherwise the chairman gives the answer with the most support
+// in the ranking that the prompt shows. Without a ranking, it gives the most frequent answer.
 //
 // # Embeddings
 //
 // Every model embeds texts, and all models embed them alike. The hash of each word of a text, in lower case, raises
 // or lowers one of 256 numbers by one. So texts that share many words have similar embeddings.
 //
-// # What it depends on
+// # What a reply depends on
 //
 // All random draws come from a hash of Options.Seed, the model's name and the content of the request without its token
 // and labels. The same request has the same reply, byte for byte, at any time and in any order. Two seats of one model
 // therefore write the same answer. The exceptions are the headers Date and X-Simulated-Dwell-Us, faults with a limited
-// number of Times, and what Model.Reply writes. The noise of a review is drawn for the question, the answer and its
-// place. Whether a model is right at a closed question is drawn for the seed of the server, the question and the
-// model. A request may have a seed. With another seed, the w of the model's own answer and the wrong answer are drawn
-// again. u and the w of insight are not.
+// number of Times, and the texts of Model.Reply. The noise of a review is drawn for the question, the answer and the
+// place of the answer. Whether a model is right at a closed question is drawn for the seed of the server, the question
+// and the model. A request may have a seed of its own. Another seed in the request changes the w of the model's own
+// answer, and which wrong answer it gives. It does not change u or the w of insight.
 //
 // The usage figures are estimates at 4 bytes for each token.
 package simllm

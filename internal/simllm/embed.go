@@ -116,8 +116,8 @@ func (m *model) embeddings(q *request, fault *fault) response {
 	return r
 }
 
-// embed returns the embedding of a text. The hash of each word, in lower case, decides which number it raises or
-// lowers by one. Texts with the same words have similar embeddings. No embedding is zero.
+// embed returns the embedding of a text. Each word raises or lowers one number of the embedding by one. The hash of the
+// word, in lower case, decides which number. Texts with the same words have similar embeddings. No embedding is zero.
 func embed(text string) []float64 {
 	v := make([]float64, dimensions)
 	word := func(w string) {

@@ -16,22 +16,22 @@ import (
 type Fault struct {
 	Kind FaultKind
 	// Rate is the share of requests that have the fault, above 0 and at most 1. The content of a request decides
-	// whether it has the fault, so the same request has the fault again.
+	// whether it has the fault, so a repeated request has the fault again.
 	Rate float64
 	// Tasks limits the fault to requests of these kinds. If it is empty, the fault has no such limit.
 	Tasks []TaskKind
 	// Times is how many requests have the fault before it ends. 0 is no limit.
 	Times int
 
-	// Status is the HTTP status of FaultStatus and FaultHugeError, from 400 to 599, where 0 stands for 500.
-	// FaultErrorIn200 and StreamError name it in their error, unless it is 0.
+	// Status is the HTTP status of FaultStatus and FaultHugeError, from 400 to 599. 0 stands for 500. FaultErrorIn200
+	// and StreamError name this status in their error. With 0, their error names no status.
 	Status int
-	// RetryAfter is the header of FaultStatus: seconds, a date, or "" to send none.
+	// RetryAfter is the header Retry-After of FaultStatus: seconds, a date, or "" to send no header.
 	RetryAfter string
-	// Size is an amount, such as a number of bytes. The comment on the FaultKind explains it. 0 stands for the amount
-	// in brackets in that comment.
+	// Size is an amount, such as a number of bytes. The comment on the FaultKind says which amount, and in brackets the
+	// amount for which 0 stands.
 	Size int64
-	// Delay is a duration. The comment on the FaultKind explains it. If it is 0, the fault lasts until the client
+	// Delay is a duration. The comment on the FaultKind says which. If Delay is 0, the fault lasts until the client
 	// disconnects.
 	Delay time.Duration
 }
@@ -197,13 +197,14 @@ func (f Fault) withDefaults() Fault {
 	return f
 }
 
-// fault is a Fault with the number of requests that had it. Requests are counted only if Times limits their number.
+// fault is a Fault together with the number of requests that had the fault. This number is counted only if Times limits
+// it.
 type fault struct {
 	Fault
 	count atomic.Int64
 }
 
-// faultOf returns the fault of a request. Its kind is empty if the request has none.
+// faultOf returns the fault of a request. If the request has no fault, the Kind of the result is empty.
 func (m *model) faultOf(q *request) *fault {
 	for i := range m.faults {
 		f := &m.faults[i]

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// structured returns a JSON value of the form that a request asks for. ok is false if the request asks for none, or
+// structured returns a JSON value of the form that a request asks for. ok is false if the request asks for no form, or
 // if the model does not honour a response_format.
 func (m *model) structured(q *request) (text string, ok bool) {
 	format, _ := q.body.ResponseFormat.(map[string]any)

@@ -1,6 +1,7 @@
 package simllm
 
-// judgement returns ratings that find no difference on any axis. Model.Reply can write other ratings.
+// judgement writes the model's reply to a judgement. It rates every axis 0, which means that the answers do not differ.
+// To get other ratings, set Model.Reply.
 func judgement(t Task) string {
 	type rating struct {
 		Rating int      `json:"rating"`

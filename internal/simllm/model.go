@@ -10,43 +10,44 @@ import (
 	"time"
 )
 
-// Model is one simulated model. Its effects on scores are in points on the scale of 1 to 10. The zero value of
+// Model is one simulated model. The model's effects on scores are in points on the scale of 1 to 10. The zero value of
 // every field except Name is valid.
 type Model struct {
 	Name string // the name in requests; not empty, unique in a server
 
-	// Quality is the mean quality of its answers, -4 to 4, where 0 is mediocre. Spread is the standard deviation of
-	// the quality over questions, 0 to 4. The quality of an answer is limited to -4 to 4.
+	// Quality is the mean quality of the model's answers, -4 to 4, where 0 is mediocre. Spread is the standard
+	// deviation of the quality over questions, 0 to 4. The quality of an answer is limited to -4 to 4.
 	Quality, Spread float64
-	// Length is the median length of its answers in units of 2000 characters, 0.4 to 100, where 0 stands for 1.
-	// LengthSigma is the standard deviation of the natural logarithm of the length over questions, 0 to 2. No
-	// answer is shorter than its six points, about 800 characters.
+	// Length is the median length of the model's answers in units of 2000 characters, 0.4 to 100, where 0 stands for 1.
+	// LengthSigma is the standard deviation of the natural logarithm of the length over questions, 0 to 2. No answer is
+	// shorter than its six points, about 800 characters.
 	Length, LengthSigma float64
 
-	// Harshness is added to every score it gives, -10 to 10. Below 0 it is harsh,
-	// as in the reviewer profiles of ADR-018.
+	// Harshness is added to every score that the model gives, -10 to 10. A model with a value below 0 is harsh, as in
+	// the reviewer profiles of ADR-018.
 	Harshness float64
-	// Affinity maps the name of a model to points, -10 to 10. They are added to the scores of answers that the
-	// reviewer recognises as answers of that model. The entry under the reviewer's own name is its self-preference.
+	// Affinity maps the name of a model to points, -10 to 10. If the reviewer recognises an answer as written by that
+	// model, it adds these points to the answer's score. The entry under the reviewer's own name is its
+	// self-preference.
 	Affinity map[string]float64
-	// LengthBias is added for each doubling of an answer's length, -10 to 10.
+	// LengthBias is added to the score of an answer for each doubling of the answer's length, -10 to 10.
 	LengthBias float64
-	// Position holds what is added to the score of an answer for the place at which it is shown, beginning with the
-	// first place. Places beyond the list add nothing. Last is added at the last place, if there are several. Each is
-	// -10 to 10.
+	// Position holds the points that the model adds to the score of the answer at each place, beginning with the first
+	// place. It adds nothing at places beyond the list. Last is added at the last place, if there are several places.
+	// Each value is -10 to 10.
 	Position []float64
 	Last     float64
-	// Noise is the standard deviation of its scores, 0 to 10.
+	// Noise is the standard deviation of the model's scores for one answer, 0 to 10.
 	Noise float64
 
-	// Ability says how well it handles the questions of Options.Closed. If Ability is nil, the model treats them like
-	// any other questions.
+	// Ability says how well the model handles the questions of Options.Closed. If Ability is nil, the model treats them
+	// like any other questions.
 	Ability *Ability
 
-	// Version is the model name in its replies. "" stands for Name.
+	// Version is the name of the model in its replies. "" stands for Name.
 	Version string
-	// Reasoning is how many reasoning tokens each reply reports, in addition to those of its text. If it is nil, a
-	// reply reports none.
+	// Reasoning is how many reasoning tokens each reply reports, in addition to the tokens of its text. If it is nil, a
+	// reply reports no reasoning tokens.
 	Reasoning *int
 
 	// Latency is the time from the end of the request to the first byte of the reply.
@@ -55,22 +56,23 @@ type Model struct {
 	// stream.
 	FirstChunk, ChunkDelay time.Duration
 
-	// ResponseFormat says how it treats a request's response_format.
+	// ResponseFormat says how the model treats a request's response_format.
 	ResponseFormat ResponseFormat
 
-	// Dialect says how it treats the options of a request.
+	// Dialect says how the model treats the options of a request.
 	Dialect Dialect
 
 	// NoStream makes the model refuse requests for a stream.
 	NoStream bool
 
-	// Price adds a cost to the usage figures (OpenRouter's extension). A model without a price reports no cost.
+	// Price is the price of the model's tokens. Each reply reports its cost at this price (OpenRouter's extension). A
+	// model without a price reports no cost.
 	Price Price
 
 	// Faults are tried in order. A request has the first one that applies to it.
 	Faults []Fault
-	// Reply, if set, writes the text of a reply. If it returns false, the model writes its own. It is called
-	// concurrently. Faults change its text too.
+	// Reply, if set, writes the text of a reply. If it returns false, the model writes its own text. Requests call
+	// Reply concurrently. Faults also change the text of Reply.
 	Reply func(Task) (text string, ok bool)
 }
 
@@ -80,7 +82,8 @@ type ResponseFormat string
 // The ways to treat a response_format.
 const (
 	FormatIgnored ResponseFormat = "" // the reply ignores it
-	// FormatHonoured makes a review one JSON object with its critiques inside. Other replies fit the schema.
+	// FormatHonoured says that a review is one JSON object that includes its critiques, and that other replies fit the
+	// schema.
 	FormatHonoured ResponseFormat = "honoured"
 	FormatRefused  ResponseFormat = "refused" // HTTP 400
 )
@@ -97,7 +100,7 @@ type Price struct {
 	Input, Output float64
 }
 
-// validate returns all problems of the model.
+// validate returns an error that lists all problems of the model.
 func (m Model) validate() error {
 	var errs []error
 	if m.Name == "" {
@@ -152,9 +155,9 @@ func (m Model) validate() error {
 	return errors.Join(errs...)
 }
 
-// Council returns four models of different character for demonstrations. amber is good and likes its own answers.
-// birch is long-winded and likes length. cedar is terse, harsh and favours what it reads first. dune is weak,
-// erratic and favours what it reads last. They answer within a second.
+// Council returns four models of different character for demonstrations. amber is good and likes its own answers. birch
+// is long-winded and likes long answers. cedar is terse and harsh, and favours the answer that it reads first. dune is
+// weak and erratic, and favours the answer that it reads last. All four answer within about a second.
 func Council() []Model {
 	return []Model{
 		{
@@ -189,8 +192,8 @@ func Council() []Model {
 }
 
 // Troubled returns models that each have one fault. down always fails with HTTP 500. limited fails with 429 and
-// Retry-After. silent sends empty texts. abstainer answers but declines to rank. garbler answers but its ballots
-// are cut off. slow takes 3 seconds.
+// Retry-After. silent sends empty texts. abstainer writes answers but declines to rank. garbler writes answers, but its
+// ballots are cut off. slow takes 3 seconds.
 func Troubled() []Model {
 	return []Model{
 		{Name: "down", Faults: []Fault{{Kind: FaultStatus, Rate: 1, Status: 500}}},

@@ -8,11 +8,11 @@ import (
 	"github.com/councild/councild"
 )
 
-// Provider is the simulated provider in the form that a daemon needs: its models, and a method that starts it.
+// Provider holds the options of the simulated provider, with the methods that a daemon needs.
 type Provider struct{ Options }
 
-// Default returns the provider with the built-in models. Those with an ability know the answers to the questions of
-// package examples.
+// Default returns the provider with the built-in models. A model with an ability knows the answers to the example
+// questions (councild.Questions).
 func Default() Provider {
 	return Provider{Options{Models: slices.Concat(Council(), Troubled()), Closed: closed()}}
 }
@@ -24,7 +24,7 @@ func (p Provider) With(seed uint64, models []Model) Provider {
 	return p
 }
 
-// closed returns the questions of package examples.
+// closed returns the example questions of package councild.
 //
 //nolint:gochecknoglobals // they are read once
 var closed = sync.OnceValue(func() []Closed {
@@ -44,9 +44,8 @@ func (p Provider) Names() []string {
 	return names
 }
 
-// Price returns what a model charges for its prompts and for its replies, in US dollars per million tokens. The name
-// may hold settings, as [Find] describes. ok is false if there is no such model. The error says what is wrong with the
-// settings.
+// Price returns what a model charges for prompts and for replies, in US dollars per million tokens. Settings may follow
+// the name: see [Find]. ok is false if there is no such model. The error says what is wrong with the settings.
 func (p Provider) Price(name string) (input, output float64, ok bool, err error) {
 	m, ok, err := Find(p.Models, name)
 	return m.Price.Input, m.Price.Output, ok, err

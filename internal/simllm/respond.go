@@ -19,7 +19,8 @@ type request struct {
 	promptBytes int
 }
 
-// sample tells requests with different seeds apart. It is "" without a seed.
+// sample returns the seed of the request, or "" if the request has none. Requests with different seeds have different
+// draws for closed questions.
 func (q *request) sample() string {
 	if seed := string(q.body.Seed); seed != "null" {
 		return seed
@@ -33,8 +34,8 @@ type response struct {
 	contentType string
 	retryAfter  string
 	pieces      [][]byte // sent one by one
-	filling     []byte   // sent fillings times after the first piece
-	fillings    int64
+	filling     []byte   // a text that is sent many times after the first piece
+	fillings    int64    // how many times the filling is sent
 }
 
 func jsonResponse(status int, v any) response {
@@ -252,7 +253,7 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 	return r
 }
 
-// streamFillings returns the texts that a fault sends many times before the first chunk.
+// streamFillings returns, for each fault that has one, the text that is sent many times before the first chunk.
 func streamFillings() map[FaultKind]string {
 	return map[FaultKind]string{
 		StreamComments:  ": simulated keep-alive\n\n",

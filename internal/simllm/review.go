@@ -22,8 +22,8 @@ type verdict struct {
 	score  int // the latent score, rounded and limited to 1 to 10
 }
 
-// judge returns the verdicts on the answers, in the order shown. The package
-// comment has the formula.
+// judge returns the verdicts on the answers, in the order in which the answers are shown. The package comment has the
+// formula.
 func (m *model) judge(t Task) []verdict {
 	verdicts := make([]verdict, len(t.Answers))
 	noise := m.noise(t.Question)
@@ -56,8 +56,8 @@ func (m *model) judge(t Task) []verdict {
 	return verdicts
 }
 
-// noise returns a function that draws a standard normal number for the question and further parts. It hashes the
-// question only once.
+// noise returns a function that draws a standard normal number for the question together with the function's arguments.
+// The question is hashed only once.
 func (m *model) noise(question string) func(parts ...string) float64 {
 	questionHash := sha256.New()
 	add(questionHash, m.seed, m.Name, "noise", question)
@@ -120,7 +120,7 @@ func (m *model) review(q *request, fault FaultKind) string {
 	return critique + fence(string(encode(b)))
 }
 
-// spoil changes the contents of a ballot as a fault says. verdicts are sorted, the best first.
+// spoil changes the contents of a ballot as a fault requires. The argument verdicts is sorted from best to worst.
 func (b *ballot) spoil(fault FaultKind, verdicts []verdict) {
 	switch fault {
 	case BallotUnknownLabels:
@@ -155,7 +155,7 @@ func (m *model) choice(q *request) string {
 	return prose(verdicts, m.critiques(q, verdicts)) + choiceWord + " " + chosen + "\n"
 }
 
-// newBallot returns the ballot of verdicts, which are sorted from best to worst.
+// newBallot returns the ballot for verdicts that are sorted from best to worst.
 func newBallot(verdicts []verdict) ballot {
 	b := ballot{Ranking: []any{}, Scores: map[string]int{}}
 	for len(verdicts) > 0 {
@@ -188,7 +188,7 @@ func prose(verdicts []verdict, critiques []string) string {
 	return b.String()
 }
 
-// critiques writes a few sentences about each answer, in the order shown.
+// critiques writes a few sentences about each answer, in the order in which the answers are shown.
 func (m *model) critiques(q *request, verdicts []verdict) []string {
 	rng := m.draws("critique", q.key)
 	pick := func(from []string) string { return from[rng.IntN(len(from))] }

@@ -67,7 +67,7 @@ type counters struct {
 	stats ModelStats
 }
 
-// author is an author whose answers a reviewer scores higher or lower than others.
+// author is a model whose answers a reviewer scores higher or lower than other answers.
 type author struct {
 	signature string
 	points    float64 // added to the scores
@@ -139,7 +139,7 @@ func newModel(configured Model, o Options, p *phrases) *model {
 	return m
 }
 
-// draws returns the model's source of randomness for a purpose.
+// draws returns a source of random numbers for one purpose of the model. Equal arguments give equal numbers.
 func (m *model) draws(purpose string, content ...string) *rand.Rand {
 	return draws(append([]string{m.seed, m.Name, purpose}, content...)...)
 }
@@ -157,8 +157,8 @@ type ModelStats struct {
 	InFlight  int
 	Faults    int // requests that had a fault
 	Cancelled int // requests whose client disconnected before the whole reply was sent
-	// Dwell is the total duration of finished requests, from the end of reading the body until the last byte is
-	// handed to the network.
+	// Dwell is the total duration of finished requests. The duration of a request is the time from the end of reading
+	// its body until the last byte of the reply is handed to the network.
 	Dwell time.Duration
 }
 
@@ -173,8 +173,7 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-// ConnState counts connections. Set it as the field of the same name of the http.Server that serves s. Start does
-// so.
+// ConnState counts connections. Set it as the field ConnState of the http.Server that serves s. Start sets this field.
 func (s *Server) ConnState(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		s.connections.Add(1)
@@ -361,7 +360,8 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	r := &Running{Server: s, url: "http://" + listener.Addr().String() + "/v1"}
 	r.http = &http.Server{
 		ReadHeaderTimeout: time.Minute,
-		// Close waits until each connection is closed or a request takes it over. It also waits for each request.
+		// Close waits until each connection is closed, or was taken over by a request. Close also waits for each
+		// request.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			s.ConnState(c, state)
 			switch state {

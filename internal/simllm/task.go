@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ballotWord, choiceWord and ratingWord are texts that only the instructions of a review, of a choice, and of a
-// judgement contain.
+// These texts show which task a request is. Only the instructions of a review contain ballotWord, only those of a
+// choice contain choiceWord, and only those of a judgement contain ratingWord.
 const (
 	ballotWord = `"ranking"`
 	choiceWord = "CHOICE:"
@@ -42,7 +42,7 @@ type Task struct {
 	instructions string // the text after the last marker
 }
 
-// Answer is an answer to review, or to write the synthesis from.
+// Answer is one of the answers that a task shows.
 type Answer struct {
 	Label string
 	Text  string
@@ -75,8 +75,8 @@ func readTask(model string, conversation []turn) Task {
 	return task
 }
 
-// readBrief reads a task about answers from a text in the form that the package comment describes. Markers without
-// the token of the question's marker are ordinary text.
+// readBrief reads a task about answers from a text in the form that the package comment describes. A marker with
+// another token than the marker of the question is ordinary text.
 func readBrief(text string) (Task, bool) {
 	token, ok := findToken(text)
 	if !ok {
@@ -98,7 +98,8 @@ func readBrief(text string) (Task, bool) {
 	if len(task.Answers) == 0 {
 		return Task{}, false
 	}
-	// Skip reviews after the answers. Instructions may quote the token too, but not in the form of a marker.
+	// Skip the reviews that may follow the answers. The instructions may quote the token too, but not in the form of a
+	// marker.
 	if i := max(strings.LastIndex(text, token+": "), strings.LastIndex(text, token+" ===")); i >= 0 {
 		_, text, _ = strings.Cut(text[i:], "\n")
 	}
@@ -133,8 +134,8 @@ func findToken(text string) (string, bool) {
 	return "", false
 }
 
-// cutBlock returns the name and the content of the first block in a text whose markers have the tag, and the text
-// after that block.
+// cutBlock finds the first block whose markers have the tag. It returns the name and the content of this block, and the
+// text after it.
 func cutBlock(text, tag string) (name, content, rest string, ok bool) {
 	_, rest, _ = strings.Cut(text, "=== BEGIN "+tag)
 	head, rest, ok := strings.Cut(rest, " ===\n")

@@ -30,8 +30,8 @@ type chatRequest struct {
 	unpriced bool // the usage of the reply has no cost
 }
 
-// content is a text, given as a string or as a list of parts. Any other value is an empty text, and so is a part
-// without a text.
+// content is a text, given as a string or as a list of parts. A part without a text counts as an empty text, and so
+// does any other value.
 type content string
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
@@ -203,5 +203,5 @@ func encode(v any) []byte {
 	return b
 }
 
-// hugeText stands for a huge text in a body. The huge text replaces it when the body is sent.
+// hugeText is a placeholder in a body for a huge text. The server sends the huge text in its place.
 const hugeText = "{huge text}"

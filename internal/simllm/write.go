@@ -20,8 +20,8 @@ const (
 func (m *model) answer(q *request) string {
 	rng := m.draws("answer", q.key)
 	quality := m.Quality + m.Spread*rng.NormFloat64()
-	// The grades are as equal as possible. Before the shuffle, the first points have the higher of two neighbouring
-	// grades, and all others the lower one.
+	// The grades of the points are as equal as possible. Before the shuffle, the first points have the higher of two
+	// neighbouring grades, and all other points have the lower grade.
 	total := min(max(int(math.Round((quality/2+2)*pointCount)), 0), 4*pointCount)
 	points := make([]string, pointCount)
 	for grade, bank := range m.phrases.points {
@@ -67,8 +67,8 @@ func (p *phrases) point(line string) (string, int, bool) {
 	return point, grade, ok
 }
 
-// quality returns the quality of an answer, in points. It comes from the grades of the points in the text. For a text
-// without such points it is drawn from a hash of the text.
+// quality returns the quality of an answer, in points. The quality comes from the grades of the points in the text. If
+// the text has no such points, the quality is drawn from a hash of the text.
 func (p *phrases) quality(text string) float64 {
 	sum := 0
 	n := 0
@@ -114,8 +114,8 @@ func (m *model) compose(title, question string, points []string, rng *rand.Rand)
 	return strings.TrimSpace(b.String())
 }
 
-// layouts returns the formats in which models write their points. Their arguments are the number of the point, the
-// key word and the point itself.
+// layouts returns the formats in which models write their points. The arguments of a format are the number of the
+// point, the key word and the point itself.
 func layouts() []string {
 	return []string{
 		"- **%[2]s**: %[3]s\n",
