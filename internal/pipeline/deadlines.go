@@ -34,10 +34,10 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 	)
 }
 
-// stragglerContext returns a context for the calls of a stage with n seats. The caller calls delivered with each
-// outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace period for slow seats
-// is over. The grace period begins with the outcome that completes a quorum. That outcome may come from an earlier
-// process of the run.
+// stragglerContext returns a context for the calls of a stage with n seats. The caller must call the function delivered
+// with each outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace period for
+// slow seats is over. The grace period begins with the outcome that completes a quorum. That outcome may come from an
+// earlier process of the run.
 func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
@@ -80,8 +80,8 @@ func Quorum(setting, n int) int {
 	return n/2 + 1
 }
 
-// stopwatch starts to measure a stage. The returned function writes the milliseconds that the stage took, including the
-// time in earlier processes of the run.
+// stopwatch starts to measure a stage. The returned function sets ms to the milliseconds that the stage took, including
+// the time in earlier processes of the run.
 func (r *run) stopwatch(stage council.Stage, ms *float64) (stop func()) {
 	start := time.Since(r.start)
 	if earlier, ok := r.state.Began(stage); ok {

@@ -23,8 +23,8 @@ type ArmKind string
 const (
 	// ArmSynthesis gives the chairman the answers without reviews and standings.
 	ArmSynthesis ArmKind = "synthesis"
-	// ArmPlacebo gives the chairman the council's reviews and standings, but exchanges the authors: what the reviews
-	// say about one answer then stands beside another answer.
+	// ArmPlacebo gives the chairman the council's reviews and standings, but exchanges the authors, so that the
+	// chairman reads each review as a review of another answer.
 	ArmPlacebo ArmKind = "placebo"
 	// ArmEnsemble asks one model several times, and gives the chairman these answers.
 	ArmEnsemble ArmKind = "ensemble"
@@ -143,17 +143,17 @@ func (p *Pipeline) Judge(
 	return verdicts, short
 }
 
-// Preference is the opinion of one judge about the council's answer and another one.
+// Preference says which of two answers one judge prefers, the council's answer or another answer.
 type Preference struct {
 	// First says that the judge read the council's answer first.
 	First bool
-	// Value is 1 if the judge prefers the council's answer, 0 if it prefers the other, and 0.5 for neither. It is nil
-	// if the reply holds no verdict.
+	// Value is 1 if the judge prefers the council's answer, 0 if it prefers the other answer, and 0.5 if it prefers
+	// neither. It is nil if the reply holds no verdict.
 	Value *float64
 }
 
-// armPlan returns the plan of an arm, which runs after the council's session. If the arm cannot run, it returns the
-// reason.
+// armPlan returns the plan of an arm, which runs after the council's session. If the arm cannot run, armPlan returns
+// the reason.
 func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (council.Plan, *council.Error) {
 	plan.SessionID = arm.Session(plan.SessionID)
 	plan.Sides = nil

@@ -1,8 +1,7 @@
-// Package pipeline runs one council from question to answer. [Pipeline.Prepare]
-// validates and completes a request before anything is paid for. [Pipeline.Run]
-// runs the stages in order and splits the time and money budget over them. It
-// decides whether there is a quorum, and builds the Session and its records.
-// Every front door calls these two.
+// Package pipeline runs one council from question to answer. [Pipeline.Prepare] validates and completes a request
+// before anything is paid for. [Pipeline.Run] runs the stages in order and splits the time and money budget over them.
+// It decides whether there is a quorum, and builds the Session and its records. Every front door calls these two
+// methods.
 //
 // The package leaves HTTP to httpapi, the calls themselves to a
 // council.Completer, and the storage of records to a Recorder.
@@ -13,8 +12,8 @@
 // every platform and in every release. Golden files test this.
 //
 // A panic fails only the part in which it happens. A panic in a seat fails that seat. A panic in an observer, in the
-// append of records or in a part of a report fails that session or request. Every observer is told how a session ends,
-// so that no session stays counted as running.
+// append of records or in a part of a report fails that session or request. Every observer gets an event when a session
+// ends, so that no session stays counted as running.
 package pipeline
 
 import (
@@ -54,9 +53,9 @@ type Options struct {
 	// Size returns the first request of a call, as Completer would send it. It is required for runs with a log.
 	Size func(call council.Call) council.Attempt
 	// HandsOver reports, from the cause that ended a run, whether another process continues the session from the run's
-	// log. If HandsOver is nil, no process does.
+	// log. If HandsOver is nil, no other process continues sessions.
 	HandsOver func(cause error) bool
-	// Observer observes every session, besides the observer that Run is given. It may be nil.
+	// Observer observes every session, in addition to the observer that the caller of Run gives. It may be nil.
 	Observer council.Observer
 	Log      *slog.Logger
 	Version  string // the version of councild
@@ -66,7 +65,8 @@ type Options struct {
 	Lineup
 	council.Limits // A request can only lower them for its session.
 	council.Rules
-	// Sides are analyses of the answers that run beside the council (see council.Side). The list may be empty.
+	// Sides are analyses of the answers (see council.Side). They run at the same time as the council. The list may be
+	// empty.
 	Sides         []council.Side
 	MaxQueryBytes int64
 	Draws
@@ -80,7 +80,8 @@ type Options struct {
 	// means council.SideMember.
 	SideRequests string
 
-	// ConfigVersion begins council_config_version of the records. "" means the version of the review prompt.
+	// ConfigVersion is the beginning of council_config_version in the records. "" means the version of the review
+	// prompt.
 	ConfigVersion string
 	Secrets
 
@@ -92,7 +93,7 @@ type Options struct {
 	NewSeed func() int64
 }
 
-// Lineup says who is asked.
+// Lineup says which models a session asks.
 type Lineup struct {
 	// Council is the name of the council in the roster. If it is set, Seats has the member for each of the names below,
 	// and Hash returns the part of council_config_version that tells councils apart. If it is "", there is no roster, and
@@ -116,12 +117,12 @@ type Lineup struct {
 	MaxModels     int
 }
 
-// Secrets has the keys of the hashes of questions in records.
+// Secrets has the keys with which questions are hashed for records.
 type Secrets struct {
 	// HashSecret is the key of the hash in query_hash. Consent level 4 requires it.
 	HashSecret string
-	// QuestionSecret returns the key of the hash in question_key, or "" while that key is not known. If it is nil,
-	// records have no question_key.
+	// QuestionSecret returns the key of the hash in question_key, or "" while that key is not known. If QuestionSecret
+	// is nil, records have no question_key.
 	QuestionSecret func() string
 }
 

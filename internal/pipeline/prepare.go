@@ -16,8 +16,8 @@ import (
 
 // Prepare turns a request into a Plan. It applies the defaults, validates the request, and fixes the session's id and
 // seed. It makes no call, and leaves the schema of the request to [Pipeline.Check]. The error is a *council.Error that
-// lists all problems. Its code is CodeForbidden if all of them are models that the request may not name, and otherwise
-// CodeInvalid.
+// lists all problems. Its code is CodeForbidden if all problems are models that the request may not name. Otherwise its
+// code is CodeInvalid.
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings, council: p.o.Council}
 	plan := council.Plan{
@@ -169,7 +169,7 @@ func (p *Pipeline) side(plan *council.Plan, members []council.Member) []council.
 	return alone
 }
 
-// version returns the council_config_version that records of a council with these members and reviewers have.
+// version returns the council_config_version for the records of a council with these members and reviewers.
 func (p *Pipeline) version(members, reviewers []council.Member) string {
 	if p.o.Council == "" {
 		return p.o.ConfigVersion
@@ -193,9 +193,10 @@ func output(v *validation, r council.Request) *council.Format {
 	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
 }
 
-// Check compiles the caller's schema of a plan, if there is one. This needs up to 40 MB and 0.2 seconds, so a front
-// door first counts the session against its limit of concurrent sessions. At most maxValidations schemas are compiled
-// at once, and Check waits for its turn until ctx ends. The error is a *council.Error.
+// Check compiles the schema that the caller gave for the answer of a plan, if there is one. A front door first counts
+// the session against its limit of concurrent sessions, because to compile a schema takes up to 40 MB and 0.2 seconds.
+// At most maxValidations schemas are compiled at once, and Check waits for its turn until ctx ends. The error is a
+// *council.Error.
 func (p *Pipeline) Check(ctx context.Context, plan council.Plan) error {
 	if plan.Output == nil {
 		return nil
@@ -329,8 +330,8 @@ func twinsJudge() council.Warning {
 	}
 }
 
-// chairmen returns the members that may write the final answer, each model only once. A model that failed is not asked
-// again as its own fallback.
+// chairmen returns the members that may write the final answer, each model only once, so that a model that failed is
+// not asked again as its own fallback.
 func (p *Pipeline) chairmen(names []string) []council.Member {
 	return slices.DeleteFunc(p.seats(names), func(m council.Member) bool { return m.ID != council.ModelOf(m.ID) })
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Probe measures how far the reviewers agree with themselves (ADR-015, phase 2). It asks the members once. The
-// reviewers then read the same answers in several rounds. The argument repeats is the number of rounds. The orders of
-// the answers in the first round are drawn as for a session. Each further round reverses the orders of the round
-// before. Probe neither counts ballots nor writes a synthesis. It makes one call for each member, and one call for each
-// reviewer in each round. It makes more calls if replies are repaired, or if analyses of the answers make calls of
-// their own.
+// Probe measures how much each reviewer agrees with itself when it reads the same answers again (ADR-015, phase 2). It
+// asks the members once. The reviewers then read the same answers in several rounds. The argument repeats is the number
+// of rounds. The orders of the answers in the first round are drawn as for a session. Each further round reverses the
+// orders of the round before. Probe neither counts ballots nor writes a synthesis. It makes one call for each member,
+// and one call for each reviewer in each round. It makes more calls if replies are repaired, or if analyses of the
+// answers make calls of their own.
 //
-// Each round is a session of its own. Its id is the session id of the plan, followed by "-1", "-2" and so on. It has
-// the whole time and money budget of a session. The plan's analyses of the answers (sides) run only once. The records
-// of a round carry the plan's session id as block_id and go to out, never to the pipeline's Recorder.
+// Each round is a session of its own. The id of a round is the session id of the plan, followed by "-1", "-2" and so
+// on. A round has the whole time and money budget of a session. The plan's analyses of the answers (sides) run only
+// once. The records of a round carry the plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
-// Probe returns the session of the answers and one session for each round. The error comes from out, or it is a
-// *council.Error as from Run. With fewer than two answers, its code is CodeNoQuorum.
+// Probe returns the session of the answers and one session for each round. The error is an error of out, or a
+// *council.Error as in Run. With fewer than two answers, its code is CodeNoQuorum.
 func (p *Pipeline) Probe(
 	ctx context.Context, plan council.Plan, repeats int, out Recorder,
 ) ([]*council.Session, error) {

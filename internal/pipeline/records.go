@@ -84,7 +84,7 @@ func (r *run) persist(ctx context.Context) {
 	}
 }
 
-// endRecords waits for the append that persist has started, if it has.
+// endRecords waits for the append of the records, if persist has started one.
 func (r *run) endRecords() {
 	if r.endAppend != nil {
 		r.endAppend()
@@ -115,8 +115,8 @@ func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, creat
 	}
 }
 
-// records returns one record for each candidate on the slate of each reviewer. members has the ids of the reviewer and
-// the candidate of each record.
+// records returns one record for each candidate on the slate of each reviewer. The result members has the ids of the
+// reviewer and the candidate of each record.
 func (r *run) records() (records []council.BiasMetricRecord, members [][2]string) {
 	metadata := r.queryMetadata()
 	lengths := r.lengths()
@@ -166,9 +166,10 @@ func (r *run) lengths() map[string]int {
 	return lengths
 }
 
-// identities returns a function that returns, for the id of a member or reviewer, its identity in records and its
-// maker. The identity is the model, so that records from before and after the move to a roster belong together. If a
-// model has several seats, the identities of its further seats end in "#2", "#3" and so on.
+// identities returns a function that takes the id of a member or reviewer. The function returns the identity of this
+// member or reviewer in records, and the maker of its model. The identity is the model, so that records from before and
+// after the move to a roster belong together. If a model has several seats, the identities of its further seats end in
+// "#2", "#3" and so on.
 func (r *run) identities() func(id string) (identity, maker string) {
 	if r.plan.CouncilName == "" { // without a roster, the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
@@ -217,7 +218,7 @@ func (r *run) queryMetadata() council.QueryMetadata {
 }
 
 // tokenBucket returns the size class of the question in prompt tokens. The count comes from the first member, in
-// configured order, whose provider reports it. It is nil if no provider does.
+// configured order, whose provider reports it. The result is nil if no provider reports it.
 func (r *run) tokenBucket() *string {
 	for _, a := range r.session.Stage1 {
 		if a.Status == council.OutcomeOK && a.Usage.InputTokens != nil {

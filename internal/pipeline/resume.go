@@ -32,7 +32,8 @@ func Needs(plan council.Plan, left []council.Stage) (prompts []string) {
 }
 
 // keep connects the run to its log. The calls of the run then look for their outcome in the log first. If this process
-// must not continue the run, the next call of the run fails, and leave ends the context of the run.
+// must not continue the run, the next call of the run fails, and keep ends the context of the run with the function
+// leave.
 func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept = kept
 	r.left = ctx.Done()
@@ -94,8 +95,8 @@ func (r *run) stored(ctx context.Context) {
 	}
 }
 
-// voidText tells clients to drop the text that an earlier process left unfinished. It is called before a writer begins
-// again.
+// voidText tells clients to drop the text that an earlier process left unfinished. The run calls voidText before a
+// writer begins again.
 func (r *run) voidText(writers []council.Member) {
 	if shown, ended := r.state.Text(); shown {
 		writer := writers[min(ended, len(writers)-1)]
@@ -103,9 +104,9 @@ func (r *run) voidText(writers []council.Member) {
 	}
 }
 
-// voidAnswers tells clients to drop the unfinished answers of members. An earlier process may have shown pieces of
-// answers without storing them, so the log does not say who wrote. That is why the clients must drop the pieces of
-// every member whose answer is not in the log.
+// voidAnswers tells clients to drop the unfinished answer of every member whose answer is not in the log. An earlier
+// process may have shown pieces of answers without storing them, so the log does not say which members had begun to
+// write.
 func (r *run) voidAnswers() {
 	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return

@@ -187,8 +187,8 @@ func (r *run) costWarnings() []council.Warning {
 	return w
 }
 
-// protect calls work. It logs a panic of work and returns it as an error, so that the panic ends one session and not
-// the daemon.
+// protect calls the function work. If the function panics, protect logs the panic and returns an error, so that the
+// panic ends one session and not the daemon.
 func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -297,8 +297,8 @@ func (r *run) finish(failure *council.Error) {
 	t.OverheadMS = max(0, t.TotalMS-slowest(s))
 }
 
-// slowest returns the time that the session had to wait for models, in milliseconds. It is the sum of the slowest calls
-// of the stages.
+// slowest returns the time that the session had to wait for models, in milliseconds. It adds up the time of the slowest
+// call of each stage.
 func slowest(s *council.Session) float64 {
 	var one, two, three float64
 	for _, a := range s.Stage1 {
@@ -313,9 +313,12 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// observe tells both observers of an event. A panic of one observer ends the session, but the other observer is still
-// told. After the context of a run with a log has ended, the calls fail, but another process can make them again. So
-// observe then reports only the end of the run.
+// observe reports an event to two observers: first to the Observer of the Options, then to the observer of the run. If
+// the log already holds the event, only the first observer gets it, and only if it is EventStarted. If one observer
+// panics, the session ends, but the other still gets the event.
+//
+// After a run with a log is cancelled, observe reports only the end of the run. Model calls that fail because of the
+// cancellation are not reported, because another process can repeat them.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -432,8 +435,8 @@ func ids(members []council.Member) []string {
 }
 
 // seatError says why a seat failed, in the provider's own words if it gave any. The provider's words have at most 1
-// KiB, hold no key, and are not logged. The words with which a model refuses are left out: they are an answer, and stay
-// in the session.
+// KiB, hold no key, and are not logged. seatError leaves out the words with which a model refuses, because these words
+// are an answer. They stay in the session.
 func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {

@@ -14,14 +14,14 @@ import (
 )
 
 // Shadow has reviewers compare the synthesis of a session with its top-ranked answer, if the plan says so. A front door
-// calls it when the session has ended. Shadow asks only reviewers whose model wrote neither text. It does not change
-// the session. Its calls have an account of their own, whose id is the session id followed by council.ShadowSuffix. The
-// calls may use what the session left of its cost limits.
+// calls Shadow when the session has ended. Shadow asks only reviewers whose model wrote neither text. It does not
+// change the session. Its calls have an account of their own. The id of this account is the session id followed by
+// council.ShadowSuffix. The calls may use what the session left of its cost limits.
 //
 // Shadow returns nil if there is nothing to compare: the chairman wrote no synthesis, the synthesis follows a JSON
-// schema, no ballot was counted, both texts are equal, or no reviewer may be asked. In the last case, Shadow returns a
-// record without reviewers if people are asked about the session too. Shadow also returns nil if ctx ends before all
-// reviewers have answered, because the fastest reviewers alone would be another council.
+// schema, no ballot was counted, both texts are equal, or no reviewer may be asked. In the last case, if people are
+// asked about the session too, Shadow returns a record without reviewers instead of nil. Shadow also returns nil if ctx
+// ends before all reviewers have answered, because the fastest reviewers alone would be another council.
 func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *council.Session) *council.ShadowRecord {
 	synthesis := session.Stage3
 	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil ||
@@ -78,7 +78,8 @@ const comparisonShare = 40
 
 // compare asks reviewers which of two texts is better. The argument in has the reviewers and the texts, and spent is
 // what the session has used of the plan's limits. The calls may use the rest of the limits, and comparisonShare of the
-// time. If there is no rest, compare returns no reviews. The result short is true if a limit prevented a call.
+// time. If nothing is left of the limits, compare returns no reviews. The result short is true if a limit prevented a
+// call.
 func (p *Pipeline) compare(
 	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b QuestionBudget,
 ) (reviews []council.ShadowReview, short bool) {

@@ -26,7 +26,7 @@ type side struct {
 	finding council.Finding // nil if the side found nothing
 }
 
-// plannedSides asks every side of this process what it will do in the session of a plan.
+// plannedSides asks every side of this process what the side will do in the session of a plan.
 func (p *Pipeline) plannedSides(plan council.Plan) (planned []council.SidePlan) {
 	for _, s := range p.o.Sides {
 		if side := s.Plan(plan); side != nil {
@@ -62,7 +62,8 @@ func (r *run) beginSides(ctx context.Context) {
 	}
 }
 
-// look has one side look at the answers. A panic of the side is logged, and only the side's finding is missing then.
+// look has one side look at the answers. If the side panics, look logs the panic, and only the finding of this side is
+// missing.
 func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan) (finding council.Finding) {
 	seen := council.Seen{Plan: r.plan, Side: planned, Authors: r.authors, Answers: r.answers, Yield: r.yield}
 	if protect(r.log, func() { finding = s.Look(ctx, seen, r.calls) }) != nil {
@@ -72,17 +73,17 @@ func (r *run) look(ctx context.Context, s council.Side, planned council.SidePlan
 }
 
 // reviewPaid notes that one review is paid for, or all reviews if the argument all is true. If no limit of cost or
-// tokens could stop a review, sides that yield to reviewers continue after the first review. Otherwise they wait for
-// the last one.
+// tokens could stop a review, sides that yield to reviewers continue after the first review. Otherwise these sides wait
+// for the last review.
 func (r *run) reviewPaid(all bool) {
 	if all || r.plan.MaxCostUSD == nil && r.plan.MaxTotalTokens == nil {
 		r.endYield()
 	}
 }
 
-// yield is the function council.Seen.Yield of the run. If the session has a limit of cost or tokens, yield waits until
-// all reviews are paid for. Without such a limit, it waits for the first review only. It returns an error if at least
-// half of a limit is spent, or if ctx ends.
+// yield is the council.Seen.Yield of the run: a side calls it before it spends money that reviews may need. If the
+// session has a limit of cost or tokens, yield waits until all reviews are paid for. Without such a limit, it waits for
+// the first review only. It returns an error if at least half of a limit is spent, or if ctx ends.
 func (r *run) yield(ctx context.Context) error {
 	select {
 	case <-r.reviewed:
@@ -156,8 +157,8 @@ func (a annotators) wait() {
 	}
 }
 
-// annotate waits for the sides, and has each finding complete the records. members has the ids of the reviewer and the
-// candidate of each record.
+// annotate waits for the sides, and has each finding complete the records. The argument members has the ids of the
+// reviewer and the candidate of each record.
 func (a annotators) annotate(records []council.BiasMetricRecord, members [][2]string) {
 	a.wait()
 	for _, s := range a {

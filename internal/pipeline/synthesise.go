@@ -78,7 +78,8 @@ func (r *run) writers(ctx context.Context) (council.Completer, *council.Error) {
 	}, nil
 }
 
-// noValidOutput returns the error that no answer fits the schema. Its fields say why each writer failed.
+// noValidOutput returns the error of a session in which no answer fits the schema. Its fields say why each writer
+// failed.
 func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
 	e := &council.Error{
 		Code:   council.CodeNoValidOutput,
