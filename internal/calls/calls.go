@@ -1,13 +1,12 @@
 // Package calls performs the calls of one session. Every call from a stage to a model goes through [Calls]. If the
 // session's log has the outcome of a call, [Calls] returns that outcome. For any other call, [Calls] checks that the
-// session still belongs to this process, that its memory has room for the prompt and the reply, and that its account
-// has money. It also notes in the log that the call begins.
+// session still belongs to this process, that the session's memory has room for the prompt and the reply, and that the
+// session's account has money. [Calls] also notes in the log that the call begins.
 //
 // If a request has a JSON Schema, [SchemaCompleter] makes the calls for the final answer. It validates each reply,
 // and asks once more if the first reply does not fit.
 //
-// The package leaves the prompts and the meaning of answers to the stages. It leaves the sending and the retries of
-// requests to the provider.
+// The stages make the prompts and interpret the answers. The provider sends and retries the requests.
 //
 // # Decisions
 //
@@ -15,11 +14,12 @@
 // another process only needs a Completer that knows which calls have an outcome in the log. The stages do not know
 // whether they run again.
 //
-// Each session has a memory limit of its own (config.Constants), against which its texts and the prompts in flight
-// count. Without it, only the product of all other limits would bound a session, and that is more than any machine has.
+// Each session has a memory limit of its own (config.Constants). The session's texts and its prompts in flight count
+// against this limit. Without the limit, only the product of all other limits would bound the memory of a session, and
+// no machine has that much memory.
 //
-// Schemas come from callers and replies come from models, and both may be hostile. Limits on their sizes and on the
-// number of steps bound the work on them. The work also ends when its context ends (schema_budget.go). A compiled
+// Schemas come from callers and replies come from models, and both may be hostile. Limits on sizes and on the number of
+// steps bound the work on schemas and replies. The work also ends when its context ends (schema_budget.go). A compiled
 // schema may take 40 MB, so sessions keep only its text and compile it again for each reply.
 package calls
 
@@ -40,7 +40,7 @@ type Calls struct {
 	Session string // the id of the session
 	// Provider sends the requests. It calls Call.Begin before each request.
 	Provider council.Completer
-	// Size returns the first request of a call, as Provider would send it. It is needed if Log is set.
+	// Size returns the first request of a call, as Provider would send it. Size is required if Log is set.
 	Size    func(call council.Call) council.Attempt
 	Account *spend.Account
 	Memory  *Memory
@@ -66,13 +66,13 @@ type Calls struct {
 // seat has the calls that a seat has made in this process. A seat makes one call after the other.
 type seat struct {
 	count int
-	// first is the outcome of the first call. It is passed to Observe only if a second call follows. Otherwise the
-	// event with the seat's result already contains it.
+	// first is the outcome of the first call. Calls passes it to Observe only if a second call follows. If no second
+	// call follows, the event with the seat's result contains the outcome.
 	first *council.Landed
 }
 
 // Complete implements council.Completer. A call with an outcome in the log returns at once, even after the end of ctx.
-// If the session has no room for the text of a reply, the call fails. A panic in the call becomes its failure.
+// If the session's memory has no room for the text of a reply, the call fails. A panic in the call becomes its failure.
 func (c *Calls) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -168,8 +168,8 @@ func (c *Calls) noteLocked(call council.Call) {
 	}
 }
 
-// Announce notes in the log which calls a stage makes first, and waits until the log is stored. The stage makes the
-// calls afterwards. Announce does nothing if the session has no log.
+// Announce notes in the log the calls that a stage makes first, and waits until the log is stored. The stage makes
+// these calls afterwards. Announce does nothing if the session has no log.
 func (c *Calls) Announce(ctx context.Context, calls []council.Call) {
 	if c.Log == nil {
 		return

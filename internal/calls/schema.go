@@ -30,8 +30,8 @@ type Schema struct {
 	budget   *stepBudget // the budget of the validation that runs now
 }
 
-// CheckSchemaText checks the text of a schema as far as possible without compiling it. The error tells the author of
-// the schema what to change.
+// CheckSchemaText finds the problems of a schema that show without compiling it: its size, its JSON and unsupported
+// keywords. The error tells the author of the schema what to change.
 func CheckSchemaText(text []byte) error {
 	_, err := schemaValue(text)
 	return err
@@ -52,8 +52,8 @@ func schemaValue(text []byte) (any, error) {
 	return value, refuseUnsupported(value, "")
 }
 
-// CompileSchema compiles the text of a schema. The error tells the author of the schema what is wrong, and where. A
-// compilation may take 40 MB, so the caller limits how many run at once.
+// CompileSchema compiles the text of a schema. The error tells the author of the schema what is wrong, and where. The
+// caller must limit how many compilations run at once, because one may take 40 MB.
 func CompileSchema(text []byte) (*Schema, error) {
 	value, err := schemaValue(text)
 	if err != nil {
@@ -138,16 +138,16 @@ func explainSchema(err error) error {
 	return errors.New(shorten(strings.ReplaceAll(err.Error(), schemaLocation, "")))
 }
 
-// invalidReply is the error that a reply does not fit a schema. It tells the author of the reply each problem, in at
-// most 20 texts of at most 200 bytes.
+// invalidReply is the error of a reply that does not fit a schema. Problems tells the author of the reply what is
+// wrong, in at most 20 texts of at most 200 bytes each.
 type invalidReply struct{ Problems []string }
 
 // Error returns the problems on one line.
 func (e *invalidReply) Error() string { return strings.Join(e.Problems, "; ") }
 
-// Check returns the JSON of a reply, without a code fence around the whole. The error is an *invalidReply if the reply
-// is not exactly one JSON value that fits the schema, or if it is too long or takes too many steps. Otherwise the error
-// is the reason why ctx ended.
+// Check validates a reply and returns its JSON, without a code fence around the whole reply. The error is an
+// *invalidReply if the reply is not exactly one JSON value, if the value does not fit the schema, if the reply is too
+// long, or if its validation takes too many steps. Any other error says why ctx ended.
 func (s *Schema) Check(ctx context.Context, reply string) (json.RawMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -296,7 +296,7 @@ func (r *jsonReader) list(depth int) (any, error) {
 	return items, err
 }
 
-// An error names at most maxProblems problems, and has at most maxText bytes for each. The failure that a caller gets
+// An invalidReply names at most maxProblems problems, each in at most maxText bytes. The message of the call's failure
 // has at most maxMessage bytes.
 const maxProblems, maxText, maxMessage = 20, 200, 1 << 10
 

@@ -18,21 +18,23 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// The validator takes exponential time for some schemas of a few hundred bytes. An example is a chain of definitions,
-// each of which names the next one twice in an anyOf. The validator also keeps a value for each problem that it finds,
-// and it takes no context. That is why every schema object gets a hook, which the validator calls before its own work
-// on the object. The hook is a format with a check, and the check pays for that work from a budget. When the budget is
-// used up or the context has ended, the hook panics with validationEnd, and validate recovers. The hook replaces the
-// format that the schema names. Nothing is lost by that, because formats are only annotations here, as in draft
-// 2020-12.
+// Each validation has a budget of steps. Every schema object gets a hook, and the validator calls the hook before its
+// own work on the object. The hook is a format with a check. The check takes the steps of that work from the budget.
+// When the budget is used up or the context has ended, the check panics with validationEnd, and validate recovers. The
+// hook replaces the format that the schema names. This loses nothing, because formats are only annotations here, as in
+// draft 2020-12.
+//
+// The budget is necessary because the validator takes exponential time for some schemas of a few hundred bytes. An
+// example is a chain of definitions in which each definition names the next one twice in an anyOf. The validator also
+// keeps a value for each problem that it finds, and it takes no context.
 
-// maxSteps is the most steps of one validation. One step is a schema object that checks a value, or one member, item,
-// name or value that is compared. A step takes at most about a microsecond and 500 bytes.
+// maxSteps is the most steps of one validation. One step is one check of a value by a schema object, or the comparison
+// of one member, item, name or value. A step takes at most about a microsecond and 500 bytes.
 const maxSteps = 1_000_000
 
-// The time to match a pattern grows with the instructions of its program and with the length of the text. Instructions
-// times bytes, divided by instructionsPerStep, is the number of steps. maxPatternBytes and maxInstructions are the
-// limits of one pattern.
+// maxPatternBytes and maxInstructions are the limits of one pattern. The steps of one match are the instructions of the
+// pattern's program times the bytes of the text, divided by instructionsPerStep, because the time of a match grows with
+// both.
 const maxPatternBytes, maxInstructions, instructionsPerStep = 4 << 10, 4 << 10, 100
 
 // maxAllInstructions is the most instructions that all patterns of a schema have together. To compile an instruction
@@ -49,8 +51,8 @@ const (
 	lastFolded           = 0x1e943
 )
 
-// bytesPerStep is how many bytes of a text count as one step. The validator counts the characters of texts and compares
-// texts.
+// bytesPerStep is how many bytes of a text count as one step. Texts count because the validator counts their characters
+// and compares them.
 const bytesPerStep = 256
 
 // stepBudget is the number of steps that a validation may still take.
@@ -152,8 +154,8 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 	}
 }
 
-// weight returns how many steps it takes to compare a value. Each value in it takes one step. Long texts take more, and
-// so do numbers that the validator turns into large fractions.
+// weight returns how many steps the comparison of a value takes. Each value inside the value takes one step. A long
+// text takes more steps, and so does a number that the validator turns into a large fraction.
 func weight(value any) int {
 	steps := 1
 	switch value := value.(type) {
@@ -247,8 +249,8 @@ func (e *allowedValues) Validate(ctx *jsonschema.ValidatorContext, value any) {
 }
 
 // patterns is the validator's engine for regular expressions. It uses package regexp, and pays from the budget before
-// it matches. The validator asks for each pattern several times, but each is compiled once. maxAllInstructions bounds
-// all of them together.
+// it matches. It compiles each pattern once, although the validator asks for the pattern several times.
+// maxAllInstructions bounds the instructions of all patterns together.
 type patterns struct {
 	budget       *stepBudget
 	known        map[string]*pattern // keyed by the text of the pattern
@@ -330,7 +332,7 @@ func foldedRunes(before, after string) int {
 
 // programSize returns about how many instructions the program of a pattern has. It does not build the program, because
 // a pattern of 4 KiB may have a program of millions of instructions. A character class counts as one instruction, and
-// as one more for each runesPerOne of its runes.
+// one more for every runesPerOne runes in the class.
 func programSize(re *syntax.Regexp, runesPerOne int) int {
 	inside := 0
 	for _, sub := range re.Sub {

@@ -27,17 +27,18 @@ const maxRepaired = 64 << 10
 // SchemaCompleter is a Completer whose replies fit a schema. All fields are required.
 type SchemaCompleter struct {
 	Next council.Completer
-	// Format has a schema that CompileSchema accepts. Providers that support schemas get it in the request too.
+	// Format has a schema that CompileSchema accepts. Providers that support schemas also get the schema in the
+	// request.
 	Format *council.Format
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
-	// The capacity of Places is how many replies may be validated at once. The validation of a hostile reply may take
-	// some seconds and 200 MB.
+	// The capacity of Places limits how many replies are validated at once, because the validation of a hostile reply
+	// may take some seconds and 200 MB.
 	Places chan struct{}
 }
 
-// Complete implements council.Completer. The text of the completion is only the JSON. If a reply does not fit, Complete
-// sends it back once with its problems. If the second reply does not fit either, the call fails with
+// Complete implements council.Completer. The text of the completion is only the JSON. If the first reply does not fit,
+// Complete sends it back once with a list of its problems. If the second reply does not fit either, the call fails with
 // council.FailInvalidOutput. OnDelta is called once, with the text that fits.
 func (c *SchemaCompleter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	show := call.OnDelta
@@ -73,7 +74,7 @@ func (c *SchemaCompleter) Complete(ctx context.Context, call council.Call) (coun
 	return completion, nil
 }
 
-// read returns the JSON of a completion. It first waits for room in Places, until ctx ends.
+// read returns the JSON of a completion. It first waits for a free place in Places, but only until ctx ends.
 func (c *SchemaCompleter) read(ctx context.Context, completion council.Completion) (string, error) {
 	if completion.FinishReason == "length" { // A second reply would be cut off too.
 		return "", &council.Failure{Code: council.FailLength, Message: "the answer ended at the token limit"}
@@ -107,7 +108,7 @@ func schemaFailure(err error) *council.Failure {
 }
 
 // prompt adds the request for JSON and the schema to the last message of a conversation. It adds no system message,
-// because some models take only one. Also, some models follow the last message best.
+// because some models take only one, and some models follow the last message best.
 func (c *SchemaCompleter) prompt(asked []council.Message) []council.Message {
 	messages := slices.Clone(asked)
 	var b strings.Builder
