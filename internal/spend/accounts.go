@@ -21,10 +21,11 @@ type Options struct {
 	Hard     bool
 	Day      *USD // limit for all sessions that began on one day (UTC), or nil
 	TokenDay *USD // limit for the sessions of one token on one day, or nil
-	// TokenLimit returns the daily limit that a token has of its own, or nil. That limit takes precedence over
-	// TokenDay. If TokenLimit is nil, no token has its own limit. The function is called concurrently.
+	// TokenLimit returns the daily limit that is set for one token, or nil. This limit takes precedence over TokenDay.
+	// If TokenLimit is nil, no token has a limit of its own. The function is called concurrently.
 	TokenLimit func(token string) *USD
-	// Tariff returns the prices of a model. ok is false if they are not known. The function is called concurrently.
+	// Tariff returns the prices of a model. The result ok is false if the prices are not known. The function is called
+	// concurrently.
 	Tariff func(model string) (Tariff, bool)
 	Ledger Ledger           // stores the lines; if nil, none are kept
 	Now    func() time.Time // time.Now if nil
@@ -90,8 +91,8 @@ type scope struct {
 func (s *scope) spent() USD { return s.certain.Plus(s.uncertain) }
 func (s *scope) used() USD  { return s.spent().Plus(s.held) }
 
-// overrun describes the attempts of one model whose bills were above their bounds. The bound of an attempt is the most
-// that it should have been able to cost.
+// overrun is kept for one model. It describes the attempts that cost more than their bounds. The bound of an attempt is
+// the most that it should have been able to cost.
 type overrun struct {
 	// bill and bound belong to the attempt with the largest ratio of bill to bound. An attempt with the bound 0 counts
 	// as larger than all others. Among several such attempts, the one with the largest bill counts.
@@ -130,7 +131,8 @@ type Account struct {
 	day      string
 	expected USD      // what attempts in flight are expected to cost, if that is known
 	calls    []Charge // charges that the ledger does not have yet
-	// tokens are certain. tokensHeld are reserved by attempts in flight, under a hard token limit.
+	// tokens is the number of tokens that are certain. tokensHeld is the number of tokens that attempts in flight have
+	// reserved, under a hard token limit.
 	tokens, tokensHeld int64
 	// lost has the stage and seat of each call that an earlier process had begun when it died.
 	lost       map[[2]string]bool
@@ -167,7 +169,7 @@ func (b *Book) HasDayLimit() bool {
 	return b.o.Day != nil || b.o.TokenDay != nil || b.o.TokenLimit != nil
 }
 
-// dayLimits returns the daily limit for all sessions and the one for a token. Each is nil if there is none.
+// dayLimits returns the daily limit for all sessions, and the daily limit for a token. A limit that is not set is nil.
 func (b *Book) dayLimits(token string) [2]*USD {
 	limits := [2]*USD{b.o.Day, b.o.TokenDay}
 	if b.o.TokenLimit != nil {
@@ -197,8 +199,8 @@ func (b *Book) scopesLocked(day, token string) [2]*scope {
 	return [2]*scope{b.days[day], b.tokens[key]}
 }
 
-// changeLocked calls the function change, which changes the account of a session. Then changeLocked adds the
-// difference to the costs of the session's day, and to those of its token on that day.
+// changeLocked changes the account of a session by a call of the function change. It then adds the difference to the
+// costs of the session's day, and to the costs of the session's token on that day.
 func (b *Book) changeLocked(s *Account, change func()) {
 	before := s.scope
 	held := b.hold(s)
@@ -284,8 +286,8 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	return s, resumed, nil
 }
 
-// limited gives a limit to a session that has none, if there are hard daily limits. The limit is then the estimate of
-// the most that the session can cost without retries, if that is known.
+// limited sets a cost limit for a session without one, if there are hard daily limits. The new limit is the most that
+// the session can cost without retries. If that is not known, the session stays without a limit.
 func (b *Book) limited(s *Account) *Account {
 	if b.o.Hard && s.Limit == nil && b.HasDayLimit() {
 		s.Limit = s.Upper
@@ -326,8 +328,8 @@ func (b *Book) withoutPrices(s *Account) *council.Error {
 	}
 }
 
-// overDay refuses a session that does not fit into a daily limit. If ofToken is true, this is the limit of the
-// session's token, and otherwise the limit of all sessions.
+// overDay refuses a session that does not fit into a daily limit. If ofToken is true, this daily limit belongs to the
+// session's token. Otherwise it is the daily limit of all sessions.
 func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council.Error {
 	whose := "all sessions"
 	name := b.o.Names.Of(council.SettingMaxCostUSDPerDay)
@@ -430,8 +432,8 @@ func (s *Account) warn(code council.WarningCode, model string) {
 }
 
 // forgetLocked forgets old days. It keeps the days that were changed last, the days of running sessions, and the days
-// of sessions without a last line in the ledger. It does not compare days with the clock. If the clock jumped ahead
-// and back, today's cost would otherwise be lost.
+// of sessions without a last line in the ledger. It does not compare days with the clock, because today's cost would be
+// lost if the clock jumped ahead and back.
 func (b *Book) forgetLocked() {
 	if len(b.recent) <= daysKept {
 		return
@@ -501,8 +503,8 @@ func (s *Account) Reserve(at Attempt) (*Hold, *council.Failure) {
 	return h, nil
 }
 
-// Begin reserves money and tokens for a request of a call, as Reserve does, and then calls Options.Hold. If one of
-// them fails, Begin returns a failure.
+// Begin reserves money and tokens for a request of a call, as Reserve does, and then calls Options.Hold. If Reserve or
+// Options.Hold fails, Begin returns a failure.
 func (s *Account) Begin(
 	ctx context.Context, call *council.Call, a council.Attempt,
 ) (council.Receipt, *council.Failure) {
@@ -532,8 +534,8 @@ func attemptOf(call *council.Call, a council.Attempt) Attempt {
 	return at
 }
 
-// Bound returns the most that a request of a call can cost, and the most tokens that it can consume. bound is nil, and
-// tokens is 0, if that is not known.
+// Bound returns the most that a request of a call can cost, and the most tokens that it can consume. If they are not
+// known, bound is nil and tokens is 0.
 func (s *Account) Bound(call *council.Call, a council.Attempt) (bound *USD, tokens int64) {
 	if s.b == nil {
 		return nil, 0
@@ -758,8 +760,8 @@ func outcomeOf(c council.Consumed) Billed {
 // Charge replaces the hold of an attempt by what the attempt cost, and returns the charge. Charge.USD is nil if the
 // cost is not known. A second Charge does nothing.
 //
-// With a ledger and limits, Charge returns only after an uncertain cost is in the ledger. If another process continues
-// the session, it can find this cost nowhere else.
+// With a ledger and limits, Charge returns only after an uncertain cost is in the ledger, because another process that
+// continues the session can find this cost nowhere else.
 func (h *Hold) Charge(ctx context.Context, o Billed) Charge {
 	charge := h.chargeLocal(o)
 	if charge.Source == SourceBound {
@@ -797,8 +799,8 @@ func (h *Hold) chargeLocal(o Billed) Charge {
 	return charge
 }
 
-// save writes the uncertain costs of a session to the ledger, if they are not there yet. It does not write known
-// costs, because the log of a kept session has them.
+// save writes the uncertain costs of a session to the ledger, except those that the ledger already has. It does not
+// write known costs, because the log of a kept session has the known costs.
 func (b *Book) save(ctx context.Context, s *Account) {
 	if b.o.Ledger == nil || !b.o.Hard && !b.HasDayLimit() {
 		return
@@ -818,10 +820,10 @@ func (b *Book) save(ctx context.Context, s *Account) {
 	_ = b.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // After an error the ledger tries again.
 }
 
-// undercharged reports whether the reported cost of an attempt is too low, so that its tokens count at the known
-// prices. A gateway, for example, reports 0 if another provider charges the caller's own key. Under hard limits the
-// greater amount always counts. Under soft limits a lower cost counts, as for a cheaper tier, but a cost of 0 does not
-// count for a model that has a price.
+// undercharged reports whether the reported cost of an attempt is too low. The cost of the attempt's tokens at the
+// known prices then counts instead. Under hard limits, a reported cost below the cost of the tokens is always too low.
+// Under soft limits, only a reported cost of 0 is too low, because any other cost may be the price of a cheaper tier. A
+// gateway, for example, reports 0 if another provider charges the caller's own key.
 func (h *Hold) undercharged(o Billed) bool {
 	return o.Tokens != nil && h.priced && (h.s.b.o.Hard || *o.CostUSD == 0) && h.tariff.Cost(*o.Tokens) > *o.CostUSD
 }
@@ -904,7 +906,7 @@ func (b *Book) chargeLocked(s *Account, c Charge) {
 // reserved of the daily limits. When Close returns, the session's last ledger line may not be on disk yet. If a crash
 // loses this line, the session counts with its whole limit.
 //
-// continues says that another process continues the session. Close then only returns the warnings.
+// The argument continues says that another process continues the session. Close then only returns the warnings.
 func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 	a := s.b
 	if a == nil {
@@ -945,7 +947,7 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 	return warnings
 }
 
-// explain returns the text of a warning, which the names of the models follow.
+// explain returns the beginning of the text of a warning. The caller adds the names of the models.
 func (b *Book) explain(code council.WarningCode, s *Account) string {
 	switch code {
 	case council.WarnPriceOld:
@@ -983,7 +985,8 @@ type Limit struct {
 	ResetsAt *time.Time `json:"resets_at"` // null in ScopeSession
 }
 
-// Limits returns the daily limit for all sessions and the one for a token, each if there is one.
+// Limits returns the daily limit for all sessions, and the daily limit for a token. It leaves out a limit that is not
+// set.
 func (b *Book) Limits(token string) []Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1021,7 +1024,7 @@ type costs struct {
 	middle *USD // their median, or nil before it is computed
 }
 
-// fewest is how many calls are needed before their median is used as the expected cost of the next one.
+// fewest is how many calls are needed before the median of their costs is used as the expected cost of the next call.
 const fewest = 20
 
 func (c *costs) add(cost USD) {

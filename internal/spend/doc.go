@@ -12,15 +12,15 @@
 //   - the bound of the attempt, if there are no figures. That cost is uncertain, because the provider may have charged
 //     less.
 //
-// With [Options.Hard], certain, uncertain and reserved amounts together stay within every limit at every instant.
-// Only a bill above the bound of its attempt breaks that. It is charged in full, and the later bounds of its model
-// grow by the same ratio. Without Options.Hard, no call begins once the session has reached its limit. The cost
-// that counts is the certain and the uncertain cost, and what calls in flight are expected to cost.
+// With [Options.Hard], certain, uncertain and reserved amounts together stay within every limit at every instant. Only
+// a bill above the bound of its attempt breaks that. Such a bill is charged in full, and the later bounds of its model
+// grow by the same ratio. Without Options.Hard, no call begins once the session has reached its limit. The certain
+// cost, the uncertain cost and the expected cost of calls in flight all count against this limit.
 //
-// The [Ledger] gets a line when a session begins, and one with its calls when it ends. A [Book] replays these lines
-// when a daemon starts. If the daemon of a session was killed, the session has no last line there. Such a session
-// counts with its whole limit, as uncertain. Each line has a checksum, and the [End] says how many lines the ledger has
-// at least. [Check] and [ReadReport] say what cannot be read or is missing.
+// The [Ledger] gets a line when a session begins, and a line with the session's calls when the session ends. A [Book]
+// replays these lines when a daemon starts. If the daemon of a session was killed, the session has no last line in the
+// ledger. Such a session counts with its whole limit, as uncertain. Each line has a checksum, and the [End] says how
+// many lines the ledger has at least. [Check] and [ReadReport] say what cannot be read or is missing.
 //
 // Callers make the calls, find the prices and store the lines.
 package spend

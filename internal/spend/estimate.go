@@ -8,8 +8,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Estimate is what a session may cost, before it begins. Upper figures do not include retries. A figure is null if
-// it is not known.
+// Estimate says, before a session begins, what the session may cost. Upper figures do not include retries. A figure is
+// null if it is not known.
 type Estimate struct {
 	Calls int `json:"calls"` // number of calls if nothing fails
 	// Upper is the most that these calls cost, if answers have at most 8 bytes per token.
@@ -126,7 +126,8 @@ func (l *callList) addSides() {
 	}
 }
 
-// addFinal adds the call for the final answer. If the answer has a schema, it also adds the call that repairs it.
+// addFinal adds the call for the final answer. If the answer must fit a schema, addFinal also adds the call that
+// repairs the answer.
 func (l *callList) addFinal(stage council.Stage, m council.Member, bytes int64) {
 	sampling := l.plan.Rules.Sampling
 	if l.plan.Output == nil {
@@ -167,7 +168,7 @@ func textSize(texts map[string]string) (bytes int64) {
 	return bytes
 }
 
-// upper returns the most that the calls cost together, or nil if that is not known for any one of them.
+// upper returns the most that the calls can cost together. It is nil if the most that a call can cost is not known.
 func (b *Book) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {
@@ -183,7 +184,8 @@ func (b *Book) upper(all []planned) *USD {
 	return &sum
 }
 
-// expected returns the sum of the medians of earlier calls. It is nil if a model has had too few calls in a stage.
+// expected returns the expected cost of all calls together. The expected cost of a call is the median cost of earlier
+// calls of the same model in the same stage. The result is nil if a model has had too few calls in a stage.
 func (b *Book) expected(all []planned) *USD {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 // OtherCouncils stands in bills for every council after the first maxCouncils councils.
 const OtherCouncils = "other"
 
-// maxCouncils limits how many councils bills name, because a request may choose any combination of members.
+// maxCouncils limits the number of councils that the bills name, because a request may choose any combination of
+// members.
 const maxCouncils = 50
 
 // bill is the key of a sum of costs.
@@ -20,8 +21,8 @@ type bill struct {
 	source         CostSource
 }
 
-// openBillsLocked begins the bills of a session at 0. So a reader of the metrics sees each bill before its first
-// charge, and can compute the increase.
+// openBillsLocked begins the bills of a session at 0, so that a reader of the metrics sees each bill before its first
+// charge and can compute the increase.
 func (b *Book) openBillsLocked(s *Account) {
 	s.billed = s.Council
 	if !b.councils[s.Council] {
@@ -54,8 +55,8 @@ type Bill struct {
 	USD     USD
 }
 
-// Bills returns what the requests of this process cost since it began, ordered by council, model and source.
-// Replayed costs and requests without a known cost are not included.
+// Bills returns what the requests of this process have cost since the process began, ordered by council, model and
+// source. Replayed costs and requests without a known cost are not included.
 func (b *Book) Bills() []Bill {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,8 +80,8 @@ type Budget struct {
 	Refused  int    // sessions that this process refused because of the limit
 }
 
-// Budgets returns today's budget of all sessions, and that of each token that began a session today, ordered by
-// name.
+// Budgets returns today's budget of all sessions, and then today's budget of each token that began a session today. The
+// tokens are ordered by name.
 func (b *Book) Budgets() []Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,10 +9,11 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Ledger stores lines. Each line ends in a line break. The lines of one Append stay together: after a crash all of
-// them are there, or none.
+// Ledger stores lines. Each line ends in a line break. The lines of one Append stay together: after a crash, the ledger
+// has all of these lines or none.
 type Ledger interface {
-	// Append appends lines. If synced is true, it returns nil once they are on disk. Otherwise it returns at once.
+	// Append appends lines. If synced is true, Append returns nil only when the lines are on disk. Otherwise it returns
+	// at once.
 	Append(ctx context.Context, synced bool, lines ...[]byte) error
 }
 
@@ -80,7 +81,7 @@ func (e entry) line() []byte {
 // maxCalls is how many calls a line may hold. It keeps a line below 64 KiB, the limit of the store.
 const maxCalls = 60
 
-// lines returns lines with calls of a session. The last line has the type last.
+// lines returns lines with calls of a session. The argument last is the type of the last of these lines.
 func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	e := entry{
 		Type:    entryCalls,
@@ -101,7 +102,8 @@ func (s *Account) lines(calls []Charge, last string) (lines [][]byte) {
 	return append(lines, e.line())
 }
 
-// addWhole adds the whole limit of a session without an end to a scope, or subtracts it again if sign is -1.
+// addWhole adds the whole limit of a session to a scope. The session has no last line in the ledger. If sign is -1,
+// addWhole subtracts the limit again.
 func (e entry) addWhole(s *scope, sign int) {
 	whole := e.Limit
 	if whole == nil {
@@ -122,8 +124,8 @@ func (e entry) addWhole(s *scope, sign int) {
 // skips the sessions of all other days. Call Replay once, before any session is opened. A session without an end
 // counts with its whole limit, as uncertain, until it is opened again.
 //
-// The days should be [State.Recent], the last days in the ledger. They do not depend on the clock, which may be
-// wrong.
+// The days should be [State.Recent], the last days in the ledger, because these days do not depend on the clock. The
+// clock may be wrong.
 func (b *Book) Replay(lines Lines, days []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

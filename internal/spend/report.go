@@ -45,8 +45,9 @@ type Costs struct {
 
 // Row is what the sessions of one day, token, user, council or model cost.
 type Row struct {
-	// Key is the day, the name of the token, the user that the caller named, the council, or the model. It is "" if
-	// the daemon asks for no token, if no user is named, and for the model of a session without an end.
+	// Key is the day, the name of the token, the user that the caller named, the council, or the model. The name of the
+	// token is "" if the daemon asks for no token. The user is "" if the caller named none. The model is "" for a
+	// session without an end.
 	Key       string `json:"key"`
 	Sessions  int    `json:"sessions"`
 	Calls     int    `json:"calls"`
@@ -67,9 +68,9 @@ type collector struct {
 	calls map[string][]Charge
 }
 
-// ReadReport makes a report from the lines of a ledger, and notes in Costs.Ledger what is damaged. lines is nil if
-// there is no ledger, and end is nil if no end is kept. The sessions that run now come from the Book. If the Book is
-// nil, sessions without an end count with their whole limits.
+// ReadReport makes a report from the lines of a ledger, and notes in Costs.Ledger what is damaged. The argument lines
+// is nil if there is no ledger. The argument end is nil if no end is kept. The sessions that run now come from the
+// Book. If the Book is nil, sessions without an end count with their whole limits.
 func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{
@@ -134,7 +135,8 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, 
 	return r, nil
 }
 
-// limitsOf returns the limits that apply to a token. If token is nil, it returns those of all sessions.
+// limitsOf returns the limits that apply to a token. If token is nil, it returns the limits that apply to all sessions
+// together.
 func (b *Book) limitsOf(token *string) []Limit {
 	if token != nil {
 		return b.Limits(*token)

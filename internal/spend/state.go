@@ -21,8 +21,8 @@ const (
 	ReasonNotJSON  = "not_json"     // not a JSON value
 	ReasonNoEntry  = "no_entry"     // JSON, but not a line of a ledger
 	ReasonChecksum = "bad_checksum" // not the line that was written
-	// ReasonUnterminated says that the last line of a file has no end. A crash cut it, or it is being written. That is
-	// no damage.
+	// ReasonUnterminated says that the last line of a file has no end. Either a crash cut the line, or the line is
+	// still being written. This is not damage.
 	ReasonUnterminated = "unterminated"
 )
 
@@ -47,8 +47,8 @@ type Line struct {
 	unchecked bool // it has no checksum
 }
 
-// crcKey is before the checksum of a line, which is its last member. The checksum is the CRC-32C of all bytes
-// before this key.
+// crcKey stands before the checksum of a line. The checksum is the last member of the line. It is the CRC-32C of all
+// bytes before crcKey.
 const crcKey = `,"crc":"`
 
 const crcLength = len(crcKey + `00000000"}`)
@@ -78,7 +78,7 @@ func unseal(text []byte) (sealed, right bool) {
 
 // ParseLine reads a line of a ledger, without its line break. Its error is always a *Damage without a file and a line
 // number. The lines of earlier releases have no checksum. Such a line may have only the fields that those releases
-// wrote. So a new line whose checksum key is damaged is not taken for an old line.
+// wrote, so that a new line with a damaged checksum key does not pass as an old line.
 func ParseLine(text []byte) (Line, error) {
 	if sealed, right := unseal(text); sealed {
 		_, rest, _ := bytes.Cut(text, []byte(`"day":"`))
@@ -135,7 +135,8 @@ func (l Line) usd() (sum USD) {
 const daysKept = 8
 
 // End is the high-water mark of a ledger. Every line that the End counts was on disk before the End was written. The
-// End is kept in a file of its own. If a ledger has fewer lines, the ledger was cut, replaced or removed.
+// End is kept in a file of its own. If a ledger has fewer lines than its End says, the ledger was cut, replaced or
+// removed.
 type End struct {
 	Written time.Time      `json:"written"`
 	Lines   int64          `json:"lines"` // how many lines can be read
@@ -171,7 +172,7 @@ func (e End) Text() []byte {
 	return append(seal(data), '\n')
 }
 
-// Clone returns a copy whose maps and slices are its own.
+// Clone returns a copy that shares no map or slice with e.
 func (e End) Clone() End {
 	e.Days = maps.Clone(e.Days)
 	e.Accepted = slices.Clone(e.Accepted)
@@ -199,8 +200,8 @@ func (e *End) Add(t End) {
 	e.raise(t.Days, USD.Plus)
 }
 
-// CatchUp raises the end to what a check found in a whole ledger. The earlier process may have been killed before
-// it wrote its last end.
+// CatchUp updates the end with what a check found in a whole ledger, because an earlier process may have been killed
+// before it wrote its last end.
 func (e *End) CatchUp(found State) {
 	e.Lines = max(e.Lines, found.Lines)
 	e.Unreadable = min(e.Unreadable, found.Unreadable)
@@ -219,7 +220,7 @@ func (e *End) Accept(found State, now time.Time) {
 	e.raise(found.days, USD.Plus)
 }
 
-// raise combines the sums of the given days with those in e.Days, and drops the oldest days.
+// raise combines the sums of the given days with the sums in e.Days, and drops the oldest days.
 func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	if e.Days == nil {
 		e.Days = map[string]USD{}
@@ -234,7 +235,7 @@ func (e *End) raise(days map[string]USD, combine func(a, b USD) USD) {
 	}
 }
 
-// State is what a check found in a ledger, and what is missing from it.
+// State is what a check found in a ledger, and what is missing from the ledger.
 type State struct {
 	// Damaged says that lines cannot be read or are missing, and that no operator has accepted this.
 	Damaged bool  `json:"damaged"`
@@ -307,7 +308,8 @@ func newChecker(end *End) *checker {
 	return &checker{end: end, state: State{days: map[string]USD{}}, by: map[string]*Skipped{}}
 }
 
-// take checks an element of Lines. ok says that the element is a line that could be read. After an error, reading ends.
+// take checks an element of Lines. The result ok says that the element is a line that could be read. After an error,
+// the caller stops reading.
 func (c *checker) take(l Line, err error) (ok bool, _ error) {
 	damage, isDamage := errors.AsType[*Damage](err)
 	switch {
@@ -388,7 +390,8 @@ func moveToEnd(days []string, day string) []string {
 	return append(slices.DeleteFunc(days, func(d string) bool { return d == day }), day)
 }
 
-// Check reads and checks a ledger. end is nil if no end is kept. The error is that of Lines.
+// Check reads and checks a ledger. The argument end is nil if no end is kept. The error is the first error in lines
+// that is not a *Damage.
 func Check(lines Lines, end *End) (State, error) {
 	c := newChecker(end)
 	for line, err := range lines {

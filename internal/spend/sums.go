@@ -7,8 +7,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// sums are what the calls of a session consumed, as the JSON of the session reports it. Amounts that count against
-// limits use an upper bound for an unknown figure. sums leave out an unknown figure, and are then partial.
+// sums are what the calls of a session consumed, for the JSON of the session. Unknown figures are left out, and the
+// sums are then partial. The amounts that count against limits are not kept here. They use an upper bound for each
+// unknown figure.
 type sums struct {
 	mu            sync.Mutex // guards all fields below
 	total         council.Usage
@@ -29,7 +30,7 @@ func noSums() sums {
 	}
 }
 
-// Nothing returns the account of a session that did not begin. Reserve always fails in it.
+// Nothing returns the account of a session that did not begin. Reserve always fails on this account.
 func Nothing() *Account { return &Account{sums: noSums()} }
 
 // Count adds the consumption of a call.
@@ -50,7 +51,7 @@ func (s *sums) addLocked(stage council.Stage, model string, u council.Usage) {
 	addTo(s.byModel, model, u)
 }
 
-// addTo adds to the sum of a key.
+// addTo adds the usage u to the sum of a key.
 func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
 	if before, ok := sums[key]; ok {
 		u = before.Plus(u)
@@ -87,7 +88,7 @@ func (s *Account) Paid() int {
 	return s.paid
 }
 
-// Unknown reports whether the cost of some call is not known, and whether the tokens of some call are not.
+// Unknown reports whether the cost of some call is not known, and whether the tokens of some call are not known.
 func (s *Account) Unknown() (cost, tokens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

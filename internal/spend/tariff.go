@@ -22,7 +22,8 @@ const maxPrice Price = 1e10
 
 const perMillion = 1e6 // one dollar per million tokens is this many picodollars per token
 
-// ParsePrice reads a price in US dollars per million tokens. The error is worded to follow the quoted text.
+// ParsePrice reads a price in US dollars per million tokens. The text of the error has no subject, because callers
+// write the quoted price before it.
 func ParsePrice(text string) (Price, error) {
 	r, err := number(text, perMillion)
 	if err != nil {
@@ -41,8 +42,8 @@ func priceOf(n *big.Int) (Price, error) {
 	return Price(n.Int64()), nil
 }
 
-// priceUp reads a price in US dollars per token, and rounds it up to the next picodollar, because it is used in
-// upper bounds.
+// priceUp reads a price in US dollars per token, and rounds the price up to the next picodollar, because upper bounds
+// use the price.
 func priceUp(text string) (Price, error) {
 	r, err := number(text, int64(Dollar))
 	if err != nil {
@@ -107,7 +108,7 @@ func Flat(input, output Price) Tariff { return Tariff{Rates: Rates{Input: &input
 // aboveKey begins the rates of a tier in a tariff's text.
 const aboveKey = "above"
 
-// place returns the field for a price with that name, or nil if there is no such price.
+// place returns the field for the price with the given name, or nil if no price has that name.
 func (r *Rates) place(name string) **Price {
 	switch name {
 	case "input":
@@ -125,7 +126,7 @@ func (r *Rates) place(name string) **Price {
 	}
 }
 
-// set reads a price, or the fee of a request, into the field with that name.
+// set reads a price, or the fee of a request, into the field with the given name.
 func (r *Rates) set(name, text string) error {
 	if name == "request" {
 		fee, err := ParseUSD(text)
@@ -295,7 +296,7 @@ func dearer(t, u Tariff) Tariff {
 }
 
 // Cost returns what a request costs. The tokens of one kind never count as more than all input tokens or all output
-// tokens, even if the figures say so.
+// tokens, even if the figures of the provider say so.
 func (t Tariff) Cost(n Tokens) USD {
 	r := t.above(n.Input - 1)
 	cached := min(n.CachedInput, n.Input)

@@ -49,7 +49,7 @@ func (a USD) share(percent int64) USD { return a/100*USD(percent) + a%100*USD(pe
 // String returns the amount in dollars, exactly.
 func (a USD) String() string { return decimal(int64(a), 12) }
 
-// Float64 returns the number of dollars that is nearest to the amount.
+// Float64 returns the amount in dollars, as the nearest float64.
 func (a USD) Float64() float64 {
 	f, _ := strconv.ParseFloat(a.String(), 64) // it is a number
 	return f
@@ -70,8 +70,8 @@ func FromFloat(dollars float64) USD {
 
 var errNumber = errors.New("is not an amount: write a number of 0 or more, such as 1.25")
 
-// ParseUSD reads a number of dollars, and rounds it to the nearest picodollar. The error is worded to follow the
-// quoted text.
+// ParseUSD reads a number of dollars, and rounds it to the nearest picodollar. The text of the error has no subject,
+// because callers write the quoted text before it.
 func ParseUSD(text string) (USD, error) {
 	if a, ok := plainUSD(text); ok {
 		return a, nil
