@@ -74,7 +74,7 @@ type State struct {
 	Cancelled bool // a request asked to cancel the session
 	// Elapsed is how long the session has had an owner, in total.
 	Elapsed time.Duration
-	// Result is the session with everything that it had, as JSON, if the run failed.
+	// Result is set if the run failed. It is the JSON of the session with everything that the session had.
 	Result  json.RawMessage
 	Entries []Entry // the entries about the run, in their order
 
@@ -133,7 +133,8 @@ func (s *State) Apply(m Append) error {
 	return nil
 }
 
-// crashesAt returns the number of crashes in a claim. before is the number in the claim before it.
+// crashesAt returns the number of crashes in a claim. The argument before is the number of crashes in the previous
+// claim.
 func crashesAt(data json.RawMessage, before int) int {
 	var c Claimed
 	if json.Unmarshal(data, &c) != nil || c.Crashes == nil {
@@ -187,8 +188,8 @@ type run struct {
 	noted map[noted]bool
 	// done holds, for each stage that is done, the time from the start of the run until the stage was done.
 	done map[council.Stage]time.Duration
-	// delivered holds when each answer or review of a stage came without an error, from the start of the run, in the
-	// order of the log.
+	// delivered holds, for each stage, the time from the start of the run to each answer or review without an error.
+	// The times are in the order of the log.
 	delivered map[council.Stage][]time.Duration
 	begun     map[Place]council.BegunCall
 	landed    map[Place]council.Landed
@@ -196,8 +197,8 @@ type run struct {
 	over     map[Seat]bool
 	tally    *council.Tally
 	chairman string // the id of the first chairman
-	// text says that watchers may have seen text of the final answer, and that neither a restart, which withdraws the
-	// text, nor the final answer has followed. writer is how many calls of stage 3 had ended when that text came.
+	// text says that watchers may have seen text of the final answer that is still open. A restart withdraws such text,
+	// and the final answer confirms it. writer is the number of calls of stage 3 that had ended when the text came.
 	text   bool
 	ended  int // how many calls of stage 3 ended
 	writer int
@@ -316,7 +317,8 @@ func (s *State) addSynthesis(y council.Synthesis) {
 	if _, known := s.run.landed[Place{at, 1}]; known {
 		return
 	}
-	// Without a call.landed entry, the first chairman made the only call, and the synthesis tells its outcome.
+	// Without a call.landed entry, the first chairman made the only call, and the synthesis holds the outcome of that
+	// call.
 	reply := council.Completion{Spent: y.Spent}
 	if y.Error == nil {
 		reply.Text = y.Response
@@ -351,7 +353,7 @@ func (s *State) Landed() iter.Seq[council.Landed] { return maps.Values(s.run.lan
 // Over reports whether the log holds the result of a seat. The seat then makes no more calls.
 func (s *State) Over(at Seat) bool { return s.run.over[at] }
 
-// Tells reports whether the log already holds an event, or a later one that makes it obsolete.
+// Tells reports whether the log already holds an event, or a later event that makes this event obsolete.
 func (s *State) Tells(event council.EventType, data any) bool {
 	switch data := data.(type) {
 	case council.Answer:
@@ -375,12 +377,12 @@ func (s *State) Answered(member string) bool { return s.run.noted[noted{council.
 // Tally returns the tally of stage 2, or nil if stage 2 is not done.
 func (s *State) Tally() *council.Tally { return s.run.tally }
 
-// Delivered returns when each answer or review of a stage came without an error, from the start of the run, in the
-// order of the log.
+// Delivered returns, for a stage, the time from the start of the run to each answer or review without an error. The
+// times are in the order of the log.
 func (s *State) Delivered(stage council.Stage) []time.Duration { return s.run.delivered[stage] }
 
-// Began returns when a stage began, from the start of the run. It returns false if the log does not say that the
-// stage began.
+// Began returns the time from the start of the run to the beginning of a stage. It returns false if the log does not
+// say that the stage began.
 func (s *State) Began(stage council.Stage) (time.Duration, bool) {
 	switch stage {
 	case council.Stage1:
@@ -392,7 +394,7 @@ func (s *State) Began(stage council.Stage) (time.Duration, bool) {
 	}
 }
 
-// Done returns when a stage was done, from the start of the run. It returns false if the stage is not done.
+// Done returns the time from the start of the run to the end of a stage. It returns false if the stage is not done.
 func (s *State) Done(stage council.Stage) (time.Duration, bool) {
 	at, ok := s.run.done[stage]
 	return at, ok
@@ -442,9 +444,10 @@ func (s *State) Guesses(at Seat) bool {
 	return at.Stage == open || at.Stage.IsSide() && (open == council.Stage2 || open == council.Stage3)
 }
 
-// Text reports whether watchers may have seen text of the final answer that neither a restart has withdrawn nor the
-// final answer has confirmed. ended is how many calls of stage 3 had ended when that text came. While the final answer
-// is being written, its last pieces are shown before they are stored, so the log may lack them.
+// Text reports whether watchers may have seen text of the final answer that is still open. A restart withdraws such
+// text, and the final answer confirms it. The result ended is the number of calls of stage 3 that had ended when the
+// text came. If the plan shows text while the final answer is being written, shown is true during that time, because
+// the log may lack text that watchers have seen: the last pieces are shown before they are stored.
 func (s *State) Text() (shown bool, ended int) {
 	writing := s.Open() == council.Stage3 ||
 		s.Plan.Direct() && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)

@@ -9,8 +9,8 @@ import (
 // PlanFormat is the version of the logs that this build stores. Builds before 0.1.0 stored no version.
 const PlanFormat = 1
 
-// Prompt is a prompt version that no build before 0.1.0 has. New logs say that their session needs it. A build before
-// 0.1.0 therefore leaves such a session to a node that announces this version.
+// Prompt is a prompt version that no build before 0.1.0 has. New logs say that their session needs this version, so
+// that a build before 0.1.0 leaves the session to a node that announces the version.
 const Prompt = "log-1"
 
 // oldPlan is the plan that builds before 0.1.0 read.
