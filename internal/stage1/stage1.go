@@ -14,11 +14,11 @@ import (
 type Options struct {
 	council.Sampling
 	// OnDelta, OnRestart and OnVoid are called like the functions of the same names in council.Call, but also get the
-	// id of the member. Calls for several members run concurrently.
+	// id of the member. For several members, these functions are called concurrently.
 	OnDelta   func(member, text string)
 	OnRestart func(member string, reason council.FailureCode)
 	OnVoid    func(member string)
-	// DeltaPause is that of council.Call.
+	// DeltaPause has the same meaning as in council.Call.
 	DeltaPause time.Duration
 }
 
