@@ -62,11 +62,11 @@ const maxText = 32 << 10
 // because a ballot in them is a draft. It reads the last 32 KiB of the rest. If the rest is longer and holds one
 // JSON object, ParseBallot first removes the critiques from that object.
 //
-// In JSON, a ballot is a value that ranks or scores a label of the slate, or that abstains. If there are several, the
-// reviewer's own last complete one counts. It may be in JSON, or under a FINAL RANKING line after the JSON. A ballot
-// that the reviewer quotes from an answer never counts. If there is none in JSON, ParseBallot reads the last FINAL
-// RANKING line, then a table with a rank column, then a list that gives every label a score "n/10". Prose is never a
-// ballot.
+// In JSON, a ballot is a value that ranks or scores a label of the slate, or that abstains. If there are several
+// ballots, the reviewer's own last complete ballot counts. This ballot may be in JSON, or under a FINAL RANKING line
+// after the JSON. A ballot that the reviewer quotes from an answer never counts. If JSON holds no ballot, ParseBallot
+// reads the last FINAL RANKING line, then a table with a rank column, then a list that gives every label a score
+// "n/10". Prose is never a ballot.
 //
 // A list ranks by its order, or by the places that stand next to its labels: numbers, ordinals and medals, in the
 // languages of the list ordinals. If places and order may mean different things, the reply is invalid.
@@ -77,9 +77,9 @@ const maxText = 32 << 10
 // readings is invalid.
 //
 // Labels that are not on the slate are dropped, a label named twice keeps its better place, and labels that are not
-// named stay missing (see [council.Ballot.Partial]). If one score is outside 1 to 10, all scores are on another
-// scale and are dropped. If a ranking contradicts its scores, the ranking counts and the ballot is marked
-// (ADR-007). It contradicts them only if it places a label strictly above another one with a higher score.
+// named stay missing (see [council.Ballot.Partial]). If one score is outside 1 to 10, all scores are on another scale
+// and are dropped. If a ranking contradicts its scores, the ranking counts and the ballot is marked (ADR-007). A
+// ranking contradicts its scores only if it places a label strictly above another label with a higher score.
 func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	b, reason := newLabelSet(labels).parse(strings.ToValidUTF8(text, string(utf8.RuneError)))
 	if reason == "" {
@@ -150,8 +150,8 @@ func withoutCritiques(text string) string {
 	return text[:begin] + string(short) + text[end:]
 }
 
-// tail returns the whole lines among the last n bytes of text. If the last line is longer than that, it returns a
-// part of it.
+// tail returns the whole lines among the last n bytes of text. If the last line is longer than n bytes, tail returns
+// the last n bytes of that line.
 func tail(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -22,8 +22,8 @@ type ownBallot struct {
 	criterion string
 }
 
-// fromJSON reads the last JSON value in text that is a complete ballot of the reviewer's own. It skips ballots that
-// the reviewer quotes. It returns the offset after what it read.
+// fromJSON reads the last JSON value in text that is a complete ballot of the reviewer's own. It skips ballots that the
+// reviewer quotes. It also returns the offset after the value that it read.
 func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	found := ownBallot{reason: InvalidNoBallot}
 	blocks := quoting(text)
@@ -55,8 +55,8 @@ func (s labelSet) fromJSON(text string) (council.Ballot, int, InvalidReason) {
 	return found.Ballot, found.end, found.reason
 }
 
-// staysBefore reports whether this ballot counts instead of a later one. It does if the text after the later ballot
-// says that the later one is not the reviewer's own, or if only the later ballot leaves out labels.
+// staysBefore reports whether this ballot counts instead of a later ballot. This is so in two cases: the text after the
+// later ballot says that the later ballot is not the reviewer's own, or only the later ballot leaves out labels.
 func (o *ownBallot) staysBefore(s labelSet, later council.Ballot, behind string) bool {
 	return o.end > 0 && o.reason == "" && (quotedBehind.MatchString(behind) || s.shorter(later, o.Ballot))
 }
@@ -70,9 +70,9 @@ func (o *ownBallot) replace(b council.Ballot, reason InvalidReason, end int, cri
 	*o = ownBallot{Ballot: b, end: end, reason: reason, criterion: criterion}
 }
 
-// eachValue calls visit for each JSON value in text, in order, with its begin and end. If visit returns false, or if
-// a bracket begins no value, eachValue continues inside the brackets. It returns the number of bytes that it has
-// read. It stops when these are more than maxWork times the length of text.
+// eachValue calls the function visit for each JSON value in text, in order, with the begin and end of the value. If
+// visit returns false, or if a bracket begins no value, eachValue continues inside the brackets. It returns the number
+// of bytes that it has read. It stops when this number is more than maxWork times the length of text.
 func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	for start := 0; start < len(text) && work <= maxWork*len(text); {
 		if !opens(text[start:]) {
@@ -91,9 +91,9 @@ func eachValue(text string, visit func(v value, from, to int) bool) (work int) {
 	return work
 }
 
-// read reads a value as a ballot object, or reads the ballot object inside it. If it has a ranking and an
-// abstention, the ranking counts. If it has scores and an abstention, the abstention counts, because the form that
-// was asked for requires scores even with an abstention.
+// read reads a value as a ballot object, or reads the ballot object inside it. If the object has a ranking and an
+// abstention, the ranking counts. If the object has scores and an abstention, the abstention counts, because the form
+// that was asked for requires scores even with an abstention.
 func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	reason := InvalidNoBallot
 	if ranking := v.get(rankingKeys()...); ranking.kind != missing {
@@ -192,9 +192,9 @@ func onScale(scores map[council.Label]float64) bool {
 	return true
 }
 
-// bareList reads a list as a ballot. The argument before is the text in front of the list. Lists also occur in
-// critiques. So a list without a ranking key must look like a complete ballot: at least two labels in quotes, or
-// objects with ranks.
+// bareList reads a list as a ballot. The argument before is the text in front of the list. A list without a ranking key
+// must look like a complete ballot, because lists also occur in critiques. Such a list has at least two labels in
+// quotes, or objects with ranks.
 func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReason) {
 	keyed, part := keyBefore(before)
 	if part || !keyed && !v.looksRanked() {
@@ -210,8 +210,8 @@ func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReaso
 // maxKey is how far keyBefore looks back, in bytes.
 const maxKey = 64
 
-// keyBefore says what the text before a list tells about it. The result keyed says that the list is the value of a
-// ranking key, without braces or in a broken object. The result part says that the list belongs to some other broken
+// keyBefore reads the key of a list from the text before the list. The result keyed says that the list is the value of
+// a ranking key, without braces or in a broken object. The result part says that the list belongs to some other broken
 // object, or to code.
 func keyBefore(before string) (keyed, part bool) {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxKey):], "")
@@ -477,8 +477,8 @@ func (v value) rank() (int, bool) {
 	return rank, true
 }
 
-// score returns the value as a number, which may be on another scale than council.ScoreScale. "8" and "8/10" are 8.
-// A score out of another number than 10 becomes 0, which is on no scale.
+// score returns the value as a number, which may be on another scale than council.ScoreScale. "8" and "8/10" are 8. A
+// score with another number after the slash, such as "4/5", becomes 0, which is on no scale.
 func (v value) score() (float64, bool) {
 	text := strings.ReplaceAll(clean(v.text), " ", "")
 	text, of, out := strings.Cut(strings.Replace(text, "%", "/100", 1), "/")

@@ -14,7 +14,7 @@ import (
 var (
 	// overAll matches the key or title of a ballot that stands for the whole review.
 	overAll = regexp.MustCompile(`(?i)overall|final|total|ballot|ranking|result|verdict|summary|conclusion|gesamt|综合|总`)
-	// inTime matches a title that says when a ballot was made, or that it replaces another one.
+	// inTime matches a title that says when a ballot was made, or that the ballot replaces another ballot.
 	inTime = regexp.MustCompile(`(?i)first|initial|draft|impression|thought|after|before|now|new|then|` +
 		`revis|correct|updat|instead|again|check|output|json|form|answer|vote`)
 	// ownWords are words of a reviewer about its own ballot.
@@ -26,11 +26,11 @@ var (
 		`enthält|endet|schreibt|behauptet|sagt|verlangt|contient|écrit|contiene|escribe|dice|contém|escreve|diz)\b|содержит|пишет|包含|写道|声称`)
 	// somebody matches words that name an answer or its author without a label, such as "the answer".
 	somebody = regexp.MustCompile(`(?i)\b(?:the|an|this|that|one|last|first|of the) (?:answers?|responses?|candidates?|authors?|texts?)\b`)
-	// quotedBehind matches words after a ballot that say that it is not the reviewer's own.
+	// quotedBehind matches words that stand after a ballot and say that the ballot is not the reviewer's own.
 	quotedBehind = regexp.MustCompile(`(?i)^[^\pL]*(?:which|that) (?:I|is|was|must)[^.\n]{0,30}` +
 		`(?:ignor|disregard|not follow|inject|not mine|not my|quot)|` +
 		`^[^\pL]*I (?:ignore|disregard|do not follow|don't follow)[^.\n]{0,10} (?:that|this|it)\b`)
-	// withdrawn matches words after the last ballot that withdraw it.
+	// withdrawn matches words that stand after the last ballot and withdraw the ballot.
 	withdrawn = regexp.MustCompile(`(?i)\b(?:on (?:second thoughts?|reflection)|scratch that|correction:|` +
 		`swap (?:the|response|answer|[A-Z]\b)|should be swapped|` +
 		`I (?:now |hereby |must |have to )*(?:change|withdraw|retract|revise|take back) (?:my|this|that|the|it))`)
@@ -67,8 +67,8 @@ func lead(before string) string {
 	return ""
 }
 
-// quoting reports whether block quotes in text are quotations. They are if text also has lines outside of block
-// quotes.
+// quoting reports whether block quotes in text are quotations. Block quotes are quotations if text also has lines
+// outside of block quotes.
 func quoting(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ">") {
@@ -96,7 +96,7 @@ func (s labelSet) quoted(before string, blocks bool) bool {
 	return reports.MatchString(line) || colon(line) && !overAll.MatchString(line) && !inTime.MatchString(line)
 }
 
-// shorter reports whether a ballot leaves out labels although an earlier one ranks all labels.
+// shorter reports whether a ballot leaves out labels although an earlier ballot ranks all labels.
 func (s labelSet) shorter(b, earlier council.Ballot) bool {
 	return !b.Abstained && !earlier.Abstained && b.Partial(len(s.labels)) && !earlier.Partial(len(s.labels))
 }
@@ -109,8 +109,8 @@ func sameOrder(a, b council.Ballot) bool {
 // maxTitle is the length in bytes of the longest line that can be a title.
 const maxTitle = 40
 
-// titleOf returns the title before a ballot if it names a criterion. A title is a short line that ends in a colon
-// or is a heading.
+// titleOf returns the title before a ballot if the title names a criterion. A title is a short line that ends in a
+// colon or is a heading.
 func titleOf(before string) string {
 	line := lead(before)
 	if len(line) > maxTitle || !title(line) && !strings.HasSuffix(line, "**") || overAll.MatchString(line) || inTime.MatchString(line) {
@@ -119,7 +119,7 @@ func titleOf(before string) string {
 	return line
 }
 
-// worstStems returns parts of words. worstFirst matches no text that has none of them.
+// worstStems returns parts of words. Every text that worstFirst matches contains one of these parts.
 func worstStems() []string {
 	return []string{
 		"worst", "weakest", "lowest", "ascending", "reverse", "schlechteste", "pire", "peor", "pior",

@@ -97,11 +97,11 @@ func token(text string) (word, rest string) {
 	return strings.ToLower(text[:end]), text[end:]
 }
 
-// maxPlaceTokens is how many words before a number or ordinal are read.
+// maxPlaceTokens is how many words saidPlace reads at most to find a number or an ordinal.
 const maxPlaceTokens = 5
 
 // saidPlace reads a place at the beginning of text, such as "second", "2nd", "#2", "in second place", "Platz 2" or
-// "第二名". It returns the place, and the text after that. A number alone is not a place, because it may be a score.
+// "第二名". It returns the place, and the text after the place. A number alone is not a place, because it may be a score.
 func saidPlace(text string) (place int, rest string, ok bool) {
 	named := false
 	for range maxPlaceTokens {
@@ -148,7 +148,7 @@ func notePlace(note string) (place int, ok bool) {
 
 // said brings entries without numbers into the order that their notes give. It returns false in three cases:
 //
-//   - A note calls an entry the best that is not first in the list, or the worst that is not last.
+//   - A note calls an entry the best although the entry is not first, or the worst although the entry is not last.
 //   - The notes give places that differ from the order of the list and are not a complete ranking.
 //   - No note gives a place, all notes are short, and the entries are in the order of the slate. The notes may then be
 //     places in words that the parser does not know.

@@ -93,7 +93,8 @@ func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
 	return ballot(places, scores, source), ""
 }
 
-// later is called after a ballot in JSON. It reads a complete ballot under a FINAL RANKING line in the text after it.
+// later reads a complete ballot under a FINAL RANKING line. The argument text is the part of a reply after a ballot in
+// JSON.
 func (s labelSet) later(text string) (council.Ballot, bool) {
 	if !strings.Contains(strings.ToLower(text), "final") {
 		return council.Ballot{}, false
@@ -103,7 +104,7 @@ func (s labelSet) later(text string) (council.Ballot, bool) {
 	return b, reason == "" && !b.Partial(len(s.labels))
 }
 
-// known returns the places of entries if they rank a label of the slate.
+// known returns the places of entries if the entries rank at least one label of the slate.
 func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	places, ok := s.places(entries)
 	switch {
@@ -116,7 +117,7 @@ func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 }
 
 // headline matches FINAL RANKING at the beginning of a line, with words that qualify it. Its group is the sign that
-// separates it from a ranking on the same line.
+// separates the headline from a ranking on the same line.
 var headline = regexp.MustCompile(`(?i)^[^\pL]*final\s+rankings?\b` +
 	`(?:\s*\([^()]*\)|[\s,-]*\b(?:of|the|all|these|responses|answers|candidates|from|best|to|worst|first)\b)*\s*([:=-]*)`)
 
@@ -189,9 +190,9 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 	return nil, InvalidNoBallot
 }
 
-// column reads the entries under the first one, which is on the line above. There may be text between numbered
-// entries. Entries without numbers end at the first line that is not an entry. If they have no bullets either, they
-// also end at an empty line. It returns false if it cannot read an entry.
+// column reads the entries under the first one, which is on the line above. There may be text between numbered entries.
+// Entries without numbers end at the first line that is not an entry. Entries without numbers and bullets also end at
+// an empty line. column returns false if it cannot read an entry.
 func (s labelSet) column(first entry, above string, under []string) ([]entry, bool) {
 	entries := []entry{first}
 	numbered := first.rank >= 0
@@ -372,8 +373,8 @@ func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 	return scores
 }
 
-// scoreLine returns the label that a line or table row scores, and its score as written. It joins several scores
-// into a text that no parser takes for a number. The label is empty for a line of another form.
+// scoreLine returns the label that a line or table row scores, and the score as written. It joins several scores into a
+// text that no parser takes for a number. The label is empty for a line of another form.
 func (s labelSet) scoreLine(line string) (council.Label, string) {
 	var named council.Label
 	var scores []string
@@ -406,8 +407,8 @@ func scored(text string) []string {
 	return scores
 }
 
-// englishRefusal matches the ways in which a reviewer declines in English, beginning with the word "I". Each of these
-// ways names the reviewer, a refusal, and the task that the reviewer refuses.
+// englishRefusal matches the words with which a reviewer declines in English. These words begin with "I", and contain a
+// refusal and the task that the reviewer refuses.
 var englishRefusal = regexp.MustCompile(`(?i)^(?:` + strings.Join([]string{
 	`I(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
 		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +
@@ -440,8 +441,8 @@ var foreignRefusal = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`(?:評価|順位付け|判断|比較)(?:を?する)?(?:こと)?[はが]?でき(?:ません|かねます)|棄権(?:し|いた)`,
 }, "|"))
 
-// mayRefuse reports whether foreignRefusal can match sentence, by a search for fixed words. Matching that
-// expression takes a hundred times as long.
+// mayRefuse searches a sentence for fixed words, and reports whether foreignRefusal can match the sentence. To match
+// foreignRefusal takes a hundred times as long as this search.
 func mayRefuse(sentence string) bool {
 	lower := strings.ToLower(strings.ToUpper(sentence)) // both, because the long s has only an upper case
 	has := func(words ...string) bool {

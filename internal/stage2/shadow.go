@@ -89,8 +89,8 @@ func (in Shadow) ask(
 const maxChoice = 200
 
 // ParseChoice returns which of two answers a reply prefers: 0 for A, 1 for B, and -1 for a tie. The choice must be
-// alone on the last line that is not empty, as "CHOICE: A", in any case and markup. ParseChoice returns false for
-// any other reply, because a choice elsewhere may be a quotation.
+// alone on the last line that is not empty, as "CHOICE: A", in upper or lower case and with any markup. ParseChoice
+// returns false for any other reply, because a choice elsewhere may be a quotation.
 func ParseChoice(reply string) (place int, ok bool) {
 	reply = strings.TrimSpace(reply)
 	line := reply[strings.LastIndexByte(reply, '\n')+1:]

@@ -117,8 +117,8 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	}
 	ballot, err := ParseBallot(completion.Text, labels)
 	if s.o.Repair && (err != nil || ballot.Partial(len(labels))) {
-		// The next prompt holds the reviewer's reply, and the reviewer knows the markers of the first prompt. So draw
-		// new markers.
+		// Draw new markers, because the next prompt holds the reviewer's reply, and the reviewer knows the markers of
+		// the first prompt.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
@@ -139,8 +139,8 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	return r
 }
 
-// repair asks the reviewer once more. It reports whether the new reply has a ballot that ranks more labels than the
-// first reply, or an abstention if the first reply ranked none.
+// repair asks the reviewer once more. It returns true in two cases: the new reply ranks more labels than the first
+// reply, or the new reply abstains and the first reply ranked no label.
 func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
 	completion, err := c.Complete(ctx, call)
 	r.Add(completion.Spent)
