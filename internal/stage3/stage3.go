@@ -1,6 +1,6 @@
-// Package stage3 has the chairman write the final answer from the blinded answers, the standings and the reviews.
-// If the chairman fails, it decides which model or answer takes the chairman's place. Its caller sets the deadline
-// and recovers from panics of the Completer.
+// Package stage3 has the chairman write the final answer from the blinded answers, the standings and the reviews. If
+// the chairman fails, the package decides which other model writes, or which answer takes the place of the final
+// answer. The caller of the package sets the deadline and recovers from panics of the Completer.
 package stage3
 
 import (
@@ -25,8 +25,8 @@ type Input struct {
 	Reviews   []council.Review   // only reviews with a ranking
 	// NewMarkers makes the markers of the next prompt of a seat.
 	NewMarkers func(seat string) anonymize.Markers
-	// Chairmen are tried in order. If all fail, the best answer of Standings takes the place of the synthesis. If
-	// there are no standings, the answer of First does.
+	// Chairmen are tried in order. If all chairmen fail, the best answer of Standings takes the place of the synthesis.
+	// If there are no standings, the answer of First takes its place.
 	Chairmen []council.Member
 	First    string // member id
 }
@@ -37,8 +37,8 @@ type Options struct {
 	// Observe gets the synthesis piece by piece, in EventDelta and EventRestart. If it is nil, the synthesis comes
 	// in one piece, which is cheaper.
 	Observe func(council.EventType, any)
-	// JSON says that the Completer returns the JSON that the caller asked for. Then Write parses it, and no answer
-	// in prose takes its place.
+	// JSON says that the Completer returns the JSON that the caller asked for. Write then parses this JSON, and no
+	// answer in prose takes the place of the JSON.
 	JSON bool
 }
 
