@@ -1,42 +1,44 @@
 // Package httpapi is councild's HTTP interface. It holds the routes, the strict decoding of bodies, problem documents
-// (RFC 9457), sessions that outlive their request, and server-sent events. It leaves every decision about a run to the
-// pipeline, the storage of sessions to package sessions, and the record store to the daemon.
+// (RFC 9457), sessions that outlive their request, and server-sent events. Other packages do the rest: the pipeline
+// decides everything about a run, package sessions stores sessions, and the daemon keeps the record store.
 //
 // Package openai implements OpenAI's interface. The daemon mounts it with the functions in door.go. This package
 // writes only the errors of that interface (problem.go), because a request can fail before it has a route.
 //
 // # Decisions
 //
-// A session in the background, or with an idempotency key, outlives its client. The key says that the client means to
-// come back, so only DELETE cancels such a session. Every other session ends with the POST that began it, whether the
-// POST is streamed or not. Clients that watch at /events neither keep a session alive nor end it.
+// A session outlives its client if it runs in the background or has an idempotency key. Then only DELETE cancels it,
+// because the client may come back. Every other session ends with the POST that began it, whether the POST is streamed
+// or not. Clients that watch at /events neither keep a session alive nor end it.
 //
-// A session uses up its idempotency key, a request does not. If a request began no session, the client may send it
-// again. A session that was cancelled or failed keeps its key, because a second session could cost money again.
-// Deleting the session frees the key.
+// An idempotency key is used up when a session begins with it. If a request began no session, the client may send the
+// request again with the same key. A session that was cancelled or failed keeps its key, because a second session could
+// cost money again. Deleting the session frees the key.
 //
 // DELETE cancels a session that runs and deletes a session that has ended. A client that only wants to cancel first
-// asks whether the session still runs, because it may have ended while the connection was lost. client.(*Client).Ask
-// and the page do so.
+// asks whether the session still runs, because the session may have ended while the connection was lost.
+// client.(*Client).Ask and the page ask this first.
 //
 // Sessions belong to the name of a token. If the token has no name, they belong to the first 16 hexadecimal digits of
 // its SHA-256. A name has one token at a time, and keeps its sessions when the token is replaced.
 //
-// Each token has limits of its own for sessions at once and for sessions in a minute. Both are off by default. The
-// limiters are allocated when the tokens are configured, so a flood of requests costs no memory. An admitted session
-// counts even if it fails. A refused request does not count.
+// Each token has two limits of its own: for sessions at once and for sessions in a minute. Both limits are off by
+// default. The limiters are allocated when the tokens are configured, so a flood of requests allocates no limiters. An
+// admitted session counts even if it fails. A refused request does not count.
 //
-// A place is the right to do one of a limited number of things at once. A session that runs takes one of MaxSessions
-// places. Callers share the places that are held briefly, for bodies that are being read and for reports. A caller gets
+// Places limit how many things are done at once. A session that runs takes one of MaxSessions places. Callers share two
+// other kinds of places, which they hold only briefly: for bodies that are being read, and for reports. A caller gets
 // such a place only while it holds fewer places than are free. The first caller can take half of the places, the next
 // caller half of the rest, and so on.
 //
-// Open requests share connections and memory in the same way until they are answered (open.go). A request takes its
-// share before it begins anything, so a client can repeat a refused request. /healthz and /readyz take no share.
+// Callers share connections and memory in the same way. An open request holds its share until it is answered (open.go).
+// It takes the share before it begins anything, so a client can repeat a refused request. /healthz and /readyz take no
+// share.
 //
-// One answer names the problems of a request together, both of its form and of the values that Prepare checks. It names
-// 20 problems at most and has 64 KiB at most, whatever the request holds. Check makes the expensive checks afterwards:
-// it compiles the schema of a request that has a place. Compiled schemas are not kept.
+// The error answer to an invalid request names all its problems: those of its form, and those of its values, which
+// Prepare checks. Whatever the request holds, the answer names at most 20 problems and has at most 64 KiB. Check makes
+// the expensive checks later, when the request has a place: it compiles the schema of the request. Compiled schemas are
+// not kept.
 package httpapi
 
 import (
@@ -84,26 +86,26 @@ type Budget interface {
 	Drop(ctx context.Context, sessionID string)
 }
 
-// Daemon answers what the interface asks about the daemon around it.
+// Daemon gives the interface reports and the state of the daemon.
 type Daemon interface {
 	// Report computes the bias report over the record store.
 	Report(ctx context.Context, q bias.Query) (bias.Report, error)
-	// Evidence computes what reviewers and people say about whole sessions. It returns nil if they said nothing, or if
-	// the query names a reviewer, a model or a model version.
+	// Evidence computes the opinions of reviewers and people on whole sessions. It returns nil if there are no such
+	// opinions, or if the query names a reviewer, a model or a model version.
 	Evidence(ctx context.Context, q bias.Query) (*render.CouncilEvidence, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
-	// NotReady returns everything that is wrong with the daemon. A reason that is not Bearable means that clients should
-	// send the daemon no sessions. A healthy daemon has no reasons.
+	// NotReady returns all reasons why something is wrong with the daemon. A healthy daemon has no reasons. If a reason
+	// is not Bearable, clients should send no sessions to the daemon.
 	NotReady() []Reason
-	// Stopping reports whether the daemon is shutting down. It then takes over no sessions of other daemons, but may
-	// accept new ones until Draining.
+	// Stopping reports whether the daemon is shutting down. A daemon that shuts down takes over no sessions of other
+	// daemons. It may still accept new sessions until Draining returns true.
 	Stopping() bool
 	// Draining reports whether the daemon is shutting down and accepts no new sessions.
 	Draining() bool
 }
 
-// Reason is something that is wrong with the daemon.
+// Reason says what is wrong with the daemon.
 type Reason struct {
 	Code     string `json:"code"`
 	Message  string `json:"message"`
@@ -112,8 +114,8 @@ type Reason struct {
 
 // Token is a bearer token of a caller.
 type Token struct {
-	// Name owns the sessions of the token, and keeps them when the token is replaced. If it is "", the token itself
-	// owns them.
+	// Name is the owner of the token's sessions. If another token with this name replaces the token, the owner stays
+	// the same. If Name is "", the token itself is the owner.
 	Name   string
 	Secret string
 	// SHA256 is the hash of a token whose Secret the daemon does not know. Such a token has a Name. SHA256 is nil if
@@ -136,7 +138,7 @@ func (t Token) owner() sessions.Owner {
 	return sessions.Owner(hex.EncodeToString(sum[:8]))
 }
 
-// Offer is a council that can be asked.
+// Offer is a council that a caller may ask.
 type Offer struct {
 	// Plan is the plan of a question without options. It shows the members and settings of the council.
 	Plan    council.Plan
@@ -150,7 +152,7 @@ type Options struct {
 	Budget Budget
 	Spend  Spend
 	Daemon Daemon
-	// Comparer compares the answers that a caller sends.
+	// Comparer compares answers that a caller sends in one request.
 	Comparer Comparer
 	// Offers returns the councils that the token with this name may ask, the default one first. If it is nil, the only
 	// council is the one that Council plans by default.
@@ -159,7 +161,7 @@ type Options struct {
 	Models []string
 	// AllowedModels are the models that a request may name in addition to Models.
 	AllowedModels []string
-	// MaxQueryBytes is the longest question that the list of councils promises to accept.
+	// MaxQueryBytes is the size of the longest question, in bytes. The list of councils shows it.
 	MaxQueryBytes int64
 	// Origins are the web origins whose pages may call the interface from a browser. The daemon's own page always may.
 	Origins []string
@@ -174,8 +176,8 @@ type Options struct {
 	MaxBodyBytes int64
 	BodyTimeout  time.Duration // how long a client may take to send a body
 	// Ended is called after the end of each session that has a result, once clients can see the end. It must not change
-	// the session. API.Cancel cancels the context of the call. While MaxSessions such calls are in progress, further
-	// sessions are skipped. Ended may be nil.
+	// the session. API.Cancel cancels the context of the call. If MaxSessions such calls are in progress, Ended is not
+	// called for the session. Ended may be nil.
 	Ended func(ctx context.Context, plan council.Plan, session *council.Session)
 	// Labels keeps the feedback of people. If it is nil, the interface accepts no feedback.
 	Labels Labels
@@ -198,7 +200,7 @@ type API struct {
 	o           Options
 	callers     atomic.Pointer[[]*caller] // one caller per token, or a single caller if there are no tokens
 	places      chan struct{}             // one element per session that runs
-	taken       int                       // how many of the places Idle holds
+	taken       int                       // how many elements of places Idle holds
 	bodies      *shares                   // places for bodies that are being read
 	reports     *shares                   // places for reports that are being computed
 	connections *shares                   // places for open requests
@@ -291,15 +293,15 @@ func (a *API) routes() *chi.Mux {
 	return r
 }
 
-// forCallers returns two routers. Requests to private must pass authenticate. Requests to asking also need the right to
-// ask.
+// forCallers returns two routers. Requests to routes of private must pass authenticate. Requests to routes of asking
+// must pass it too, and also need the right to ask.
 func (a *API) forCallers(r chi.Router) (private, asking chi.Router) {
 	private = r.With(a.authenticate, a.open)
 	return private, private.With(a.requires(council.MayAsk))
 }
 
-// Close frees the sessions in memory. The caller calls it only when no session runs any more. Sessions from Resume may
-// still wait for a place. Close leaves these sessions to another process.
+// Close frees the sessions in memory. It must be called only when no session runs any more. If sessions that Resume
+// found still wait for a place, Close leaves these sessions to another process.
 func (a *API) Close(ctx context.Context) error {
 	a.Cancel(context.Canceled)
 	a.resumed.Wait()

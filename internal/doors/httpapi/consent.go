@@ -15,10 +15,11 @@ import (
 
 // Intake keeps the events that other councils send by consent.
 type Intake interface {
-	// Take returns the outcome of each event of an organisation. By then the accepted events are on disk. The error is
-	// consent.ErrFull if the organisation has sent too much.
+	// Take stores the events of an organisation and returns the outcome of each event. When it returns, the accepted
+	// events are on disk. The error is consent.ErrFull if the organisation has sent too much.
 	Take(ctx context.Context, organisation string, events []json.RawMessage) (consent.Taken, error)
-	// Board returns the leaderboard over the events of the last days. The argument days must be one of consent.Windows.
+	// Board returns the leaderboard over recent events. The argument days is how many days it looks back, and must be
+	// one of consent.Windows.
 	Board(days int) consent.Board
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// runCouncil is POST /v1/council. The session ends when its client leaves, because every further call would cost
-// money. A session that is in the background or has an idempotency key continues, because its client can come back.
+// runCouncil is POST /v1/council. If the session is in the background or has an idempotency key, it continues when its
+// client leaves, because the client can come back. Any other session ends when its client leaves, because every further
+// call would cost money.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)
@@ -48,7 +49,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 }
 
 // refusal returns one error with the problems of the request's form and the problems that Prepare finds. It does not
-// call Check. It returns nil if the form has no problems, because begin then calls prepare.
+// call Check. If the form has no problems, refusal returns nil. Then begin calls prepare, which finds the other
+// problems.
 func (a *API) refusal(r *http.Request, p *Problems, request council.Request) error {
 	if p.count > 0 {
 		request.Token = a.label(r)
@@ -117,8 +119,8 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	return s, nil
 }
 
-// prepare returns the checked plan of a request that has a place. It checks one plan of each caller at a time, so that
-// a caller with many requests does not hold up the others.
+// prepare returns the checked plan of a request that has a place. For each caller it checks only one plan at a time,
+// because a caller with many requests must not delay other callers.
 func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, error) {
 	plan, err := a.o.Council.Prepare(request)
 	if err != nil || plan.Output == nil {
@@ -134,9 +136,9 @@ func (a *API) prepare(r *http.Request, request council.Request) (council.Plan, e
 	}
 }
 
-// Resume continues the sessions that an earlier process left, and later the sessions of other nodes that die. On a
-// single machine, each session waits for a place. In a cluster Resume takes a session only when a place is free,
-// because another node may have a free place earlier.
+// Resume continues the sessions that an earlier process left unfinished. Later it continues the sessions of other nodes
+// that die. On a single machine, each session waits for a place. In a cluster Resume takes a session only when a place
+// is free, because another node may have a free place earlier.
 func (a *API) Resume(ctx context.Context) {
 	free := func() { <-a.places }
 	a.sessions.Resume(ctx, sessions.Runner{
@@ -212,7 +214,7 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 }
 
 // ended calls Options.Ended, and cancels that call when Cancel is called. At most MaxSessions such calls run at once.
-// If a provider is so slow that all these calls are in progress, ended skips the session.
+// If all of them are in progress, for example because a provider is slow, ended skips the session.
 func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Session) {
 	select {
 	case a.follow <- struct{}{}:
@@ -242,8 +244,8 @@ func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Ses
 	a.o.Ended(ctx, plan, session)
 }
 
-// carryOut runs a session from its first event to its last. It calls release before clients can see the end, so that a
-// client that has its answer finds the place free.
+// carryOut runs a session from its first event to its last. It calls release before clients can see the end, because a
+// client that has its answer must find the place free.
 func (a *API) carryOut(
 	ctx context.Context, s *sessions.Session, plan council.Plan, release func(),
 ) (*council.Session, error) {
@@ -259,7 +261,7 @@ func (a *API) carryOut(
 	return session, err
 }
 
-// finish ends a session as its run returned it.
+// finish ends a session with the result or the error of its run.
 func (a *API) finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
 	if err == nil {
 		return s.Finish(session, nil, nil)
@@ -281,9 +283,9 @@ func (a *API) perform(
 	return a.o.Council.Run(ctx, plan, s, s.Log())
 }
 
-// Wait waits for the end of a session and returns the session, or the error that kept it from a result. If the client
-// leaves, Wait returns at once, even if the session continues, because an open request takes a connection and memory
-// (open.go).
+// Wait waits for the end of a session. It returns the session or, if the session has no result, the error that says
+// why. If the client leaves, Wait returns at once, even if the session continues. An open request takes a connection
+// and memory (open.go), which Wait must not hold for a client that is gone.
 func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():
@@ -301,13 +303,13 @@ func Wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	return session, nil
 }
 
-// clientGone reports whether the client of a request has left. If the daemon itself ends a request, its context has
-// another cause.
+// clientGone reports whether the client of a request has left. If the daemon itself ends a request, the context of the
+// request has another cause.
 func clientGone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
 // Idle waits until no session runs, clients can see all ends, and all calls of Options.Ended have returned. It keeps
-// every place that it gets, so no session begins afterwards. The daemon calls it to shut down, and may call it again
-// if ctx ended first. Calls must not overlap.
+// every place that it gets, so no session begins afterwards. The daemon calls Idle to shut down. If ctx ended first,
+// the daemon may call Idle again. Calls must not overlap.
 func (a *API) Idle(ctx context.Context) error {
 	for range cap(a.places) - a.taken {
 		select {
@@ -330,8 +332,8 @@ func (a *API) Idle(ctx context.Context) error {
 	}
 }
 
-// Cancel cancels every session that runs and every call of Options.Ended. Another process continues those cancelled
-// sessions that are in the journal.
+// Cancel cancels every session that runs and every call of Options.Ended. If a cancelled session is in the journal,
+// another process continues the session.
 func (a *API) Cancel(cause error) {
 	a.cancel()
 	a.sessions.Cancel(cause)

@@ -11,11 +11,11 @@ import (
 // CouncilList is the body of GET /v1/councils.
 type CouncilList struct {
 	Councils []CouncilCard `json:"councils"`
-	// TakesEvents says that the daemon accepts events of other councils, and so has a leaderboard over them.
+	// TakesEvents says that the daemon accepts events of other councils. It then has a leaderboard over these events.
 	TakesEvents bool `json:"takes_events"`
 }
 
-// CouncilCard describes a council that can be asked.
+// CouncilCard describes a council that the caller may ask.
 type CouncilCard struct {
 	Name          string   `json:"name"`    // "default" without a roster
 	Default       bool     `json:"default"` // the council of requests that name none
@@ -32,8 +32,8 @@ type CouncilCard struct {
 	Lately        *Lately  `json:"lately"`         // null if no session is known
 }
 
-// Lately says how long the newest sessions of a council took, and what they cost. It covers at most [maxLately] of the
-// sessions that this daemon knows and that ended with an answer. Times are in milliseconds.
+// Lately says how long the newest sessions of a council took, and what the sessions cost. It covers at most [maxLately]
+// sessions. They are sessions that this daemon knows and that ended with an answer. Times are in milliseconds.
 type Lately struct {
 	Sessions int     `json:"sessions"` // how many sessions it covers
 	MedianMS float64 `json:"median_ms"`
@@ -42,8 +42,8 @@ type Lately struct {
 	Stage1MS float64 `json:"stage1_ms"`
 	Stage2MS float64 `json:"stage2_ms"`
 	Stage3MS float64 `json:"stage3_ms"`
-	// MedianCostUSD is the median cost of the sessions whose cost is known, or null if there are none. Priced is the
-	// number of these sessions.
+	// MedianCostUSD is the median cost of the sessions with a known cost. It is null if there are no such sessions.
+	// Priced is the number of these sessions.
 	MedianCostUSD *float64 `json:"median_cost_usd"`
 	Priced        int      `json:"priced"`
 }
@@ -103,7 +103,7 @@ func (a *API) allowed(plan council.Plan) []string {
 	return append([]string{}, a.o.AllowedModels...)
 }
 
-// modelsOf returns the names under which requests can ask for members.
+// modelsOf returns the names that a request must give to ask these members.
 func modelsOf(members []council.Member) []string {
 	names := make([]string, len(members))
 	for i, m := range members {
@@ -112,13 +112,13 @@ func modelsOf(members []council.Member) []string {
 	return names
 }
 
-// lately summarises what sessions took. It returns nil if there are none.
+// lately summarises the times and costs of sessions. It returns nil if spent is empty.
 func lately(spent []sessions.Spent) *Lately {
 	if len(spent) == 0 {
 		return nil
 	}
-	// least returns a quantile of the known values, and the number of these values. The quantile is the median if share
-	// is 0.5.
+	// least returns a quantile of the values that are not nil, and the number of these values. The argument share is
+	// the quantile, from 0 to 1: for 0.5, least returns the median.
 	least := func(share float64, of func(sessions.Spent) *float64) (value *float64, known int) {
 		var values []float64
 		for _, s := range spent {

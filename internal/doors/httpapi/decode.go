@@ -16,8 +16,9 @@ import (
 )
 
 // decode reads the body of the request into the struct that v points to. The body must be a JSON object. If the
-// argument open is true, unknown fields have no effect. Values that do not fit become problems, so that one answer can
-// report them together with the problems that Prepare finds. A body that cannot be read at all is an error.
+// argument open is true, unknown fields have no effect. A value that does not fit becomes a problem, so that one answer
+// can report it together with the problems that Prepare finds. If the body cannot be read at all, decode returns an
+// error.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {
@@ -37,9 +38,9 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 // readBody returns the body of the request. It refuses a wrong media type, a body above the size limit, and text that
 // is not UTF-8.
 //
-// Bodies are held in memory, so only a limited number is read at once. The limit is four times MaxSessions, so that
-// sessions never wait for it. Callers share the places, so a caller whose bodies do not end leaves places to others.
-// The caller of readBody calls release when it has decoded the body.
+// At most four times MaxSessions bodies are read at once, because bodies are held in memory. With this limit, sessions
+// do not wait for bodies. Callers share the places for bodies, because a caller whose bodies do not end must leave
+// places to others. The caller of readBody calls release when it has decoded the body.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	if err := mediaType(r); err != nil {
 		return nil, nil, err
@@ -98,8 +99,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	return body, free, nil
 }
 
-// mediaType accepts uncompressed JSON, a request without a media type, and the media type that curl -d sends by itself.
-// A form on a web page sends that type too, but sameOrigin refuses it.
+// mediaType accepts uncompressed JSON, a request without a media type, and the media type that curl -d sends by
+// default. Forms on web pages send the same type as curl, but sameOrigin refuses forms of other origins.
 func mediaType(r *http.Request) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return &council.Error{

@@ -12,14 +12,15 @@ import (
 // This file is for doors in other packages. A door is an interface for clients, such as the one in package openai. It
 // mounts its routes with Mount, begins sessions with Begin, and sends the sessions in its own form.
 
-// Route is a route of a door in another package. Its callers must pass authenticate, and have the same limits as all
-// others.
+// Route is a route of a door in another package. The callers of the route must pass authenticate, and have the same
+// limits as all other callers.
 type Route struct {
 	Method string
 	// Pattern is a pattern of chi. Request.PathValue returns the values of its wildcards.
 	Pattern string
 	Asks    bool // the route begins sessions, so its callers need council.MayAsk
-	// Handle answers a request, or returns an error, which is then written in the form that the path calls for.
+	// Handle answers a request or returns an error. The API writes the error in the form of OpenAI's interface if the
+	// path belongs to it, and otherwise as a problem document.
 	Handle func(w http.ResponseWriter, r *http.Request) error
 }
 
@@ -43,10 +44,10 @@ type TextList interface {
 	Wanted() string
 }
 
-// Skimmer is an object in a body. If its type or its role says that its other fields do not matter, they are skipped.
+// Skimmer is an object in a body whose type or role can make its other fields unnecessary. Such fields are skipped.
 type Skimmer interface {
-	// Skim gets the fields "type" and "role" of the object, or "" for a missing field. If it returns true, the other
-	// fields are not read, and Skim itself has stored what it needs of kind and role.
+	// Skim gets the fields "type" and "role" of the object, or "" for a missing field. If Skim returns true, the other
+	// fields are not read. Before that, Skim itself stores what it needs of kind and role.
 	Skim(kind, role string) bool
 }
 
@@ -55,10 +56,10 @@ func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 	return a.sessions.Get(r.Context(), a.owner(r), id)
 }
 
-// Begin begins the session that a request asks for. It reads the body into the struct that body points to. Unknown
-// fields have no effect. Then it calls the function asked, which returns the submission and adds the problems of the
-// request to p. If the body has problems and asked returns an error, the fields of that error become problems too. If
-// the same request failed before, Begin may return that failure again (replay.go).
+// Begin begins the session that a request asks for. First it reads the body into the struct that body points to.
+// Unknown fields have no effect. Then it calls asked, which returns the submission and adds the problems of the request
+// to p. If the body has problems and asked returns an error, Begin reports the fields of that error as further
+// problems. If the same request failed before, Begin may return the same failure again (replay.go).
 func (a *API) Begin(
 	w http.ResponseWriter, r *http.Request, body any, asked func(p *Problems) (council.Submission, error),
 ) (*sessions.Session, error) {
@@ -83,8 +84,8 @@ func (a *API) Begin(
 	return s, problems.renamed(err)
 }
 
-// sideHeader is the header by which a client says whether a request is a side request. It overrides the guess from the
-// text.
+// sideHeader is the header with which a client says whether a request is a side request. The value of the header
+// overrides the guess from the text.
 const sideHeader = "Councild-Side-Request"
 
 // side sets asked.Side from sideHeader, and leaves it as it is if the request has no such header.

@@ -17,9 +17,10 @@ import (
 
 // Labels keeps what people say about sessions.
 type Labels interface {
-	// Keep writes a record. When it returns nil, the record is as safe on disk as BIAS_FSYNC promises.
+	// Keep writes a record. When Keep returns nil, the record is stored as durably as BIAS_FSYNC promises.
 	Keep(ctx context.Context, record council.LabelRecord) error
-	// Key returns the key for the hash that replaces the name of a person. If it is "", no feedback can be kept.
+	// Key returns the key of a hash. The record holds this hash instead of the person's name. If the key is "", no
+	// feedback can be kept.
 	Key() string
 }
 
@@ -92,7 +93,7 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	return WriteJSON(w, http.StatusCreated, record.Kept)
 }
 
-// saw returns the names that feedback can use for the answers of a session: the members that answered, and
+// saw returns the names that feedback can use for the answers of a session. These are the members that answered, and
 // council.ChoiceSynthesis if there is a synthesis.
 func saw(s *council.Session) []string {
 	var words []string
@@ -155,7 +156,7 @@ func others(f council.Feedback) []string {
 	return append([]string{}, slices.Compact(over)...)
 }
 
-// label returns the record of feedback. The caller adds the time, the person, and the category and language.
+// label returns a record with the feedback. The caller adds the time, the person, the category and the language.
 func label(f council.Feedback, s *council.Session) council.LabelRecord {
 	meta := s.Metadata
 	record := council.LabelRecord{

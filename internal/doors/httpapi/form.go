@@ -37,7 +37,7 @@ func (p *Problems) Add(field, message, fix string) {
 	}
 }
 
-// join adds the field errors of err. It skips the fields that already have a problem: Prepare reports a field that
+// join adds the field errors of err. It skips a field that already has a problem, because Prepare reports a field that
 // could not be read as missing.
 func (p *Problems) join(err error) {
 	e, ok := errors.AsType[*council.Error](err)
@@ -55,7 +55,7 @@ func (p *Problems) join(err error) {
 	}
 }
 
-// renamed returns an error with its fields as the caller's body names them.
+// renamed returns a copy of err in which Rename has changed the names of the fields.
 func (p *Problems) renamed(err error) error {
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok || p.Rename == nil {
@@ -77,7 +77,8 @@ func (p *Problems) About(place string) bool {
 	})
 }
 
-// Full reports whether there are maxNamed problems. Further ones are only counted, so they need no text.
+// Full reports whether there are maxNamed problems. Further problems are only counted, so callers need not make a text
+// for them.
 func (p *Problems) Full() bool { return len(p.named) == maxNamed }
 
 // within reports whether a place in a body is inside another one, or the same.
@@ -116,8 +117,8 @@ type knownField struct {
 	index  []int // as in reflect.StructField
 }
 
-// knownFields caches the fields of the structs that requests are read into. Their keys are the names in lower case. The
-// zero value is an empty cache. It is safe for concurrent use.
+// knownFields caches the fields of the structs that requests are read into. The key of a field is its name in lower
+// case. The zero value of knownFields is an empty cache. A knownFields is safe for concurrent use.
 type knownFields struct {
 	mu     sync.Mutex // guards byType
 	byType map[reflect.Type]map[string]knownField
@@ -208,8 +209,8 @@ func (f *form) text(v reflect.Value, data []byte) bool {
 	return true
 }
 
-// skim reports whether v is a Skimmer that needs only the type and role of the object. The other fields of the object
-// are then not checked either.
+// skim reports whether v is a Skimmer that needs only the type and role of the object. If so, the other fields of the
+// object are not checked.
 func skim(v reflect.Value, object []byte) bool {
 	into, ok := reflect.TypeAssert[Skimmer](v.Addr())
 	if !ok {
@@ -259,7 +260,7 @@ func (f *form) object(v reflect.Value, data []byte) {
 	}
 }
 
-// maxList is the most elements of a list that is a field of the outermost object. No sensible request comes near it.
+// maxList is the most elements of a list that is a field of the outermost object. Sensible requests have far fewer.
 const maxList = 1000
 
 // list reads a JSON array into a slice. If the array is longer than maxList, list only counts its elements.
@@ -289,8 +290,8 @@ func (f *form) list(v reflect.Value, data []byte) {
 	}
 }
 
-// refuse adds a problem at the place that is being read, or at the place that the steps lead to from there. It calls
-// the function words only if there are fewer than maxNamed problems so far.
+// refuse adds a problem at the place that is being read, or where the steps lead from there. After maxNamed problems it
+// only counts further ones, and does not call words to get their text.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	if f.Full() {
 		f.count++
@@ -300,8 +301,7 @@ func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	f.Add(f.place(steps...), message, fix)
 }
 
-// place returns the place that is being read, or the place that the steps lead to from there, such as
-// "messages[2].role".
+// place returns the place that is being read, such as "messages[2].role", or where the steps lead from there.
 func (f *form) place(steps ...step) string {
 	var b strings.Builder
 	for _, s := range slices.Concat(f.path, steps) {
@@ -318,13 +318,14 @@ func (f *form) place(steps ...step) string {
 	return b.String()
 }
 
-// found says in an error what kind of value a client sent.
+// found returns the kind of a JSON value in words. An error shows it as what the client sent.
 func found(data []byte) string {
 	names := map[byte]string{'{': "an object", '[': "a list", '"': "a text", 't': "true", 'f': "false"}
 	return cmp.Or(names[data[0]], "this number")
 }
 
-// wanted says in an error what fits a type. It knows all types that occur in a request.
+// wanted returns in words which values fit a type. An error shows it as what the client can send. wanted knows all
+// types that occur in a request.
 func wanted(t reflect.Type) string {
 	types := map[reflect.Type]string{
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,

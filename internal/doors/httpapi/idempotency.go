@@ -15,7 +15,7 @@ import (
 const maxKey = 255
 
 // readKey sets start.Key from the header Idempotency-Key, and start.Digest to a hash of the path and the decoded
-// request. Because the request is decoded, blanks and the order of fields do not change the digest.
+// request. Blanks and the order of fields do not change the digest, because it is made of the decoded request.
 func readKey(r *http.Request, request any, start *sessions.Start) error {
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) == 0 {
@@ -41,7 +41,7 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 	return nil
 }
 
-// checkDigest returns an error if the session s was begun with the same key by another request.
+// checkDigest returns an error if another request began the session s with the same key.
 func checkDigest(s *sessions.Session, start sessions.Start) error {
 	if s.Digest == start.Digest {
 		return nil

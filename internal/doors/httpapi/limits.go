@@ -16,13 +16,13 @@ import (
 type Limits struct {
 	// Sessions is the most sessions of the token that run at once. If it is nil, Options.MaxSessions is the only limit.
 	Sessions *int
-	// PerMinute is the most sessions that the token may begin in a minute. All of them may begin at once. nil is no
-	// limit.
+	// PerMinute is the most sessions that the token may begin in a minute. All of them may begin at once. If it is nil,
+	// there is no such limit.
 	PerMinute *int
 }
 
-// caller holds the limits and rights of a token. There is one caller for each token, or a single one if there are no
-// tokens. All callers are made when the tokens are set, so a flood of requests allocates nothing.
+// caller holds the limits and rights of a token. There is one caller for each token, or a single caller if there are no
+// tokens. All callers are made when the tokens are set, so a flood of requests makes no new callers.
 type caller struct {
 	token    *Token // nil if there are no tokens
 	sum      [sha256.Size]byte
@@ -102,8 +102,9 @@ func (a *API) SetTokens(tokens []Token) {
 	a.callers.Store(&all)
 }
 
-// admit takes a place for a session, or returns an error at once, because a queue would only hide that the daemon is
-// full. An admitted session counts against the token's sessions in a minute, even if it fails. A refused one does not.
+// admit takes a place for a session. If it cannot, it returns an error at once and does not wait, because a queue would
+// only hide that the daemon is full. An admitted session counts against the token's sessions in a minute, even if the
+// session fails. A refused session does not count.
 func (a *API) admit(r *http.Request) (release func(), err error) {
 	if a.o.Daemon.Draining() {
 		return nil, &council.Error{

@@ -24,8 +24,8 @@ import (
 // maxRequestID is the most bytes of a client's X-Request-Id. A longer one is replaced.
 const maxRequestID = 128
 
-// route sets Request.Pattern for Options.Middleware. It cannot leave that to the handlers below it, because they get
-// copies of the request.
+// route sets Request.Pattern for Options.Middleware. The handlers inside route cannot do this, because they get copies
+// of the request.
 func route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -96,8 +96,8 @@ func (a *API) recover(next http.Handler) http.Handler {
 	})
 }
 
-// panicked answers a request whose handler panicked. http.ErrAbortHandler is not a defect: panicked passes it on to the
-// server.
+// panicked answers a request whose handler panicked. It passes http.ErrAbortHandler on to the server, because that
+// panic is not a defect.
 func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
@@ -118,8 +118,9 @@ const unreadTimeout = time.Second
 // maxUnread is the most bytes that a GET, DELETE or other request without a use for its body may send.
 const maxUnread = 64 << 10
 
-// limitBodyTime gives the client unreadTimeout to send its body. readBody extends this time to BodyTimeout. When it has
-// the body, it removes the deadline, because the server keeps reading to notice that a client leaves.
+// limitBodyTime gives the client unreadTimeout to send its body. readBody extends this time to BodyTimeout. When
+// readBody has the body, it removes the deadline. The server then still reads from the connection, to notice when the
+// client leaves.
 //
 // Only the body of a POST is used. limitBodyTime itself reads the body of any other request to its end.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {
@@ -150,8 +151,8 @@ func (a *API) limitBodyTime(next http.Handler) http.Handler {
 // sameOrigin refuses requests that a browser sends for a page of another origin. It accepts the methods that only read.
 func (a *API) sameOrigin(next http.Handler) http.Handler { return a.checkOrigin(next, false) }
 
-// sameOriginForReading refuses requests of other origins with any method. The page could not read the answer to a GET,
-// but the daemon would do the work for it.
+// sameOriginForReading refuses requests of other origins with any method, even GET. A page of another origin could not
+// read the answer to a GET, but the daemon would still do the work.
 func (a *API) sameOriginForReading(next http.Handler) http.Handler { return a.checkOrigin(next, true) }
 
 // checkOrigin is sameOrigin or, if alsoReading is set, sameOriginForReading.
@@ -192,8 +193,8 @@ func (a *API) callerOf(r *http.Request) *caller {
 }
 
 // authenticate lets a request pass if it carries one of the tokens. If there are no tokens, the request must call the
-// daemon by a loopback name. Otherwise a page whose own name resolves to this machine (DNS rebinding) would count as
-// the same origin.
+// daemon by a loopback name. Without this check, a page from a domain that resolves to this machine (DNS rebinding)
+// would count as the same origin.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		callers := *a.callers.Load()
@@ -222,7 +223,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// requires lets a request pass if its caller has this right.
+// requires returns a middleware that lets a request pass only if its caller has this right.
 func (a *API) requires(right council.Right) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
@@ -267,8 +268,8 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// holder returns the key under which shares counts the places of a caller. It is the owner of the token or, if the
-// request has no token, the address of the client.
+// holder returns the key of a caller in shares. The key is the owner of the token or, if the request has no token, the
+// address of the client.
 func (a *API) holder(r *http.Request) any {
 	if c, ok := r.Context().Value(callerKey{}).(*caller); ok && c.token != nil {
 		return c.owner

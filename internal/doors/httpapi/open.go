@@ -8,17 +8,18 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// An open request takes a connection and memory, for minutes if it waits for a session. Callers share both resources,
-// so a caller with thousands of open requests leaves a part of them to the others. /healthz and /readyz take neither.
+// An open request takes a connection and memory, and may hold both for minutes while it waits for a session. Callers
+// share both resources, so a caller with thousands of open requests leaves a part of them to the others. /healthz and
+// /readyz take neither resource.
 
 const (
 	// keptForHealth says that one connection in sixteen stays free for /healthz and /readyz.
 	keptForHealth = 16
-	// manyConnections replaces a missing limit of connections. manyBytes replaces a larger MaxBodyBytes in the
-	// calculation of the shared memory, which would overflow.
+	// manyConnections replaces a missing limit of connections. manyBytes replaces a larger MaxBodyBytes when the shared
+	// memory is calculated, because the product would overflow.
 	manyConnections, manyBytes = 1 << 30, 1 << 30
-	// mcpCall is about how many bytes an MCP call takes while it waits, without its body. mcpCopies is how many copies
-	// of the body the SDK keeps.
+	// mcpCall is about how many bytes of memory an MCP call takes while it waits, not counting its body. mcpCopies is
+	// how many copies of the body the MCP SDK keeps.
 	mcpCall, mcpCopies = 128 << 10, 4
 )
 
@@ -31,8 +32,9 @@ type openRequest struct {
 // openKey is the context's key for the openRequest.
 type openKey struct{}
 
-// Inside returns a context for an internal request, which this process makes to answer an open request. An internal
-// request takes no shares. Otherwise it could be refused in the middle of an admitted call.
+// Inside returns a context for an internal request: a request that this process makes in order to answer an open
+// request. An internal request takes no shares. If it took shares, it could be refused although the open request was
+// admitted.
 func Inside(ctx context.Context) context.Context {
 	return context.WithValue(ctx, openKey{}, (*openRequest)(nil))
 }

@@ -25,7 +25,7 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 
 // pageFile is a file of the page, ready to be sent.
 type pageFile struct {
-	plain, packed []byte // packed is compressed with gzip. It is nil if that is not smaller.
+	plain, packed []byte // packed is compressed with gzip. It is nil if gzip does not make the file smaller.
 	etag          string
 }
 
@@ -59,7 +59,7 @@ var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknogl
 	return files
 })
 
-// page is GET / and GET /assets/{name}. The first is the page, the second serves the files that it loads.
+// page is GET / and GET /assets/{name}. GET / returns the page. GET /assets/{name} returns a file that the page loads.
 func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	path := "/"
 	if asset := chi.URLParam(r, "name"); asset != "" {
@@ -80,7 +80,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Length", strconv.Itoa(len(data)))
 	}
 	h.Set("Content-Security-Policy", pagePolicy)
-	// A browser keeps the page, but asks for its ETag first: another daemon may have another page.
+	// A browser keeps the page, but checks the ETag before each use, because another daemon may have another page.
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", `"`+etag+`"`)
 	// The media types do not come from package mime, because its table depends on the machine.

@@ -52,8 +52,8 @@ func meaningOf(code council.Code) meaning {
 	return cmp.Or(table[code], meaning{http.StatusInternalServerError, "Internal error"})
 }
 
-// coded returns err in a form that callers may see. An error without a code is a defect of councild, so its text goes
-// only to the log.
+// coded returns err as an error that callers may see. If err has no code, it is a defect of councild, and callers see
+// only a general text. The text of err goes to the log.
 func coded(err error) *council.Error {
 	if e, ok := errors.AsType[*council.Error](err); ok {
 		return e
@@ -73,8 +73,8 @@ const (
 	maxText, shortText, maxTexts = 1 << 10, 150, 10_000
 )
 
-// bounded returns a copy of an error that names at most maxNamed problems, in texts of limited length. The limits are
-// needed because some texts repeat what the caller sent.
+// bounded returns a copy of an error that names at most maxNamed problems and has texts of limited length. The limits
+// are needed because some texts repeat what the caller sent.
 func bounded(e *council.Error) *council.Error {
 	b := *e
 	b.Fields = slices.Clone(e.Fields[:min(len(e.Fields), maxNamed)])
@@ -97,7 +97,8 @@ func bounded(e *council.Error) *council.Error {
 	return &b
 }
 
-// more returns the end of a detail, which says that n more problems are not named. It is "" if n is not positive.
+// more returns words to append to a detail. They say that n further problems are not named. If n is not positive, more
+// returns "".
 func more(n int) string {
 	if n <= 0 {
 		return ""
@@ -139,7 +140,7 @@ func problem(ctx context.Context, e *council.Error) council.Problem {
 func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
-	// Refusals are not logged: they are no failures, and an overloaded daemon makes many.
+	// Refusals are not logged, because they are not failures, and an overloaded daemon makes many.
 	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable ||
 		e.Code == council.CodeCancelled {
 		level := slog.LevelError
@@ -168,14 +169,15 @@ type ChatError struct {
 	Error council.OpenAIError `json:"error"`
 }
 
-// speaksOpenAI reports whether a request came to OpenAI's interface. It looks at the path, because a request can fail
-// before it has a route.
+// speaksOpenAI reports whether a request came to OpenAI's interface. It looks at the path and not at the route, because
+// a request can fail before it has a route.
 func speaksOpenAI(r *http.Request) bool {
 	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
 		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses"
 }
 
-// OpenAIError returns an error in OpenAI's shape. That shape has room for one field, so the message lists all fields.
+// OpenAIError returns an error in OpenAI's shape. The message lists all fields, because that shape has room for only
+// one field.
 func OpenAIError(e *council.Error) ChatError {
 	e = bounded(e)
 	body := council.OpenAIError{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
@@ -196,7 +198,7 @@ func OpenAIError(e *council.Error) ChatError {
 	return ChatError{body}
 }
 
-// setProblemHeaders adds the headers that tell a client whether, when and how to send the request again.
+// setProblemHeaders adds the headers from which a client learns whether, when and how to send the request again.
 func setProblemHeaders(h http.Header, r *http.Request, e *council.Error) {
 	if e.Code == council.CodeUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="councild"`)
@@ -214,8 +216,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return write(w, status, "application/json", v)
 }
 
-// write answers with v as JSON of this media type. It encodes v into a buffer first, because it cannot take back a
-// status that was sent.
+// write answers with v as JSON of this media type. It encodes v into a buffer before it sends the status, because a
+// status that was sent cannot be changed if the encoding fails.
 func write(w http.ResponseWriter, status int, media string, v any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -13,13 +13,13 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// The SDKs of OpenAI's interface repeat a failed request by themselves: openai-node twice, the AI SDK twice, and
-// LangChain six times. The AI SDK also repeats a stream that fails before any text. No header and no status stops all
-// of them, and each repetition would start and pay for a session. So for a while, the same request gets the same
-// failure.
+// For a while, the same request to OpenAI's interface gets the same failure again, because SDKs repeat a failed request
+// by themselves, and each repetition would start and pay for a session. openai-node repeats it twice, the AI SDK twice,
+// and LangChain six times. The AI SDK also repeats a stream that fails before any text. No header and no status stops
+// all of these SDKs.
 
-// repeatKey returns a hash of the owner, the path and the body of a request to OpenAI's interface. It returns "" if the
-// request has an Idempotency-Key, because that key already says which requests are the same.
+// repeatKey returns a hash of the owner, the path and the body of a request to OpenAI's interface. If the request has
+// an Idempotency-Key, repeatKey returns "", because the Idempotency-Key already says which requests are the same.
 func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 	if _, keyed := r.Header["Idempotency-Key"]; keyed {
 		return ""
@@ -28,8 +28,9 @@ func (a *API) repeatKey(r *http.Request, body [sha256.Size]byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replayed returns the ended session of an earlier request with the same repeatKey, or nil if a new session may begin.
-// If there is such a session, the header Councild-Replayed says so, and also the detail of a failure.
+// replayed returns the ended session of an earlier request with the same repeatKey. It returns nil if a new session may
+// begin. If replayed returns a session, it sets the header Councild-Replayed. If that session failed, the detail of the
+// failure also says that it is repeated.
 func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*sessions.Session, error) {
 	s, err := a.sessions.Repeated(r.Context(), key)
 	if s == nil || err != nil {
@@ -46,8 +47,8 @@ func (a *API) replayed(w http.ResponseWriter, r *http.Request, key string) (*ses
 	return s.Failed(&again), nil
 }
 
-// failureOf returns why a session has no result, in a form that its caller may see. A cancelled session gets a detail
-// that says who cancelled it and how much was paid.
+// failureOf returns the error that says why a session has no result, in a form that its caller may see. For a cancelled
+// session, the detail says who cancelled the session and how much was paid.
 func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *council.Session, err error) *council.Error {
 	failure := *coded(err)
 	failure.SessionID = s.ID
@@ -74,7 +75,7 @@ func (a *API) failureOf(ctx context.Context, s *sessions.Session, session *counc
 	return &failure
 }
 
-// paidFor returns a phrase for messages that says how many calls were paid, and what they cost if that is known.
+// paidFor returns a phrase for messages. It says how many calls were paid and, if it is known, how much the calls cost.
 func paidFor(calls int, u council.Usage) string {
 	if calls == 0 {
 		return "before any call was paid"

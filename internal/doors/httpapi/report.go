@@ -16,7 +16,8 @@ import (
 	"github.com/councild/councild/internal/render"
 )
 
-// maxReports is the most reports, leaderboards and estimates that are computed at once: each keeps a core busy.
+// maxReports is the most reports, leaderboards and estimates that are computed at once. They are limited because each
+// of them keeps a CPU core busy.
 const maxReports = 8
 
 // boundReports limits the reports that are computed at once to [maxReports]. A single caller gets half of the places.
@@ -44,7 +45,7 @@ func (a *API) placeForReport(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// records returns the query for the records that the parameters ask for.
+// records returns the query for the record store that the parameters describe.
 func (p *parameters) records() bias.Query {
 	return bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
@@ -138,8 +139,9 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 	return nil
 }
 
-// parameters reads the query of a URL and collects its problems. newParameters makes one. Each method that reads a
-// parameter makes its name known. After the last parameter, err returns all problems.
+// parameters reads the query of a URL and collects the problems of the query. newParameters returns a new one. Each
+// method that reads a parameter adds the name of the parameter to known. When all parameters are read, err returns all
+// problems.
 type parameters struct {
 	Problems
 	r     *http.Request
@@ -180,8 +182,8 @@ func (p *parameters) count(name string) *int {
 	return &n
 }
 
-// choice returns the value of a parameter that must be one of the values in known, or "" if it is missing. The argument
-// fix introduces the list of these values in an error.
+// choice returns the value of a parameter, or "" if the parameter is missing. The value must be one of those in known.
+// The argument fix holds the words before the list of allowed values in an error.
 func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
 	if value != "" && !slices.Contains(known, value) {
@@ -205,8 +207,9 @@ func (p *parameters) time(name string) time.Time {
 	return t
 }
 
-// format returns the form of the answer, which is one of the forms in known. The parameter format chooses it. Without
-// that parameter, the Accept header does. The default is the first form in known.
+// format returns the form of the answer, which is one of the forms in known. The parameter format chooses the form. If
+// that parameter is missing, the Accept header chooses it. If the header names none of the forms, format returns the
+// first form in known.
 func (p *parameters) format(known ...string) string {
 	if value := p.choice("format", "use", known); value != "" {
 		return value
@@ -218,8 +221,8 @@ func (p *parameters) format(known ...string) string {
 	return known[slices.Index(media, accepted(p.r, media...))]
 }
 
-// accepted returns the first media type in the Accept header that is one of the types in known. The default is the
-// first type in known. It ignores the weights of the header.
+// accepted returns the first media type in the Accept header that is one of the types in known. If the header has no
+// such type, or has */* before it, accepted returns the first type in known. It ignores the weights in the header.
 func accepted(r *http.Request, known ...string) string {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		media, _, _ := mime.ParseMediaType(part)
@@ -233,8 +236,8 @@ func accepted(r *http.Request, known ...string) string {
 	return known[0]
 }
 
-// err returns all problems as one error, sorted by parameter, or nil if there are none. It must be called after all
-// parameters were read, because it refuses all other parameters as unknown.
+// err returns all problems as one error, sorted by parameter, or nil if there are no problems. It must be called after
+// all parameters were read, because it reports every parameter that was not read as unknown.
 func (p *parameters) err() error {
 	for _, name := range slices.Sorted(maps.Keys(p.query)) {
 		if !slices.Contains(p.known, name) {

@@ -79,7 +79,7 @@ func (a *API) session(w http.ResponseWriter, r *http.Request) error {
 	return sendSession(w, s)
 }
 
-// sendSession sends a session. If the session runs, it sends what is known so far.
+// sendSession sends a session. If the session still runs, the parts that are not known yet are missing.
 func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	body, err := s.JSON()
 	if err != nil {

@@ -2,13 +2,13 @@ package httpapi
 
 import "sync"
 
-// shares are places that callers share, so that a caller that takes many leaves some to the others. A caller gets a
-// place only while it holds fewer places than are free. So the first caller can take half of the places, the next
-// caller half of the rest, and so on. newShares makes them.
+// shares are places that callers share, so that a caller with many places leaves some to the others. A caller gets a
+// place only while it holds fewer places than are free. The first caller can take half of the places, the next caller
+// half of the rest, and so on. newShares returns new shares.
 type shares struct {
 	mu   sync.Mutex // guards the other fields
 	free int
-	held map[any]int // places by caller. Callers that hold none have no entry.
+	held map[any]int // places by caller. Callers without places have no entry.
 }
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }

@@ -52,8 +52,8 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// estimate is POST /v1/council/estimate. It returns what the same body would cost at POST /v1/council. It takes a place
-// for a report, because it takes much work to check a schema.
+// estimate is POST /v1/council/estimate. It returns what a session with the same body would cost at POST /v1/council.
+// It takes a place for a report, because checking a schema takes much work.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// heartbeat is the longest silence on a stream. After that the daemon sends a comment, so that proxies do not close
-	// the connection.
+	// heartbeat is the longest silence on a stream. After heartbeat the daemon sends a comment, so that proxies do not
+	// close the connection.
 	heartbeat = 15 * time.Second
-	// writeTimeout is how long a client may take to read maxWrite bytes. After that the daemon closes its connection.
-	// A slow client costs no memory, because its stream reads from the log of the session.
+	// writeTimeout is how long a client may take to read maxWrite bytes. A client that takes longer loses its
+	// connection. Until then a slow client costs no memory, because its stream reads from the log of the session.
 	writeTimeout = 30 * time.Second
 	// maxWrite is how many bytes a client must read within writeTimeout. A stream also has a buffer of this size.
 	maxWrite = 64 << 10
@@ -44,8 +44,9 @@ func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
 }
 
 // Stream sends server-sent events. It calls send, which writes all events that are ready and returns a channel. When
-// that channel is closed, Stream calls send again. It returns when the channel is nil, or when the client is gone or
-// does not read. If send panics, Stream cuts the connection, because an error document cannot follow what was sent.
+// that channel is closed, Stream calls send again. Stream returns when send returns a nil channel, or when the client
+// is gone or does not read. If send panics, Stream cuts the connection, because an error document cannot follow events
+// that were already sent.
 func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -85,8 +86,8 @@ func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufi
 	}
 }
 
-// pacedWriter writes to a client, which has writeTimeout to read each maxWrite bytes. After an error it writes nothing
-// more.
+// pacedWriter writes to a client. The client has writeTimeout to read each maxWrite bytes. After an error, pacedWriter
+// writes nothing more.
 type pacedWriter struct {
 	w          io.Writer
 	controller *http.ResponseController
@@ -110,7 +111,7 @@ func (p *pacedWriter) Write(data []byte) (int, error) {
 	return len(data) - len(rest), p.err
 }
 
-// flush sends the written bytes. If there are none, it still sends the headers of the response.
+// flush sends the bytes that were written. Even if no bytes were written, it sends the headers of the response.
 func (p *pacedWriter) flush() error {
 	if p.begin() {
 		p.left = 0
@@ -119,7 +120,7 @@ func (p *pacedWriter) flush() error {
 	return p.err
 }
 
-// begin sets a deadline, unless one is set. It returns false after an error.
+// begin sets a deadline if no deadline is set. It returns false after an error.
 func (p *pacedWriter) begin() bool {
 	if p.left == 0 && p.err == nil {
 		p.left = maxWrite
