@@ -57,9 +57,9 @@ func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 }
 
 // Begin begins the session that a request asks for. First it reads the body into the struct that body points to.
-// Unknown fields have no effect. Then it calls asked, which returns the submission and adds the problems of the request
-// to p. If the body has problems and asked returns an error, Begin reports the fields of that error as further
-// problems. If the same request failed before, Begin may return the same failure again (replay.go).
+// Unknown fields have no effect. Then it calls the function asked, which returns the submission and adds the problems
+// of the request to p. If the body has problems and asked returns an error, Begin reports the fields of that error as
+// further problems. If the same request failed before, Begin may return the same failure again (replay.go).
 func (a *API) Begin(
 	w http.ResponseWriter, r *http.Request, body any, asked func(p *Problems) (council.Submission, error),
 ) (*sessions.Session, error) {

@@ -291,7 +291,7 @@ func (f *form) list(v reflect.Value, data []byte) {
 }
 
 // refuse adds a problem at the place that is being read, or where the steps lead from there. After maxNamed problems it
-// only counts further ones, and does not call words to get their text.
+// only counts further ones, and does not call the function words to get their text.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	if f.Full() {
 		f.count++

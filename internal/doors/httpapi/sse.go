@@ -43,10 +43,10 @@ func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
 	_, _ = out.WriteString("\n\n")
 }
 
-// Stream sends server-sent events. It calls send, which writes all events that are ready and returns a channel. When
-// that channel is closed, Stream calls send again. Stream returns when send returns a nil channel, or when the client
-// is gone or does not read. If send panics, Stream cuts the connection, because an error document cannot follow events
-// that were already sent.
+// Stream sends server-sent events. It calls the function send, which writes all events that are ready and returns a
+// channel. When that channel is closed, Stream calls send again. Stream returns when send returns a nil channel, or
+// when the client is gone or does not read. If send panics, Stream cuts the connection, because an error document
+// cannot follow events that were already sent.
 func (a *API) Stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
