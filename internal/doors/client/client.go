@@ -23,11 +23,11 @@ const (
 	// cancellation of a session.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping, and also how long the
-	// reply to the ping may take. Together the two times are shorter than maxSilence.
+	// pingAfter is how long an HTTP/2 connection may be silent before the client sends a ping. The reply to the ping
+	// may take as long again. Together the two times are shorter than maxSilence.
 	pingAfter = 15 * time.Second
-	// maxProblem is how many bytes of a problem document are read. maxDocument is the limit for any other document
-	// and for one line of events. The longest such line holds a whole session.
+	// maxProblem is the most bytes of a problem document that are read. maxDocument is the most bytes of any other
+	// document, and of one line in a stream of events. The longest such line holds a whole session.
 	maxProblem  = 1 << 20
 	maxDocument = 256 << 20
 )
@@ -63,15 +63,15 @@ func New(o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.o.HTTP.CloseIdleConnections() }
 
-// Error is an unexpected response, or the failure of a session.
+// Error says that a response was not the expected one, or that a session failed.
 type Error struct {
 	What string // "the daemon answered 404 Not Found" or "the session failed"
 	// Status is the HTTP status, or 0 for the failure of a session.
 	Status int
 	// Redirect is the scheme and the host to which a response redirects, or "".
 	Redirect string
-	// Cause is the error in the problem document. It is nil if the response has no problem document. Then a program
-	// that is not a daemon has answered.
+	// Cause is the error in the problem document. If the response has no problem document, Cause is nil: then the
+	// program that answered is not a daemon.
 	Cause *council.Error
 }
 
@@ -91,14 +91,14 @@ func (e *Error) Unwrap() error {
 	return e.Cause
 }
 
-// CancelledError says that the context of Ask ended, and that Ask therefore cancelled the session.
+// CancelledError says that Ask cancelled the session because the context of Ask ended.
 type CancelledError struct{ SessionID string }
 
 // Error implements error.
 func (e CancelledError) Error() string { return "session " + e.SessionID + " was cancelled" }
 
-// Ask starts a session in the background and watches it to its end. If ctx ends before that, Ask cancels the
-// session and returns a CancelledError, unless the session has ended meanwhile.
+// Ask starts a session in the background and watches it to its end. If ctx ends first, Ask cancels the session and
+// returns a CancelledError. If the session has ended meanwhile, Ask cancels nothing.
 func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
 	// If ctx could cut off the start, the session could continue without an observer.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
@@ -126,7 +126,7 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 	return nil, CancelledError{started.ID}
 }
 
-// Start starts a session in the background. Its errors from the daemon match *Error.
+// Start starts a session in the background. If the daemon answers with an error, the error of Start matches *Error.
 func (c *Client) Start(ctx context.Context, s council.Submission) (started council.Summary, err error) {
 	s.Background = true
 	if started, err = c.StartOnce(ctx, "", s); err != nil {
@@ -165,7 +165,7 @@ func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 }
 
 // List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. The result
-// more says that there are older sessions.
+// more says that older sessions match too.
 func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {
 	var list struct {
 		Sessions []council.Summary `json:"sessions"`
@@ -175,7 +175,7 @@ func (c *Client) List(ctx context.Context, query url.Values) (sessions []council
 	return list.Sessions, list.More, err
 }
 
-// Session returns a session with what is known so far.
+// Session returns a session. If the session still runs, the parts that are not known yet are missing.
 func (c *Client) Session(ctx context.Context, id string) (*council.Session, error) {
 	var s council.Session
 	if err := c.call(ctx, http.MethodGet, Path(id), nil, http.StatusOK, &s); err != nil {

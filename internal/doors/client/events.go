@@ -21,8 +21,8 @@ const (
 	// maxSilence is how long a stream of events may be silent before its connection counts as broken. The daemon
 	// sends a comment every 15 s.
 	maxSilence = 45 * time.Second
-	// maxResumes is how often in a row a stream is resumed without a new event, before Watch gives up. The pause
-	// before each of them doubles from minPause to maxPause. Together the pauses take 21 seconds.
+	// maxResumes is how often in a row Watch resumes a stream without getting a new event, before it gives up. The
+	// pause before each resume doubles from minPause to maxPause. Together the pauses take 21 seconds.
 	maxResumes = 9
 	minPause   = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -36,9 +36,9 @@ type LoggedEvent struct {
 	council.Entry
 }
 
-// place returns the position of an event in its session, as numbers that slices.Compare orders. An event id is the
-// number of an entry in the session's log. A point and a second number may follow: how many characters of the text that
-// follows this entry have come so far. For any other id, place returns nil, which comes before all positions.
+// place returns the position of an event in its session, as numbers that slices.Compare orders. The id of an event
+// holds these numbers with points between them (sessions.Position.Append). For any other id, place returns nil, which
+// comes before all positions.
 func place(id string) (numbers []int) {
 	for part := range strings.SplitSeq(id, ".") {
 		n, err := strconv.Atoi(part)
@@ -50,8 +50,8 @@ func place(id string) (numbers []int) {
 	return numbers
 }
 
-// ReadEvents yields the events of a stream. If the stream breaks, the error comes last, and
-// the event that was cut off is not yielded. A stream that ends normally yields no error.
+// ReadEvents yields the events of a stream. A stream that ends normally yields no error. If the stream breaks, the last
+// yield has the error. The event that was cut off is not yielded.
 func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 	return func(yield func(LoggedEvent, error) bool) {
 		lines := bufio.NewScanner(stream)
@@ -82,8 +82,8 @@ func ReadEvents(stream io.Reader) iter.Seq2[LoggedEvent, error] {
 	}
 }
 
-// Watch passes each event of a session to the observer once. It uses as many connections as it needs, and returns the
-// session at its end. If the session failed, the error is an *Error.
+// Watch passes each event of a session to the observer once, and returns the session when it has ended. If a connection
+// breaks, Watch continues on a new one. If the session failed, the error is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
 	seen := "0" // No event has the id 0.
 	pause := minPause
@@ -113,7 +113,7 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 }
 
 // watch reads events over one connection. It begins after the event with the id in seen. The result broken says that
-// the connection failed, so that another connection may bring more events.
+// the connection failed, and that another connection may bring more events.
 func (c *Client) watch(
 	ctx context.Context, id string, seen *string, o council.Observer,
 ) (s *council.Session, broken bool, err error) {
