@@ -23,7 +23,7 @@ type caller struct {
 // callerKey is the key of the caller in a context.
 type callerKey struct{}
 
-// InProcess returns a transport that hands requests to a handler in this process, as if they had come over a
+// InProcess returns a transport that passes requests to a handler in this process, as if the requests had come over a
 // connection. If the context of a request holds a caller of POST /mcp, the handler receives the request with that
 // caller's token, address and request id.
 func InProcess(handler http.Handler) http.RoundTripper { return inProcess{handler} }
@@ -35,8 +35,8 @@ type inProcess struct{ handler http.Handler }
 //
 //nolint:contextcheck // the handler has a context of its own
 func (p inProcess) RoundTrip(sent *http.Request) (*http.Response, error) {
-	// The handler's context ends with the sender's context, but inherits nothing else from it, because the sender's
-	// context holds the routing of another request.
+	// The handler's context ends when the sender's context ends. It inherits nothing else, because the sender's context
+	// holds the routing of another request.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	end := context.AfterFunc(sent.Context(), func() { cancel(context.Cause(sent.Context())) })
 	received := sent.Clone(ctx)
@@ -90,8 +90,8 @@ func (c closer) Close() error {
 	return c.PipeReader.Close()
 }
 
-// response is the http.ResponseWriter of a response in this process. There is no connection, so deadlines and
-// flushes have no effect.
+// response is the http.ResponseWriter of a response in this process. Deadlines have no effect, because there is no
+// connection. A flush only begins the response.
 type response struct {
 	header http.Header
 	once   sync.Once

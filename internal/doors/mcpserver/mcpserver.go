@@ -1,7 +1,7 @@
-// Package mcpserver offers a council to programs that speak the Model Context Protocol, such as editors and agents.
-// It handles POST /mcp, and serves a client on stdio. Each tool call becomes a request to councild's own HTTP
-// interface, with the token of the caller, so that limits, costs and errors are the same everywhere. The SDK
-// implements the protocol, package client sends the requests, and package httpapi serves them.
+// Package mcpserver offers a council to programs that speak the Model Context Protocol, such as editors and agents. It
+// handles POST /mcp, and serves a client on stdio. Each tool call becomes a request to councild's own HTTP interface
+// with the token of the caller. So limits, costs and errors are the same as for other clients. The SDK implements the
+// protocol, package client sends the requests, and package httpapi serves the requests.
 package mcpserver
 
 import (
@@ -30,8 +30,8 @@ import (
 // Options are the settings of a Server. Daemon and Log are required.
 type Options struct {
 	Daemon client.Options // how to reach the daemon; see InProcess for one in this process
-	// Explain puts the error of a request into words for the person who set up the daemon's address and token. If
-	// it is nil, errors stay as they are.
+	// Explain returns the error of a request in words for the person who set up the daemon's address and token. If
+	// Explain is nil, errors stay as they are.
 	Explain  func(error) error
 	Settings council.SettingNames // names of settings, for messages
 	Version  string
@@ -50,7 +50,7 @@ type Server struct {
 	stop     func()
 }
 
-// instructions tell a model what the server is for. Clients show them to the model.
+// instructions tell a model how to use the server. Clients show the instructions to the model.
 const instructions = `A council of several language models answers a question, reviews and ranks the anonymised answers, ` +
 	`and a chairman writes the final one. It takes minutes and costs several model calls: ask it what is worth that, ` +
 	`with everything in the question that it has to know. It sees nothing of this conversation. ` +
@@ -129,8 +129,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(&httpAnswer{ResponseWriter: w, message: m}, r)
 }
 
-// Serve serves one client, line by line, until in or ctx ends. It answers an invalid line with an error, and reads
-// the next one.
+// Serve serves one client, line by line, until in or ctx ends. If a line is invalid, Serve answers with an error and
+// reads the next line.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	answers := &lines{w: out}
 	checked, on := io.Pipe()
@@ -143,8 +143,8 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// Stop ends the wait of every call. The result of such a call is the session with what is known so far. Stop is for a
-// daemon that shuts down while its sessions continue on another node.
+// Stop ends the wait of every call. Such a call returns the session with what is known so far. A daemon calls Stop when
+// it shuts down while its sessions continue on another node.
 func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.
@@ -186,7 +186,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// maxError is the size of the longest error of a tool, in bytes. The SDK's own errors repeat the arguments.
+// maxError is the size of the longest error of a tool, in bytes. Errors are limited because the SDK's own errors repeat
+// the arguments.
 const maxError = 4000
 
 // withRemedy cuts the error of a tool to its limit. If the SDK found the arguments invalid, it adds a remedy.
@@ -198,8 +199,8 @@ func withRemedy(text string) string {
 	return short(text) + remedy
 }
 
-// leaveOut removes arguments that are null, because the SDK takes them for values of a wrong type. It refuses
-// arguments that are not an object. For a tool that needs no argument, null counts as an empty object.
+// leaveOut removes arguments that are null, because the SDK reads null as a value of a wrong type. It refuses arguments
+// that are not an object. For a tool that needs no argument, null counts as an empty object.
 func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	if string(params.Arguments) == "null" && s.optional[params.Name] {
 		params.Arguments = nil
@@ -225,8 +226,8 @@ func (s *Server) leaveOut(params *mcp.CallToolParamsRaw) error {
 	return err
 }
 
-// describeCouncils changes the list of tools: in the tool council, the description of the argument council then names
-// the councils that the caller may ask.
+// describeCouncils changes the list of tools. It adds the names of the councils that the caller may ask to the
+// description of one argument: the argument council of the tool council.
 func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
@@ -248,11 +249,11 @@ func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// maxDescribed is how many councils the list of tools names at most. Models read all of it.
+// maxDescribed is the most councils that the list of tools names. The list is kept short because models read all of it.
 const maxDescribed = 20
 
-// councils names the councils that the caller may ask, with their members. It returns "" if the daemon does not
-// list them.
+// councils returns a sentence that names the councils that the caller may ask, with their members. It returns "" if the
+// daemon returns no list of councils.
 func (s *Server) councils(ctx context.Context) string {
 	var list struct {
 		Councils []struct {
@@ -320,7 +321,7 @@ func askCouncil(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResul
 	}, nil
 }
 
-// explain puts the error of a request into words for the model that called a tool, and for the person who uses the
+// explain returns the error of a request in words for the model that called a tool, and for the person who uses the
 // model.
 func (s *Server) explain(err error) error {
 	if refusal, ok := errors.AsType[*council.Error](err); ok && len(refusal.Fields) > 0 {

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// maxDepth is how many levels of JSON a message may have. The SDK reads each level again for the level above, so it
-	// needs seconds for a megabyte with a thousand levels.
+	// maxDepth is the most levels of JSON in a message. The SDK reads the content of each level again for the level
+	// above, so a megabyte with a thousand levels would take seconds.
 	maxDepth = 32
-	// maxID is the size of the longest id or progress token, in bytes. Answers repeat them.
+	// maxID is the size of the longest id or progress token, in bytes. Both are limited because answers repeat them.
 	maxID = 1000
-	// maxInteger is the largest integer that the SDK keeps exactly, because it reads numbers as floats.
+	// maxInteger is the largest integer that the SDK keeps exactly. The SDK reads numbers as floats.
 	maxInteger = 1<<53 - 1
 	// maxAnswer is the size of the largest message with an error, in bytes.
 	maxAnswer = 64 << 10
@@ -33,15 +33,15 @@ const (
 	maxLine = mcp.DefaultMaxLineLength
 )
 
-// message holds the parts of a message that are read before the SDK reads it.
+// message holds the parts of a message that this package reads before the SDK reads the message.
 type message struct {
 	id     json.RawMessage // nil if there is no id that can be repeated exactly
 	method string
 }
 
-// check reads a message strictly, and says what is wrong with it. The SDK ignores text after the JSON, takes the
-// last one of doubled fields, and rounds ids. On stdio it would end the connection at the first message that it
-// cannot read.
+// check reads a message strictly, and says what is wrong with it. The SDK is not strict: it ignores text after the
+// JSON, uses the last value of a field that occurs twice, and rounds ids. On stdio the SDK would end the connection at
+// the first message that it cannot read.
 func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	invalid := func(format string, args ...any) (message, *jsonrpc.Error) {
 		return m, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
@@ -74,7 +74,7 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	}
 	if name, ok := doubled(text); ok {
 		if name == "id" {
-			m.id = nil // It is unknown which one counts.
+			m.id = nil // It is unknown which id counts.
 		}
 		return invalid("the field %q stands more than once; give it once", short(name))
 	}
@@ -96,7 +96,8 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	return m, nil
 }
 
-// badID returns the name of an id in the parameters of a message, if that id is not valid.
+// badID looks for an id that is not valid in the parameters of a message. It returns the name of the id, and true if
+// there is one.
 func badID(params json.RawMessage) (name string, ok bool) {
 	for name, value := range map[string]json.RawMessage{
 		"requestId":     member(params, "requestId"),
@@ -109,8 +110,7 @@ func badID(params json.RawMessage) (name string, ok bool) {
 	return "", false
 }
 
-// exact reports whether an id, or a progress token, is a string or an integer that the SDK repeats
-// exactly.
+// exact reports whether an id, or a progress token, is a string or an integer that the SDK repeats exactly.
 func exact(id json.RawMessage) bool {
 	if len(id) > maxID {
 		return false
@@ -130,7 +130,7 @@ func member(object json.RawMessage, name string) json.RawMessage {
 	return members[name]
 }
 
-// deeper reports whether JSON has more levels than allowed.
+// deeper reports whether a JSON text has more levels than the argument levels.
 func deeper(text []byte, levels int) bool {
 	depth := 0
 	quoted := false
@@ -188,7 +188,7 @@ func doubled(text []byte) (name string, found bool) {
 	}
 }
 
-// refusal returns an error as a message. Its id is null if the id of the request is not known.
+// refusal returns an error as a message. If the id of the request is not known, the id of the message is null.
 func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
 	data, err := json.Marshal(struct {
 		Version string          `json:"jsonrpc"`
@@ -201,8 +201,9 @@ func refusal(id json.RawMessage, wrong *jsonrpc.Error) []byte {
 	return data
 }
 
-// bounded returns a message, or an event that holds a message. If the message is an error that is too large, bounded
-// cuts the text of the error, because the errors of the SDK repeat what the client sent.
+// bounded returns text, which is a message or an event that holds a message. If the message is an error that is too
+// large, bounded cuts the text of the error. Errors can be too large because the errors of the SDK repeat what the
+// client sent.
 func bounded(text []byte) []byte {
 	if len(text) <= maxAnswer {
 		return text
@@ -233,11 +234,11 @@ func short(text string) string {
 type httpAnswer struct {
 	http.ResponseWriter
 	message
-	// status is the HTTP status of an error in plain text, until the text comes. Otherwise it is 0.
+	// status is the HTTP status of an error in plain text whose text was not written yet. Otherwise it is 0.
 	status int
 }
 
-// Unwrap is what http.ResponseController looks for.
+// Unwrap is called by http.ResponseController.
 func (a *httpAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -298,8 +299,8 @@ func (l *lines) Write(text []byte) (int, error) {
 // Close implements io.Closer.
 func (*lines) Close() error { return nil }
 
-// pass writes valid messages to the writer on, one on each line. It answers all other messages with an error, on the
-// writer out. It returns when the reader in ends.
+// pass reads messages from the reader in until it ends. It writes each valid message to the writer on, as one line. It
+// answers every other message with an error on the writer out.
 func pass(in io.Reader, on, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
@@ -331,7 +332,7 @@ func pass(in io.Reader, on, out io.Writer) error {
 	}
 }
 
-// readLine reads a line, and skips the rest of a line that is too long.
+// readLine reads a line. If the line is too long, readLine skips it and returns tooLong.
 func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// joinedFor is how long after its end a session still answers the same question.
+	// joinedFor is how long after its end a session still answers the same question again.
 	joinedFor = 10 * time.Minute
-	// beat is the pause after which progress is reported although nothing has happened.
+	// beat is the pause between reports of progress while nothing new happens.
 	beat = 10 * time.Second
-	// endWait is how long to wait for the end of a cancelled session, or for the last event of a session that has
-	// ended.
+	// endWait is how long to wait for the end of a cancelled session, or for the last event of an ended session.
 	endWait = 10 * time.Second
 )
 
@@ -42,12 +41,12 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	return s.await(ctx, r, started.ID, in.Wait)
 }
 
-// begin returns a session for a question. If an earlier session of that question runs, or ended well within joinedFor,
-// begin returns that session. Otherwise, or if fresh is true, it begins a new one. The first session of a question has
-// an Idempotency-Key that is derived from the question. The key of each later session is derived from the key and the
-// id of the session before it. So the daemon itself finds the last session, and two calls at once begin only one
-// session. It does not matter which node is asked, or whether the process that asked before still runs. If the daemon
-// no longer keeps a session, the chain of keys ends there, and the question is asked again.
+// begin returns a session for a question. It returns an earlier session of the same question if that session runs, or
+// ended well within joinedFor. Otherwise, or if fresh is true, it begins a new session. The first session of a question
+// has an Idempotency-Key that is derived from the question. The key of each later session is derived from the key and
+// the id of the session before it. With these keys the daemon itself finds the last session, on any node and for any
+// process, and two calls at once begin only one session. If the daemon no longer keeps a session, the chain of keys
+// ends at that session, and the question is asked again.
 func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool)
 	}
 }
 
-// joins reports whether a session still answers its question when the question is asked again.
+// joins reports whether a session is also the answer if its question is asked again.
 func joins(s council.Summary) bool {
 	switch s.Status {
 	case council.StatusRunning:
@@ -82,8 +81,8 @@ func joins(s council.Summary) bool {
 	}
 }
 
-// await waits at most the given number of seconds for the end of a session. It returns the session with what is
-// known then.
+// await waits at most the given number of seconds for the end of a session. Then it returns the session with what is
+// known so far.
 func (s *Server) await(
 	ctx context.Context, r *mcp.CallToolRequest, id string, seconds int,
 ) (*mcp.CallToolResult, ToolResult, error) {
@@ -155,8 +154,8 @@ func (s *Server) cancel(
 	return shown, result, err
 }
 
-// progress reports the progress of a session to the client that waits for it. Each report has a number that is larger
-// than the number in the report before: how many calls have ended, plus a fraction for the next call.
+// progress reports the progress of a session to the client that waits for the session. Each report has a larger number
+// than the report before it. The number is how many calls have ended, plus a fraction for the next call.
 type progress struct {
 	tell func(done, total float64, message string)
 	stop func() // ends the reports
@@ -172,7 +171,7 @@ type progress struct {
 	beats   int // reports since a call ended
 }
 
-// report begins to report the progress of a session, if the client asked for that.
+// report begins to report the progress of a session. If the client sent no progress token, nothing is reported.
 func (s *Server) report(ctx context.Context, r *mcp.CallToolRequest, id string) *progress {
 	p := &progress{id: id, begun: time.Now(), tell: func(float64, float64, string) {}, stop: func() {}}
 	token := r.Params.GetProgressToken()
@@ -211,7 +210,7 @@ func (p *progress) Observe(e council.Event) {
 	defer p.mu.Unlock()
 	landed := p.landed
 	switch data := e.Data.(type) {
-	case council.AnswerDelta, council.Delta: // About ten of them come each second.
+	case council.AnswerDelta, council.Delta: // About ten such events come each second.
 		return
 	case council.Started:
 		p.members = len(data.Models)

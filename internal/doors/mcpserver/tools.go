@@ -16,8 +16,8 @@ import (
 	"github.com/councild/councild/internal/render"
 )
 
-// defaultWait and maxWait are how long a call waits for the end of a session, in seconds. Many clients give up
-// after a minute.
+// defaultWait is how long a call waits for the end of a session by default, in seconds. maxWait is the longest wait
+// that a call may ask for. Many clients give up after a minute.
 const (
 	defaultWait = 50
 	maxWait     = 600
@@ -126,11 +126,11 @@ func (s *Server) addTools() {
 	}, "/v1/leaderboard", func(l bias.Leaderboard) []byte { return render.Leaderboard(l, s.o.Settings) })
 }
 
-// schema returns the schema of a type. Each function in the argument changes may change the schemas of the fields.
+// schema returns the schema of the type T. Each function in changes may change the schemas of the fields.
 func schema[T any](changes ...func(fields map[string]*jsonschema.Schema)) *jsonschema.Schema {
 	made, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic(err) // It is a defect of the type, which every start would show.
+		panic(err) // The type has a defect. Every start of the program would panic.
 	}
 	for _, change := range changes {
 		change(made.Properties)
@@ -144,7 +144,8 @@ func document(name string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Description: "The schema " + name + " in /openapi.yaml of the daemon."}
 }
 
-// addReport adds a tool that gets a document from the daemon. The tool returns the document, and also its text.
+// addReport adds a tool that gets a document from the daemon. The tool returns the document as structured data and as
+// text.
 func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byte) {
 	tool.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
 	s.optional[tool.Name] = true
@@ -190,14 +191,14 @@ func resultOf(s *council.Session) ToolResult {
 		r.Ranking = append(r.Ranking, Ranked{Rank: st.FinalRank, Model: st.Model, Score: st.BordaNormalized})
 	}
 	if s.Status == council.StatusRunning {
-		// What has been spent so far says little, and would look like the whole cost.
+		// The cost so far is left out, because it would look like the whole cost.
 		r.CostUSD = nil
 		r.Next = new(fmt.Sprintf("call council_result with session_id %q", s.ID))
 	}
 	return r
 }
 
-// toolResult returns a result as text, for models that do not read the structure. It also holds a link to the whole
+// toolResult returns a result as text, for models that do not read structured data. It also returns a link to the whole
 // session.
 func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
