@@ -27,8 +27,8 @@ type ChatRequest struct {
 	MaxTokens           *float64        `json:"max_tokens,omitempty"`
 	MaxCompletionTokens *float64        `json:"max_completion_tokens,omitempty"`
 	ResponseFormat      *ResponseFormat `json:"response_format,omitempty"`
-	// A council does not support the remaining fields, and refuses them. But it may ignore tools if the request does
-	// not require a call.
+	// The remaining fields are refused, because a council does not support them. But tools may be ignored if the
+	// request does not require a call.
 	N                *int64          `json:"n,omitempty"`
 	Tools            json.RawMessage `json:"tools,omitempty"`
 	ToolChoice       json.RawMessage `json:"tool_choice,omitempty"`
@@ -40,7 +40,7 @@ type ChatRequest struct {
 	WebSearchOptions json.RawMessage `json:"web_search_options,omitempty"`
 }
 
-// EndUser names the person for whom a program asks. If both fields are set, SafetyIdentifier counts.
+// EndUser names the person for whom a program asks. If both fields are set, SafetyIdentifier is used.
 type EndUser struct {
 	User             string `json:"user,omitempty"` // OpenAI's older name for SafetyIdentifier
 	SafetyIdentifier string `json:"safety_identifier,omitempty"`
@@ -59,8 +59,8 @@ func (e EndUser) addUser(r *council.Request, p *httpapi.Problems) {
 	})
 }
 
-// Sampling holds the sampling options of a single model. They have no effect on a council. checkSampling checks them,
-// because OpenAI refuses wrong values.
+// Sampling holds the sampling options of a single model. The options have no effect on a council. checkSampling still
+// checks the options, because OpenAI refuses wrong values.
 type Sampling struct {
 	Temperature      *float64 `json:"temperature,omitempty"`       // 0 to 2
 	TopP             *float64 `json:"top_p,omitempty"`             // 0 to 1
@@ -88,7 +88,7 @@ func (s Sampling) checkSampling(p *httpapi.Problems) {
 	}
 }
 
-// checkLimit refuses a token limit below 1. It accepts -1, because some programs send that for no limit.
+// checkLimit refuses a token limit below 1. It accepts -1, because some programs send -1 for no limit.
 func checkLimit(p *httpapi.Problems, field string, tokens *float64) {
 	if tokens != nil && *tokens < 1 && *tokens != -1 {
 		p.Add(field, "the number is out of range", "give 1 or more, or leave "+field+" out: it has no effect")
@@ -110,7 +110,7 @@ type ChatMetadata struct {
 type ResponseFormat struct {
 	Type       string      `json:"type"`                  // "text", "json_object" or "json_schema"
 	JSONSchema *JSONSchema `json:"json_schema,omitempty"` // holds the schema for "json_schema"
-	// Schema is the field that other providers use for the schema. It also gives "json_object" a schema.
+	// Schema is where other providers have the schema. It also gives a schema to the type "json_object".
 	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
@@ -131,9 +131,9 @@ const (
 // anyObject is the schema for "json_object" if the request has no schema.
 const anyObject = `{"type":"object"}`
 
-// ask sets the output format of r, and adds its problems to p. The argument kind is the type of the format. Problems
-// name two places in the body: the argument place is the place of the format, and inside is the place of the object
-// with the schema.
+// ask sets the output format of r, and adds the problems of the format to p. The argument kind is the type of the
+// format. A problem names a place in the body. The argument place is the place of the format, and inside is the place
+// of the object with the schema.
 func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, inside string) {
 	switch kind {
 	case "", formatText:
@@ -154,9 +154,9 @@ func (f JSONSchema) ask(r *council.Request, p *httpapi.Problems, kind, place, in
 	}
 }
 
-// bodyPlace returns the place in the body for a field of council.Request, so that problems name the field that the
-// caller sent. The argument messages is the place of the conversation in the body, and format is the place of the
-// output format.
+// bodyPlace returns the place in the body for a field of council.Request, because problems must name the field that the
+// caller sent. The argument messages is the place of the conversation in the body. The argument format is the place of
+// the output format.
 func bodyPlace(field, messages, format string, talk conversation) string {
 	if place, ok := talk.place(field, messages); ok {
 		return place
@@ -219,7 +219,7 @@ type ChatPart struct {
 	Refusal string `json:"refusal,omitempty"` // set in place of Text if Type is "refusal"
 }
 
-// request returns the council's request, and adds to p everything in c that a council does not support.
+// request returns the council's request. It adds a problem to p for everything in c that a council does not support.
 func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // On other servers -1 means a random seed.
@@ -265,8 +265,9 @@ func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	return r
 }
 
-// askTools sets r.Tools if the request offers tools, so that the council's policy refuses or ignores them. It refuses a
-// choice that requires a call. If the choice is "none", no tool would be called, so there is nothing to ignore.
+// askTools sets r.Tools if the request offers tools. The council's policy then refuses or ignores the tools. If the
+// choice is "none", askTools does not set r.Tools, because no tool would be called. A choice that requires a call
+// becomes a problem.
 func askTools(
 	p *httpapi.Problems, r *council.Request,
 	field string, tools json.RawMessage, choiceField string, choice json.RawMessage,
@@ -275,10 +276,10 @@ func askTools(
 	if given(choice) && json.Unmarshal(choice, &mode) != nil {
 		var object struct {
 			Type    string `json:"type"`
-			Mode    string `json:"mode"` // where Responses has the mode
+			Mode    string `json:"mode"` // holds the mode in Responses
 			Allowed struct {
 				Mode string `json:"mode"`
-			} `json:"allowed_tools"` // where chat completions have the mode
+			} `json:"allowed_tools"` // holds the mode in chat completions
 		}
 		mode = "named"
 		if json.Unmarshal(choice, &object) == nil {
@@ -314,8 +315,8 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	return r
 }
 
-// refusal is a problem for a field that a council does not support. The field "is" says whether a request has this
-// problem.
+// refusal is a possible problem of a field that a council does not support. A request has the problem if the field "is"
+// is true.
 type refusal struct {
 	is                  bool
 	field, message, fix string
@@ -334,8 +335,8 @@ func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
 }
 
-// unreadable refuses a part or item that is not text, unless its place already has a problem. The argument "is" holds
-// the type of the part or item.
+// unreadable adds a problem for a part or item that is not text, unless its place already has a problem. The argument
+// "is" holds the type of the part or item.
 func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
 	if p.Full() {
 		p.Add("", "", "") // A further problem is only counted.
@@ -371,8 +372,8 @@ func (d door) chat(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.WriteJSON(w, http.StatusOK, whole)
 }
 
-// noteLine returns the session's note as a line to append to the answer. Chat programs show people nothing else of a
-// session.
+// noteLine returns the session's note as a line to append to the answer, because chat programs show only the answer. It
+// returns "" if there is no note.
 func noteLine(s *council.Session) string {
 	if s.Note == "" {
 		return ""
@@ -427,7 +428,7 @@ type ChatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
-	// Cost is council.TotalUsage.CostUSD, in US dollars. It is null if it is not known.
+	// Cost is council.TotalUsage.CostUSD, in US dollars. It is null if the cost is not known.
 	Cost    *float64 `json:"cost"`
 	Partial bool     `json:"partial,omitempty"` // council.Usage.Partial
 }
@@ -452,7 +453,7 @@ func chatCouncil(s *council.Session) *ChatCouncil {
 	}
 }
 
-// chatUsage returns what all calls consumed together, or nil if that is not known.
+// chatUsage returns the sum of what all calls consumed, or nil if the sum is not known.
 func chatUsage(s *council.Session) *ChatUsage {
 	total := s.Metadata.Usage.Total
 	if total.InputTokens == nil || total.OutputTokens == nil {

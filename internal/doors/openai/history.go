@@ -9,13 +9,13 @@ import (
 )
 
 // A conversation can hold images, tool calls and other parts from earlier turns, but a council reads only text. Only
-// the user's last message must be text. A client cannot change earlier turns, so an earlier turn must never make a
-// request fail. Earlier turns lose the parts that a council cannot read, and the session has a warning.
+// the user's last message must be text. Earlier turns lose the parts that a council cannot read, and the session gets a
+// warning. Such parts must not make a request fail, because a client cannot change earlier turns.
 
 // conversation is the part of a client's messages that a council reads.
 type conversation struct {
 	messages []council.Message
-	// places holds the index of each message in the client's list, or the constant instructions.
+	// places holds, for each message, its index in the client's list or the constant instructions.
 	places   []int
 	warnings []council.Warning
 }
@@ -23,8 +23,8 @@ type conversation struct {
 // instructions stands for the index of a message that comes from the field "instructions" and not from the list.
 const instructions = -1
 
-// place returns the place in the body for a place in council.Request that begins with "messages[". The argument list is
-// the name of the client's list. The result ok is false for any other place.
+// place returns the place in the body for a field of council.Request that begins with "messages[". The argument list is
+// the name of the client's list. For any other field, the result ok is false.
 func (c conversation) place(field, list string) (place string, ok bool) {
 	var i int
 	if n, err := fmt.Sscanf(field, "messages[%d]", &i); n == 0 || err != nil || i >= len(c.places) {
@@ -36,9 +36,9 @@ func (c conversation) place(field, list string) (place string, ok bool) {
 	return fmt.Sprintf("%s[%d]%s", list, c.places[i], field[strings.IndexByte(field, ']')+1:]), true
 }
 
-// side reports whether this is a side request. A chat program sends side requests for its own use, such as for a title
-// or tags. A side request has a single message of the user, which begins with the words that Open WebUI uses. In a
-// longer conversation the same words are a question of the user.
+// side reports whether the conversation is a side request. A chat program sends side requests for its own use, such as
+// for a title or tags. A side request has a single message of the user, which begins with the words that Open WebUI
+// uses. If a longer conversation has these words, the user has asked them as a question.
 func (c conversation) side() bool {
 	question := -1
 	for i, m := range c.messages {
@@ -53,9 +53,10 @@ func (c conversation) side() bool {
 	return question >= 0 && strings.HasPrefix(strings.TrimLeft(c.messages[question].Content, " \t\r\n"), "### Task:")
 }
 
-// readConversation returns the conversation in a client's list of messages. The argument list is the name of that list,
-// and system holds further instructions or is "". It adds problems to p for parts that a council cannot read in the
-// user's last message or after it.
+// readConversation returns the conversation in a client's list of messages. The argument list is the name of that list.
+// The argument system holds further instructions or is "". Two things become problems in p: parts of the user's last
+// message that are not text, and foreign items after that message, except reasoning. Both are things that a council
+// cannot read.
 func readConversation(p *httpapi.Problems, list string, items []ResponseItem, system string) (c conversation) {
 	last := lastQuestion(items)
 	if system != "" {
@@ -99,8 +100,8 @@ func lastQuestion(items []ResponseItem) int {
 	return last
 }
 
-// askLast turns the last message into the question if the conversation has only instructions. Some programs ask in this
-// way.
+// askLast makes the last message the question if the conversation has only instructions. Some programs send their
+// question as an instruction.
 func (c *conversation) askLast() {
 	for _, m := range c.messages {
 		if m.Role != council.RoleSystem {
@@ -127,8 +128,8 @@ func (c *conversation) add(text, role string, place int) {
 	c.places = append(c.places, place)
 }
 
-// foreign reports whether an item is not a message of a person or a model. It may hold the reasoning of a model, the
-// call of a tool, or the result of such a call.
+// foreign reports whether an item is not a message of a person or a model. Such an item may hold the reasoning of a
+// model, the call of a tool, or the result of such a call.
 func (i ResponseItem) foreign() bool { return foreign(i.Type, i.Role) }
 
 func foreign(kind, role string) bool {
@@ -200,7 +201,7 @@ func shown(kind string) string {
 	}
 }
 
-// read returns the text of an earlier message. It replaces parts that are not text, or leaves them out.
+// read returns the text of an earlier message. A part that is not text is replaced or left out.
 func (r *reduction) read(m ChatMessage) string {
 	var text strings.Builder
 	text.WriteString(m.Refusal)
@@ -223,8 +224,8 @@ func (r *reduction) read(m ChatMessage) string {
 	return text.String()
 }
 
-// leftOut counts a part or item that is left out. Reasoning does not count, because not even the model that wrote the
-// reasoning would be shown it.
+// leftOut counts a part or item that is left out. It does not count reasoning, because reasoning is not even shown
+// again to the model that wrote it.
 func (r *reduction) leftOut(kind string) {
 	switch {
 	case kind == "reasoning", kind == "thinking":
@@ -236,13 +237,14 @@ func (r *reduction) leftOut(kind string) {
 	}
 }
 
-// These are the keys of reduction.counts for what is left out. The warning shows them.
+// These are the keys of reduction.counts for parts and items that are left out. The warning shows these keys.
 const (
 	toolCalls  = "calls of tools and their results"
 	otherParts = "other items and parts"
 )
 
-// String returns the warning about what the members do not see of earlier turns, or "" if they see everything.
+// String returns the warning that says what the members do not see of earlier turns. It returns "" if the members see
+// everything.
 func (r *reduction) String() string {
 	var parts []string
 	for _, what := range []string{"[image]", "[file]", "[audio]", "[video]"} {

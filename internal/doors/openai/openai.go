@@ -1,16 +1,16 @@
 // Package openai implements OpenAI's interface: chat completions, Responses and the list of models. It turns the
-// requests of OpenAI's clients into sessions, and sends sessions in the form that these clients read. It leaves tokens,
-// limits, the decoding of bodies and the start of sessions to package httpapi.
+// requests of OpenAI's clients into sessions, and sends sessions in the form that these clients read. Package httpapi
+// handles tokens and limits, decodes bodies and starts sessions.
 //
 // # Decisions
 //
-// A chat completion is a session like any other. This package builds it from the session's events and result. Text that
-// was streamed cannot be taken back. So if the chairman fails in the middle of its answer, the stream ends with an
-// error, and the session continues until it has a whole answer.
+// A chat completion is a session like any other. This package builds the completion from the events and the result of
+// the session. If the chairman fails in the middle of its answer, the stream ends with an error, because text that was
+// streamed cannot be taken back. The session continues until it has a whole answer.
 //
-// Old history never ends a chat, because a client sends earlier turns again and cannot change them. Only the user's
-// last message is refused if it holds something that a council cannot read. In earlier messages history.go leaves such
-// parts out or names them, and adds a warning.
+// Old history never ends a chat, because a client sends earlier turns again and cannot change them. A request is
+// refused only if the user's last message, or a foreign item after it, is something that a council cannot read. In
+// earlier messages history.go leaves out such parts or replaces them with a name, and adds a warning.
 package openai
 
 import (

@@ -20,15 +20,15 @@ type ResponseRequest struct {
 	Instructions string        `json:"instructions,omitempty"`
 	Stream       bool          `json:"stream,omitempty"`
 	Metadata     *ChatMetadata `json:"metadata,omitempty"`
-	// Store is false if the client will not refer to the answer in later requests. nil stands for true.
+	// Store is false if the client will not refer to the answer in later requests. If Store is nil, it counts as true.
 	Store *bool `json:"store,omitempty"`
 	EndUser
 	Sampling
 	// MaxOutputTokens has no effect, but wrong values are refused.
 	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"`
 	Text            *ResponseText `json:"text,omitempty"`
-	// A council does not support the remaining fields, and refuses them. But it may ignore tools if the request does
-	// not require a call.
+	// The remaining fields are refused, because a council does not support them. But tools may be ignored if the
+	// request does not require a call.
 	Tools              json.RawMessage `json:"tools,omitempty"`
 	ToolChoice         json.RawMessage `json:"tool_choice,omitempty"`
 	Include            json.RawMessage `json:"include,omitempty"`
@@ -89,7 +89,7 @@ type TextFormat struct {
 	JSONSchema
 }
 
-// request returns the council's request, and adds to p everything in c that a council does not support.
+// request returns the council's request. It adds a problem to p for everything in c that a council does not support.
 func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	var talk conversation
@@ -127,8 +127,8 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 // maxReferences is the most items of a request that may refer to earlier responses.
 const maxReferences = 100
 
-// resolve replaces each item that refers to an earlier response by the answer of that session. It returns an error if
-// the caller has no such session.
+// resolve replaces each item that refers to an earlier response with the answer of that response's session. It returns
+// an error if the caller has no such session.
 func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) error {
 	answers := map[string]string{} // by message id
 	references := 0
@@ -256,8 +256,8 @@ type ResponsePart struct {
 	Logprobs    []string `json:"logprobs"`    // always empty
 }
 
-// ResponseUsage is what a session consumed. OpenAI's details are null, because a sum over several providers has no such
-// details.
+// ResponseUsage is what a session consumed. The fields for OpenAI's details are null, because a sum over several
+// providers has no details.
 type ResponseUsage struct {
 	InputTokens        int64     `json:"input_tokens"`
 	InputTokensDetails *struct{} `json:"input_tokens_details"`
@@ -268,13 +268,13 @@ type ResponseUsage struct {
 	Partial            bool      `json:"partial,omitempty"` // ChatUsage.Partial
 }
 
-// ResponseError is why a Response failed.
+// ResponseError says why a Response failed.
 type ResponseError struct {
 	Code    council.Code `json:"code"`
 	Message string       `json:"message"`
 }
 
-// ResponseIncompletion is why a Response is incomplete.
+// ResponseIncompletion says why a Response is incomplete.
 type ResponseIncompletion struct {
 	Reason string `json:"reason"` // "max_output_tokens"
 }
@@ -287,7 +287,7 @@ const (
 	responseFailed     = "failed"
 )
 
-// response returns a response with this status and without an answer.
+// response returns a response with the given status. The response has no answer yet.
 func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	r := Response{
 		ID:         "resp_" + s.ID,
@@ -381,7 +381,7 @@ func newResponseStream(s *sessions.Session, request ResponseRequest) *textStream
 	return t.textStream
 }
 
-// next adds an event to out, with the next number.
+// next adds an event to out and gives it the next number.
 func (t *responseStream) next(name string, e responseEvent) {
 	e.Type = name
 	e.SequenceNumber = t.number

@@ -13,8 +13,8 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// textStream sends a session as server-sent events in OpenAI's form. It sends the chairman's text as it arrives, and
-// the progress before that as comments.
+// textStream sends a session as server-sent events in OpenAI's form. It sends the chairman's text as it arrives. Before
+// that text, it sends the progress as comments.
 type textStream struct {
 	s       *sessions.Session
 	out     bytes.Buffer // bytes that wait to be sent
@@ -38,7 +38,8 @@ func (t *textStream) send(data any) {
 	t.out.WriteByte('\n')
 }
 
-// comment adds the progress of the session as a comment. It keeps the connection busy, and no client shows it.
+// comment adds an event of the session to out as a comment. The comment shows proxies that the connection is in use.
+// Clients do not show comments.
 func (t *textStream) comment(e council.Event) {
 	model := ""
 	switch data := e.Data.(type) {
@@ -52,8 +53,9 @@ func (t *textStream) comment(e council.Event) {
 	fmt.Fprintf(&t.out, ": %s %s\n\n", e.Type, model)
 }
 
-// lost marks the stream as void and returns its error. The answer starts again, from another chairman or without the
-// thinking that was sent, but text that was sent cannot be taken back.
+// lost marks the stream as void and returns the error of the stream. It is called when the answer starts again: another
+// chairman writes it, or the text so far was only thinking. The stream must end, because text that was sent cannot be
+// taken back.
 func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
 	why := "the chairman failed in the middle of the answer; the whole answer, by another model, "
@@ -67,7 +69,8 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 	}
 }
 
-// streamText sends the events of t's session as t formats them, until the session or the stream ends.
+// streamText sends the events of t's session in the form that t gives them. It ends when the session or the stream
+// ends.
 func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
 	s := t.s
 	defer func() {
@@ -76,7 +79,7 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 		}
 	}()
 	behind := sessions.Position{}
-	// With a key, the client may have come back to a session that already has events.
+	// If the request has an Idempotency-Key, its client may have come back to a session that already has events.
 	again := r.Header.Get("Idempotency-Key") != ""
 	d.api.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
