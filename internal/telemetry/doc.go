@@ -1,4 +1,4 @@
-// Package telemetry makes visible what the daemon does: Prometheus metrics ([Metrics], an observer of every session)
-// and OpenTelemetry traces ([Tracing]). Neither ever holds a question, an answer or a key. The package decides
-// nothing about a run.
+// Package telemetry shows what the daemon does. [Metrics] is an observer of every session and counts for Prometheus.
+// [Tracing] exports OpenTelemetry traces. Metrics and traces never hold a question, an answer or a key. The package
+// decides nothing about a run.
 package telemetry

@@ -28,8 +28,8 @@ type Metrics struct {
 	records     *prometheus.CounterVec   // by outcome
 }
 
-// NewMetrics returns metrics that have counted nothing. Each scrape calls the function states, which returns the
-// circuit breakers. states may be nil.
+// NewMetrics returns metrics that have counted nothing. Each scrape calls the function states to get the circuit
+// breakers. The argument states may be nil.
 func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	registry := prometheus.NewRegistry()
 	registered := promauto.With(registry)
@@ -89,33 +89,33 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	return m
 }
 
-// Gauge adds a gauge. Each scrape calls the function value.
+// Gauge adds a gauge. Each scrape calls the function value to get the current value.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	promauto.With(m.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// Counter adds a counter. Each scrape calls the function value, whose result must never fall.
+// Counter adds a counter. Each scrape calls the function value to get the current value, which must never fall.
 func (m *Metrics) Counter(name, help string, value func() float64) {
 	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
 }
 
-// Gauges adds gauges with one name. Each scrape calls the function each. That function calls set once for every
-// current value, with the values of its labels.
+// Gauges adds gauges with one name. Each scrape calls the function in the argument each. That function must call set
+// once for every current value, with the values of the labels.
 func (m *Metrics) Gauges(name, help string, labels []string, each func(set func(value float64, labels ...string))) {
 	m.Families([]Family{{Name: name, Help: help}}, labels, func(set func(family int, value float64, labels ...string)) {
 		each(func(value float64, labels ...string) { set(0, value, labels...) })
 	})
 }
 
-// Family is what all metrics with one name share.
+// Family describes all metrics with the same name.
 type Family struct {
 	Name, Help string
 	Counter    bool // its values only grow
 }
 
-// Families adds metrics with several names that have the same labels and belong to the same instant. Each scrape
-// calls the function each. That function calls set once for every current value, with the index of its family and the
-// values of its labels.
+// Families adds metrics with several names that have the same labels and belong to the same instant. Each scrape calls
+// the function in the argument each. That function must call set once for every current value, with the index of the
+// family in all, the value, and the values of the labels.
 func (m *Metrics) Families(
 	all []Family, labels []string, each func(set func(family int, value float64, labels ...string)),
 ) {
@@ -131,7 +131,7 @@ func (m *Metrics) Families(
 	m.registry.MustRegister(f)
 }
 
-// families are metrics whose label values are not known before a scrape, and may be gone at the next one.
+// families are metrics whose label values become known only in a scrape. At the next scrape, some values may be gone.
 type families struct {
 	descs []*prometheus.Desc
 	kinds []prometheus.ValueType
@@ -189,7 +189,7 @@ func (m *Metrics) Observe(e council.Event) {
 	}
 }
 
-// Completer returns a Completer that counts calls and passes them to c.
+// Completer returns a council.Completer that passes calls to c and counts them.
 func (m *Metrics) Completer(c council.Completer) council.Completer { return counted{c, m} }
 
 type counted struct {
@@ -197,7 +197,8 @@ type counted struct {
 	*Metrics
 }
 
-// Complete implements council.Completer. Only configured models are called, so there are few label values.
+// Complete implements council.Completer. It uses the model as a label. The label has few values, because only
+// configured models are called.
 func (c counted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	completion, err := c.Completer.Complete(ctx, call)
 	outcome := "ok"
@@ -229,7 +230,7 @@ type appender interface {
 	Append(ctx context.Context, records []council.BiasMetricRecord) error
 }
 
-// Recorder counts the bias records that it passes on, by whether they were stored.
+// Recorder passes bias records on. It counts the stored records and the records that could not be stored.
 type Recorder struct {
 	appender
 	records *prometheus.CounterVec

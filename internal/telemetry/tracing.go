@@ -33,16 +33,16 @@ const (
 	operationEmbeddings = "embeddings"
 )
 
-// Tracing exports spans over OTLP: one for each request to the daemon, and one for each call to a model. NewTracing
-// makes one.
+// Tracing exports spans over OTLP: one span for each request to the daemon, and one span for each call to a model.
+// NewTracing returns a new one.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 }
 
-// NewTracing returns a Tracing as OpenTelemetry's standard variables configure it, or nil if neither
-// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. Later errors, such as a collector that
-// is down, are logged.
+// NewTracing returns a Tracing that is configured by OpenTelemetry's standard variables. It returns nil if neither
+// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. Later errors, such as a collector that is
+// down, are logged.
 func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, nil //nolint:nilnil // no tracing is not an error
@@ -69,9 +69,9 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 // Close exports the remaining spans and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request a span, below the caller's span if the caller sent one. The name of a span is the
-// route, which the handler next stores in the request's Pattern. The path would be a bad name, because callers choose
-// the text of paths.
+// Middleware gives each request a span. If the caller sent a span, that span is the parent. The name of the request's
+// span is the route, which the inner handler stores in Request.Pattern. The path is not used as a name, because callers
+// choose the text of paths.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
 	return otelhttp.NewHandler(next, "unknown route",
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
@@ -83,14 +83,14 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Inject adds the header traceparent (W3C Trace Context) to a request to a model. The header names the span of the
-// call, which is in ctx.
+// Inject adds the header traceparent (W3C Trace Context) to a request to a model. The header names the span in ctx,
+// which is the span of the call.
 func (t *Tracing) Inject(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// Completer gives each call to a model a span. The span names the provider of the model. The argument providers holds
-// the names of all providers.
+// Completer returns a council.Completer that passes calls to c and gives each call a span. The span names the provider
+// of the model. The argument providers holds the names of all providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
 	return traced{c, t.tracer, providers}
 }
