@@ -28,13 +28,13 @@ const (
 	emptyEntry   = "entry %d is empty: remove the comma, or write what belongs there"
 	maxDays      = 36500
 	minTokenSize = 16 // in characters. 16 hexadecimal digits are 64 bits.
-	// maxPlaces replaces every larger number of sessions or calls. No machine can run more, and products with maxPlaces do
-	// not overflow.
+	// maxPlaces is the largest number of sessions at once that the settings can give. It replaces every larger number,
+	// because no machine can run more, and because products with larger numbers could overflow.
 	maxPlaces = 1 << 20
 )
 
-// complete is called before the checks. It brings the values into the form in which they are checked and used. It trims
-// lists, expands ~ in paths, and sets BiasStore.
+// complete brings the values into the form in which they are checked and used. It trims lists, expands ~ in paths, and
+// sets BiasStore. Load calls complete before check.
 func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
@@ -239,8 +239,8 @@ func (c *Config) costRules() []rule {
 	}
 }
 
-// within is true if a value lies in a range that includes its bounds. It is also true for nil, which stands for a
-// setting without a value. It is false for NaN.
+// within reports whether a value lies between two bounds or equals one of them. It returns true for nil, which stands
+// for a setting without a value. It returns false for NaN.
 func within[T cmp.Ordered](value *T, least, most T) bool {
 	return value == nil || (least <= *value && *value <= most)
 }
@@ -254,8 +254,8 @@ func isHostPort(addr string) bool {
 	return err == nil
 }
 
-// IsBaseURL reports whether a text can be the base URL of a provider. It refuses user, query and fragment, because they
-// often hold a key, and base URLs are shown with the other settings.
+// IsBaseURL reports whether a text can be the base URL of a provider. It returns false for a URL with a user, a query
+// or a fragment, because these parts often hold a key, and base URLs are shown with the other settings.
 func IsBaseURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && HasHost(u) && u.User == nil &&
@@ -271,8 +271,8 @@ func HasHost(u *url.URL) bool {
 	return u.Port() == "" || err == nil && port > 0
 }
 
-// originOf returns an origin in the form that browsers send. It is in lower case, and has no slash at the end and no
-// default port. It reports false if the text is not an origin.
+// originOf returns an origin in the form that browsers send: in lower case, without a slash at the end and without a
+// default port. It returns false if the text is not an origin.
 func originOf(text string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(text))
 	defaults := map[string]string{"http": ":80", "https": ":443"}
@@ -296,7 +296,8 @@ func originOf(text string) (origin string, ok bool) {
 	return u.Scheme + "://" + host, true
 }
 
-// checkProviders checks the providers. Its messages do not quote names and URLs, because a wrong one may hold a key.
+// checkProviders checks the providers. Its messages do not quote names and URLs, because a wrong name or URL may hold a
+// key.
 func (c *Config) checkProviders(p *problems) {
 	if !IsBaseURL(c.BaseURL) {
 		p.add("LLM_COUNCIL_BASE_URL", useURL)
@@ -356,7 +357,7 @@ func (c *Config) checkSecrets(p *problems) {
 	}
 }
 
-// checkEvents checks the settings for events. Its messages do not quote the address, because a wrong one may hold a
+// checkEvents checks the settings for events. Its messages do not quote the address, because a wrong address may hold a
 // key.
 func (c *Config) checkEvents(p *problems) {
 	for i, text := range c.EventAllow {
@@ -395,8 +396,8 @@ func (c *Config) checkEvents(p *problems) {
 
 var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 
-// checkCluster checks the settings for the cluster. Its messages do not quote addresses, because a wrong one may hold a
-// password.
+// checkCluster checks the settings for the cluster. Its messages do not quote addresses, because a wrong address may
+// hold a password.
 func (c *Config) checkCluster(p *problems) {
 	const variable = "LLM_COUNCIL_NATS_URL"
 	if c.NatsURL == "" {
@@ -419,7 +420,7 @@ func (c *Config) checkCluster(p *problems) {
 // token.
 func (c *Config) checkTokens(p *problems) {
 	const variable = "LLM_COUNCIL_API_TOKENS"
-	secrets := map[Secret]int{} // the number of the entry with a secret, from 1
+	secrets := map[Secret]int{} // the number of each secret's entry, from 1
 	owners := map[string]int{}
 	for i, token := range c.APITokens {
 		entry := i + 1

@@ -74,7 +74,7 @@ type Config struct {
 	SessionsInMemory bool `ignored:"true"`
 
 	settings     []Setting
-	serviceLinks []string // variables that Kubernetes sets for Services, which are no settings
+	serviceLinks []string // names of the variables that Kubernetes has set for Services
 	quoted       []string // variables whose values still have quotes around them
 }
 
@@ -272,7 +272,8 @@ func (c Config) constants() Constants {
 // maxBytes replaces every larger size, so that products with maxBytes do not overflow.
 const maxBytes Bytes = 1 << 50
 
-// ServiceLinks returns the sorted names of the variables that Kubernetes has set for Services. They are no settings.
+// ServiceLinks returns the sorted names of the variables that Kubernetes has set for Services. These variables are no
+// settings.
 func (c Config) ServiceLinks() []string { return slices.Clone(c.serviceLinks) }
 
 // ProviderNames returns the provider names that may stand before the colon in the name of a model. These are
@@ -383,7 +384,7 @@ type Setting struct {
 	Default string // "" if there is none
 	Source  Source
 	Meaning string // on one line
-	Secret  bool   // The variable Name with _FILE behind it may name a file with the value.
+	Secret  bool   // The variable Name + "_FILE" may name a file with the value.
 }
 
 // Settings returns all settings in the order of Config. The row of Providers is followed by one row for the key of each
@@ -416,7 +417,7 @@ func settingFields() []reflect.StructField {
 	return slices.DeleteFunc(fields, func(f reflect.StructField) bool { return f.Tag.Get("envconfig") == "" })
 }
 
-// SettingNames returns the variable of every setting, by its field.
+// SettingNames returns the variable of every setting, by the name of its field.
 func SettingNames() council.SettingNames {
 	names := council.SettingNames{}
 	for _, f := range settingFields() {
@@ -425,8 +426,8 @@ func SettingNames() council.SettingNames {
 	return names
 }
 
-// Tracing returns the variables that OpenTelemetry's own library reads. They have no prefix, and say where traces go
-// and what they contain. The value of a variable that may hold a secret is [redacted].
+// Tracing returns the variables that OpenTelemetry's own library reads. These variables do not begin with LLM_COUNCIL_.
+// They say where traces go, and what traces contain. The value of a variable that may hold a secret is [redacted].
 func Tracing() []Setting {
 	settings := []Setting{
 		{

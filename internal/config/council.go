@@ -90,9 +90,9 @@ func (p Provider) url() *url.URL {
 	return cmp.Or(u, &url.URL{})
 }
 
-// RequireCouncil returns an error if the settings cannot run a council. It does so if the settings name no models, or
-// if a provider of a named model requires a key and has none. The error has the same form as that of Load. Commands
-// that call no model do not call RequireCouncil.
+// RequireCouncil returns an error if the settings name no models, or if a provider of a named model requires a key and
+// has none. Such settings cannot run a council. The error has the same form as the error of Load. Commands that call no
+// model do not call RequireCouncil.
 func (c Config) RequireCouncil() error {
 	p := &problems{}
 	if len(c.Models) == 0 {
@@ -112,7 +112,8 @@ func (c Config) RequireCouncil() error {
 	return p.err()
 }
 
-// Warnings returns likely mistakes in the settings, which may be intended. Each has the form of an error of Load.
+// Warnings returns messages about settings that are probably mistakes, but may be intended. Each message has the form
+// of an error of Load.
 func (c Config) Warnings() []string {
 	var warnings []string
 	warn := func(variable, format string, args ...any) {
@@ -155,8 +156,8 @@ func (c Config) Warnings() []string {
 	return warnings
 }
 
-// isNear reports whether a host is this machine or belongs to a private network. Providers there seldom require a key.
-// A name without a dot counts as a host of a private network.
+// isNear reports whether a host is this machine or belongs to a private network. Providers on such hosts seldom require
+// a key. A name without a dot counts as a host of a private network.
 func isNear(host string) bool {
 	ip := net.ParseIP(host)
 	if ip == nil {

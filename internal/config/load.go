@@ -20,11 +20,11 @@ import (
 // line with the variable, the problem and the remedy, but never a secret. A variable that begins with LLM_COUNCIL_ and
 // is no setting is a problem too.
 //
-// The package envconfig reads only the variables of the process. That is why Load replaces the variables that begin
-// with LLM_COUNCIL_, and restores them before it returns. Call Load before any goroutine reads or sets such variables.
-//
-// Load calls each function in checks with the settings that could be read. A check returns further problems in the same
-// form, or nil.
+// Load replaces the variables of the process that begin with LLM_COUNCIL_, and restores them before it returns, because
+// the package envconfig reads only the variables of the process. Call Load before any goroutine reads or sets such
+// variables.
+// Load calls each function in checks with the settings that could be read. Such a function returns further problems in
+// the same form, or nil.
 func Load(checks ...func(Config) error) (Config, error) {
 	given := map[string]string{}
 	for variable, text := range environ() {
@@ -63,7 +63,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 	return c, nil
 }
 
-// environ returns the variables of the process that have the prefix.
+// environ returns the variables of the process that begin with LLM_COUNCIL_.
 func environ() map[string]string {
 	vars := map[string]string{}
 	for _, entry := range os.Environ() {
@@ -103,10 +103,10 @@ func (p *problems) err() error {
 	return errors.Join(p.errs...)
 }
 
-// serviceLink matches the variables that Kubernetes sets for each Service of a namespace, with their values. For a
-// Service llm-council these are LLM_COUNCIL_PORT, LLM_COUNCIL_PORT_80_TCP_ADDR and others. For llm-council-web,
-// LLM_COUNCIL_WEB_PORT is one of them. The expression also matches the value, so that a mistake such as
-// LLM_COUNCIL_PORT=8080 is still reported.
+// serviceLink matches the variables that Kubernetes sets for each Service of a namespace, in the form VARIABLE=VALUE.
+// For a Service llm-council, Kubernetes sets LLM_COUNCIL_PORT, LLM_COUNCIL_PORT_80_TCP_ADDR and others. For a Service
+// llm-council-web, it sets LLM_COUNCIL_WEB_PORT and others. A mistake such as LLM_COUNCIL_PORT=8080 does not match and
+// is reported, because its value has another form.
 var serviceLink = regexp.MustCompile(`^` + prefix + `(?:[A-Z0-9_]+_)?(?:` +
 	`SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9_]+)?=[0-9]+|` +
 	`PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.+|` +
@@ -185,9 +185,9 @@ func isSecret(variable string) bool {
 		slices.ContainsFunc(table(), func(s Setting) bool { return s.Secret && s.Name == variable })
 }
 
-// process lets envconfig read the texts. envconfig stops at the first text that it cannot parse. process reports that
-// text, and lets envconfig read the others without it. The setting of a reported text has its default, so that no later
-// check reports the setting again.
+// process lets envconfig read the texts. envconfig stops at the first text that it cannot parse. process then reports
+// that text, and calls envconfig again without that text. A setting whose text was reported gets its default, so that
+// no later check reports the setting again.
 func (p *problems) process() (c Config, err error) {
 	own := environ()
 	defer func() { err = errors.Join(err, replaceEnviron(own)) }()
@@ -203,7 +203,8 @@ func (p *problems) process() (c Config, err error) {
 	}
 }
 
-// without is a copy of the texts that leaves out each setting of a pointer type whose text is the argument word.
+// without returns a copy of the texts. The copy leaves out each setting of a pointer type whose text equals the
+// argument.
 func (p *problems) without(word string) map[string]string {
 	texts := maps.Clone(p.texts)
 	for _, f := range settingFields() {
@@ -214,7 +215,7 @@ func (p *problems) without(word string) map[string]string {
 	return texts
 }
 
-// replaceEnviron replaces all variables of the process that have the prefix with vars.
+// replaceEnviron unsets all variables of the process that begin with LLM_COUNCIL_. It then sets the variables in vars.
 func replaceEnviron(vars map[string]string) (err error) {
 	for variable := range environ() {
 		err = errors.Join(err, os.Unsetenv(variable))
@@ -225,7 +226,7 @@ func replaceEnviron(vars map[string]string) (err error) {
 	return err
 }
 
-// unparsable is called for a text that envconfig could not parse. It returns what is wrong with the text.
+// unparsable returns what is wrong with a text that envconfig could not parse.
 func unparsable(e *envconfig.ParseError) string {
 	switch strings.TrimPrefix(e.TypeName, "*") {
 	case "bool":
@@ -306,8 +307,9 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 	}
 }
 
-// Nearest returns the entry of names that needs the fewest edits to become name. It returns the first such entry if
-// there are several, and "" if all entries need more edits than allowed. An edit inserts, deletes or replaces one byte.
+// Nearest returns the entry of names that needs the fewest edits to become name. If several entries need equally few,
+// it returns the first of these entries. It returns "" if every entry needs more edits than the argument edits allows.
+// An edit inserts, deletes or replaces one byte.
 func Nearest(name string, names []string, edits int) string {
 	best := ""
 	least := edits + 1

@@ -90,10 +90,10 @@ func (r *Roster) Members() map[string]council.Member {
 	return members
 }
 
-// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council. This is how
-// the orders of the answers are drawn, the temperatures, and the provider, model, system prompt, effort, output limit
-// and body of each member and reviewer. The hash does not cover prices, cost limits, audiences, the chairman and the
-// ids, because records before and after a change of these belong together.
+// CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council: the rule by
+// which the orders of the answers are drawn, the temperatures, and the provider, model, system prompt, effort, output
+// limit and body of each member and reviewer. The hash does not cover prices, cost limits, audiences, the chairman and
+// the ids, because records before and after a change of one of these belong together.
 func CouncilHash(order council.Order, answers, reviews council.Sampling, members, reviewers []council.Member) string {
 	type seat struct {
 		Model           string                     `json:"model"` // with its provider
@@ -117,7 +117,7 @@ func CouncilHash(order council.Order, answers, reviews council.Sampling, members
 		}
 		return all
 	}
-	text, err := json.Marshal(struct { // the keys of a map are sorted
+	text, err := json.Marshal(struct { // Marshal sorts the keys of a map
 		Order             council.Order `json:"order"`
 		Temperature       *float64      `json:"temperature"`
 		ReviewTemperature *float64      `json:"review_temperature"`

@@ -43,7 +43,7 @@ func ownMembers() []string {
 }
 
 // ParseRoster parses and checks the text of a roster. It also checks that the roster does not contradict the settings.
-// Its error is a RosterProblems. It does not read the secrets, which ReadRoster does.
+// Its error is a RosterProblems. ParseRoster does not read the secrets. ReadRoster reads them.
 func (c Config) ParseRoster(data []byte) (*Roster, error) {
 	if len(data) > MaxRosterBytes {
 		return nil, RosterProblems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, "+
@@ -114,8 +114,7 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 	return first.Content[0], nil
 }
 
-// noAnchors is a YAML plugin that refuses anchors and aliases, because a small file with aliases can stand for a huge
-// one.
+// noAnchors is a YAML plugin that refuses anchors and aliases, because aliases can turn a small file into a huge value.
 type noAnchors struct{}
 
 var errAnchor = errors.New("anchors (&) and aliases (*) are refused: write the value out")
@@ -129,7 +128,7 @@ func (noAnchors) ResolveAlias(string) (*yaml.Node, bool, error) { return nil, fa
 func (noAnchors) EndDocument() error                            { return nil }
 
 // rosterReader builds a Roster from YAML nodes, and collects the problems. Most of its methods read the value of a key,
-// or return a function that does so.
+// or return a function that reads such a value.
 type rosterReader struct {
 	settings Config
 	roster   Roster
@@ -149,8 +148,8 @@ func (r *rosterReader) add(n *yaml.Node, format string, args ...any) {
 // quote quotes at most 64 characters of a text for a message.
 func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 
-// each is a loop over a mapping. It calls the function read for every key of the mapping. The argument what names the
-// mapping in messages.
+// each calls its last argument for every key of a mapping, with the key and its value. It reports keys that are no text
+// and repeated keys as problems. The second argument names the mapping in messages.
 func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.add(n, "%s is no mapping: write it as key: value", what)
@@ -172,8 +171,8 @@ func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yam
 	}
 }
 
-// fields reads a mapping with known keys. The argument known has the function that reads the value of each key. The
-// keys in required must be present.
+// fields reads a mapping with known keys. The argument known holds, for each key, the function that reads its value.
+// Every key in required must be present.
 func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
 	given := map[string]bool{}
 	r.each(n, what, func(key, value *yaml.Node) {
@@ -207,8 +206,8 @@ func (r *rosterReader) fields(n *yaml.Node, what string, known map[string]func(*
 	}
 }
 
-// named is for a mapping of entries by their names. It returns the function that reads the mapping. The argument form
-// matches a valid name, and the argument use says in messages how to write a name.
+// named returns a function that reads a mapping of entries by their names. That function calls the last argument for
+// each entry. The argument form matches a valid name, and the argument use says in messages how to write a name.
 func (r *rosterReader) named(
 	what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node),
 ) func(*yaml.Node) {
@@ -234,7 +233,7 @@ func (r *rosterReader) text(what string, into *string) func(*yaml.Node) {
 	}
 }
 
-// list returns a function that reads a list of texts. It calls check for each entry.
+// list returns a function that reads a list of texts. That function calls the argument check for each text.
 func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
@@ -252,8 +251,7 @@ func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node
 	}
 }
 
-// whole is for a whole number. It returns the function that reads the number. The argument least is the smallest number
-// allowed.
+// whole returns a function that reads a whole number. The argument least is the smallest number allowed.
 func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
@@ -593,8 +591,8 @@ func LooksSecret(name, text string) bool {
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
 
-// values reads headers or query parameters. In messages, the argument what names the mapping. The format in the
-// argument of names a secret there: its %s stands for the name of the header or query parameter.
+// values reads headers or query parameters. The first argument names the mapping in messages. The second argument is a
+// format that names a secret in messages. Its %s stands for the name of the header or query parameter.
 func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 	values := map[string]Secret{}
 	r.each(n, what, func(key, value *yaml.Node) {

@@ -88,8 +88,8 @@ func (t *Tokens) Set(text string) error {
 // Bytes is a size in bytes.
 type Bytes int64
 
-// Set reads a whole number of bytes, or a whole number with a unit behind it. KiB, MiB and GiB are powers of 1024. KB,
-// MB and GB are powers of 1000 (IEC 80000-13). Units may be in lower case. It implements envconfig.Setter.
+// Set reads a whole number of bytes, or a whole number followed by a unit. KiB, MiB and GiB are powers of 1024. KB, MB
+// and GB are powers of 1000 (IEC 80000-13). Units may be in lower case. Set implements envconfig.Setter.
 func (b *Bytes) Set(text string) error {
 	number := strings.TrimRightFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -111,7 +111,7 @@ type Provider struct {
 	// Headers and Query are sent with each request. Only the roster sets them.
 	Headers, Query map[string]Secret
 	// MaxCalls limits the calls in flight. IdleTimeout limits the time between two bytes of a reply. 0 stands for the
-	// default limit. Only the roster sets them.
+	// default limit. Only the roster sets these limits.
 	MaxCalls    int
 	IdleTimeout time.Duration
 	// InRoster says that the roster names the provider, and not PROVIDERS.
