@@ -34,7 +34,7 @@ type CheckVerdict string
 const (
 	VerdictOK      CheckVerdict = "ok"
 	VerdictWrong   CheckVerdict = "wrong"
-	VerdictUnknown CheckVerdict = "unknown" // only a call that costs money could tell
+	VerdictUnknown CheckVerdict = "unknown" // only a call that costs money could show it
 )
 
 // Checked is the result of Check.
@@ -83,8 +83,8 @@ type CheckedModel struct {
 }
 
 // Check asks all configured providers for their lists of models, all at the same time, and looks up the configured
-// models in these lists. It tests the keys where a test costs nothing. It never calls a model. It takes about 10
-// seconds at most.
+// models in these lists. It tests a key if the test costs nothing. It never calls a model. It takes about 10 seconds at
+// most.
 func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	sim := CheckedProvider{
 		Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK},
@@ -157,7 +157,8 @@ const (
 	keyUntested = "untested"
 )
 
-// asking is called with a function ask. It calls ask with a client for one provider and with the name of that provider.
+// asking makes a client for one provider. It calls the argument ask with this client and the name of the provider, and
+// returns the result. It then closes the client.
 func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) (result T, err error) {
 	client, err := llm.New(llm.Options{
 		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
@@ -236,7 +237,7 @@ func checkProvider(
 		checked.Finding = Finding{VerdictWrong, problem, remedy}
 		return checked
 	}
-	// withKey tests the key. It returns the result so far, unless the key is wrong.
+	// withKey tests the key and returns the result of the check. If the key cannot be used, that result says so.
 	withKey := func() CheckedProvider {
 		state, key, refusal := checkKey(ctx, p, checked.list)
 		checked.Key = state
@@ -292,8 +293,8 @@ func checkProvider(
 	return withKey()
 }
 
-// isUnauthorized reports whether a provider refused access. HTTP 403 counts, although it can have other reasons than
-// the key.
+// isUnauthorized reports whether a provider refused access. HTTP 403 counts as such a refusal, although a provider can
+// send it for reasons other than the key.
 func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
 }
@@ -309,7 +310,8 @@ func modelOf(cfg config.Config, provider string) string {
 	return "MODEL"
 }
 
-// otherAddresses returns base URLs that the user may have meant. It is called when base has no list of models.
+// otherAddresses returns base URLs that the user may have meant. The argument base is a base URL without a list of
+// models.
 func otherAddresses(base string) []string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -420,8 +422,8 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 	return checked
 }
 
-// ending says when a provider shuts a model down, or has done so. It returns "" if that day is far off or not
-// known.
+// ending returns a text that says when a provider shuts a model down, or when it has shut the model down. It returns ""
+// if that day is far off or not known.
 func ending(m llm.ListedModel, now time.Time) string {
 	switch {
 	case m.Ends.IsZero() || m.Ends.Sub(now) > endsSoon:
@@ -442,10 +444,10 @@ func isOver(m llm.ListedModel, now time.Time) bool {
 // version.
 var version = regexp.MustCompile(`^(?:models/)?(.+)-(?:[0-9]{3,8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$`)
 
-// lookUp finds a model in a list, under its configured name or in a known form of that name: models/x for Google's x,
-// x:latest for Ollama's x, and a/x for OpenRouter's variants such as a/x:nitro, which OpenRouter does not list. If
-// lookUp does not find the model, the result doubt says why the provider may still know the model. It is "" if there is
-// no such reason.
+// lookUp finds a model in a list. It looks for the configured name and for other forms of that name: models/x for
+// Google's x, x:latest for Ollama's x, and a/x for a/x:nitro, because OpenRouter does not list such variants. If lookUp
+// does not find the model, the result doubt says why the provider may still know the model. The result doubt is "" if
+// there is no such reason.
 func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt string) {
 	forms := []string{id, "models/" + id, id + ":latest"}
 	if plain, _, isVariant := strings.Cut(id, ":"); isVariant && strings.Contains(plain, "/") {
@@ -479,8 +481,8 @@ func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt s
 	return nil, ""
 }
 
-// alike is called if a list does not have the name that the user wrote. It returns up to three listed models that the
-// user may have meant.
+// alike returns up to three listed models that the user may have meant. The argument id is a name that the list does
+// not have.
 func alike(id string, models []string) []string {
 	const most, longest = 3, 100 // longest is in bytes: no user means a longer name
 	var parts []string

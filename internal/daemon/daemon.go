@@ -17,9 +17,9 @@
 // Further connections wait in the kernel, and the daemon closes idle connections to make room. A flood of connections
 // costs time, not sessions. Calls to providers without a call limit share a quarter of the descriptors.
 //
-// The server has no ReadTimeout. The body of a request has its own deadline, which the daemon removes before the run.
-// Go's server treats an expired read deadline like a client that has left, and would cancel the session. WriteTimeout
-// is longer than a run. An answer has one minute from the time when the daemon writes it.
+// The server has no ReadTimeout, because Go's server treats an expired read deadline like a client that has left, and
+// would cancel the session. The body of a request has its own deadline, which the daemon removes before the run.
+// WriteTimeout is longer than a run. An answer has one minute from the time when the daemon writes it.
 //
 // The daemon never logs questions, answers or keys, at any level.
 package daemon
@@ -72,7 +72,7 @@ type Options struct {
 	Disk disk.Disk
 	// Listener accepts the connections. If it is nil, New listens on Config.Addr.
 	Listener net.Listener
-	// Unreachable makes a daemon that listens on no address. Only its Handler leads to it.
+	// Unreachable makes a daemon that listens on no address. Requests reach it only through its Handler.
 	Unreachable bool
 	Log         *slog.Logger // nil discards all lines
 	Version     string
@@ -107,11 +107,11 @@ type Daemon struct {
 	journal   *journal.Journal // nil if sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
-	tokens    []httpapi.Token // callers need one of them, unless there are none
+	tokens    []httpapi.Token // if there are tokens, callers need one of them
 	api       *httpapi.API
 	mcp       *mcpserver.Server // nil if the daemon is unreachable
 	server    *http.Server
-	// stopping makes /readyz red. A node of a cluster still takes new sessions then, until it is draining.
+	// stopping makes /readyz red. A stopping node of a cluster still takes new sessions until draining is set.
 	stopping atomic.Bool
 	// rosterInvalid says that the last Reload found an error in the roster, so that the roster before it stays in
 	// force.
@@ -194,7 +194,7 @@ func (d *Daemon) listen(ctx context.Context, o Options, connections int) (bounde
 	return bounded, nil
 }
 
-// openFiles opens the files of the daemon: records, costs, evidence and events. openJournal opens those of the
+// openFiles opens the files of the daemon: records, costs, evidence and events. openJournal opens the files of the
 // sessions.
 func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 	cfg := d.cfg
@@ -361,7 +361,7 @@ func (d *Daemon) Reload(ctx context.Context) {
 	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.setup.Load().roster.Hash)
 }
 
-// Tokens returns the bearer tokens. A caller needs one of them, unless there are none.
+// Tokens returns the bearer tokens. If there are tokens, a caller needs one of them.
 func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 
 // URL returns the URL at which this machine reaches the daemon.
@@ -410,8 +410,8 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	if d.cfg.NatsURL != "" {
 		notice = d.cfg.DrainTimeout / noticeShare
 	}
-	// The listener stays open, so that /readyz can say that the daemon stops. A single daemon refuses new sessions
-	// from the moment that /readyz says so.
+	// The listener stays open, so that /readyz can say that the daemon stops. A single daemon refuses new sessions as soon
+	// as /readyz says this.
 	d.draining.Store(notice == 0)
 	d.stopping.Store(true)
 	d.engine.stopping.Store(true)
@@ -557,7 +557,8 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		})
 	}
 	if models, quorum := d.engine.outOfOrder(); len(models) > 0 {
-		// While a quorum is left, another daemon would run sessions no better than this one.
+		// The problem is bearable if a quorum is left, because another daemon would then run sessions no better than this
+		// one.
 		reasons = append(reasons, httpapi.Reason{
 			Code: "breaker_open", Bearable: quorum,
 			Message: "not called, because they failed too often of late: " + strings.Join(models, ", "),

@@ -4,6 +4,6 @@ package daemon
 
 import "math"
 
-// descriptors returns how many files and sockets the process may have open. This system has no such limit that
-// councild knows.
+// descriptors returns how many files and sockets the process may have open. councild knows no such limit on this
+// system.
 func descriptors() int { return math.MaxInt32 }

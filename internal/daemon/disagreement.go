@@ -13,7 +13,7 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// Comparer finds how answers differ when they speak of people. It compares only the terms that they use.
+// Comparer finds how answers differ when they speak of people. It compares only the terms that the answers use.
 type Comparer struct{ rules disagreement.Rules }
 
 // NewComparer returns a Comparer with the lexicon, the threshold and the size limits of the settings. Its error
@@ -59,8 +59,9 @@ func (c *Comparer) compare(
 	return report, in, nil
 }
 
-// sides returns the analyses of answers that the settings enable. They run beside the council and never change its
-// result (see council.Side). Terms comes first, because other sides need its result.
+// sides returns the analyses that the settings enable. They analyse the answers at the same time as the council works,
+// and never change the result of the session (see council.Side). Terms comes first, because other analyses need its
+// result.
 func (e *Engine) sides(cfg config.Config, r *config.Roster) []council.Side {
 	var sides []council.Side
 	if cfg.SaysHowAnswersDiffer() {
@@ -140,9 +141,9 @@ func (e *Engine) Disagreement(ctx context.Context, r council.DisagreementRequest
 	return report, nil
 }
 
-// side returns the side of a backend that analyses the answers in a request. The request has the axes and the
-// threshold, but no data class. The model must therefore be allowed to see every class of data. Unlike
-// Engine.calibration, side returns an error if it cannot read the calibrations.
+// side returns the side (see council.Side) with which a backend analyses the answers in a request. The axes and the
+// threshold come from the request. The model must be allowed to see every class of data, because a request has no data
+// class. Unlike Engine.calibration, side returns an error if it cannot read the calibrations.
 func (h *setup) side(e *Engine, backend council.DisagreementBackend, in disagreement.Answered) (council.Side, error) {
 	name := h.cfg.JudgeModel
 	setting := "LLM_COUNCIL_JUDGE_MODEL"
@@ -198,9 +199,9 @@ func (h *setup) maySeeAll(name, setting string, is func(config.Model) bool) erro
 const maxCalibrating = 4
 
 // Calibrate asks a backend to compare the answers of benign sessions, with the terms and the threshold of the settings.
-// It stores how many sessions the backend would have flagged. Sessions about which the backend says nothing do not
-// count, and the result unread is their number. Calibrate calls the function done after each session, one call at a
-// time. It stores nothing if ctx ends or if a session fails, for example at a cost limit.
+// It stores how many sessions the backend would have flagged. A session does not count if the backend says nothing
+// about it. The result unread is the number of these sessions. Calibrate calls its last argument after each session,
+// one call at a time. It stores nothing if ctx ends or if a session fails, for example at a cost limit.
 func (e *Engine) Calibrate(
 	ctx context.Context, backend council.DisagreementBackend, sessions []council.DisagreementRequest, done func(),
 ) (c council.Calibration, unread int, err error) {

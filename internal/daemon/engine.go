@@ -45,8 +45,8 @@ type EngineOptions struct {
 	Keep func(council.Completer) council.Completer
 	// The engine calls Hold before it sends a request of a session. The argument bound is the most that the request can
 	// cost, or 0 if that is not known. If Hold returns an error, the engine does not send the request. Otherwise the
-	// engine calls the function finish once after the request, with the cost of the request or the most that it can
-	// have cost. finish must return at once. Hold may be nil.
+	// engine calls the returned function once after the request, with the cost of the request, or with the most that the
+	// request can have cost. The returned function must return at once. Hold may be nil.
 	Hold func(session string, bound spend.USD) (finish func(cost spend.USD), err error)
 	// Category and Language apply to questions that name none.
 	Category, Language string
@@ -272,8 +272,8 @@ func (e *Engine) tariff(model string) (spend.Tariff, bool) {
 	return e.setup.Load().prices.tariff(model)
 }
 
-// pipelineOptions returns the options that follow from the settings alone. The caller adds the Completer, the
-// Recorder and the like.
+// pipelineOptions returns the options that follow from the settings alone. The caller adds the Completer, the Recorder
+// and the other options.
 func pipelineOptions(o EngineOptions) pipeline.Options {
 	cfg := o.Config
 	return pipeline.Options{
@@ -325,8 +325,8 @@ func (e *Engine) Run(
 }
 
 // of finds a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that roster.
-// If both rosters have the same hash, the plan runs with the new setup. The setups then differ only in files that the
-// roster names, such as a key file.
+// If both rosters have the same hash, the plan runs with the new setup, because the setups then differ only in files
+// that the roster names, such as a key file.
 func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	h := e.setup.Load()
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {

@@ -97,7 +97,7 @@ func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, erro
 	return g, nil
 }
 
-// maxEvidence is the most labels, and the most shadow sessions, that a report holds. It keeps the newest.
+// maxEvidence is the most labels, and the most shadow sessions, that a report holds. The report keeps the newest.
 const maxEvidence = 10_000
 
 // gathering holds the records that were read so far.
@@ -110,7 +110,7 @@ type gathering struct {
 }
 
 // shed drops all but the last label that each person gave to a session. Of the rest, it keeps the newest labels and the
-// newest shadow sessions. The argument most is the largest number of each that it keeps.
+// newest shadow sessions. The argument most is the largest number of labels, and of shadow sessions, that it keeps.
 func (g *gathering) shed(most int) {
 	last := map[[2]string]int{}
 	for i, l := range g.labels {

@@ -22,7 +22,7 @@ import (
 )
 
 // ledger stores the cost of sessions in a file. A second file next to the ledger holds its high-water mark, which the
-// code calls the end. The end says how many lines the ledger has. A ledger with fewer lines has lost some.
+// code calls the end. The end says how many lines the ledger has. A ledger with fewer lines has lost some lines.
 type ledger struct {
 	path     string
 	store    *store.Store
@@ -117,7 +117,7 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	return l, nil
 }
 
-// look is called when the ledger is opened. It reads the whole ledger and its end.
+// look reads the whole ledger and its end, and notes their state. It is called when the ledger is opened.
 func (l *ledger) look(ctx context.Context) error {
 	b, err := openBook(l.path)
 	if err != nil {
@@ -192,9 +192,9 @@ func (l *ledger) write(ctx context.Context) {
 	}
 }
 
-// noteSynced notes lines that are on disk now. The store's writer calls it, and must not wait until the [spend.End] is
-// written to a file of its own. So keepEnd writes that file in another goroutine. When the ledger is being closed, keepEnd
-// has stopped, and noteSynced writes the file itself.
+// noteSynced notes lines that are on disk now, so that keepEnd adds these lines to the [spend.End] and writes its file.
+// noteSynced does not write that file itself, because the store's writer calls noteSynced and must not wait. When the
+// ledger is being closed, keepEnd has stopped, and noteSynced writes the file.
 func (l *ledger) noteSynced(lines []byte) {
 	l.endMu.Lock()
 	l.synced = append(l.synced, lines)
@@ -259,8 +259,8 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	}
 }
 
-// lookAgain checks the ledger again after the store has found damage: another program changed the file, or the disk
-// failed.
+// lookAgain checks the ledger again after the store has found damage. Damage means that another program changed the
+// file, or that the disk failed.
 func (l *ledger) lookAgain(ctx context.Context) {
 	damages := l.store.Damages()
 	if damages == l.damages {
@@ -280,7 +280,7 @@ func (l *ledger) lookAgain(ctx context.Context) {
 	}
 }
 
-// known is called to read the ledger. It returns the ledger as a book with the current end.
+// known returns the ledger as a book with the current end, for code that reads the ledger.
 func (l *ledger) known() book {
 	l.endMu.Lock()
 	defer l.endMu.Unlock()
@@ -291,7 +291,7 @@ func (l *ledger) known() book {
 	return b
 }
 
-// replay adds the lines of the recent days to the accounts of a.
+// replay adds the lines of the recent days to the accounts of the book.
 func (l *ledger) replay(ctx context.Context, a *spend.Book) error {
 	l.write(ctx)
 	l.endMu.Lock()
@@ -378,13 +378,13 @@ func ReadLedger(cfg config.Config) spend.Ledger {
 	return readLedger(path)
 }
 
-// readLedger is the path of a ledger that is only read. It drops the lines that it is given.
+// readLedger is the path of a ledger that is only read. Append drops the lines that it gets.
 type readLedger string
 
 // Append implements spend.Ledger.
 func (readLedger) Append(context.Context, bool, ...[]byte) error { return nil }
 
-// replay adds the lines of the recent days to the accounts of a.
+// replay adds the lines of the recent days to the accounts of the book.
 func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 	lines := ledgerLines(ctx, string(l))
 	state, err := spend.Check(lines, nil)
@@ -397,7 +397,7 @@ func (l readLedger) replay(ctx context.Context, a *spend.Book) error {
 // endOf returns the path of the file that holds the end of the ledger at path.
 func endOf(path string) string { return store.Resolve(path) + ".end" }
 
-// book is a ledger to read. Its end is read before its lines. In the other order, the end could count lines that were
+// book is a ledger to read. Its end is read before its lines, because otherwise the end could count lines that were
 // added after the lines were read.
 type book struct {
 	path   string
@@ -429,7 +429,7 @@ func openBook(path string) (book, error) {
 	return b, nil
 }
 
-// all is called to read the lines of the ledger. A damaged file of the end counts as one unreadable line.
+// all returns the lines of the ledger. A damaged file of the end counts as one unreadable line.
 func (b book) all(ctx context.Context) spend.Lines {
 	lines := ledgerLines(ctx, b.path)
 	if !b.endBad {
@@ -442,7 +442,8 @@ func (b book) all(ctx context.Context) spend.Lines {
 	}
 }
 
-// ledgerLines returns the lines of the ledger at path, or none without a file. Every reader of a ledger uses it.
+// ledgerLines returns the lines of the ledger at path. It returns no lines if there is no file. Every reader of a
+// ledger uses it.
 func ledgerLines(ctx context.Context, path string) spend.Lines {
 	parse := func(text []byte) (spend.Line, error) {
 		line, err := spend.ParseLine(text)

@@ -36,8 +36,8 @@ func shares(cfg config.Config) int {
 	return n
 }
 
-// maxConnections returns how many connections clients may hold. So many connections suffice for the configured
-// sessions, and leave the daemon the descriptors that it needs itself. limit is the number of descriptors that the
+// maxConnections returns how many connections clients may hold. This number suffices for the configured sessions, and
+// leaves the daemon the descriptors that it needs itself. The argument limit is the number of descriptors that the
 // process may have.
 func maxConnections(cfg config.Config, limit int) int {
 	calls := maxCalls(cfg, limit) * shares(cfg)
@@ -101,8 +101,8 @@ func (l *boundedListener) closeMute() {
 	}
 }
 
-// changed is called by the server when a connection has a new state. It keeps the map mute up to date, and frees the
-// place of a closed connection.
+// changed keeps the map mute up to date, and frees the place of a closed connection. The server calls changed when a
+// connection has a new state.
 func (l *boundedListener) changed(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	switch state {

@@ -39,7 +39,7 @@ type remark struct {
 	says  string // for modelEnds, such as "shuts it down on 2026-12-11"; "" for modelMissing
 }
 
-// prices knows the prices of models. Prices in the settings take precedence over those that the provider lists.
+// prices has the prices of models. Prices in the settings take precedence over prices that the provider lists.
 type prices struct {
 	written   map[string]spend.Tariff // from the settings, by model
 	providers []string                // names of all providers
@@ -54,7 +54,7 @@ type prices struct {
 	remarks map[string][]remark
 }
 
-// newPrices returns the prices that the settings give, and those that the simulator reports for its models.
+// newPrices returns the prices that the settings give, and the prices that the simulator reports for its models.
 func newPrices(cfg config.Config, r *config.Roster, sim simulated) (*prices, error) {
 	written, err := writtenPrices(cfg, r)
 	if err != nil {
@@ -176,8 +176,8 @@ func (h *setup) askPrices(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// askModels asks the providers in prices.others for their lists, because askPrices does not ask them, and reads only
-// the models. It ignores providers that have no list.
+// askModels asks the providers in prices.others for their lists, because askPrices does not ask these providers. It
+// reads only the models in the lists, and no prices. It ignores providers that have no list.
 func (h *setup) askModels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
 	defer cancel()
@@ -246,9 +246,9 @@ func (h *setup) unpriced() []string {
 	return unpriced
 }
 
-// requirePrices returns an error if hard cost limits cannot hold, because a configured model has no price and its
-// provider does not list one. If a provider does not answer now, this is no error, because the daemon asks that
-// provider again later.
+// requirePrices returns an error if the settings have hard cost limits and a configured model has no price, neither in
+// the settings nor in the list of its provider. Hard cost limits cannot hold without prices. It is no error if a
+// provider does not answer now, because the daemon asks that provider again later.
 func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if !h.cfg.HasHardLimits() || !isLimited(h.cfg) {
 		return nil
@@ -268,8 +268,8 @@ func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 		"give their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
 }
 
-// watchPrices asks the providers for their lists until ctx ends. It does so at once, then once a day, and soon
-// again after a failed request for prices.
+// watchPrices asks the providers for their lists until ctx ends. It asks at once, then once a day, and soon again after
+// a failed request for prices.
 func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 	warned := false
 	said := map[remark]bool{}

@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// agreeFor is the longest time that a daemon waits at its start for the cluster to tell the secret of question keys. A
-// question key is a hash of the question, made with the secret. It shows which records are about the same question.
+// agreeFor is the longest time that a daemon waits at its start for the cluster to return the secret of question keys.
+// A question key is a hash of the question, made with the secret. It shows which records are about the same question.
 const agreeFor = 5 * time.Second
 
 // questionName is the name under which the nodes of a cluster share the secret of question keys.
@@ -46,8 +46,8 @@ type questions struct {
 }
 
 // shareQuestions returns a function that returns the secret of question keys. All nodes of a cluster share one secret.
-// Until the cluster tells its secret, a node uses the secret in its own file, if there is such a file. Both secrets are
-// the same, unless the node joins the cluster for the first time.
+// Until a node has the secret of the cluster, it uses the secret in its own file, if there is such a file. Both secrets
+// are the same, unless the node joins the cluster for the first time.
 func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	if d.store == nil {
 		return nil
@@ -80,8 +80,8 @@ func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	}
 }
 
-// agree takes the secret of the cluster. If the cluster has none, agree gives it the secret of this node. It returns
-// false if neither was possible.
+// agree makes this node use the secret of the cluster. If the cluster has no secret, agree first stores the secret of
+// this node there. It returns false if the secret of the cluster is still not known, so that the caller tries again.
 func (q *questions) agree(ctx context.Context) bool {
 	var mine []byte
 	if q.own.Secret != "" {

@@ -40,8 +40,8 @@ func options(cfg config.Config, q bias.Query) bias.Options {
 	}
 }
 
-// collect reads the stores at the paths as one, from the newest file back. A record that several stores hold counts
-// once. A store that does not exist yet holds no sessions.
+// collect reads the stores at the paths as one, with the newest file first. If several stores hold a record, the record
+// counts once. A store that does not exist yet holds no sessions.
 func collect(ctx context.Context, paths []string, o bias.Options) (*bias.Collector, error) {
 	for _, path := range paths {
 		if s, err := store.ReadQuestionSecret(path); err == nil && s.Anew && s.Made.After(o.SecretMade) {
@@ -82,8 +82,8 @@ func byTime(ctx context.Context, paths []string) ([]string, error) {
 }
 
 // collectStore adds the records of the store at path to a collector, in front of the records that the collector has
-// already. If the summary of a segment shows that the segment lies outside the window, collectStore takes only its
-// counts of bad lines.
+// already. If the summary of a segment shows that the segment lies outside the window, collectStore takes only the
+// counts of bad lines from the summary.
 func collectStore(ctx context.Context, path string, o bias.Options, all *bias.Collector) error {
 	for file, err := range store.Files(path) {
 		if errors.Is(err, fs.ErrNotExist) {

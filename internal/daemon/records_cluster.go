@@ -42,7 +42,7 @@ const (
 
 // shareRecords returns the Recorder of a daemon. On a cluster, that Recorder sends records to all nodes, and
 // shareRecords copies the records of all nodes into the store until the teardown. Without a cluster, shareRecords
-// returns the argument alone.
+// returns its Recorder argument.
 func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipeline.Recorder {
 	if d.store == nil || d.journal == nil || !d.journal.Cluster() {
 		return alone
@@ -54,7 +54,7 @@ func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipe
 }
 
 // shareRecords returns a Recorder that sends records to the cluster. shareRecords also copies the records of all nodes
-// into the store until the function release is called. The file cursorFile says how far the records were copied.
+// into the store until the second result is called. The file cursorFile says how far the records were copied.
 func shareRecords(
 	ctx context.Context, j *journal.Journal, s *store.Store, cursorFile string, log *slog.Logger,
 ) (_ *publisher, release func(context.Context) error) {
@@ -97,7 +97,7 @@ type publisher struct {
 
 var errUnsent = errors.New("the cluster has not answered for so long that no more records can wait in memory")
 
-// errKeptHere is the error of records that no other node has.
+// errKeptHere is the error for records that only this node has.
 var errKeptHere = errors.New("the cluster did not take the records before the daemon stopped: " +
 	"they are in the record file of this node alone; " +
 	"send them with councild store publish")
@@ -135,8 +135,8 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	return fmt.Errorf("sending records to the cluster: %w", err)
 }
 
-// keepHere appends records to the store of this node, unless the store holds them already. The store holds them if the
-// cluster took the records but its answer was lost, because they have then come back as copies.
+// keepHere appends records to the store of this node, unless the store holds these records already. It holds them if
+// the cluster took the records but its answer was lost, because the records have then come back as copies.
 func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRecord) error {
 	held, err := p.store.Holds(ctx, records[0].SessionID, records[0].Timestamp)
 	if err == nil && !held {
@@ -178,7 +178,7 @@ func (p *publisher) pending() int {
 	return p.records
 }
 
-// close waits for the running calls of Append. Call it after the context stopped has ended.
+// close waits for the running calls of Append. Call close after the context p.stopped has ended.
 func (p *publisher) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -186,7 +186,7 @@ func (p *publisher) close() {
 	p.calls.Wait()
 }
 
-// pause waits for recordsPause. It reports false if ctx ends before.
+// pause waits for recordsPause. It returns false if ctx ends first.
 func pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -196,12 +196,12 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// follower copies the records of all nodes into the store of this node, each session once. It belongs to one
-// goroutine.
+// follower copies the records of all nodes into the store of this node, each session once. Only one goroutine may use a
+// follower.
 //
-// The store can hold a session already: after a crash between the append and the next write of the cursor, or if the
-// node kept the session before it joined the cluster. So the follower looks up old sessions in the store, and also
-// sessions that were in the stream before the follower began.
+// Before the follower copies an old session, or a session that was in the stream before the follower began, it looks
+// the session up in the store. It does so because the store can hold such a session already: after a crash between the
+// append and the next write of the cursor, or if the node kept the session before it joined the cluster.
 type follower struct {
 	journal *journal.Journal
 	store   *store.Store
@@ -219,8 +219,8 @@ type follower struct {
 	suspect bool
 	begun   time.Time // the follower looks up sessions that began before this time
 
-	// known has the ids of the sessions in the store that did not begin before the time in the field since. It is nil
-	// until the store is read.
+	// known has the ids of the sessions in the store that began at the time f.since or later. It is nil until the store is
+	// read.
 	known map[string]struct{}
 	since time.Time
 	used  time.Time // when known was last used
@@ -246,8 +246,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// follow copies the records after f.at. It returns true if the store has lost records: f.at is then at the beginning of
-// the cluster's records again.
+// follow copies the records after f.at. If the store has lost records, follow returns true. The place f.at is then at
+// the beginning of the records of the cluster again.
 func (f *follower) follow(ctx context.Context) (again bool) {
 	f.begin()
 	following, cancel := context.WithCancel(ctx)
@@ -291,7 +291,7 @@ func (f *follower) begin() {
 	f.known = nil
 }
 
-// take copies the records of a session. It tries again after an error, and returns false if ctx ends before.
+// take copies the records of a session. It tries again after an error, and returns false if ctx ends first.
 func (f *follower) take(ctx context.Context, r journal.Records) bool {
 	if !r.Place.Stream.Equal(f.at.Stream) || r.Place.Seq <= f.at.Seq {
 		f.begin()
@@ -393,7 +393,7 @@ func (f *follower) know(ctx context.Context, created time.Time) (err error) {
 	return err
 }
 
-// check writes the cursor if sessions were copied. It reports whether the store has lost records. The follower then
+// check writes the cursor if sessions were copied. It returns true if the store has lost records. The follower then
 // compares all records of the cluster with the store.
 func (f *follower) check(ctx context.Context) (lost bool) {
 	f.checked = time.Now()
@@ -471,8 +471,8 @@ func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog
 	return publishStore(ctx, j, path)
 }
 
-// publishStore reads the store twice. It first counts the records of each session, because the records of a session
-// need not be next to each other.
+// publishStore sends the records of the store at path to the cluster. It reads the store twice. It first counts the
+// records of each session, because the records of a session need not be next to each other.
 func publishStore(ctx context.Context, j *journal.Journal, path string) (p Published, err error) {
 	left := map[string]int{}
 	err = eachRecord(ctx, path, func() { p.Skipped++ }, func(l store.Line) error {
@@ -523,8 +523,8 @@ func (p *Published) refuse(reason error) {
 	p.Reason = cmp.Or(p.Reason, reason)
 }
 
-// eachRecord calls the function take for each record of the store at path, and the function skip for each line without
-// a record. It takes a record of a later schema if that record names its session.
+// eachRecord calls its last argument for each record of the store at path, and the argument skip for each line without
+// a record. A record of a later schema counts as a record only if it names its session.
 func eachRecord(ctx context.Context, path string, skip func(), take func(store.Line) error) error {
 	for line, err := range store.ReadLines(ctx, path) {
 		if line.Later && line.SessionID != "" {

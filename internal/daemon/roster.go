@@ -16,7 +16,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// reached is the form of a provider of the settings that llm.Client takes, with its secrets in plain text.
+// reached returns a provider of the settings in the form that llm.Client takes, with its secrets in plain text.
 func reached(p config.Provider) llm.Provider {
 	texts := func(secrets map[string]config.Secret) map[string]string {
 		if len(secrets) == 0 {
@@ -132,8 +132,9 @@ func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setu
 	return h, errors.Join(append(errs, h.checkID())...)
 }
 
-// seats returns the members of a roster by their ids. Hard cost limits need an output limit for each reply. If none is
-// configured, models with a reasoning effort get a higher limit than the others.
+// seats returns the members of a roster by their ids. If cost limits are hard and no output limit is configured, models
+// with a reasoning effort get a higher output limit than the others. Hard cost limits need an output limit for each
+// reply.
 func seats(cfg config.Config, r *config.Roster) map[string]council.Member {
 	members := r.Members()
 	if cfg.MaxOutputTokens != nil || !cfg.HasHardLimits() {
@@ -201,8 +202,8 @@ func (h *setup) prepare(r council.Request) (council.Plan, error) {
 }
 
 // forbid sets the data class of a plan. It returns an error if a seat may not see data of that class. It drops no seat,
-// because the caller decides what to do instead. A side (see council.Side) whose model the settings name without a
-// roster id is left out if the model may not see the data.
+// because the caller decides what to do instead. If the settings name the model of a side (see council.Side) without a
+// roster id, and that model may not see the data, forbid leaves out the side.
 func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	if h.roster == nil {
 		if r.DataClass == "" {

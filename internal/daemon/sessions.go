@@ -44,7 +44,7 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	return j, nil
 }
 
-// openCluster opens the journal on the cluster of the settings, which the nodes share.
+// openCluster opens the journal on the cluster that the settings name. All nodes of the cluster share this journal.
 func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*journal.Journal, error) {
 	o.URL = cfg.NatsURL
 	o.Creds = cfg.NatsCreds.Reveal()

@@ -13,7 +13,7 @@ import (
 )
 
 // LoadConfig reads the settings from the environment, and adds what the roster sets. Its error names every problem:
-// those of the settings, and also an unreadable lexicon, unknown simulated models, invalid prices and all problems
+// problems of the settings, and also an unreadable lexicon, unknown simulated models, invalid prices and all problems
 // of the roster. A nil sim stands for no simulated models.
 func LoadConfig(sim Simulator) (config.Config, error) {
 	cfg, err := config.Load(checkLexicon, simulated{sim}.check, checkPrices, func(cfg config.Config) error {
@@ -53,9 +53,9 @@ func checkPrices(cfg config.Config) error {
 type Simulator interface {
 	// Names returns the names of its models.
 	Names() []string
-	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. ok is
-	// false if the model does not exist. The name of a model may contain settings of the model. The error says what is
-	// wrong with them.
+	// Price returns the prices of a model in US dollars per million tokens, for its prompts and for its replies. The
+	// result ok is false if the model does not exist. The name of a model may contain settings of the model. The error
+	// says what is wrong with these settings.
 	Price(name string) (input, output float64, ok bool, err error)
 	// Start starts the provider. It returns the base URL, and a function that stops the provider.
 	Start(ctx context.Context) (baseURL string, stop func(), err error)
@@ -85,8 +85,8 @@ func (s simulated) price(name string) (input, output float64, ok bool, err error
 	return s.Price(model)
 }
 
-// check returns an error for simulated models of the settings that do not exist, or that have invalid settings in
-// their name.
+// check returns an error if the settings name a simulated model that does not exist, or a simulated model with invalid
+// settings in its name.
 func (s simulated) check(cfg config.Config) error {
 	where := "LLM_COUNCIL_MODELS or another list of models"
 	if cfg.Roster != "" {

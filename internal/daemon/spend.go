@@ -32,7 +32,7 @@ func outputLimit(cfg config.Config) *int {
 }
 
 // newBook returns the book that applies the cost limits. Without a ledger, no daily limits apply, because the cost of
-// earlier sessions is not known. The function ofToken returns the daily limit of a token, or nil if the token has no
+// earlier sessions is not known. The argument ofToken returns the daily limit of a token, or nil if the token has no
 // limit of its own.
 func newBook(
 	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
@@ -59,7 +59,8 @@ func (e *Engine) handsOver(cause error) bool {
 	return e.stopping.Load() && !errors.Is(cause, sessions.ErrDeleted)
 }
 
-// size returns a function that computes the first request of a call: its provider and the bytes of its body.
+// size returns a function that describes the first request of a call. It returns the provider of that request and the
+// number of bytes in its body.
 func size(client *llm.Client, providers []string) func(council.Call) council.Attempt {
 	return func(call council.Call) council.Attempt {
 		provider, _ := council.SplitModel(call.Model, providers)

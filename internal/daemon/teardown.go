@@ -24,7 +24,7 @@ func (t *teardown) push(name string, release func(context.Context) error) {
 	*t = append(*t, releaseStep{name, release})
 }
 
-// always is for a function that cannot fail. It makes a release function of that function.
+// always turns a function that cannot fail into the release function of a step.
 func always(release func()) func(context.Context) error {
 	return func(context.Context) error {
 		release()
@@ -44,7 +44,7 @@ func (t *teardown) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// within is a call of f with a context that ends after the timeout. That context does not end when ctx ends.
+// within calls f with a context that ends after the timeout. That context does not end when ctx ends.
 func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

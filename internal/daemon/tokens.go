@@ -18,12 +18,12 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 )
 
-// madeToken matches the file of a token that rand.Text made.
+// madeToken matches the content of a file with a token that rand.Text made.
 var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 
-// requireTokens returns the bearer tokens. Callers need one of them. An address that other machines can reach is never
-// left open: if no token is configured for it, requireTokens makes one. It keeps that token in the file api-token
-// beside the records, so that sessions have the same owner after a restart.
+// requireTokens returns the bearer tokens. If there are tokens, a caller needs one of them. If other machines can reach
+// the address and no token is configured, requireTokens makes a token. It keeps that token in the file api-token beside
+// the records, so that sessions have the same owner after a restart.
 func requireTokens(
 	ctx context.Context, cfg config.Config, ofRoster []config.Token, addr net.Addr, log *slog.Logger,
 ) ([]httpapi.Token, error) {
@@ -53,7 +53,7 @@ func requireTokens(
 	return []httpapi.Token{{Secret: token}}, nil
 }
 
-// callers converts tokens of the settings into those of httpapi.
+// callers converts tokens of the settings into tokens of httpapi.
 func callers(tokens []config.Token) []httpapi.Token {
 	all := make([]httpapi.Token, len(tokens))
 	for i, t := range tokens {
